@@ -47,7 +47,7 @@ impl HeldEntry {
         HeldEntry::walk(path, false)
     }
 
-    /// As [`HeldEntry::locate`]; a link at the end is followed by the same rule.
+    /// Like [`HeldEntry::locate`], but follows a final link by the same rule.
     ///
     /// # Errors
     /// As [`HeldEntry::locate`].
@@ -88,7 +88,7 @@ impl HeldEntry {
         Err(Errno::EISDIR.into())
     }
 
-    /// Whether only root and this process' user can write to any directory on the way.
+    /// Whether only root and this process's user can write to the directories on the way.
     pub fn is_guarded(&self) -> bool {
         self.is_guarded
     }
@@ -96,21 +96,21 @@ impl HeldEntry {
     /// Removes the name.
     ///
     /// # Errors
-    /// Those of unlinkat(2).
+    /// unlinkat(2).
     pub fn remove(&self) -> io::Result<()> {
         unlinkat(&self.directory, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
         Ok(())
     }
 
-    /// The text of the symbolic link that the name is; `None`: it is none.
+    /// Returns the target of a symbolic link, `None` if it is not a link.
     pub fn link_text(&self) -> Option<OsString> {
         readlinkat(&self.directory, self.name.as_os_str()).ok()
     }
 
-    /// What the name stands for, links not followed.
+    /// Returns the file's status; does not follow links.
     ///
     /// # Errors
-    /// Those of fstatat(2).
+    /// fstatat(2).
     pub fn stat(&self) -> io::Result<FileStat> {
         Ok(fstatat(
             &self.directory,
@@ -119,12 +119,12 @@ impl HeldEntry {
         )?)
     }
 
-    /// Opens or makes what the name stands for. In a directory of another user a link is refused.
+    /// Opens or creates the file. Rejects a link in another user's directory.
     ///
     /// # Errors
-    /// Those of openat(2); `InvalidInput` with a text for a link that is refused.
+    /// openat(2); `InvalidInput` with a message for a rejected link.
     pub fn open(&self, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
-        // A link at the end has been followed already, but for those of /proc, which the kernel alone can follow.
+        // The final link is resolved already, except in /proc, where only the kernel can.
         let is_magic = self.is_guarded && is_in_proc(self.directory.as_fd());
         let nofollow = if is_magic {
             OFlag::empty()
@@ -143,13 +143,12 @@ impl HeldEntry {
         })
     }
 
-    /// The path by which the directory was reached, with the name; for messages.
+    /// Full path, for messages.
     fn subject(&self) -> PathBuf {
         subject(&self.directory, &self.name)
     }
 }
 
-/// A path being walked.
 struct Walk {
     directory: OwnedFd,
     access: Access,
@@ -180,7 +179,7 @@ impl Walk {
         let stat = fstat(&next)?;
         self.access = match (self.access, access(&stat)) {
             (Access::Others, _) => Access::Others,
-            // What root or this user has made below a sticky directory stays where it is.
+            // Entries that root or this user own in a sticky directory can't be replaced by others.
             (Access::Sticky, _) if !is_own(&stat) => Access::Others,
             (_, next) => next,
         };
@@ -223,7 +222,7 @@ fn directory_flags() -> OFlag {
     OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC
 }
 
-/// What is at a name, links not followed; `None` if nothing is and nothing has to be.
+/// Status of an entry without following links; `None` if it is missing and `may_miss`.
 fn stat_at(directory: BorrowedFd<'_>, name: &OsStr, may_miss: bool) -> io::Result<Option<FileStat>> {
     match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -252,7 +251,7 @@ fn access(stat: &FileStat) -> Access {
     }
 }
 
-/// Links of /proc, such as `/proc/self/fd/2`, name files that may have no path.
+/// Links in /proc, such as `/proc/self/fd/2`, may lead to files without a path.
 fn is_in_proc(directory: BorrowedFd<'_>) -> bool {
     fstatfs(directory).is_ok_and(|system| system.filesystem_type() == PROC_SUPER_MAGIC)
 }
@@ -299,11 +298,10 @@ mod tests {
         directory(&base.join("open"), 0o777);
         directory(&base.join("open/inner"), 0o755);
         directory(&base.join("closed"), 0o755);
-        // (where the link is, what leads over it, whether it is followed)
+        // (directory of the link, path, whether the link is followed)
         let cases = [
             ("closed/logs", "closed/logs/a", true),
             ("open/logs", "open/logs/b", false),
-            // Others can replace the directory in which it is.
             ("open/inner/logs", "open/inner/logs/c", false),
         ];
         for (link, path, is_followed) in cases {
@@ -326,7 +324,6 @@ mod tests {
         assert!(make(&base.join("over/file")).is_err());
         symlink("target/../target", base.join("dots")).unwrap();
         make(&base.join("dots/file")).unwrap();
-        // The last name may be a link, too, and what it leads to need not be there.
         symlink("target/later", base.join("last")).unwrap();
         make(&base.join("last")).unwrap();
         assert!(base.join("target/later").exists());
