@@ -1,8 +1,8 @@
-//! A name in a directory, reached component by component.
+//! A directory entry, reached component by component.
 //!
-//! Root opens logs, pid files and sockets at paths that a configuration names. Where another user can write to a directory
-//! on the way, that user can put a symbolic link there at any moment and send root elsewhere. So the way is walked by
-//! descriptors: a link counts only while every directory so far is closed to other users.
+//! Root opens logs, pid files and sockets at configured paths. A user who can write to a directory on the way could
+//! plant a symbolic link there at any moment. So the path is walked by descriptors, and a link is followed only if no
+//! other user can write to the directories so far.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
@@ -15,34 +15,34 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Symbolic links on one way before it is taken for a circle, as in the kernel.
+/// Links followed before ELOOP, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// A directory that is held open, and a name in it.
+/// An open directory and a name in it.
 #[derive(Debug)]
 pub struct HeldEntry {
     directory: OwnedFd,
     name: OsString,
-    /// Only root and this process' user can write to any directory on the way.
+    /// Only root and this process's user can write to the directories on the way.
     is_guarded: bool,
 }
 
-/// Which users can put a link into a directory.
+/// Who can plant a link in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Root and this process' user.
+    /// Root and this process's user.
     Own,
-    /// All users, but they can't move or replace what is another's (sticky bit).
+    /// Everyone, but nobody can replace another user's entry (sticky bit).
     Sticky,
     Others,
 }
 
 impl HeldEntry {
-    /// Walks to the directory that `path` ends in. Symbolic links on the way are followed only where no other user can have
-    /// put them. What the last name stands for is not looked at.
+    /// Walks to the directory that contains the last component. Follows only symbolic links that no other user can have
+    /// planted. Does not look at the last component.
     ///
     /// # Errors
-    /// Those of openat(2); `InvalidInput` with a text for a link that is refused.
+    /// openat(2); `InvalidInput` with a message for a rejected link.
     pub fn locate(path: &Path) -> io::Result<HeldEntry> {
         HeldEntry::walk(path, false)
     }

@@ -274,22 +274,21 @@ impl Held {
         fchownat(&self.file, c"" as &CStr, uid, gid, AtFlags::AT_EMPTY_PATH).named("chown", &self.subject)
     }
 
-    /// Changes the permission bits.
+    /// Changes the permission bits through /proc: fchmod(2) rejects `O_PATH` descriptors.
     ///
     /// # Errors
     /// `chmod`, with the path.
     pub fn change_mode(&self, mode: u32) -> Result<()> {
-        // fchmod(2) rejects `O_PATH` descriptors; the /proc link leads to the pinned file.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
         std::fs::set_permissions(self.path(), mode).map_err(|e| Error::from_io("chmod", &self.subject, &e))
     }
 
-    /// A name that leads to this very file as long as this is held.
+    /// A path to the pinned file, valid while this value lives.
     pub fn path(&self) -> std::path::PathBuf {
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 
-    /// What it was found as.
+    /// The path it was opened with.
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -301,7 +300,7 @@ impl AsFd for Held {
     }
 }
 
-/// Opens a file below an open directory, to read or to write.
+/// Opens a file below an open directory for reading or writing.
 ///
 /// # Errors
 /// openat(2).
@@ -313,7 +312,7 @@ pub fn open_at(directory: &File, name: &str, write: bool) -> Result<File> {
         .map(File::from)
 }
 
-/// Whether an error says that the kernel or the file system lacks something.
+/// Whether the kernel or the file system lacks a feature.
 pub fn is_missing_support(errno: Errno) -> bool {
     matches!(errno, Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::ENODEV)
 }
@@ -346,7 +345,7 @@ mod tests {
                 "{name}: {error}"
             );
         }
-        // Where the link leads nowhere nothing is made at its end.
+        // Nothing is created at the target of a dangling link.
         symlink(dir.path().join("nowhere"), dir.path().join("dangling")).unwrap();
         assert!(open_log(&dir.path().join("dangling")).is_err());
         assert!(!dir.path().join("nowhere").exists());
@@ -428,7 +427,6 @@ mod tests {
         for name in ["soft", "fifo", "."] {
             assert!(open_owned_log(&path(name), uid, gid).is_err(), "{name}");
         }
-        // Another's.
         for name in ["log", "new"] {
             assert!(open_owned_log(&path(name), uid + 1, gid).is_err(), "{name}");
         }

@@ -1,10 +1,10 @@
-//! The heap of a process that goes on for long.
+//! The heap of a long-lived process.
 
-/// Gives the pages back that nothing is in. Reading the configuration of thousands of pools takes several times the memory that
-/// they have afterwards, and the C library keeps it.
+/// Returns free pages to the kernel. Reading the configuration of thousands of pools needs several times the memory
+/// that remains in use, and malloc(3) keeps it.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointer, and locks the heap as malloc(3) does.
+    // SAFETY: takes no pointer, and locks the heap as malloc(3) does.
     unsafe {
         libc::malloc_trim(0);
     }
