@@ -1,15 +1,13 @@
-//! The data of a process that others are forked from, put into memory files.
+//! Moves a preloader's library data and heap into memory files, which makes fork(2) cheaper.
 //!
-//! A library has its data in private mappings of its file, and what was relocated or written there is the process' own. A fork
-//! gives the child a copy of the page table of each such mapping, and enters the child in a tree of all processes that have
-//! a copy of the mapping's pages: with a hundred libraries and hundreds of children that is most of what a fork takes. A
-//! private mapping of a file that nothing was written to costs neither, and the child's page tables come into being as it
-//! uses the pages. So what was written becomes a file, one for each library: the kernel keeps a tree of the mappings of each
-//! file, and one of a hundred times as many takes twice as long.
+//! The written pages of a private file mapping belong to the process. A fork copies the page table of each such mapping
+//! and links the child to a tree of all processes that share the pages: with a hundred libraries and hundreds of
+//! children, most of a fork's time. An unmodified private file mapping costs neither; the child's page tables are
+//! filled on use. So each library's written data becomes a file. One file for all would take twice as long, because the
+//! kernel keeps a tree of mappings per file.
 //!
-//! For the same reason the constants of a library, which lie before and behind its code in the file, become one mapping with
-//! it: they may be executed then, as in programs of before 2018 (`ld -z separate-code`). Nothing that may be executed may be
-//! written to.
+//! For the same reason a library's constants, which lie before and after its code, are merged with the code. They
+//! become executable, as in programs from before 2018 (`ld -z separate-code`). Nothing executable is writable.
 
 use super::error::{Error, Result};
 use super::memfile;
