@@ -1,12 +1,11 @@
-//! The fields of a status page in their order, whatever they are rendered to.
+//! Fields of the status page, in order.
 
 use super::snapshot::{Snapshot, WorkerRow};
 
-/// A field's value.
 pub(super) enum Value {
-    /// Ours, or of unknown origin: to be escaped either way.
+    /// Possibly untrusted; always escaped.
     Text(String),
-    /// A moment, which some formats show as local time.
+    /// Local time in some formats.
     Time(i64),
     Number(u64),
     Signed(i64),
@@ -14,10 +13,8 @@ pub(super) enum Value {
     Share(f64),
 }
 
-/// A field: its name with blanks, and its value.
 pub(super) type Field = (&'static str, Value);
 
-/// The fields of the pool.
 pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
     let queue = &snapshot.listen_queue;
     let mut fields = vec![
@@ -55,7 +52,7 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
 const IN_FLIGHT: &str = "requests in flight";
 const QUIET: &str = "idle streams";
 
-/// The names of the fields that workers of this snapshot have.
+/// Field names of this snapshot's workers.
 pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
     let mut names = vec![
         "pid",
@@ -78,7 +75,6 @@ pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
     names
 }
 
-/// The fields of a worker.
 pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> Vec<Field> {
     let values = [
         Value::Signed(row.pid.into()),
@@ -100,12 +96,12 @@ pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> Vec<Field> {
     worker_names(snapshot).into_iter().zip(values).collect()
 }
 
-/// Seconds from a moment until the snapshot; 0 if the clock was set back.
+/// Seconds from `start` to the snapshot; 0 if the clock was set back.
 pub(super) fn since(snapshot: &Snapshot, start: i64) -> u64 {
     u64::try_from(snapshot.now.saturating_sub(start)).unwrap_or(0)
 }
 
-/// With two decimals, also if a worker's number is none.
+/// Formats with two decimals; handles NaN.
 pub(super) fn share(share: f64) -> String {
     if share.is_finite() {
         format!("{share:.2}")
@@ -123,7 +119,7 @@ fn uri(row: &WorkerRow) -> String {
     uri
 }
 
-/// As text, each part that isn't UTF-8 replaced by U+FFFD; a dash if there is nothing.
+/// Converts to text with U+FFFD for invalid UTF-8; a dash if empty.
 fn or_dash(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         "-".to_owned()
