@@ -140,7 +140,6 @@ impl Answer {
         (cursor.at, part)
     }
 
-    /// `None` for invalid records.
     fn next<'i>(&mut self, cursor: &mut Cursor<'i>) -> Option<Part<'i>> {
         let kind = match self.open {
             Some(kind) => kind,

@@ -28,7 +28,6 @@ pub use reply::{Reply, Values};
 pub use responder::{Input, Responder};
 pub use violation::Violation;
 
-/// Tests the README's example.
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]
 struct Readme;

@@ -22,7 +22,6 @@ pub struct Output {
 #[derive(Debug, Clone, Copy)]
 struct Open {
     kind: RecordType,
-    /// Offset of its header.
     at: usize,
 }
 
@@ -148,7 +147,7 @@ impl Output {
         taken
     }
 
-    /// Overhead of continuing with a record of `kind`: none, or padding and a header.
+    /// None, or padding and a header.
     fn cost_of(&self, kind: RecordType) -> usize {
         match self.open {
             Some(open) if open.kind == kind => 0,
@@ -165,7 +164,6 @@ impl Output {
         CAPACITY.saturating_sub(self.buffer.len() + reserved)
     }
 
-    /// Moves pending bytes to the front if needed and worth the copy.
     fn make_room(&mut self, wanted: usize) {
         let pending = self.buffer.len() - self.sent;
         if self.sent < pending || self.sent == 0 || self.spare(RESERVED) >= wanted {

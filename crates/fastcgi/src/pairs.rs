@@ -26,10 +26,8 @@ fn wire_length(text: &[u8]) -> Option<u32> {
 const LONG: u8 = 0x80;
 const LONG_FLAG: u32 = 0x8000_0000;
 
-/// Lengths of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairHead {
-    /// Bytes of the encoded lengths.
     pub(super) head: usize,
     pub(super) name: usize,
     pub(super) value: usize,
@@ -57,7 +55,7 @@ impl PairHead {
         }
     }
 
-    /// Length of the whole pair. 31-bit lengths can't overflow a 64-bit `usize`; saturates elsewhere.
+    /// 31-bit lengths can't overflow a 64-bit `usize`; saturates elsewhere.
     pub(super) fn total(self) -> usize {
         self.head.saturating_add(self.name).saturating_add(self.value)
     }
@@ -80,22 +78,20 @@ pub(super) enum Excess {
     Count,
 }
 
-/// Reassembles a request's pairs from its PARAMS records.
 #[derive(Debug)]
 pub(super) struct Pairs {
     limits: Limits,
     pub(super) repeated: Repeated,
     bytes: usize,
     count: usize,
-    /// An incomplete pair, never longer than the limit plus the lengths.
+    /// An incomplete pair.
     carry: Vec<u8>,
 }
 
-/// A larger buffer is freed after the request.
+/// Freed after the request if larger.
 const KEPT_CARRY: usize = 64 * 1024;
 
 impl Pairs {
-    /// Memory of an incomplete pair.
     pub(super) fn memory(&self) -> usize {
         self.carry.capacity()
     }
@@ -110,7 +106,6 @@ impl Pairs {
         }
     }
 
-    /// Prepares for a new request.
     pub(super) fn restart(&mut self) {
         (self.bytes, self.count) = (0, 0);
         self.carry.clear();
@@ -143,7 +138,6 @@ impl Pairs {
         Ok(())
     }
 
-    /// Completes the open pair with bytes of `piece` if possible, and stores it.
     fn complete<'p>(&mut self, piece: &'p [u8], params: &mut Params) -> Result<&'p [u8], Excess> {
         let Some(pair) = PairHead::decode(&self.carry) else {
             let (byte, rest) = piece.split_at(1);
@@ -169,7 +163,6 @@ impl Pairs {
         }
     }
 
-    /// Checks a pair's lengths before storing any of it.
     fn check(&self, pair: PairHead) -> Result<(), Excess> {
         if self.count >= self.limits.params_count {
             return Err(Excess::Count);

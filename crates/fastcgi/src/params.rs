@@ -12,8 +12,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1 MiB in 10 000 pairs: far more than web servers accept as headers (commonly 8 to 64 KiB), and still little
-    /// memory.
+    /// Far more than web servers accept as headers (8 to 64 KiB), and still little memory.
     fn default() -> Limits {
         Limits {
             params_bytes: 1024 * 1024,
@@ -35,7 +34,7 @@ pub enum Repeated {
     JoinHeaders,
 }
 
-/// Single-valued headers of RFC 9110, and those that describe the client.
+/// Single-valued in RFC 9110, or descriptions of the client.
 const SINGLE: [&[u8]; 16] = [
     b"HTTP_AUTHORIZATION",
     b"HTTP_CONTENT_LENGTH",
@@ -55,7 +54,6 @@ const SINGLE: [&[u8]; 16] = [
     b"HTTP_X_REAL_IP",
 ];
 
-/// Separator for joining two values, `None` if the last one wins.
 fn separator(name: &[u8]) -> Option<&'static [u8]> {
     match name {
         b"HTTP_COOKIE" => Some(b"; "),
@@ -74,7 +72,6 @@ pub struct Params {
     text: Vec<u8>,
     used: usize,
     entries: Vec<Entry>,
-    /// First entry of each bucket.
     buckets: [u32; BUCKETS],
 }
 
@@ -82,7 +79,7 @@ pub struct Params {
 struct Entry {
     name: Span,
     value: Span,
-    /// Space for the value, without the NUL.
+    /// Without the NUL.
     room: usize,
     hash: u32,
     next: u32,
@@ -97,11 +94,10 @@ struct Span {
 const BUCKETS: usize = 64;
 const END_OF_CHAIN: u32 = u32::MAX;
 
-/// Short texts are copied with this fixed length, two instructions instead of a call. The excess goes to the unused
-/// bytes.
+/// A fixed copy takes two instructions instead of a call. The excess goes to unused bytes.
 const SHORT: usize = 32;
 
-/// More memory than this is freed after the request.
+/// Freed after the request if larger.
 const KEPT_BYTES: usize = 64 * 1024;
 const KEPT_ENTRIES: usize = 1024;
 
@@ -203,8 +199,7 @@ impl Params {
         true
     }
 
-    /// Stores the adjacent name and value at the start of `wire`; short copies may read beyond them. The caller has
-    /// checked that both are complete.
+    /// Name and value are adjacent at the start of `wire` and complete; short copies may read beyond them.
     pub(super) fn set_from_wire(
         &mut self,
         wire: &[u8],
@@ -250,7 +245,7 @@ impl Params {
         });
     }
 
-    /// Reuses the old value's space if the new one fits, so that repeated changes need no memory.
+    /// Reuses the space if the value fits, so that repeated changes need no memory.
     fn replace(&mut self, index: usize, from: &[u8], length: usize) {
         let Entry { value: old, room, .. } = self.entries[index];
         if length <= room {
@@ -263,7 +258,7 @@ impl Params {
         }
     }
 
-    /// Appends to a value. Doubles its space when it moves, so repetitions need at most four times the received bytes.
+    /// Doubles the space when the value moves, so repetitions need at most four times the received bytes.
     fn join(&mut self, index: usize, separator: &[u8], more: &[u8]) {
         let Entry { value: old, room, .. } = self.entries[index];
         let separator = if old.length == 0 || more.is_empty() {
@@ -291,7 +286,6 @@ impl Params {
         self.entries[index].value = Span { at, length };
     }
 
-    /// Stores `length` bytes of `from` and a NUL.
     #[inline]
     fn append(&mut self, from: &[u8], length: usize) -> Span {
         let at = self.used;
@@ -347,7 +341,7 @@ fn bucket_of(hash: u32) -> usize {
     hash as usize % BUCKETS
 }
 
-/// Multiply and rotate over 8-byte words; the last word overlaps the previous one.
+/// 8-byte words; the last one overlaps the previous one.
 #[inline]
 fn hash(name: &[u8]) -> u32 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -201,12 +201,11 @@ pub fn end_request(request_id: u16, app_status: u32, status: ProtocolStatus) -> 
     record
 }
 
-/// Padding to a multiple of eight, as section 3.3 recommends.
+/// Recommended by section 3.3.
 pub(super) fn padding_for(content_length: usize) -> u8 {
     (content_length.wrapping_neg() & 7) as u8
 }
 
-/// Input with a read position.
 pub(super) struct Cursor<'i> {
     input: &'i [u8],
     pub(super) at: usize,
@@ -231,7 +230,7 @@ impl<'i> Cursor<'i> {
     }
 }
 
-/// Splits input, which may be cut anywhere, into records.
+/// Input may be cut anywhere.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     partial: [u8; HEADER_LENGTH],
@@ -241,7 +240,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Returns the next header once it is complete. The previous content must be consumed.
+    /// The previous content must be consumed.
     pub(super) fn header(&mut self, cursor: &mut Cursor<'_>) -> Option<Header> {
         debug_assert_eq!(self.content_left, 0);
         self.skip_padding(cursor);
@@ -268,7 +267,6 @@ impl Records {
         Some(header)
     }
 
-    /// Returns available content, at most `most` bytes.
     pub(super) fn content<'i>(&mut self, cursor: &mut Cursor<'i>, most: usize) -> &'i [u8] {
         let piece = cursor.take(self.content_left.min(most));
         self.content_left -= piece.len();
@@ -279,7 +277,6 @@ impl Records {
         self.content_left
     }
 
-    /// Skips available padding after the content.
     pub(super) fn skip_padding(&mut self, cursor: &mut Cursor<'_>) {
         if self.content_left == 0 && self.padding_left > 0 {
             self.padding_left -= cursor.take(self.padding_left).len();

@@ -20,7 +20,6 @@ impl Reply {
         &self.bytes[..self.length]
     }
 
-    /// Rejects a request.
     pub(super) fn end(request_id: u16, status: ProtocolStatus) -> Reply {
         let mut reply = Reply {
             bytes: [0; LONGEST],
@@ -30,7 +29,7 @@ impl Reply {
         reply
     }
 
-    /// Answers an unknown management record (section 4.2).
+    /// Section 4.2.
     pub(super) fn unknown_type(kind: u8) -> Reply {
         let mut reply = Reply {
             bytes: [0; LONGEST],
@@ -64,7 +63,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Answers a GET_VALUES record. Answers repeated names once and ignores an incomplete last pair.
+    /// Answers repeated names once and ignores an incomplete last pair.
     pub(super) fn answer(self, mut question: &[u8]) -> Reply {
         let known: [(&[u8], Option<u32>); 3] = [
             (b"FCGI_MAX_CONNS", self.max_connections),

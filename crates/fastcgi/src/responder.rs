@@ -58,10 +58,8 @@ pub struct Responder {
     keep: bool,
     body_ended: bool,
     aborted: bool,
-    /// A partial BEGIN body.
     begin: [u8; BEGIN_LENGTH],
     begin_filled: usize,
-    /// Content of GET_VALUES, at most one record.
     question: Vec<u8>,
 }
 
@@ -77,7 +75,6 @@ enum ResponderState {
     Draining,
 }
 
-/// Destination of the current record's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sink {
     /// Between records.
@@ -89,7 +86,6 @@ enum Sink {
     Question,
 }
 
-/// How to handle a record.
 enum Route<'i> {
     To(Sink),
     /// Return this and skip the content.
@@ -424,7 +420,7 @@ impl Responder {
         }
     }
 
-    /// Handles BEGIN_REQUEST: role, flags, reserved bytes (section 5.1).
+    /// Role, flags, reserved bytes (section 5.1).
     fn begin<'i>(&mut self) -> Option<Input<'i>> {
         let [role_high, role_low, flags, ..] = self.begin;
         let role = u16::from_be_bytes([role_high, role_low]);

@@ -8,7 +8,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Exceeds any secret with its newline.
 const MOST_BYTES: u64 = 1_024;
 
 /// Why a file is rejected.

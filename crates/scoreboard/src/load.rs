@@ -16,7 +16,6 @@ pub struct Load {
 const HAS_ROOM: u64 = 1 << 32;
 const IS_TOLD: u64 = 1 << 33;
 const QUIET: u32 = 34;
-/// Maximum of `quiet`.
 const MOST_QUIET: u32 = (1 << 30) - 1;
 
 impl Load {

@@ -4,7 +4,6 @@ use super::layout::{header, slot};
 use forkyard_protocol::refusals::{CAUSES, RefusalCause, Refusals};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Suffix of a truncated path.
 const MARK: &str = "...";
 const LENGTH: u64 = 0xfff;
 
@@ -12,7 +11,6 @@ fn load(words: &[AtomicU64], index: usize) -> u64 {
     words[index].load(Ordering::Relaxed)
 }
 
-/// Encodes a refusal's words for a sequenced write: time and lengths, then the path.
 pub(super) fn encode(epoch_seconds: u64, path: &[u8], at: Option<usize>) -> (u64, impl Iterator<Item = u64>) {
     let length = (path.len() as u64).min(LENGTH);
     let at = at.map_or(0, |at| (at as u64).min(LENGTH));

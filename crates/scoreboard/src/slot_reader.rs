@@ -10,7 +10,6 @@ use crate::sys::shm::PAGE_WORDS;
 use crate::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Attempts before an inconsistent copy is accepted.
 const TRIES: usize = 64;
 
 /// A copy of a slot.

@@ -9,7 +9,7 @@ use crate::tick::Tick;
 use forkyard_protocol::refusals::RefusalCause;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Displayed method of out-of-band work, as in Passenger.
+/// As in Passenger.
 const WORK_METHOD: &[u8] = b"OOBW";
 
 /// A request's displayed properties.

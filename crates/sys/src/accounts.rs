@@ -37,7 +37,6 @@ pub struct Account {
     pub shell: PathBuf,
 }
 
-/// Which answers a file can give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
     /// The file's accounts are right, but other sources may have more.
@@ -46,7 +45,6 @@ enum Trust {
     Whole,
 }
 
-/// The cache of a [`hold`].
 #[derive(Debug, Default)]
 struct Known {
     passwd: Option<(Trust, Users)>,

@@ -47,7 +47,6 @@ pub struct Content {
     pub more: bool,
 }
 
-/// Lookups of a name whose file keeps being replaced.
 const TRIES: usize = 4;
 
 fn path_flags() -> OFlag {

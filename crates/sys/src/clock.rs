@@ -100,7 +100,6 @@ pub fn cpu_times() -> CpuTimes {
     sum
 }
 
-/// Bytes of a formatted time.
 const TIME_BYTES: usize = 256;
 
 /// Formats a time in the local zone (strftime(3)); empty if the result is longer than 255 bytes.

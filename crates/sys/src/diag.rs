@@ -115,7 +115,6 @@ fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
     Some((count, false))
 }
 
-/// Attributes of a message: type and value.
 fn attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     // nlmsghdr is 16 bytes, struct unix_diag_msg 16 more.
     let mut at = 32;

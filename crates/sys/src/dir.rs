@@ -138,7 +138,6 @@ pub fn open_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     open_below(parent, name, directory_flags()).named("openat", name)
 }
 
-/// Opens an entry that is neither a link nor on another file system (openat2(2)).
 fn open_below<P: ?Sized + nix::NixPath>(
     directory: BorrowedFd<'_>,
     name: &P,
@@ -238,7 +237,6 @@ fn content(file: &OwnedFd, name: &str, most: usize) -> Result<Option<Content>> {
     Ok(Some(Content { bytes, more }))
 }
 
-/// Reads at most `most` bytes; also returns whether the file is longer.
 pub(super) fn first_bytes(file: BorrowedFd<'_>, most: usize) -> nix::Result<(Vec<u8>, bool)> {
     let mut bytes = vec![0; most + 1];
     let mut length = 0;
@@ -396,7 +394,6 @@ fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 
-/// Entries handled by one call.
 const MOST_ENTRIES: usize = 4096;
 
 /// Changes the owner of a directory and everything in it, the directory last. Only this user may be able to write to it

@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Links followed before ELOOP, as in the kernel.
+/// As in the kernel.
 const MOST_LINKS: usize = 40;
 
 /// An open directory and a name in it.
@@ -23,11 +23,9 @@ const MOST_LINKS: usize = 40;
 pub struct HeldEntry {
     directory: OwnedFd,
     name: OsString,
-    /// Only root and this process's user can write to the directories on the way.
     is_guarded: bool,
 }
 
-/// Who can plant a link in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     /// Root and this process's user.
@@ -143,7 +141,6 @@ impl HeldEntry {
         })
     }
 
-    /// Full path, for messages.
     fn subject(&self) -> PathBuf {
         subject(&self.directory, &self.name)
     }
@@ -251,7 +248,6 @@ fn access(stat: &FileStat) -> Access {
     }
 }
 
-/// Links in /proc, such as `/proc/self/fd/2`, may lead to files without a path.
 fn is_in_proc(directory: BorrowedFd<'_>) -> bool {
     fstatfs(directory).is_ok_and(|system| system.filesystem_type() == PROC_SUPER_MAGIC)
 }

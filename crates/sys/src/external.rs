@@ -106,7 +106,7 @@ pub fn kill_group(leader: i32) {
     let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
 }
 
-/// Pointers for the child, which must not allocate.
+/// The child must not allocate.
 struct Plan {
     path: *const libc::c_char,
     argv: *const *const libc::c_char,
@@ -117,7 +117,6 @@ struct Plan {
     failed: Option<(&'static str, Errno)>,
 }
 
-/// Runs in the child; returns only if it failed.
 extern "C" fn become_program(plan: *mut c_void) -> c_int {
     // SAFETY: `start` passes its plan and waits.
     let plan = unsafe { &mut *plan.cast::<Plan>() };
@@ -126,7 +125,6 @@ extern "C" fn become_program(plan: *mut c_void) -> c_int {
     super::process::exit_now(127)
 }
 
-/// Returns the step that failed.
 fn run(plan: &Plan) -> (&'static str, Errno) {
     // SAFETY: system calls on descriptors and strings that the parent keeps while it waits.
     unsafe {

@@ -196,7 +196,6 @@ pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Re
     receive_flagged(socket, buffer, flags).map(|(received, _)| received)
 }
 
-/// Receives a datagram without blocking; returns the sender's pid if SO_PASSCRED is set.
 pub(super) fn receive_datagram(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(Received, Option<i32>)> {
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
 }
@@ -260,8 +259,6 @@ pub unsafe fn close_all_but(sorted_keep: &[RawFd]) {
     unsafe { close_range(first, libc::c_uint::MAX) };
 }
 
-/// # Safety
-/// As [`close_all_but`].
 unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
     // SAFETY: a system call with three numbers; the caller guarantees that the descriptors are unused.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
@@ -323,7 +320,6 @@ pub fn open_ones() -> Result<Vec<(RawFd, String)>> {
     Ok(found)
 }
 
-/// Limit for probing descriptor numbers without /proc.
 const MOST_PROBED: u64 = 65_536;
 
 /// Returns the open sockets with their inodes. Does not use /proc, which a chroot lacks.
@@ -367,7 +363,7 @@ pub fn raise_descriptor_limit_to(wanted: u64) -> Result<u64> {
     Ok(wanted)
 }
 
-/// Sets close-on-exec on every descriptor from 3 up, including those of C libraries. For a child between fork and exec.
+/// For a child between fork and exec.
 pub(super) fn close_all_on_exec() {
     let flags = libc::CLOSE_RANGE_CLOEXEC;
     // SAFETY: a system call with three numbers; closes nothing.

@@ -20,23 +20,18 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
-/// Limit on closing processes at a time.
 const MOST_CLOSERS: usize = 16;
-/// Lifetime of a closing process, if the kernel lets SIGALRM kill it.
 const CLOSER_SECONDS: u32 = 60;
-/// Buffer size for draining.
 const PIECE: usize = 16 * 1024;
-/// Consecutive socket errors before draining gives up.
 const MOST_FAILURES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// No descriptors can arrive: the kernel rejects them, or it is not a unix socket.
+    /// No descriptors can arrive.
     Refusing,
-    /// A stream that may carry descriptors.
     Stream,
-    /// A datagram or listening unix socket. Whether it has descriptors can't be found without blocking: other receivers
-    /// may hold its lock, and an empty message looks like end of file.
+    /// Datagrams, or a listener. A check for descriptors could block: another receiver may hold the lock, and an empty
+    /// message looks like end of file.
     Packets,
     Pipe,
 }
@@ -132,8 +127,7 @@ fn kind(fd: BorrowedFd<'_>) -> Kind {
     }
 }
 
-/// Keeps urgent bytes (MSG_OOB) in line, where a peek detects their descriptors. Otherwise the next receive would drop
-/// them.
+/// Keeps urgent bytes (MSG_OOB) in line: the next receive would drop them and their descriptors.
 fn look_at_urgent_bytes(socket: BorrowedFd<'_>) {
     let _ = setsockopt(&socket, sockopt::OobInline, &true);
 }
@@ -158,8 +152,7 @@ pub fn receive_bytes(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progre
     receive(socket, buffer.get_mut(..count).unwrap_or_default())
 }
 
-/// Peeks at the next bytes: their count, and whether descriptors come with them or, in a stream, after them. `None` if
-/// nothing is queued.
+/// Peeks: number of bytes, and whether descriptors come with them or, in a stream, after them.
 fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<(usize, bool)>> {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     loop {
@@ -175,7 +168,7 @@ fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<(usize, bool
     }
 }
 
-/// Shuts down a stream's receiving side and drains it. Returns `false` if it has descriptors or can't be drained.
+/// Drains a stream; `false` if it has descriptors or can't be drained.
 fn is_emptied(socket: BorrowedFd<'_>) -> bool {
     // Senders hold the lock that shutdown takes, so nothing arrives afterwards.
     shutdown_read(socket);
@@ -305,7 +298,6 @@ mod tests {
         }
     }
 
-    /// Receives from one end after `act` has used a lingering connection on the other.
     fn received(
         kind: SockType,
         send: impl FnOnce(BorrowedFd<'_>, RawFd),
@@ -355,7 +347,6 @@ mod tests {
         assert_closed(other);
     }
 
-    /// Without SO_OOBINLINE the next receive drops urgent bytes and their descriptors.
     #[test]
     fn so_have_urgent_bytes() {
         let (pieces, errno, other) = received(SockType::Stream, |socket, lingering| {

@@ -162,7 +162,7 @@ pub fn limit_core(bytes: Option<u64>) -> Result<()> {
     setrlimit(Resource::RLIMIT_CORE, limit, limit).named("setrlimit", "RLIMIT_CORE")
 }
 
-/// Resource limits, named as in setrlimit(2): lower case, without prefix.
+/// Named as in setrlimit(2), lower case, without prefix.
 const LIMITS: [(&str, Resource); 13] = [
     ("as", Resource::RLIMIT_AS),
     ("core", Resource::RLIMIT_CORE),

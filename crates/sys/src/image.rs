@@ -51,7 +51,6 @@ pub unsafe fn put_data_into_file(description: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Merges constants with the adjacent code.
 fn join_to_code(constants: &[Segment]) {
     for part in constants {
         // SAFETY: the mapping stays readable. If the kernel refuses, nothing changes.
@@ -65,7 +64,6 @@ fn join_to_code(constants: &[Segment]) {
     }
 }
 
-/// Size of a huge page.
 const HUGE: usize = 2 << 20;
 
 /// Like [`put_code_into_huge_pages`], for the object that defines the first symbol found, with its constants in
@@ -153,7 +151,6 @@ pub unsafe fn put_code_into_huge_pages(address: usize, name: &str) -> Result<boo
     Ok(true)
 }
 
-/// The code at an address, as the start of a file, if it begins at a huge page boundary.
 fn code_at(text: &str, address: usize) -> Option<Segment> {
     let mut all = text.lines().filter_map(head);
     let (found, name) = all.find(|(it, _)| (it.start..it.start + it.bytes).contains(&address))?;
@@ -162,10 +159,10 @@ fn code_at(text: &str, address: usize) -> Option<Segment> {
     (is_code && is_fit).then_some(Segment { offset: 0, ..found })
 }
 
-/// Writes a mapping's non-zero pages; the others become holes, which take no memory.
+/// Zero pages become holes, which take no memory.
 ///
 /// # Safety
-/// The mapping exists and is readable, and nothing writes to it.
+/// The mapping is readable, and nothing writes to it.
 unsafe fn write(file: &File, part: &Segment, name: &str) -> Result<()> {
     // SAFETY: the caller's promise about the mapping.
     let bytes = unsafe { std::slice::from_raw_parts(part.start as *const u8, part.bytes) };
@@ -195,12 +192,10 @@ fn is_zero(bytes: &[u8]) -> bool {
         .all(|some| *some == ZEROES[..some.len()])
 }
 
-/// A mapping in smaps.
 struct Mapping<'t> {
     segment: Segment,
     name: &'t str,
     is_private: bool,
-    /// Has pages that differ from the file.
     has_own_pages: bool,
 }
 
@@ -226,8 +221,8 @@ fn mappings(text: &str) -> impl Iterator<Item = Mapping<'_>> {
     })
 }
 
-/// The mappings to replace: private file mappings with modified pages, anonymous mappings that follow one (`.bss`),
-/// which are merged with it, and the heap. Adjacent mappings share a file.
+/// Private file mappings with modified pages, anonymous mappings that follow one (`.bss`), and the heap. Adjacent ones
+/// share a file.
 fn data(text: &str) -> Vec<Segment> {
     let mut found: Vec<Segment> = Vec::new();
     // End of the last mapping taken.
@@ -256,7 +251,6 @@ fn data(text: &str) -> Vec<Segment> {
     found
 }
 
-/// Constants that can be merged with adjacent code of the same file.
 fn beside_code(text: &str) -> Vec<Segment> {
     let all: Vec<Mapping<'_>> = mappings(text).collect();
     let is_of_file = |one: &Mapping<'_>| one.is_private && !one.has_own_pages && one.name.starts_with('/');

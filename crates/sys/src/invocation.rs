@@ -15,7 +15,6 @@ pub struct Invocation {
     file: Option<Identity>,
 }
 
-/// Replacing a file changes at least one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Attempts to add a seal; the kernel waits 0.1 s each time.
+/// The kernel waits 0.1 s each time.
 const SEAL_TRIES: usize = 50;
 
 /// Creates an empty file, close-on-exec.
@@ -50,8 +50,8 @@ pub fn sealed(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Seals a file against resizing and more seals, and adds `more`. The kernel refuses a write seal while it holds one of
-/// the pages itself, so this retries for seconds.
+/// Seals a file against resizing and more seals, and adds `more`. Retries: the kernel refuses a write seal while it
+/// holds a page itself.
 ///
 /// # Errors
 /// fcntl(2).
@@ -86,7 +86,6 @@ pub fn read(file: BorrowedFd<'_>, most: usize) -> Result<Vec<u8>> {
     .map_err(failed)
 }
 
-/// Lends a descriptor as a `File`, for calls that don't move its position.
 fn with<R>(fd: BorrowedFd<'_>, act: impl FnOnce(&File) -> std::io::Result<R>) -> std::io::Result<R> {
     let file = File::from(fd.try_clone_to_owned()?);
     act(&file)

@@ -37,7 +37,6 @@ fn is_fuse(kind: FsType) -> bool {
     kind == FUSE_SUPER_MAGIC
 }
 
-/// Mount id, as in `/proc/self/mountinfo`.
 fn mount_id(directory: BorrowedFd<'_>) -> Result<u64> {
     // SAFETY: a struct of integers, for which zeroes are valid.
     let mut about: libc::statx = unsafe { std::mem::zeroed() };
@@ -57,7 +56,6 @@ fn mount_id(directory: BorrowedFd<'_>) -> Result<u64> {
     Ok(about.stx_mnt_id)
 }
 
-/// The mount point, from the lines of `mountinfo` (proc(5)).
 fn mount_point(mounts: &[u8], id: u64) -> Option<PathBuf> {
     let id = id.to_string();
     let mut lines = mounts.split(|byte| *byte == b'\n');
@@ -69,7 +67,7 @@ fn mount_point(mounts: &[u8], id: u64) -> Option<PathBuf> {
     fields?.nth(3).map(unescaped)
 }
 
-/// Whether libmount recorded a user for a mount: `TARGET=/mnt OPTS=user=ann,uhelper=udisks2`.
+/// For example `TARGET=/mnt OPTS=user=ann,uhelper=udisks2`.
 fn is_noted(notes: &[u8], point: &Path) -> bool {
     notes.split(|byte| *byte == b'\n').any(|line| {
         let value = |key: &[u8]| {
@@ -85,7 +83,6 @@ fn is_noted(notes: &[u8], point: &Path) -> bool {
     })
 }
 
-/// Decodes escapes such as `\040`.
 fn unescaped(text: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -17,7 +17,6 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
-    /// Original variables, for starting the program again.
     variables: Vec<(&'static str, OsString)>,
     /// Watchdog interval.
     pub watchdog: Option<Duration>,
@@ -25,7 +24,7 @@ pub struct Notifier {
 
 /// Variables that children must not inherit.
 pub const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "FDSTORE"];
-/// Time limit for sending. The service manager is trusted.
+/// The service manager is trusted.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Notifier {
@@ -94,7 +93,6 @@ impl Notifier {
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[])
     }
 
-    /// Waits briefly if the receiver's queue, which is short, is full.
     fn send(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         let raw: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         loop {

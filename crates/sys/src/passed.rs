@@ -17,9 +17,7 @@ pub const KEEPER: &str = "FORKYARD_KEEPER";
 pub const BACKGROUND: &str = "FORKYARD_BACKGROUND";
 /// First passed descriptor (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST: RawFd = 3;
-/// Limit on accepted descriptors.
 const MOST: RawFd = 65_536;
-/// Default name in sd_listen_fds_with_names(3).
 const NAMELESS: &str = "unknown";
 
 /// Returns a descriptor's kind.

@@ -61,8 +61,7 @@ struct Found {
     inode: u32,
 }
 
-/// Returns the socket at `local` that is connected to `remote`, or the listener there. `Some(None)` if there is
-/// neither, `None` if the kernel can't answer.
+/// `Some(None)` if there is no such socket, `None` if the kernel can't answer.
 fn ask(local: SocketAddr, remote: SocketAddr) -> Option<Option<Found>> {
     let netlink = netlink()?;
     send(netlink.as_raw_fd(), &request(local, remote), MsgFlags::empty()).ok()?;
@@ -72,7 +71,7 @@ fn ask(local: SocketAddr, remote: SocketAddr) -> Option<Option<Found>> {
 }
 
 const NLMSG_ERROR: u16 = 2;
-/// Interface index of local traffic; needed to find a socket bound to that interface.
+/// Interface index of local traffic.
 const LOOPBACK: u32 = 1;
 
 /// struct nlmsghdr and struct inet_diag_req_v2 (linux/inet_diag.h).
@@ -105,7 +104,6 @@ fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     request
 }
 
-/// Reads struct nlmsghdr and struct inet_diag_msg, or struct nlmsgerr.
 fn parse(answer: &[u8]) -> Option<Option<Found>> {
     match half(answer, 4)? {
         SOCK_DIAG_BY_FAMILY => Some(Some(Found {

@@ -66,11 +66,10 @@ fn wait(process: BorrowedFd<'_>, more: WaitPidFlag) -> Result<Option<Ended>> {
     }
 }
 
-/// Argument of PIDFD_GET_INFO, as in Linux 6.13, the first kernel that has it.
+/// Argument of PIDFD_GET_INFO (Linux 6.13).
 #[repr(C)]
 #[derive(Default)]
 struct Info {
-    /// Requested and returned fields.
     mask: u64,
     cgroup: u64,
     pid: u32,
@@ -78,7 +77,6 @@ struct Info {
     parent: u32,
     real_user: u32,
     real_group: u32,
-    /// Effective, saved and file system user and group.
     others: [u32; 6],
     exit_code: i32,
 }

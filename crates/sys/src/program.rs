@@ -31,7 +31,6 @@ pub fn let_go_of_code() {
     unsafe { dl_iterate_phdr(Some(let_go_of_object), (&raw mut files).cast()) };
 }
 
-/// Address ranges of file mappings in /proc/self/maps.
 fn of_files(maps: &str) -> Vec<Range<u64>> {
     let place = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -80,7 +79,7 @@ unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, files: 
 }
 
 /// # Safety
-/// `entry` is a mapped dynamic section that ends with `DT_NULL`.
+/// `entry` is mapped and ends with `DT_NULL`.
 unsafe fn is_text_relocated(mut entry: *const Dynamic) -> bool {
     loop {
         // SAFETY: not past DT_NULL yet.

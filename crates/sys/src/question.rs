@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// SIGRTMIN + 17 on Linux.
 pub const SIGNAL: i32 = 51;
-/// Marks the end of an answer.
 const END: &[u8] = b"\0";
 
 /// Where the answer goes; negative for nowhere.

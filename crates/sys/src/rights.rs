@@ -35,8 +35,7 @@ pub fn become_reader(identity: &Identity) -> Result<bool> {
 /// this user could send it signals.
 pub const SOURCE_OF_CHILDREN: u32 = 65_533;
 
-/// Capabilities to fork workers without being root: change user and groups, enter a root directory, set priority and
-/// limits.
+/// For changing user, groups and root directory, and setting priority and limits.
 const FOR_CHILDREN: [Capability; 6] = [
     Capability::CAP_SETUID,
     Capability::CAP_SETGID,
@@ -115,7 +114,6 @@ fn refused(subject: &str, error: &caps::errors::CapsError) -> Error {
     Error::new("capset", subject, Errno::EPERM)
 }
 
-/// Capability sets in the kernel's format (capget(2)).
 mod raw {
     use nix::Result;
     use nix::errno::Errno;
@@ -129,7 +127,6 @@ mod raw {
         pid: i32,
     }
 
-    /// 32 bits of each set.
     #[repr(C)]
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub(super) struct Half {
@@ -157,7 +154,7 @@ mod raw {
         Errno::result(done).map(|_| sets)
     }
 
-    /// Fails on kernels before 4.3, which have no ambient set.
+    /// Fails before Linux 4.3.
     pub(super) fn clear_ambient() {
         // SAFETY: only numbers.
         unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };

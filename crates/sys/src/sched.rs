@@ -5,7 +5,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Three numbers of 20 digits with separators.
 const TEXT_BYTES: usize = 64;
 
 /// How long a thread ran, and how long it waited for a CPU.

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 /// Words per note.
 pub const WORDS: usize = 2;
-/// Signals that commonly kill processes.
 const SIGNALS: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -21,10 +20,10 @@ const SIGNALS: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// Pid of the words' owner. Its children record nothing.
+/// Its children record nothing.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static PLACE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
-/// File and offset of the words before they are mapped; negative if there is no file.
+/// Negative if there is no file.
 static FILE: AtomicI32 = AtomicI32::new(-1);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
 
@@ -89,13 +88,11 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
     }
 }
 
-/// Sets the words, which stay mapped until `forget`.
 pub(crate) fn tell_in(place: &[AtomicU64; WORDS]) {
     PLACE.store(place.as_ptr().cast_mut(), Ordering::Release);
     FILE.store(-1, Ordering::Release);
 }
 
-/// Call before these words are unmapped.
 pub(crate) fn forget(words: &[AtomicU64]) {
     if words
         .as_ptr_range()
@@ -105,8 +102,6 @@ pub(crate) fn forget(words: &[AtomicU64]) {
     }
 }
 
-/// Records the sender, in a handler.
-///
 /// # Safety
 /// `info` is null or the kernel's argument to the handler.
 pub(crate) unsafe fn note(signal: libc::c_int, info: *const libc::siginfo_t) {
@@ -140,7 +135,7 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut
     die_of(signal)
 }
 
-/// Kills the process by the signal's default action, so that the parent sees the signal.
+/// The parent sees the signal as the cause.
 pub(crate) fn die_of(signal: libc::c_int) -> ! {
     // SAFETY: async-signal-safe system calls with numbers and sets on the stack.
     unsafe {
@@ -163,7 +158,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    /// Runs `prepare` in a child, sends it the signal and returns the note and the exit status.
+    /// Returns the note and the exit status.
     fn sent(signal: Signal, prepare: impl FnOnce(&Memory)) -> (Option<Sent>, Ended) {
         let memory = Memory::create("test", 2).unwrap();
         let (mut told, mut tell) = UnixStream::pair().unwrap();

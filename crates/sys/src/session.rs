@@ -9,7 +9,7 @@ use nix::unistd::{Pid, getsid, setpgid};
 use std::fs;
 use std::os::fd::AsFd;
 
-/// Passes over /proc until nothing is found: a killed process may have forked just before.
+/// A killed process may have forked just before.
 const PASSES: usize = 8;
 
 /// An ended process whose group, or session if it led one, may live on. The kernel doesn't reuse its pid while members
@@ -154,7 +154,6 @@ mod tests {
         assert_eq!(members(&leaders), []);
     }
 
-    /// A group leader with a child, and a process in another session.
     fn family() -> (std::process::Child, Apart) {
         let mut leader = Command::new("/bin/sh")
             .args([

@@ -13,7 +13,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 const MAPPINGS: &str = "/proc/self/smaps";
-/// Enough for smaps of a process with a hundred libraries.
 const DESCRIPTION_BYTES: usize = 1 << 20;
 /// Limit on a template's data: OPcache's memory with all of PHP's strings takes 3 MB.
 pub const MOST_BYTES: usize = 64 << 20;
@@ -23,7 +22,6 @@ pub const MOST_BYTES: usize = 64 << 20;
 pub struct Segment {
     pub(super) start: usize,
     pub(super) bytes: usize,
-    /// Current protection: PROT_READ and so on (mmap(2)).
     pub(super) protection: i32,
     pub(super) offset: usize,
 }
@@ -55,7 +53,7 @@ pub fn bytes(segments: &[Segment]) -> usize {
     segments.last().map_or(0, |last| last.offset + last.bytes)
 }
 
-/// Parses smaps; on failure returns the name of a mapping that can't be replaced.
+/// On failure returns the name of a mapping that can't be replaced.
 fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
     let mut found: Vec<Segment> = Vec::new();
     let mut current: Option<(Segment, &str)> = None;
@@ -79,7 +77,7 @@ fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
     Ok(found)
 }
 
-/// Parses a mapping's first line: addresses, permissions, offset, device, inode, name.
+/// Addresses, permissions, offset, device, inode, name.
 pub(super) fn head(line: &str) -> Option<(Segment, &str)> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
@@ -145,7 +143,6 @@ pub fn copy(segments: &[Segment], name: &str) -> Result<OwnedFd> {
 #[derive(Debug)]
 pub struct Template {
     length: u64,
-    /// Non-zero parts with their offsets.
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
@@ -189,7 +186,6 @@ impl Template {
     }
 }
 
-/// Finds the next data range of a sparse file.
 fn data(file: &File, from: u64) -> nix::Result<Option<(u64, u64)>> {
     use nix::unistd::{Whence, lseek};
     let start = match lseek(file, from as libc::off_t, Whence::SeekData) {
@@ -201,10 +197,10 @@ fn data(file: &File, from: u64) -> nix::Result<Option<(u64, u64)>> {
     Ok(Some((start as u64, end as u64)))
 }
 
-/// Maps a file over a mapping and keeps the protection.
+/// Keeps the protection.
 ///
 /// # Safety
-/// `segment` is a mapping of this process, and the file has the expected bytes at its offset.
+/// `segment` is a mapping of this process, and the file has the expected bytes.
 ///
 /// # Errors
 /// mmap(2).

@@ -76,7 +76,7 @@ pub fn refuses_descriptors(socket: BorrowedFd<'_>) -> bool {
     option(socket, SO_PASSRIGHTS) == Some(0)
 }
 
-/// Reads a socket option without the socket's lock; `None` if it is not a socket or has no such option.
+/// Doesn't take the socket's lock; `None` on error.
 fn option(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut size = size_of_val(&value) as libc::socklen_t;

@@ -17,21 +17,18 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering, 
 
 /// Limit on an answer.
 pub const MAX_BYTES: usize = 512;
-/// The sigqueue(3) value that marks a timeout.
+/// Marks a timeout.
 const TIMED_OUT: libc::c_int = 504;
-/// Time for the client to read the answer, in milliseconds. Closing a connection with unread bytes makes the kernel
-/// reset it and drop the answer. Shorter than the master's delay before SIGKILL.
+/// Closing a connection with unread bytes makes the kernel reset it and drop the answer. Shorter than the master's
+/// delay before SIGKILL.
 const DRAIN_MILLIS: i64 = 500;
 
-/// Pid of the owner. A child forked by a script must not answer.
+/// A child forked by a script must not answer.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// The current request's connection; negative if there is none.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// A part of the answer may have been sent.
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// Leader of the process group that gets SIGTERM; 0 if there is none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// A SIGTERM was passed on.
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 static BYTES: [AtomicU8; MAX_BYTES] = [const { AtomicU8::new(0) }; MAX_BYTES];
@@ -144,7 +141,7 @@ extern "C" fn on_terminate(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     sender::die_of(libc::SIGTERM);
 }
 
-/// Sends as much of the answer as fits; an empty buffer takes all of it.
+/// An empty buffer takes all of it.
 fn send_answer(socket: libc::c_int) {
     let mut bytes = [0_u8; MAX_BYTES];
     let length = LENGTH.load(Ordering::Relaxed).min(MAX_BYTES);
@@ -163,7 +160,7 @@ fn send_answer(socket: libc::c_int) {
     }
 }
 
-/// Shuts down the sending side and discards the client's bytes until it closes, for a limited time.
+/// Discards the client's bytes until it closes, for a limited time.
 fn close_gently(socket: libc::c_int) {
     // SAFETY: a system call on a descriptor.
     unsafe { libc::shutdown(socket, libc::SHUT_WR) };
@@ -211,8 +208,6 @@ mod tests {
 
     const ANSWER: &[u8] = b"the time is up";
 
-    /// Runs `prepare` on a connection in a child that then blocks in a system call, and calls `end`. Returns what the
-    /// client reads and the exit status.
     fn serve(prepare: impl FnOnce(&mut UnixStream), end: impl FnOnce(i32)) -> (Vec<u8>, Ended) {
         let (mut client, mut server) = UnixStream::pair().unwrap();
         let (mut told, mut tell) = UnixStream::pair().unwrap();

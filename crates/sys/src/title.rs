@@ -3,7 +3,6 @@
 
 use std::sync::OnceLock;
 
-/// Memory of the arguments and environment: one block on the stack, which we may overwrite.
 struct Area {
     start: usize,
     bytes: usize,

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Limit on watched directories.
 const MOST: usize = 20_000;
 /// A file is complete when it is closed or renamed.
 const INTERESTS: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
@@ -110,7 +109,7 @@ impl<C: Choice> Tree<C> {
         }
     }
 
-    /// Watches a directory recursively and returns the first matching file. Follows a link only at a root.
+    /// Returns the first matching file. Follows a link only at a root.
     fn add(&mut self, directory: PathBuf, is_root: bool) -> Option<PathBuf> {
         let mut found = None;
         let mut flags = match is_root {

@@ -21,7 +21,6 @@ fn length(random: &mut Random) -> usize {
     }
 }
 
-/// Events, independent of how the input was split.
 #[derive(Debug, PartialEq)]
 enum Said {
     Request {
@@ -42,13 +41,13 @@ const LIMITS: Limits = Limits {
     params_count: 40,
 };
 
-/// Memory limit for any input: twice the limits because buffers double, a GET_VALUES record, and minimal buffers.
+/// Twice the limits because buffers double, a GET_VALUES record, and minimal buffers.
 const MOST_MEMORY: usize = 2 * (4000 + 2 * 40) + 2 * 4000 + 2 * 65_536 + 64 * 64 + 8192;
 
 struct Listener {
     responder: Responder,
     said: Vec<Said>,
-    /// Answers end once the parameters are complete, so bodies are skipped.
+    /// Skips bodies.
     answers_early: bool,
 }
 
@@ -171,7 +170,6 @@ fn append_stream(wire: &mut Vec<u8>, kind: RecordType, id: u16, content: &[u8], 
     append_record(wire, kind, id, b"", random);
 }
 
-/// Sometimes adds a record that doesn't affect request `id`.
 fn append_stranger(wire: &mut Vec<u8>, id: u16, random: &mut Random) {
     match random.below(40) {
         0 => append_record(wire, RecordType::GetValues, 0, &random.bytes(40), random),

@@ -12,13 +12,12 @@ use std::sync::OnceLock;
 
 const KEY: &str = "confine.deny_system_calls";
 
-/// Calls missing in libc's headers. New calls have one number on all architectures.
+/// Missing in libc's headers; the same on all architectures.
 const SYS_STATMOUNT: i64 = 457;
 const SYS_LISTMOUNT: i64 = 458;
 const SYS_LSM_SET_SELF_ATTR: i64 = 460;
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 
-/// Calls blocked with any arguments.
 #[rustfmt::skip]
 const REFUSED: &[i64] = &[
     // Other processes.
@@ -61,7 +60,7 @@ const NAME_SPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Allowed socket families. A list of blocked ones would have to grow with the kernel.
+/// A list of blocked ones would have to grow with the kernel.
 const FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
 /// Alternative numbers of the calls (x32 ABI, __X32_SYSCALL_BIT).
@@ -81,8 +80,7 @@ pub(super) fn check() -> Result<(), ConfineError> {
     programs().map(drop)
 }
 
-/// Blocks the calls for this process and its children. Sets no_new_privs, because a setuid program would inherit the
-/// filter.
+/// Sets no_new_privs, because a setuid program would inherit the filter.
 pub(super) fn deny() -> Result<(), ConfineError> {
     for program in programs()? {
         seccompiler::apply_filter(program).map_err(|error| ConfineError::new(KEY, error.to_string()))?;
@@ -90,7 +88,7 @@ pub(super) fn deny() -> Result<(), ConfineError> {
     Ok(())
 }
 
-/// Compiled once, which takes a millisecond, and inherited by forks.
+/// Compiling takes a millisecond; forks inherit the result.
 fn programs() -> Result<&'static [BpfProgram; 2], ConfineError> {
     static PROGRAMS: OnceLock<[BpfProgram; 2]> = OnceLock::new();
     match PROGRAMS.get() {
@@ -102,7 +100,6 @@ fn programs() -> Result<&'static [BpfProgram; 2], ConfineError> {
     }
 }
 
-/// Compiles the filters for later forks.
 pub(super) fn prepare() {
     if let Err(error) = programs() {
         log::debug!("no filter of system calls can be prepared: {error}");

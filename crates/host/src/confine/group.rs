@@ -15,7 +15,6 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// The kernel's default.
 const DEFAULT_WEIGHT: &str = "100";
 
-/// Pause between attempts to remove a group, in milliseconds.
 const LOOK_INTERVAL_MS: u8 = 10;
 
 /// Path of a pool's control group.
@@ -65,7 +64,6 @@ fn limits(cgroup: &Cgroup) -> Vec<Limit> {
     ]
 }
 
-/// Creates the group and sets its limits.
 pub(super) fn make(cgroup: &Cgroup, pool: &str) -> Result<Group, ConfineError> {
     let parent = &cgroup.parent;
     let wrong =
@@ -110,7 +108,6 @@ fn set(parent: &Path, group: &Path, (key, controller, file, value): &Limit) -> R
         .map_err(|error| ConfineError::new(key, format!("write {value} to {}: {error}", target.display())))
 }
 
-/// Moves this process into the group; its children inherit it.
 pub(super) fn join(cgroup: &Cgroup, pool: &str) -> Result<(), ConfineError> {
     let file = path(cgroup, pool).join("cgroup.procs");
     fs::write(&file, "0").map_err(|error| {

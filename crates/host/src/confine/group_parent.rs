@@ -10,11 +10,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The daemon's group.
 const DAEMON: &str = "daemon";
-/// Parent of the pools' groups.
 const POOLS: &str = "pools";
-/// Controllers for weights and limits.
 const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 
 /// Where groups can be created.
@@ -80,7 +77,7 @@ fn prepare(is_followed: bool) -> Result<GroupParent, String> {
     Ok(GroupParent::Group(pools))
 }
 
-/// Moves the daemon's processes to a child group. Does nothing if there are other processes.
+/// Does nothing if the group has other processes.
 fn move_apart(base: &Path) -> Result<(), String> {
     let said = |path: &Path| {
         let path = path.to_owned();
@@ -116,7 +113,7 @@ fn move_apart(base: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a process is our keeper: it runs the same program.
+/// A keeper runs the same program.
 fn is_keeper(pid: u32) -> bool {
     let program = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     program(pid).is_some_and(|other| Some(other) == program(std::process::id()))
@@ -126,7 +123,6 @@ fn parent(pid: u32) -> Option<u32> {
     u32::try_from(process::parent(i32::try_from(pid).ok()?)?).ok()
 }
 
-/// Finds this process's group directory in /proc/self/cgroup and /proc/self/mountinfo.
 fn own_group(groups: &str, mounts: &str) -> Result<PathBuf, String> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"));
     let path = path.ok_or("the kernel has no control groups of version 2")?;

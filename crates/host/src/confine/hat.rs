@@ -8,7 +8,6 @@ use std::path::Path;
 
 const KEY: &str = "apparmor_hat";
 const ENABLED: &str = "/sys/module/apparmor/parameters/enabled";
-/// Limit on a profile name with its mode.
 const MOST_BYTES: usize = 4096;
 
 pub(super) fn check(hat: &str) -> Result<(), ConfineError> {
@@ -24,7 +23,7 @@ pub(super) fn check(hat: &str) -> Result<(), ConfineError> {
     Err(ConfineError::new(KEY, reason))
 }
 
-/// Opens this process's attributes, early because a chroot has no /proc.
+/// Opened early, because a chroot has no /proc.
 pub(super) fn attributes() -> Result<File, ConfineError> {
     let own = ["/proc/thread-self/attr/apparmor", "/proc/thread-self/attr"];
     let path = own.into_iter().map(Path::new).find(|path| path.is_dir());
@@ -59,7 +58,7 @@ fn query_failed(error: &str) -> ConfineError {
     ConfineError::new(KEY, reason)
 }
 
-/// Full name of the hat; `current` is `NAME (MODE)` or `unconfined`.
+/// `current` is `NAME (MODE)` or `unconfined`.
 fn profile(current: &str, hat: &str) -> String {
     let current = current.trim_end_matches(['\n', '\0']);
     let name = current.rsplit_once(" (").map_or(current, |(name, _)| name);

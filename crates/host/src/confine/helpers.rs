@@ -57,7 +57,6 @@ const ALL_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALL_HERE: &[i64] = &[];
 
-/// Reading files.
 const READS: &[i64] = &[
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -81,7 +80,6 @@ const READS_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const READS_HERE: &[i64] = &[];
 
-/// Child processes.
 const FORKS: &[i64] = &[
     libc::SYS_clone,
     libc::SYS_set_tid_address,
@@ -91,7 +89,7 @@ const FORKS: &[i64] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
-/// Connections to the user database (nss(5)) or to sock_diag(7) for queue lengths.
+/// To the user database (nss(5)) or sock_diag(7).
 const CONNECTS: &[i64] = &[
     libc::SYS_socket,
     libc::SYS_connect,
@@ -130,7 +128,7 @@ pub fn keep_to(helper: Helper) -> Result<(), ConfineError> {
 mod tests {
     use super::*;
 
-    /// Makes one forbidden call of each kind. Returns the first that does not fail with ENOSYS.
+    /// Returns the first call that does not fail with ENOSYS.
     fn possible(helper: Helper) -> Option<usize> {
         use nix::sys::signal::{Signal, kill};
         use nix::unistd::{Uid, execv, getpid, setuid};

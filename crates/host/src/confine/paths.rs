@@ -9,12 +9,12 @@ use landlock::{
 use std::path::Path;
 
 const KEY: &str = "confine.read, confine.write";
-/// Access rights that we know. Older kernels enforce a subset.
+/// Older kernels enforce a subset.
 const KNOWN: ABI = ABI::V5;
 
-/// Readable and executable for PHP, libraries and programs of scripts.
+/// Readable and executable.
 const SYSTEM: &[&str] = &["/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
-/// Files that libraries read: host and user names, time zones, certificates.
+/// Host and user names, time zones, certificates.
 const SYSTEM_FILES: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -37,7 +37,7 @@ const SYSTEM_FILES: &[&str] = &[
     "/etc/ssl",
     "/etc/timezone",
 ];
-/// Readable and writable for every process.
+/// Readable and writable.
 const DEVICES: &[&str] = &[
     "/dev/full",
     "/dev/null",
@@ -56,7 +56,6 @@ pub(super) fn check() -> Result<(), ConfineError> {
     })
 }
 
-/// Blocks everything else for this process and its children. Sets no_new_privs.
 pub(super) fn restrict(paths: &Paths, application: &Application) -> Result<(), ConfineError> {
     let failed = |error: RulesetError| ConfineError::new(KEY, error.to_string());
     let mut rules = ruleset(CompatLevel::BestEffort, KNOWN).map_err(failed)?;
@@ -84,7 +83,6 @@ pub(super) fn restrict(paths: &Paths, application: &Application) -> Result<(), C
     Ok(())
 }
 
-/// Blocks writing, creating and removing everywhere, as far as the kernel can.
 pub(super) fn close_writing() -> Result<(), ConfineError> {
     let failed = |error: RulesetError| ConfineError::new(KEY, error.to_string());
     let status = Ruleset::default()

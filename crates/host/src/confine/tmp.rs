@@ -28,7 +28,6 @@ pub(super) fn check(has_preloader: bool) -> Result<(), ConfineError> {
     Ok(())
 }
 
-/// Mounts tmpfs over the directories for this process and its children.
 pub(super) fn make_private(root: Option<&Path>) -> Result<(), ConfineError> {
     let failed = |what: &str, errno: nix::Error| ConfineError::new(KEY, format!("{what}: {}", errno.desc()));
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| failed("unshare", errno))?;

@@ -22,10 +22,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long to watch a full backlog for activity before the address counts as taken.
+/// How long to watch a full backlog before the address counts as taken.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Group or world write permission, which connect(2) needs (unix(7)).
+/// connect(2) needs write permission (unix(7)).
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// An open listening socket.
@@ -35,7 +35,7 @@ pub struct Listener {
     pub socket: Guarded,
     /// Its configured address.
     pub address: Address,
-    /// Device and inode of the socket file, so that only our own file is removed.
+    /// Device and inode, so that only our own file is removed.
     file: Option<(u64, u64)>,
 }
 
@@ -129,7 +129,6 @@ impl std::error::Error for ListenError {
 }
 
 impl ListenError {
-    /// The error for a port without an address.
     fn about(self, port: u16) -> ListenError {
         match self {
             ListenError::Taken { pid, .. } => ListenError::Taken {
@@ -350,7 +349,6 @@ fn has_list(listen: &Listen) -> bool {
     !listen.acl_users.is_empty() || !listen.acl_groups.is_empty()
 }
 
-/// Grants the listed users and groups access in addition to the mode.
 fn set_list(held: &Held, listen: &Listen) -> Result<(), ListenError> {
     if !has_list(listen) {
         return Ok(());
@@ -385,7 +383,7 @@ fn wanted_owner(listen: &Listen) -> Result<(Option<u32>, Option<u32>), ListenErr
     Ok((uid, group.or(owner.and_then(|(_, primary)| primary))))
 }
 
-/// Resets an owner or group that only the old configuration set to this process's own, as a new socket would have.
+/// Resets what only the old configuration set to what a new socket would have.
 fn take_back_owner(held: &Held, listen: &Listen, before: Option<&Listen>) -> Result<(), ListenError> {
     let Some(before) = before.filter(|before| !has_list(before)) else {
         return Ok(());
@@ -401,10 +399,8 @@ fn take_back_owner(held: &Held, listen: &Listen, before: Option<&Listen>) -> Res
     }
 }
 
-/// Removes a stale socket and rejects a live one.
-///
-/// A socket is live if the process that called listen(2) is alive. After the master is killed, its workers still hold
-/// the socket, but nothing serves its queue: it is stale.
+/// A socket is live if the process that called listen(2) is alive. Workers may hold it after the master was killed, but
+/// nothing serves its queue.
 fn make_way(path: &Path, entry: &HeldEntry) -> Result<(), ListenError> {
     match entry.stat() {
         Err(_) => return Ok(()),
@@ -471,7 +467,6 @@ fn owner(path: &Path) -> Result<Owner, ListenError> {
     }
 }
 
-/// Whether a process is alive and not a zombie.
 fn is_alive(pid: i32) -> bool {
     if !process::exists(pid) {
         return false;

@@ -5,9 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// Limit on variables: FPM_SOCKETS, FPM_SOCKETS_1 and so on.
+/// FPM_SOCKETS, FPM_SOCKETS_1 and so on.
 const MAX_VARIABLES: usize = 256;
-/// Limit on sockets per variable.
 const MAX_IN_VARIABLE: usize = 128;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub(super) struct Named {
     pub(super) fd: RawFd,
 }
 
-/// Returns the variables in order, up to the first missing one.
+/// Stops at the first missing one.
 pub(super) fn variables(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let name = |at: usize| match at {
         0 => "FPM_SOCKETS".to_owned(),
@@ -30,7 +29,6 @@ pub(super) fn variables(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<(String,
         .collect()
 }
 
-/// Parses a variable; skips invalid items.
 pub(super) fn parse(value: &str) -> impl Iterator<Item = Named> + '_ {
     value.split(',').take(MAX_IN_VARIABLE).filter_map(|item| {
         let (key, fd) = item.rsplit_once('=')?;
@@ -42,7 +40,7 @@ pub(super) fn parse(value: &str) -> impl Iterator<Item = Named> + '_ {
     })
 }
 
-/// Parses a path, or an address and a port; an IPv6 address has no brackets.
+/// An IPv6 address has no brackets.
 fn address(key: &str) -> Option<Address> {
     if !key.contains(':') && !key.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Address::Unix(PathBuf::from(key)));

@@ -17,7 +17,7 @@ pub struct Inherited {
 struct Passed {
     address: Address,
     socket: OwnedFd,
-    /// We remove the file: the socket comes from php-fpm or another master.
+    /// Whether we remove the file.
     is_ours: bool,
 }
 
@@ -73,7 +73,7 @@ impl Inherited {
     }
 }
 
-/// Takes the listening sockets of FPM_SOCKETS; some may also be in `others`.
+/// Some may also be in `others`.
 fn from_php_fpm(others: &mut Vec<OwnedFd>) -> Vec<Passed> {
     let mut sockets = Vec::new();
     for (_, value) in variables() {
@@ -116,7 +116,6 @@ pub fn fpm_variables() -> Vec<String> {
     variables().into_iter().map(|(name, _)| name).collect()
 }
 
-/// Whether a socket on `address` satisfies `wanted`.
 fn serves(address: &Address, wanted: &Address) -> bool {
     match (address, wanted) {
         (Address::Tcp(is), Address::TcpAny(port)) => is.ip().is_unspecified() && is.port() == *port,

@@ -13,7 +13,7 @@ use crate::sys::{Error, Result};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Tenant name for sockets with unknown address.
+/// Tenant for sockets with unknown address.
 const WHOSE: &str = "sockets";
 
 /// Changes a listening socket's backlog.

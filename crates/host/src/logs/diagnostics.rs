@@ -3,10 +3,9 @@
 
 use env_logger::{Builder, Logger};
 
-/// Filter in env_logger's syntax: `debug`, or `forkyard::config=debug`.
+/// In env_logger's syntax: `debug`, or `forkyard::config=debug`.
 const VARIABLE: &str = "FORKYARD_LOG";
 
-/// The logger, `None` if the environment has no filter.
 pub(super) fn wanted() -> Option<Logger> {
     std::env::var_os(VARIABLE)?;
     Some(Builder::from_env(VARIABLE).build())

@@ -55,7 +55,7 @@ impl std::error::Error for LogError {
 #[derive(Debug)]
 pub struct Log {
     state: Mutex<LogState>,
-    /// Receives records until the log is open.
+    /// Until the log is open.
     diagnostics: Option<env_logger::Logger>,
 }
 
@@ -63,13 +63,11 @@ pub struct Log {
 struct LogState {
     target: LogTarget,
     sink: Sink,
-    /// The log has its configured destination.
     is_open: bool,
     level: LogLevel,
     format: LogFormat,
-    /// Limit on a line of worker output, in bytes.
+    /// Bytes of a line of worker output.
     limit: usize,
-    /// The master's rate limit of lines that pools cause.
     gathered: Option<Gathered>,
 }
 
@@ -77,9 +75,9 @@ struct LogState {
 enum Sink {
     Stderr,
     File(File),
-    /// The system log; a socket that never blocks.
+    /// A socket that never blocks.
     Syslog(UnixDatagram, PathBuf),
-    /// The master, which writes the line with the pool's name.
+    /// Adds the pool's name.
     Master(OwnedFd),
 }
 
@@ -96,13 +94,11 @@ pub struct Speaker<'a> {
     pub decorate: bool,
 }
 
-/// Limit on a message to the master; longer ones are truncated.
+/// Longer messages are truncated.
 const MESSAGE_BYTES: usize = 2048;
 /// php-fpm's default for `log_limit`.
 const LIMIT_BYTES: usize = 1024;
-/// Least room for worker output, however long the pool's name is.
 const LEAST_ROOM: usize = 64;
-/// Address of syslog, and the variable that overrides it.
 const SYSLOG_SOCKET: &str = "/dev/log";
 const SYSLOG_VARIABLE: &str = "FORKYARD_SYSLOG_SOCKET";
 
@@ -323,7 +319,6 @@ impl Log {
     }
 }
 
-/// Origin of worker output in the log.
 const SAID: (&str, u32) = ("write_output", line!());
 
 fn introduction(speaker: &Speaker<'_>) -> String {
@@ -351,7 +346,7 @@ impl LogState {
         }
     }
 
-    /// Writes a line with one system call. Errors are ignored: a broken log must not stop the daemon.
+    /// Ignores errors: a broken log must not stop the daemon.
     fn put(&mut self, about: &About<'_>, names_level: bool, line: &[u8]) {
         let _ = match &mut self.sink {
             Sink::Stderr => io::stderr().write_all(line),
@@ -439,7 +434,7 @@ const LEVELS: [LogLevel; 5] = [
     LogLevel::Alert,
 ];
 
-/// Encodes a message to the master: level digit, text, newline.
+/// Level digit, text, newline.
 fn message(level: LogLevel, text: &str) -> Vec<u8> {
     let digit = LEVELS.iter().position(|l| *l == level).unwrap_or(0) as u8 + b'1';
     let mut line = vec![digit];

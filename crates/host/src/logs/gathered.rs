@@ -6,27 +6,22 @@ use forkyard_base::tick::Tick;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Length of a counting window.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Lines of a cause that are logged per window.
 const MOST: u64 = 20;
-/// Limit on causes per pool; all further ones share one.
+/// Per pool; all further causes share one.
 const MOST_CAUSES: usize = 40;
-/// Bytes of a text, without digits, that identify its cause.
+/// Digits are left out.
 const CAUSE_BYTES: usize = 32;
 
-/// Origin of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
-    /// A source location.
     Place(String, u32),
-    /// A pool's process, by the start of its message.
+    /// The start of a process's message.
     Words(String),
     Other,
 }
 
 impl Cause {
-    /// The cause of a message from a pool's process.
     pub(super) fn of_words(text: &str) -> Cause {
         let letters = text.chars().filter(|letter| !letter.is_ascii_digit());
         Cause::Words(letters.take(CAUSE_BYTES).collect())
@@ -41,16 +36,15 @@ struct Lines {
     last: String,
 }
 
-/// The current window's lines, by pool and cause.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pools: HashMap<String, HashMap<Cause, Lines>>,
-    /// When the first window ends. The master checks it in each loop.
+    /// End of the first window.
     due: Option<Tick>,
 }
 
 impl Gathered {
-    /// Counts a line. Returns whether to log it.
+    /// Returns whether to log the line.
     pub(super) fn add(&mut self, pool: &str, cause: Cause, level: LogLevel, line: &str, now: Tick) -> bool {
         let causes = self.pools.entry(pool.to_owned()).or_default();
         let has_room = causes.len() < MOST_CAUSES;
@@ -74,12 +68,10 @@ impl Gathered {
         false
     }
 
-    /// When to call [`Gathered::end`].
     pub(super) fn next_deadline(&self) -> Option<Tick> {
         self.due
     }
 
-    /// Returns the summaries of windows that have ended.
     pub(super) fn end(&mut self, now: Tick) -> Vec<(LogLevel, String)> {
         let mut told = Vec::new();
         if self.due.is_none_or(|due| due > now) {

@@ -20,7 +20,6 @@ const RFC3339: &[BorrowedFormatItem<'static>] = format_description!(
 const SYSLOG: &[BorrowedFormatItem<'static>] =
     format_description!("[month repr:short] [day padding:space] [hour]:[minute]:[second]");
 
-/// A line's metadata.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About<'a> {
     /// Microseconds since 1970.
@@ -28,13 +27,11 @@ pub(super) struct About<'a> {
     /// Seconds east of UTC.
     pub(super) utc_offset: i32,
     pub(super) level: LogLevel,
-    /// The process that writes the line.
     pub(super) pid: u32,
-    /// Function and line in the source, for debug logs.
+    /// Function and line.
     pub(super) origin: Option<(&'a str, u32)>,
 }
 
-/// The level's name.
 fn level_name(level: LogLevel) -> &'static str {
     match level {
         LogLevel::Debug => "DEBUG",
@@ -53,7 +50,7 @@ fn time(about: &About<'_>) -> OffsetDateTime {
         .to_offset(zone)
 }
 
-/// Prefix of php-fpm's lines: `[20-Nov-2026 17:53:09] NOTICE: `.
+/// For example `[20-Nov-2026 17:53:09] NOTICE: `.
 pub(super) fn prefix(about: &About<'_>) -> String {
     let (time, level) = (time(about), level_name(about.level));
     match about.origin {
@@ -78,7 +75,7 @@ pub(super) fn shown(text: &[u8]) -> String {
     line
 }
 
-/// Splits text at character boundaries into parts of at most `room` bytes.
+/// Splits at character boundaries.
 pub(super) fn pieces(mut text: &str, room: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     while text.len() > room {
@@ -96,7 +93,6 @@ pub(super) fn pieces(mut text: &str, room: usize) -> Vec<&str> {
     pieces
 }
 
-/// A JSON log line.
 #[derive(Debug, Serialize)]
 pub(super) struct Object<'a> {
     time: String,
@@ -111,7 +107,7 @@ pub(super) struct Object<'a> {
     message: &'a str,
 }
 
-/// Formats a JSON line. `said`: the process and stream that wrote the output.
+/// `said`: process and stream of the output.
 pub(super) fn json(
     about: &About<'_>,
     pool: Option<&str>,
@@ -133,7 +129,6 @@ pub(super) fn json(
     line
 }
 
-/// Splits a message into its pool and the rest.
 pub(super) fn split_pool(text: &str) -> (Option<&str>, &str) {
     match text.strip_prefix("[pool ").and_then(|rest| rest.split_once("] ")) {
         Some((pool, rest)) => (Some(pool), rest),
@@ -141,7 +136,7 @@ pub(super) fn split_pool(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Formats a syslog datagram, as syslog(3) does, with php-fpm's level before the text.
+/// As syslog(3), with php-fpm's level before the text.
 pub(super) fn syslog(about: &About<'_>, facility: u8, ident: &str, names_level: bool, text: &str) -> String {
     let severity = match about.level {
         LogLevel::Debug => 7,

@@ -8,8 +8,7 @@ use std::io::{self, Write};
 use time::macros::format_description;
 use time::{OffsetDateTime, UtcOffset};
 
-/// Escapes text for XML and HTML elements. Characters that XML forbids or that invisibly change the display become
-/// U+FFFD.
+/// Characters that XML forbids or that invisibly change the display become U+FFFD.
 pub(super) fn markup(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -28,19 +27,18 @@ pub(super) fn markup(text: &str) -> String {
     escaped
 }
 
-/// Escapes control characters as `\x0a`, so that no value can imitate another line.
+/// No value can imitate another line.
 pub(super) fn plain(text: &str) -> String {
     line(text).into_owned()
 }
 
-/// Escapes a metric's HELP line.
 pub(super) fn metric(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('\n', "\\n")
         .replace('"', "\\\"")
 }
 
-/// Quotes a JSON string as PHP does: escaped slashes, ASCII only.
+/// As PHP does: escaped slashes, ASCII only.
 pub(super) fn json(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len() + 2);
     let written = text.serialize(&mut Serializer::with_formatter(&mut bytes, AsPhp));
@@ -68,7 +66,7 @@ impl Formatter for AsPhp {
     }
 }
 
-/// Formats a time as `20/Nov/2026:20:01:14 +0000`, or as a number if it is out of range.
+/// `20/Nov/2026:20:01:14 +0000`, or a number if out of range.
 pub(super) fn timestamp(epoch: i64, utc_offset_s: i32) -> String {
     let format = format_description!(
         "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"

@@ -9,7 +9,6 @@ pub(super) enum Value {
     Time(i64),
     Number(u64),
     Signed(i64),
-    /// With two decimals.
     Share(f64),
 }
 
@@ -52,7 +51,6 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
 const IN_FLIGHT: &str = "requests in flight";
 const QUIET: &str = "idle streams";
 
-/// Field names of this snapshot's workers.
 pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
     let mut names = vec![
         "pid",
@@ -96,12 +94,12 @@ pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> Vec<Field> {
     worker_names(snapshot).into_iter().zip(values).collect()
 }
 
-/// Seconds from `start` to the snapshot; 0 if the clock was set back.
+/// 0 if the clock was set back.
 pub(super) fn since(snapshot: &Snapshot, start: i64) -> u64 {
     u64::try_from(snapshot.now.saturating_sub(start)).unwrap_or(0)
 }
 
-/// Formats with two decimals; handles NaN.
+/// Handles NaN.
 pub(super) fn share(share: f64) -> String {
     if share.is_finite() {
         format!("{share:.2}")
@@ -119,7 +117,7 @@ fn uri(row: &WorkerRow) -> String {
     uri
 }
 
-/// Converts to text with U+FFFD for invalid UTF-8; a dash if empty.
+/// U+FFFD for invalid UTF-8; a dash if empty.
 fn or_dash(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         "-".to_owned()

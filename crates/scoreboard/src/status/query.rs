@@ -66,7 +66,6 @@ fn key(pair: &[u8]) -> Option<Vec<u8>> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Decodes percent-encoding and `+`.
 fn decoded(name: &[u8]) -> Vec<u8> {
     let blanks: Vec<u8> = (name.iter())
         .map(|byte| if *byte == b'+' { b' ' } else { *byte })

@@ -19,19 +19,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// Deadline for work on a tenant's files.
+/// Deadline for a tenant's files.
 const MOMENT: Duration = Duration::from_millis(500);
-/// Deadline for a tenant who has missed one recently.
+/// Deadline after a recent miss.
 const NO_TIME: Duration = Duration::from_millis(20);
-/// How long a missed deadline counts.
+/// How long a miss counts.
 const LATE_FOR: Duration = Duration::from_secs(60);
-/// Limit on an answer.
 const MOST_BYTES: usize = 16 << 20;
-/// Buffer size.
 const PIECE: usize = 64 * 1024;
-/// Lifetime of the child.
 const LIFE_SECONDS: u32 = 60;
-/// Lifetime of a child without an answer.
+/// Without an answer.
 const LONG_LIFE_SECONDS: u32 = 600;
 
 /// The child's result.
@@ -162,7 +159,6 @@ pub fn leave_apart(keep: &[BorrowedFd<'_>], work: impl FnOnce()) -> Result<i32> 
 }
 
 thread_local! {
-    /// Tenants who missed a deadline, and until when that counts.
     static LATE: RefCell<BTreeMap<String, Tick>> = const { RefCell::new(BTreeMap::new()) };
 }
 
@@ -199,7 +195,6 @@ fn fork(keep: &[BorrowedFd<'_>], life_seconds: u32, work: impl FnOnce()) -> Resu
     })
 }
 
-/// Sends the result and the final byte.
 fn tell(socket: BorrowedFd<'_>, finding: &Finding) {
     let descriptors: Vec<RawFd> = finding.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
     let mut rest = &[&finding.bytes[..], &[0]].concat()[..];

@@ -117,8 +117,6 @@ pub unsafe fn fork_sibling_with_handlers() -> Result<Side> {
     side
 }
 
-/// # Safety
-/// As [`fork`].
 unsafe fn clone_parent() -> nix::Result<i32> {
     // exit_signal must be 0: the child inherits the caller's own, SIGCHLD.
     let mut arguments: libc::clone_args = libc::clone_args {
@@ -145,7 +143,7 @@ unsafe fn clone_parent() -> nix::Result<i32> {
     Errno::result(result).map(|pid| pid as i32)
 }
 
-/// Forks a sibling by clone(2), for kernels without clone3(2) or filters that reject it, or by a double fork.
+/// For kernels without clone3(2) or filters that reject it.
 ///
 /// # Safety
 /// As [`fork`].
@@ -160,8 +158,6 @@ unsafe fn older_sibling() -> Result<Side> {
     }
 }
 
-/// # Safety
-/// As [`fork`].
 unsafe fn fork_twice() -> Result<Side> {
     let (reader, writer) = fd::pipe(false)?;
     // SAFETY: the caller's promise.
@@ -204,7 +200,7 @@ mod tests {
     use crate::process::{Ended, become_subreaper, reap_pid};
     use nix::sys::wait::WaitStatus;
 
-    /// Runs `act` in a child that makes only system calls: threads of the test harness may hold locks.
+    /// `act` makes only system calls: threads of the test harness may hold locks.
     fn in_child(act: impl FnOnce() -> i32) -> Ended {
         // SAFETY: the child makes only system calls and leaves by _exit.
         match unsafe { fork() }.unwrap() {
@@ -216,7 +212,6 @@ mod tests {
         }
     }
 
-    /// Forks a sibling of a child with `fork`; returns how it ended for the parent.
     fn sibling_ends_at(fork: unsafe fn() -> Result<Side>) -> Ended {
         in_child(|| {
             if become_subreaper().is_err() {

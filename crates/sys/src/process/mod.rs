@@ -74,9 +74,7 @@ pub fn send_signal(pid: i32, signal: Signal) -> Result<()> {
     }
 }
 
-/// Buffer size for /proc/PID/statm.
 const STATM_BYTES: usize = 128;
-/// Limit on processes counted as a family.
 const MOST_OF_A_FAMILY: usize = 64;
 
 /// Peak memory of this process, in bytes (getrusage(2)).
@@ -215,7 +213,6 @@ pub fn real_user(pid: i32) -> Option<u32> {
     pidfd::real_user(process.as_fd()).or_else(|| user_in_proc(pid))
 }
 
-/// Reads the real user from /proc/PID/status.
 fn user_in_proc(pid: i32) -> Option<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;

@@ -105,7 +105,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
         .collect()
 }
 
-/// Places the descriptors and execs in the child. Returns the step that failed (dup2 or execve) and the error number.
+/// Returns the failed step (dup2 or execve) and the error.
 fn run_child(
     program: &Program,
     plan: &[(OwnedFd, RawFd)],

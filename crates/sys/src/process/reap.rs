@@ -20,7 +20,6 @@ pub fn reap_soon(pid: i32, limit: Duration) {
     }
 }
 
-/// How long to wait for a killed child.
 const KILLED_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a child ended.
@@ -93,7 +92,7 @@ pub fn wait_for_end(pid: i32) -> Result<()> {
         .map_err(|errno| Error::new("waitid", pid.to_string(), errno))
 }
 
-/// Returns an ended child (waitid(2)), even one killed by a real-time signal.
+/// Sees children killed by a real-time signal, too.
 fn look(of: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> nix::Result<Option<(i32, Ended)>> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = options | libc::WEXITED | libc::WNOWAIT;
@@ -144,7 +143,7 @@ pub fn reap_used(pid: i32) -> Result<(Ended, Usage)> {
     }
 }
 
-/// Returns pid, status and usage; pid 0 if no child has ended.
+/// Pid 0 if no child has ended.
 fn wait4(pid: i32, options: i32) -> nix::Result<(i32, i32, Usage)> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

@@ -28,11 +28,9 @@ use std::time::Duration;
 
 /// Limit on one append, in bytes.
 pub const MOST_BYTES: usize = 64 * 1024;
-/// Queue limit of a file.
 const QUEUE_BYTES: usize = 1 << 20;
-/// Concurrent writes of a tenant; more open no new file.
+/// A tenant above it opens no new file.
 const MOST_AT_WORK: usize = 16;
-/// Limit on a tenant's files.
 const MOST_FILES: usize = 4096;
 const STACK_BYTES: usize = 64 * 1024;
 
@@ -43,7 +41,6 @@ thread_local! {
 #[derive(Debug)]
 struct Writer {
     pid: i32,
-    /// Carries new sockets to the writer.
     socket: OwnedFd,
 }
 
@@ -51,7 +48,6 @@ struct Writer {
 #[derive(Debug)]
 pub struct Appender {
     file: File,
-    /// The file's owner.
     whose: u32,
     queue: RefCell<Option<Queue>>,
 }
@@ -59,7 +55,6 @@ pub struct Appender {
 #[derive(Debug)]
 struct Queue {
     socket: Rc<OwnedFd>,
-    /// The writer has received the file.
     has_file: bool,
 }
 
@@ -173,7 +168,6 @@ pub fn appended_by_others(file: &OwnedFd, whose: u32) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket that the writer reads.
 fn connect(whose: u32) -> Result<Queue> {
     let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
     set_send_buffer(socket.as_fd(), QUEUE_BYTES)?;
@@ -184,7 +178,7 @@ fn connect(whose: u32) -> Result<Queue> {
     })
 }
 
-/// Passes a socket to the writer. Without a file, the first message carries it.
+/// Without a file, the first message carries it.
 fn give(whose: u32, socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<()> {
     set_nonblocking(socket.as_fd(), false)?;
     let descriptors: Vec<RawFd> = [socket].into_iter().chain(file).map(AsRawFd::as_raw_fd).collect();
@@ -202,7 +196,6 @@ fn give(whose: u32, socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<()> {
     Ok(())
 }
 
-/// Forks the writer. This process has one thread.
 fn begin() -> Result<Writer> {
     let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
     set_nonblocking(theirs.as_fd(), false)?;
@@ -221,7 +214,6 @@ fn begin() -> Result<Writer> {
     Ok(Writer { pid, socket })
 }
 
-/// Serves sockets until none is left.
 fn serve(sockets: &OwnedFd) {
     let mut tenants: BTreeMap<u32, Arc<AtomicUsize>> = BTreeMap::new();
     scope(|threads| {
@@ -256,7 +248,7 @@ fn serve(sockets: &OwnedFd) {
     });
 }
 
-/// The sender is not trusted: recv(2) without a control buffer discards its descriptors.
+/// recv(2) without a control buffer discards descriptors.
 fn write_what_others_say(socket: &OwnedFd, mut file: &File, at_work: &AtomicUsize) {
     let mut buffer = vec![0; MOST_BYTES];
     loop {

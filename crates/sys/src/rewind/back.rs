@@ -8,9 +8,9 @@ use super::{Rewound, Snapshot, Unrewindable};
 use nix::errno::Errno;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Rewinds between full renewals: all pages are protected again, and the list of mappings is read.
+/// Rewinds between full renewals.
 const RENEWAL: u64 = 1000;
-/// Rewinds between thorough checks of all pages and descriptors.
+/// Rewinds between thorough checks.
 const LOOK: u64 = 32;
 
 impl Snapshot {
@@ -100,8 +100,6 @@ impl Snapshot {
     }
 }
 
-/// Runs on the book's own stack.
-///
 /// # Safety
 /// `book` belongs to a snapshot.
 unsafe extern "C" fn put_back(book: *mut libc::c_void) -> ! {
@@ -164,7 +162,7 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
 }
 
 impl Book {
-    /// Whether the process has its old size; tries to restore the brk(2) heap first.
+    /// Restores the brk(2) heap if the size differs.
     fn has_same_size(&mut self) -> Result<bool, Unrewindable> {
         if self.state.has_size(self.size) {
             return Ok(true);
@@ -173,7 +171,6 @@ impl Book {
         Ok(self.size_now()? == self.size)
     }
 
-    /// Restores the end of the brk(2) heap.
     fn put_break_back(&self) -> Result<(), Unrewindable> {
         let failed = |errno| Unrewindable::Failed("brk", errno);
         // SAFETY: nothing that was created since is used any more.
@@ -189,8 +186,8 @@ impl Book {
         Ok(())
     }
 
-    /// Unmaps everything in former gaps without reading the list of mappings, the slowest step of all. Skips the gap
-    /// below the stack, which may have grown. Returns whether the process has its old size.
+    /// Unmaps former gaps without reading the list of mappings, the slowest step. Skips the gap below the stack, which
+    /// may have grown.
     fn unmap_between(&mut self) -> Result<bool, Unrewindable> {
         for pair in self.mappings[..self.mapping_count].windows(2) {
             let (start, next) = (pair[0].end, &pair[1]);
@@ -201,7 +198,6 @@ impl Book {
         Ok(self.size_now()? == self.size)
     }
 
-    /// Unmaps new mappings, and checks the old ones that are not tracked.
     fn unmap_new(&mut self) -> Result<(), Unrewindable> {
         let mut untracked = 0;
         self.each_mapping(|book, mapping| {
@@ -220,7 +216,7 @@ impl Book {
         }
     }
 
-    /// Handles one mapping; returns how many of its bytes are old and untracked.
+    /// Returns how many bytes are old and untracked.
     fn unmap_new_of(&self, mapping: &Mapping) -> Result<usize, Unrewindable> {
         let known = &self.mappings[..self.mapping_count];
         let mut untracked = 0;
@@ -274,7 +270,6 @@ impl Book {
             .map_err(|errno| Unrewindable::Failed("mprotect", errno))
     }
 
-    /// Restores the hot pages.
     fn put_hot_pages_back(&mut self, rewound: &mut Rewound) {
         for region in self.regions[..self.count].iter().filter(|region| region.is_hot) {
             // SAFETY: it is mapped as in the snapshot.
@@ -282,7 +277,6 @@ impl Book {
         }
     }
 
-    /// Restores pages that were written to, dropped or replaced.
     fn put_pages_back(&mut self, rewound: &mut Rewound) -> Result<(), Unrewindable> {
         for region in &mut self.regions[..self.count] {
             region.found = 0;
@@ -307,7 +301,6 @@ impl Book {
         Ok(())
     }
 
-    /// Scans the regions and the gaps between them, where the stack may have grown.
     fn scan(&mut self, rewound: &mut Rewound) -> Result<(), Unrewindable> {
         let (start, end) = self.range();
         let mut at_region = 0;
@@ -333,7 +326,6 @@ impl Book {
         Ok(())
     }
 
-    /// Splits a run into parts within regions and calls `each`. The rest is grown stack.
     fn parts(
         &mut self,
         start: usize,
@@ -388,8 +380,7 @@ impl Book {
         Ok(pages)
     }
 
-    /// Copies a range back and returns the number of pages. With `is_written`, also clears pages that were zero;
-    /// otherwise they already are.
+    /// With `is_written`, clears pages that were zero; otherwise they already are.
     unsafe fn copy_back(&self, region: &Region, from: usize, to: usize, is_written: bool) -> u64 {
         let mut count = 0;
         let mut page = from;
@@ -407,7 +398,6 @@ impl Book {
         count
     }
 
-    /// Copies a region's hot pages back and returns their number.
     unsafe fn copy_hot_pages_back(&self, region: &Region) -> u64 {
         let mut count = 0;
         for page in 0..region.pages() {
@@ -423,7 +413,6 @@ impl Book {
         count
     }
 
-    /// `number`: index in the copy.
     unsafe fn copy_page_back(&self, page: usize, number: usize) {
         // SAFETY: the caller's promise: the page is mapped, and the copy has a slot for it.
         unsafe {
@@ -436,7 +425,6 @@ impl Book {
         }
     }
 
-    /// Marks the page of the kernel's area as hot: the kernel may write to it at any time.
     fn heat_area(&mut self) {
         let at = self.area.start();
         let index = self.regions[..self.count].partition_point(|region| region.end <= at);
@@ -464,7 +452,6 @@ impl Book {
         }
     }
 
-    /// Maps a region without a file again.
     fn map_anew(&self, region: &Region) -> Result<(), Unrewindable> {
         if region.is_file || (region.start..region.end).contains(&self.stack_low) {
             return Err(Unrewindable::Memory);
@@ -475,7 +462,6 @@ impl Book {
     }
 }
 
-/// Maps anonymous memory over a range.
 fn map(start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let arguments = [
@@ -515,7 +501,7 @@ pub(super) unsafe fn is_same(one: *const u8, other: *const u8) -> bool {
     unsafe { libc::memcmp(one.cast(), other.cast(), PAGE) == 0 }
 }
 
-/// Monotonic clock in nanoseconds. libc reads the vDSO and writes nothing else.
+/// Nanoseconds. libc reads the vDSO and writes nothing else.
 fn now() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

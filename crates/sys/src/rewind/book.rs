@@ -14,35 +14,28 @@ use std::sync::atomic::AtomicU64;
 pub const SURVIVORS: usize = 512;
 /// Limit of [`Snapshot::keep_open`](super::Snapshot::keep_open).
 pub const MOST_KEPT: usize = 64;
-/// Exceeds the mappings of PHP with every extension.
+/// More than PHP with every extension has.
 const MOST_MAPPINGS: usize = 8192;
-/// Page runs per scan.
 pub(super) const MOST_FOUND: usize = 8192;
-/// Buffer size for /proc/self/maps.
 pub(super) const MOST_TEXT: usize = 2 << 20;
-/// Stack of the restoring code.
 pub(super) const STACK_BYTES: usize = 512 << 10;
 
-/// Mark: the page has a copy. Pages without one are zero.
+/// The page has a copy; pages without one are zero.
 pub(super) const IS_KEPT: u8 = 1;
-/// Mark: the page was written to since pages were protected.
+/// Written to since pages were protected.
 pub(super) const IS_HOT: u8 = 2;
 
-/// A part of the process's private memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Region {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Index of its first page in the copy.
+    /// Index in the copy.
     pub(super) first_page: usize,
     pub(super) protection: u8,
-    /// Missing pages come from a file.
     pub(super) is_file: bool,
-    /// Data of a program or library, which is never unmapped or dropped.
+    /// Never unmapped or dropped.
     pub(super) is_data: bool,
-    /// Has a hot page.
     pub(super) is_hot: bool,
-    /// Pages found by the scan.
     pub(super) found: usize,
 }
 
@@ -52,27 +45,23 @@ impl Region {
     }
 }
 
-/// Process size in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) whole: usize,
-    /// Private and writable.
     pub(super) data: usize,
 }
 
-/// Descriptors needed for a rewind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tools {
     pub(super) pagemap: i32,
     pub(super) maps: i32,
     pub(super) statm: i32,
-    /// `/proc/sys/kernel/ns_last_pid`; -1 if missing.
+    /// -1 if missing.
     pub(super) last_pid: i32,
     pub(super) tracker: i32,
 }
 
 impl Tools {
-    /// Their numbers; -1 if missing.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut i32> {
         [
             &mut self.pagemap,
@@ -85,38 +74,31 @@ impl Tools {
     }
 }
 
-/// The whole state; all zeroes is valid.
+/// All zeroes is valid.
 pub(super) struct Book {
     pub(super) regions: [Region; MOST_MAPPINGS],
     pub(super) count: usize,
     pub(super) pages: usize,
-    /// All mappings of the snapshot, by address.
     pub(super) mappings: [Mapping; MOST_MAPPINGS],
     pub(super) mapping_count: usize,
-    /// End of the brk(2) heap.
     pub(super) program_break: usize,
     pub(super) size: Size,
-    /// Page faults up to the last rewind.
     pub(super) faults: u64,
-    /// Page faults of ended threads, and the last process id at that time.
+    /// Of ended threads, with the last process id at that time.
     pub(super) ended_faults: u64,
     pub(super) last_pid: Option<usize>,
     pub(super) tools: Tools,
     pub(super) descriptors: Descriptors,
-    /// Descriptors that stay open.
     pub(super) kept: [i32; MOST_KEPT],
     pub(super) kept_count: usize,
     pub(super) state: ProcessState,
     pub(super) area: KernelsArea,
-    /// The copy, and a byte of marks for each page.
+    /// With a byte of marks for each page.
     pub(super) copy: *mut u8,
     pub(super) marks: *mut u8,
-    /// Whether each page was in memory after the last rewind.
     pub(super) was_there: *mut u8,
     pub(super) capacity: usize,
-    /// Lowest address of the snapshot's stack.
     pub(super) stack_low: usize,
-    /// Called after a rewind, with its argument.
     pub(super) resume: Option<unsafe extern "C" fn(*mut libc::c_void) -> !>,
     pub(super) context: *mut libc::c_void,
     pub(super) rewound: Rewound,
@@ -128,8 +110,6 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Whether a page has a copy.
-    ///
     /// # Safety
     /// The page exists.
     pub(super) unsafe fn is_kept(&self, number: usize) -> bool {
@@ -137,7 +117,7 @@ impl Book {
         unsafe { *self.marks.add(number) & IS_KEPT != 0 }
     }
 
-    /// Reads /proc/self/maps into the text and returns its length.
+    /// Returns the length.
     fn read_maps(&mut self) -> std::result::Result<usize, Errno> {
         let mut length = 0;
         loop {
@@ -156,7 +136,6 @@ impl Book {
         }
     }
 
-    /// Calls `each` for all current mappings.
     pub(super) fn each_mapping(
         &mut self,
         mut each: impl FnMut(&mut Book, &Mapping) -> std::result::Result<(), Unrewindable>,
@@ -171,7 +150,6 @@ impl Book {
         Ok(())
     }
 
-    /// Records all current mappings.
     pub(super) fn note_mappings(&mut self) -> std::result::Result<(), Unrewindable> {
         self.mapping_count = 0;
         self.each_mapping(|book, mapping| {
@@ -215,7 +193,6 @@ pub fn shared_words() -> Result<&'static [AtomicU64]> {
     Ok(unsafe { std::slice::from_raw_parts(place.cast(), PAGE / size_of::<AtomicU64>()) })
 }
 
-/// Maps shared zeroes, which are not restored.
 pub(super) fn shared(bytes: usize) -> Result<*mut u8> {
     // SAFETY: a new anonymous mapping.
     let place = unsafe {

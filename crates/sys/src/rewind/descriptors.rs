@@ -5,37 +5,34 @@ use super::kernel::call;
 use crate::error::{Error, Result};
 use nix::errno::Errno;
 
-/// Exceeds the open descriptors of a worker before its first request.
+/// More than a worker opens before its first request.
 const MOST: usize = 1024;
 
-/// Gaps below this number are filled.
+/// Highest gap to fill.
 const MOST_FILLED: i32 = 256;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Descriptor {
     number: i32,
-    /// Number of the duplicate.
     copy: i32,
     is_close_on_exec: bool,
-    /// Restored on every rewind.
     is_closable: bool,
 }
 
-/// All descriptors of the snapshot, by number. All zeroes is valid.
+/// All zeroes is valid.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     all: [Descriptor; MOST],
     count: usize,
-    /// Range of the duplicates and of `needed`.
     first_copy: i32,
     last: i32,
-    /// Everything is restored on every rewind. Otherwise no number up to the last is unused.
+    /// Everything is restored each time. Otherwise no number up to the last is unused.
     is_exact: bool,
 }
 
 impl Descriptors {
-    /// Records the open descriptors and fills the gaps between them. Moves `needed`, which the rewind itself uses, to
-    /// high numbers, where requests don't touch them. `closable`: see [`Pages::take`](super::Pages::take).
+    /// Fills the gaps between open descriptors, and moves `needed`, which the rewind uses, to high numbers. `closable`:
+    /// see [`Pages::take`](super::Pages::take).
     pub(super) fn note<'o>(
         &mut self,
         needed: impl Iterator<Item = &'o mut i32>,
@@ -104,7 +101,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Restores the descriptors and closes all others except `kept`. `is_thorough`: restores all, changed or not.
+    /// Closes all others except `kept`. `is_thorough`: restores unchanged ones, too.
     pub(super) fn put_back(&self, kept: &[i32], is_thorough: bool) -> std::result::Result<(), Unrewindable> {
         let all = &self.all[..self.count];
         if !self.is_exact && !is_thorough {
@@ -125,7 +122,7 @@ impl Descriptors {
         close_before(self.last + 1, i32::MAX, kept)
     }
 
-    /// Whether all numbers up to the last are in use. A descriptor that this opens is closed with those above the last.
+    /// A descriptor that this opens is closed with those above the last.
     fn has_no_gap(&self) -> std::result::Result<bool, Unrewindable> {
         let arguments = [self.last as usize, libc::F_DUPFD_CLOEXEC as usize, 0, 0, 0, 0];
         // SAFETY: a descriptor of this table.
@@ -151,7 +148,7 @@ impl Descriptor {
     }
 }
 
-/// Opens /dev/null at each unused number below `end`, and appends the numbers.
+/// Opens /dev/null at each unused number.
 fn fill_gaps(end: i32, numbers: &mut Vec<i32>) -> Result<()> {
     loop {
         // SAFETY: a C string.
@@ -168,7 +165,6 @@ fn fill_gaps(end: i32, numbers: &mut Vec<i32>) -> Result<()> {
     }
 }
 
-/// Closes `first..end` except `kept`.
 fn close_before(mut first: i32, end: i32, kept: &[i32]) -> std::result::Result<(), Unrewindable> {
     while let Some(number) = kept.iter().filter(|number| (first..end).contains(number)).min() {
         close_range(first, *number)?;
@@ -177,7 +173,6 @@ fn close_before(mut first: i32, end: i32, kept: &[i32]) -> std::result::Result<(
     close_range(first, end)
 }
 
-/// Closes `first..end`.
 fn close_range(first: i32, end: i32) -> std::result::Result<(), Unrewindable> {
     if first >= end {
         return Ok(());

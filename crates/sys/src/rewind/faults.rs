@@ -11,7 +11,7 @@ use super::kernel::call;
 use super::regions::number;
 
 impl Book {
-    /// Returns the process's page faults. It must have one thread now.
+    /// The process must have one thread.
     pub(super) fn faults_now(&mut self) -> Result<u64, Unrewindable> {
         let last_pid = self.last_pid_now();
         let own = of(libc::RUSAGE_THREAD)?;
@@ -22,12 +22,11 @@ impl Book {
         Ok(own + self.ended_faults)
     }
 
-    /// Like `faults_now`, if no thread can have ended since.
+    /// No thread may have ended since.
     pub(super) fn own_faults_now(&self) -> Result<u64, Unrewindable> {
         Ok(of(libc::RUSAGE_THREAD)? + self.ended_faults)
     }
 
-    /// Last allocated process id, `None` if unknown.
     fn last_pid_now(&mut self) -> Option<usize> {
         let mut text = [0_u8; 24];
         let (fd, room) = (

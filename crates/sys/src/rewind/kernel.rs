@@ -2,8 +2,6 @@
 
 use nix::errno::Errno;
 
-/// Makes a system call with up to six arguments.
-///
 /// # Safety
 /// That of the system call.
 #[cfg(target_arch = "x86_64")]
@@ -29,8 +27,6 @@ pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result
     outcome(result)
 }
 
-/// Makes a system call with up to six arguments.
-///
 /// # Safety
 /// That of the system call.
 #[cfg(target_arch = "aarch64")]
@@ -96,21 +92,20 @@ const PM_SCAN_WP_MATCHING: u64 = 1 << 0;
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: usize = (3 << 30) | (size_of::<ScanArguments>() << 16) | ((b'f' as usize) << 8) | 16;
 
-/// A run of pages.
 impl PageRegion {
     /// Written to since it was protected.
     pub(super) fn is_written(&self) -> bool {
         self.categories & PAGE_IS_WRITTEN != 0
     }
 
-    /// No page: dropped, or never there.
+    /// Dropped, or never there.
     pub(super) fn is_empty(&self) -> bool {
         self.categories & (PAGE_IS_WRITTEN | PAGE_IS_PRESENT | PAGE_IS_SWAPPED) == 0
     }
 }
 
-/// Finds all pages of a range with write tracking, in runs of one kind. Mappings that were not registered, such as one
-/// that replaced another, are missing. Returns the number of runs, and where to continue if `found` was too small.
+/// Returns the number of tracked runs, and where to continue if `found` was too small. Unregistered mappings, such as
+/// replacements, are missing.
 ///
 /// # Safety
 /// `found` has room for `room` runs.
@@ -145,7 +140,7 @@ pub(super) unsafe fn tracked(
     Ok((count, (next < arguments.end).then_some(next as usize)))
 }
 
-/// Protects the tracked pages of a range, so that their next write is recorded.
+/// Records the next write to each page.
 pub(super) fn protect(pagemap: i32, range: (usize, usize)) -> Result<(), Errno> {
     let mut arguments = ScanArguments {
         size: size_of::<ScanArguments>() as u64,
@@ -195,7 +190,7 @@ const UFFDIO_API: usize = (3 << 30) | (size_of::<UffdApi>() << 16) | (0xaa << 8)
 /// `_IOWR(0xaa, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: usize = (3 << 30) | (size_of::<UffdRegister>() << 16) | (0xaa << 8);
 
-/// Opens a userfaultfd(2) that records writes without notifications. Needs no privileges.
+/// Records writes without notifications. Needs no privileges.
 pub(super) fn tracker() -> Result<i32, (&'static str, Errno)> {
     let flags = UFFD_USER_MODE_ONLY | libc::O_CLOEXEC as usize;
     // SAFETY: only a number.
@@ -221,7 +216,6 @@ pub(super) fn tracker() -> Result<i32, (&'static str, Errno)> {
     Ok(fd)
 }
 
-/// Makes the kernel track writes to a range.
 pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
     let mut register = UffdRegister {
         start: range.0 as u64,
@@ -246,8 +240,7 @@ pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
     }
 }
 
-/// Whether a range that can't be tracked is `MAP_DROPPABLE`, where glibc 2.41 keeps random number state. The kernel
-/// rejects MADV_DODUMP for such memory.
+/// Whether it is `MAP_DROPPABLE`, where glibc 2.41 keeps random number state. The kernel rejects MADV_DODUMP for it.
 pub(super) fn is_droppable(range: (usize, usize)) -> bool {
     let arguments = [range.0, range.1 - range.0, libc::MADV_DODUMP as usize, 0, 0, 0];
     // SAFETY: affects only core dumps.

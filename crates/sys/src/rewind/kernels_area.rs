@@ -3,11 +3,10 @@
 
 use std::ffi::CStr;
 
-/// Size of `struct rseq`.
 const BYTES: usize = 32;
 const WORDS: usize = BYTES / size_of::<u64>();
 
-/// Address of the area, 0 if there is none.
+/// 0 if there is none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KernelsArea {
     start: usize,
@@ -18,7 +17,6 @@ impl KernelsArea {
         self.start
     }
 
-    /// Finds it through glibc's symbols.
     pub(super) fn find(&mut self) {
         let symbol = |name: &CStr| {
             // SAFETY: a C string.
@@ -35,12 +33,10 @@ impl KernelsArea {
         }
     }
 
-    /// Whether an address is in the area.
     pub(super) fn contains(&self, at: usize) -> bool {
         self.start != 0 && (self.start..self.start + BYTES).contains(&at)
     }
 
-    /// Reads the area.
     pub(super) fn keep(&self) -> [u64; WORDS] {
         match self.start {
             0 => [0; WORDS],
@@ -49,7 +45,6 @@ impl KernelsArea {
         }
     }
 
-    /// Writes the area.
     pub(super) fn put(&self, words: [u64; WORDS]) {
         if self.start != 0 {
             // SAFETY: as above.

@@ -5,7 +5,7 @@ use super::kernel::call;
 use super::regions::PAGE;
 
 impl Book {
-    /// Whether the pages in memory are those of the last rewind; `false` if unknown.
+    /// `false` if unknown.
     pub(super) fn has_same_pages(&mut self) -> bool {
         let room = self.text.as_mut_ptr();
         self.droppable().all(|run| {
@@ -18,7 +18,6 @@ impl Book {
         })
     }
 
-    /// Records the pages in memory.
     pub(super) fn note_pages(&mut self) {
         for run in self.droppable() {
             // SAFETY: there is a byte for each page. Pages that can't be read count as changed next time.
@@ -26,7 +25,6 @@ impl Book {
         }
     }
 
-    /// Merges adjacent regions with consecutive page numbers.
     fn droppable(&self) -> impl Iterator<Item = Run> {
         let mut regions = self.regions[..self.count]
             .iter()
@@ -42,7 +40,6 @@ impl Book {
     }
 }
 
-/// Adjacent pages.
 struct Run {
     start: usize,
     first_page: usize,
@@ -65,7 +62,7 @@ impl Run {
     }
 }
 
-/// Writes a byte for each page. `false` if not all are mapped.
+/// `false` if not all pages are mapped.
 ///
 /// # Safety
 /// `room` is large enough.

@@ -10,12 +10,11 @@ use nix::errno::Errno;
 
 const SIGNALS: usize = 64;
 const LIMITS: usize = 16;
-/// Size of the kernel's signal set.
 const SET_BYTES: usize = 8;
-/// The kernel's `struct sigaction`, which no architecture exceeds.
+/// Large enough for every architecture.
 type Action = [u64; 4];
 const TIMERS: [i32; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
-/// Signals of timers, children and connections, which a request may leave pending.
+/// A request may leave them pending.
 const OF_REQUESTS: [i32; 5] = [
     libc::SIGALRM,
     libc::SIGVTALRM,
@@ -24,10 +23,10 @@ const OF_REQUESTS: [i32; 5] = [
     libc::SIGPIPE,
 ];
 
-/// A joined thread stays in the kernel's list for a moment. Waits double: 51 ms in total.
+/// 51 ms in total, because waits double.
 const WAITS: u32 = 10;
 const FIRST_WAIT_NANOS: u64 = 50_000;
-/// Buffer for a /proc file; too small for thousands of groups.
+/// Too small for thousands of groups.
 const ROOM: usize = 16 << 10;
 const LIMITS_ROOM: usize = 4096;
 
@@ -40,24 +39,21 @@ pub(super) struct ProcessState {
     status_now: Status,
     actions: [Action; SIGNALS],
     limits: [[u64; 2]; LIMITS],
-    /// /proc/self/limits and its length.
     limits_text: [u8; LIMITS_ROOM],
     limits_length: usize,
-    /// Changed soft limits, set by [`ProcessState::check`].
+    /// Set by [`ProcessState::check`].
     changed_limits: u32,
     priority: usize,
     thread: ThreadState,
-    /// Next number of timer_create(2), a counter in the kernel.
+    /// The kernel counts timers.
     next_timer: i32,
     directory: i32,
-    /// Files of /proc/self; -1 if missing.
     status_file: i32,
     limits_file: i32,
     timers_file: i32,
     text: [u8; ROOM],
 }
 
-/// Reads a file's start and returns the length.
 fn read(fd: i32, room: &mut [u8]) -> std::result::Result<usize, Errno> {
     let arguments = [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
     // SAFETY: the buffer has this much room.
@@ -102,8 +98,7 @@ impl ProcessState {
         Ok(())
     }
 
-    /// Stops timers and checks whether the rest can be restored. On success all signals stay blocked until
-    /// [`ProcessState::release_signals`].
+    /// Stops timers. On success all signals stay blocked until [`ProcessState::release_signals`].
     pub(super) fn check(&mut self) -> std::result::Result<(), Unrewindable> {
         hold_signals()?;
         let outcome = self.stop_timers().and_then(|()| self.compare());
@@ -135,7 +130,6 @@ impl ProcessState {
         self.compare_limits()
     }
 
-    /// Waits for joined threads to leave the list.
     fn status_of_one_thread(&mut self) -> std::result::Result<Status, Unrewindable> {
         for wait in 0..=WAITS {
             let status = self
@@ -177,7 +171,6 @@ impl ProcessState {
         Ok(())
     }
 
-    /// Whether the process has this size, as read by [`ProcessState::check`].
     pub(super) fn has_size(&self, size: Size) -> bool {
         self.status_now.size == size
     }
@@ -207,7 +200,6 @@ impl ProcessState {
         Ok(())
     }
 
-    /// Restores the state, after [`ProcessState::check`].
     pub(super) fn put_back(&mut self) -> std::result::Result<(), Unrewindable> {
         let failed = |call| move |errno| Unrewindable::Failed(call, errno);
         if self.status_now.pending & of_requests() != 0 {
@@ -255,7 +247,6 @@ fn sleep(nanos: u64) {
     let _ = unsafe { call(libc::SYS_nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Sets the signal mask and returns the old one.
 fn change_mask(mask: Option<u64>) -> std::result::Result<u64, Errno> {
     let new = mask.unwrap_or(0);
     let mut old = 0_u64;
@@ -271,7 +262,7 @@ fn change_mask(mask: Option<u64>) -> std::result::Result<u64, Errno> {
     Ok(old)
 }
 
-/// Creates a timer to learn the next number.
+/// Shows the next number.
 fn next_timer() -> std::result::Result<i32, Errno> {
     let mut timer = 0_i32;
     let clock = libc::CLOCK_MONOTONIC as usize;
@@ -304,7 +295,7 @@ fn action(signal: usize) -> std::result::Result<Action, Errno> {
     Ok(action)
 }
 
-/// prlimit(2) would add a lookup of the target process.
+/// prlimit(2) would look up the process.
 fn limit_of(limit: usize) -> std::result::Result<[u64; 2], Errno> {
     let mut now = [0_u64; 2];
     // SAFETY: the struct outlives the call.
@@ -346,7 +337,6 @@ fn of_requests() -> u64 {
     OF_REQUESTS.iter().fold(0, |set, signal| set | 1 << (signal - 1))
 }
 
-/// Discards the request's pending signals.
 fn drop_pending() {
     let set = of_requests();
     let at_once = [0_u64; 2];
@@ -375,8 +365,7 @@ fn open(path: &std::ffi::CStr, flags: i32) -> Result<i32> {
     }
 }
 
-/// Opens a /proc file of this process. A process that has changed its user must be dumpable for that, so it is for the
-/// duration of the call.
+/// After a change of user, a process must be dumpable to open these.
 pub(super) fn open_own(path: &std::ffi::CStr) -> Result<i32> {
     // SAFETY: numbers.
     let before = unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) };

@@ -1,37 +1,32 @@
 //! Parses /proc/self/maps without allocating, so that the rewind can use it.
 
-/// Page size that this supports.
 pub(super) const PAGE: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mapping {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// PROT_READ, PROT_WRITE and PROT_EXEC.
     pub(super) protection: u8,
     pub(super) is_shared: bool,
     /// Inode number; 0 without a file.
     pub(super) file: u64,
-    /// Stack of the main thread.
     pub(super) is_stack: bool,
-    /// A mapping of the kernel, such as `[vvar]`, which must stay.
+    /// Such as `[vvar]`; must stay.
     pub(super) is_kernels: bool,
     /// The kernel may drop its pages; not reported in maps.
     pub(super) is_droppable: bool,
 }
 
 impl Mapping {
-    /// Private and writable.
     pub(super) fn is_own(&self) -> bool {
         !self.is_shared && self.protection & PROT_WRITE != 0 && !self.is_kernels && !self.is_droppable
     }
 
-    /// Reserved addresses.
     pub(super) fn is_reserve(&self) -> bool {
         !self.is_shared && self.protection == 0 && self.file == 0 && !self.is_kernels
     }
 
-    /// Whether both are of one kind. Shared memory may change its protection, as OPcache's does.
+    /// Shared memory may change its protection, as OPcache's does.
     pub(super) fn is_like(&self, other: &Mapping) -> bool {
         self.is_shared == other.is_shared
             && self.file == other.file
@@ -104,7 +99,7 @@ fn contains(line: &[u8], part: &[u8]) -> bool {
     line.windows(part.len()).any(|window| window == part)
 }
 
-/// Parses a number; also returns the rest.
+/// Also returns the rest.
 pub(super) fn number(text: &[u8], base: u32) -> Option<(usize, &[u8])> {
     let mut value: usize = 0;
     let mut at = 0;

@@ -1,6 +1,6 @@
 //! Stack switching.
 
-/// Switches to the stack that ends at `top`, a multiple of 16, and calls a function there.
+/// Calls a function on the stack that ends at `top`, a multiple of 16.
 ///
 /// # Safety
 /// There is room below `top`, and the old stack is no longer needed.
@@ -25,7 +25,7 @@ pub(super) unsafe fn leave_for(
     }
 }
 
-/// Switches to the stack that ends at `top`, a multiple of 16, and calls a function there.
+/// Calls a function on the stack that ends at `top`, a multiple of 16.
 ///
 /// # Safety
 /// There is room below `top`, and the old stack is no longer needed.
@@ -50,7 +50,7 @@ pub(super) unsafe fn leave_for(
     }
 }
 
-/// Current stack address: the callers' frames are above.
+/// The callers' frames are above.
 #[inline(never)]
 pub(super) fn here() -> usize {
     let mark = 0_u8;

@@ -5,7 +5,7 @@ use super::regions::number;
 use std::hash::{DefaultHasher, Hasher};
 
 const PAGE_KB: usize = 4;
-/// Lines that an unprivileged process can't restore.
+/// An unprivileged process can't restore them.
 const IDENTITY: [&[u8]; 13] = [
     b"Uid",
     b"Gid",
@@ -22,16 +22,15 @@ const IDENTITY: [&[u8]; 13] = [
     b"Seccomp_filters",
 ];
 
-/// Parsed status. All zeroes is valid.
+/// All zeroes is valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) threads: usize,
     pub(super) umask: usize,
-    /// Hash of the [`IDENTITY`] lines.
+    /// Hash of [`IDENTITY`].
     pub(super) identity: u64,
-    /// Hash of the CPU affinity.
     pub(super) processors: u64,
-    /// Signal sets: pending (process and thread), ignored, caught.
+    /// Of process and thread.
     pub(super) pending: u64,
     pub(super) ignored: u64,
     pub(super) caught: u64,
@@ -67,8 +66,7 @@ impl Status {
         status
     }
 
-    /// Whether a signal's action may have changed: it was or is ignored or caught. Flags matter only for caught signals
-    /// and SIGCHLD.
+    /// Flags matter only for caught signals and SIGCHLD.
     pub(super) fn may_differ(&self, now: &Status, signal: usize) -> bool {
         let bit = 1 << (signal - 1);
         let differs = (self.ignored ^ now.ignored) | (self.caught ^ now.caught);

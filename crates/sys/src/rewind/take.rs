@@ -15,9 +15,8 @@ use nix::fcntl::SealFlag;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const NAME: &str = "forkyard-snapshot";
-/// Pages that a process may have in addition to [`Pages`]; address space, not memory.
+/// Address space for pages beyond [`Pages`], not memory.
 const OWN_PAGES: usize = 32 << 10;
-/// Pagemap entries per read.
 const ENTRIES: usize = 512;
 /// Bits of a pagemap entry: present, swapped.
 const IS_THERE: u64 = 0b11 << 62;
@@ -26,7 +25,6 @@ const IS_THERE: u64 = 0b11 << 62;
 #[derive(Debug)]
 pub struct Pages {
     file: OwnedFd,
-    /// Regions and a byte per page, as in a snapshot's book.
     regions: Vec<Region>,
     marks: Vec<u8>,
     pages: usize,
@@ -152,8 +150,7 @@ fn region(mapping: &Mapping, first_page: usize) -> Region {
     }
 }
 
-/// Calls `each` for every page of a region, with whether it has content. File pages count even if they are not in
-/// memory.
+/// Passes whether a page has content; file pages always do.
 fn for_pages_of(
     pagemap: i32,
     region: &Region,
@@ -289,7 +286,6 @@ impl Snapshot {
 }
 
 impl Book {
-    /// Range of all regions.
     pub(super) fn range(&self) -> (usize, usize) {
         match self.regions[..self.count] {
             [first, .., last] => (first.start, last.end),
@@ -297,14 +293,13 @@ impl Book {
         }
     }
 
-    /// Protects all pages again.
     pub(super) fn protect(&self) -> std::result::Result<(), Unrewindable> {
         kernel::protect(self.tools.pagemap, self.range())
             .map_err(|errno| Unrewindable::Failed("PAGEMAP_SCAN", errno))
     }
 }
 
-/// Makes the kernel track writes to all regions. Droppable ones are removed: nobody relies on their content.
+/// Removes droppable regions: nobody relies on their content.
 fn track_regions(book: &mut Book) -> Result<()> {
     let mut tracked = 0;
     for index in 0..book.count {
@@ -329,7 +324,7 @@ fn track_regions(book: &mut Book) -> Result<()> {
     Ok(())
 }
 
-/// Lists this process's regions. Pages of the parent keep their numbers; new ones follow.
+/// Pages of the parent keep their numbers.
 fn list_regions(book: &mut Book, pages: &Pages) -> Result<()> {
     let mut next_page = pages.pages;
     (book.count, book.pages) = (0, 0);
@@ -392,8 +387,7 @@ fn add(
     Ok(())
 }
 
-/// Whether the last mapping is data of a program or library: it follows another part of the same file or, if anonymous,
-/// such a part.
+/// Whether the last mapping follows another part of the same file or, if anonymous, such a part.
 fn is_data(mappings: &[Mapping]) -> bool {
     let is_part = |mappings: &[Mapping]| match mappings {
         [.., before, it] => it.file != 0 && before.file == it.file && before.end == it.start,
@@ -407,7 +401,6 @@ fn is_data(mappings: &[Mapping]) -> bool {
     }
 }
 
-/// Adds pages that are missing in the copy or differ.
 fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
     let (pagemap, copy, marks, low) = (book.tools.pagemap, book.copy, book.marks, book.stack_low);
     let known = pages.pages;

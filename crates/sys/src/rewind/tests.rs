@@ -5,7 +5,6 @@ use super::regions::PAGE;
 use super::*;
 use std::io::Write;
 
-/// State that a child keeps across rewinds.
 struct Round {
     snapshot: Snapshot,
     pages: Pages,
@@ -18,11 +17,10 @@ const OK: i32 = 0;
 const NOT_TAKEN: i32 = 2;
 const DIFFERENT: i32 = 3;
 const LEFT: i32 = 4;
-/// Plus the kind of failure.
 const FAILED: i32 = 100;
 const LARGE: usize = 5 << 20;
 
-/// Runs `act` in a child, which has one thread, and returns the exit code.
+/// The child has one thread.
 fn in_child(act: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child does not return, and only allocates from glibc, whose heap is consistent after a fork.
     let pid = unsafe { libc::fork() };
@@ -40,12 +38,10 @@ fn in_child(act: impl FnOnce() -> i32) -> i32 {
     }
 }
 
-/// Rewinds a child that runs `disturb` each time; returns its exit code.
 fn rounds(rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     rounds_with(None, rounds, disturb)
 }
 
-/// `closable`: see [`Pages::take`].
 fn rounds_with(closable: Option<Vec<i32>>, rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     in_child(|| {
         let large: &mut [u8] = Box::leak(vec![1_u8; LARGE].into_boxed_slice());
@@ -137,13 +133,10 @@ fn after(round: &mut Round, rewound: Rewound) -> Option<i32> {
     (rewound.number == round.rounds).then_some(OK)
 }
 
-/// Keep two descriptors open this time.
 static KEEPS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 static mut WORD: u64 = 7;
-/// The list of mappings must not be read.
 static mut READS_NO_LIST: bool = false;
 
-/// Maps memory anywhere and writes to it.
 fn map(bytes: usize) -> *mut u8 {
     // SAFETY: a new mapping.
     unsafe {
@@ -160,7 +153,6 @@ fn map(bytes: usize) -> *mut u8 {
     }
 }
 
-/// Changes memory as a request does.
 fn request(round: u64, large: &mut [u8]) {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     for size in [16, 1000, 100_000, 3 << 20] {
@@ -300,7 +292,7 @@ fn memory_that_the_kernel_may_drop_is_left_alone() {
     assert_eq!(code, OK);
 }
 
-/// A round's mapping, recorded in memory that is not restored.
+/// Recorded in memory that is not restored.
 static mut MAPPED: *mut usize = std::ptr::null_mut();
 
 #[test]
@@ -329,7 +321,7 @@ fn mappings_that_came_are_gone_without_a_look_at_the_list() {
     assert_eq!(code, OK);
 }
 
-/// Several pages; nothing else writes to the middle ones.
+/// Nothing else writes to the middle pages.
 static mut APART: [u64; 2048] = [0; 2048];
 
 #[test]
@@ -514,7 +506,6 @@ fn what_can_not_be_put_back_is_told() {
     assert_eq!(rounds(1, code), FAILED + Unrewindable::Memory.kind() as i32);
 }
 
-/// Exits with the snapshot's content of a MADV_WIPEONFORK page.
 unsafe extern "C" fn is_wiped(context: *mut libc::c_void) -> ! {
     // SAFETY: the test's page; ends the process.
     unsafe { libc::_exit(i32::from(*context.cast::<u8>())) }

@@ -11,7 +11,6 @@ pub(super) struct ThreadState {
     policy: usize,
 }
 
-/// (getter, setter).
 const SETTINGS: [(i32, i32); 3] = [
     (libc::PR_GET_DUMPABLE, libc::PR_SET_DUMPABLE),
     (libc::PR_GET_TIMERSLACK, libc::PR_SET_TIMERSLACK),
@@ -31,7 +30,7 @@ impl ThreadState {
         })
     }
 
-    /// Whether the scheduling policy is unchanged; an unprivileged process can't always restore it.
+    /// An unprivileged process can't always restore it.
     pub(super) fn has_same_policy(&self) -> Result<bool, Errno> {
         Ok(policy()? == self.policy)
     }
@@ -66,7 +65,7 @@ struct Arithmetic {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic {
-    /// Control bits without the exception flags.
+    /// Without the exception flags.
     const CONTROL: u32 = !0x3f;
 
     fn now() -> Arithmetic {
@@ -99,7 +98,6 @@ impl Arithmetic {
     }
 }
 
-/// Floating point control register.
 #[cfg(target_arch = "aarch64")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Arithmetic {

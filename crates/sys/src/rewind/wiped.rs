@@ -8,13 +8,8 @@ use crate::error::{Error, Named, Result};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
-/// Flag in /proc/self/smaps.
 const WIPED: &[u8] = b"wf";
 
-/// Wipes all such memory of this process.
-///
-/// # Errors
-/// smaps can't be read.
 pub(super) fn wipe_as_fork_does() -> Result<()> {
     const SMAPS: &str = "/proc/self/smaps";
     let failed = |error| Error::from_io("read", SMAPS, &error);

@@ -75,8 +75,7 @@ fn descriptors_that_are_kept_open_stay_and_are_there_once() {
 
 static mut FILE: i32 = -1;
 
-/// Locks the file with fcntl(2), a lock of the process, and returns whether an open file description lock finds it
-/// already locked.
+/// Whether an open file description lock finds the process's fcntl(2) lock.
 fn lock_file() -> bool {
     // SAFETY: plain calls of one thread; zeroes are a valid `flock`.
     unsafe {
