@@ -1,6 +1,6 @@
-//! Users and groups. Each lookup in the C library reads the account files up to the matching line (getpwnam(3)): a
-//! hundred million lines for ten thousand pools with their own users. A [`hold`] reads /etc/passwd and /etc/group once,
-//! if nsswitch.conf(5) lists the files first, and caches the library's answers.
+//! Users and groups. A C library lookup reads the account file up to its match (getpwnam(3)), too slow for ten thousand
+//! pools. A [`hold`] reads /etc/passwd and /etc/group once, if nsswitch.conf(5) lists the files first, and caches the
+//! library's answers.
 
 use super::error::{Named, Result};
 use nix::unistd::{Gid, Group, Uid, User};
@@ -70,7 +70,7 @@ thread_local! {
     static KNOWN: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
-/// Caches accounts on this thread until it is dropped. Not for long-lived use: changes to the files are not seen.
+/// Caches accounts on this thread until dropped; changes to the files are not seen.
 #[derive(Debug)]
 pub struct Hold {
     is_outer: bool,
@@ -126,7 +126,7 @@ pub fn numbered(uid: u32) -> Result<Option<Account>> {
     Ok(found)
 }
 
-/// Returns the id of the group with this name, `None` if there is none.
+/// Returns the id of a group, `None` if there is none.
 ///
 /// # Errors
 /// getgrnam(3).

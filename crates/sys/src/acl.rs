@@ -16,7 +16,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Encodes a list that adds read and write permission for these users and groups to the permission bits.
+/// Encodes a list that adds read and write permission for users and groups.
 pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
     let bits = |shift: u32| (mode >> shift & 7) as u16;
     let named = |ids: &[u32], tag: u16| {
@@ -25,7 +25,7 @@ pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
         ids.dedup();
         ids.into_iter().map(move |id| (tag, READ_WRITE, id))
     };
-    // Sorted by tag, then id, as the kernel requires. The mask limits every entry but owner and others.
+    // The kernel requires this order. The mask limits all entries but owner and others.
     let mut entries = vec![(USER_OBJ, bits(6), NO_ID)];
     entries.extend(named(users, USER));
     entries.push((GROUP_OBJ, bits(3), NO_ID));
@@ -44,7 +44,7 @@ pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
 /// Sets the list of a file, which may be open with `O_PATH`.
 ///
 /// # Errors
-/// `setxattr`: EOPNOTSUPP if the file system has no such lists.
+/// EOPNOTSUPP if the file system has no lists.
 pub fn set(file: BorrowedFd<'_>, list: &[u8], subject: &str) -> Result<()> {
     let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     // SAFETY: two C strings and a buffer with its length, all of which outlive the call.

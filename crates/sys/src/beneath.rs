@@ -1,5 +1,5 @@
-//! Files below a directory that another user may write to. The directory is opened once, component by component,
-//! without following links; every lookup starts from it.
+//! Files below a directory that another user may write to. The directory is opened component by component without
+//! following links, and every lookup starts from it.
 
 use super::dir::first_bytes;
 use super::error::{Error, Named, Result};
@@ -53,11 +53,10 @@ fn path_flags() -> OFlag {
     OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
 }
 
-/// Opens a directory by an absolute path that contains no links, so the result is what the path names even if others
-/// rename directories.
+/// Opens a directory by an absolute path without links, even if others rename directories.
 ///
 /// # Errors
-/// ENOTDIR or ELOOP if a component is not a directory or is a link; EINVAL if the path is relative or contains `..`.
+/// ENOTDIR or ELOOP for a component that is not a directory; EINVAL if the path is relative or contains `..`.
 pub fn open_exactly(path: &Path) -> Result<OwnedFd> {
     let subject = path.display().to_string();
     let mut at = open("/", path_flags(), Mode::empty()).named("open", "/")?;
@@ -103,15 +102,15 @@ pub fn entry_at(path: &Path) -> Option<Entry> {
 /// Returns the entry with this name, `None` if fstatat(2) fails.
 pub fn entry_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<Entry> {
     let look = || fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
-    // A link count of 0 means that the file was replaced during the lookup.
+    // A link count of 0: replaced during the lookup.
     let stat = (0..TRIES).find_map(|_| look().filter(|stat| stat.st_nlink > 0));
     Some(entry(&stat.or_else(look)?))
 }
 
-/// Reads at most `most` bytes. Opens only regular files, so it never blocks on a FIFO or touches a device.
+/// Reads at most `most` bytes of a regular file; never blocks on a FIFO.
 ///
 /// # Errors
-/// EINVAL if it is not a regular file; openat(2), read(2).
+/// EINVAL for another kind of file; openat(2), read(2).
 pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<Content> {
     let subject = name.to_string_lossy().into_owned();
     let no_file = || Error::new("openat", subject.clone(), Errno::EINVAL);
@@ -119,7 +118,7 @@ pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<C
     if entry(&before).form != FileForm::File {
         return Err(no_file());
     }
-    // `O_NONBLOCK`: a FIFO may have replaced the file since the check.
+    // A FIFO may have replaced the file since the check.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let file = match openat(directory, name, flags, Mode::empty()) {
         Err(Errno::ELOOP) => return Err(no_file()),

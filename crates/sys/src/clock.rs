@@ -56,7 +56,7 @@ impl ProcessClock {
             .map(ProcessClock)
     }
 
-    /// CPU time, user and system, in microseconds; 0 after the process has exited. A system call.
+    /// CPU time in microseconds; 0 after the process has exited. A system call.
     pub fn micros(self) -> u64 {
         match clock_gettime(self.0) {
             Ok(time) => time.tv_sec() as u64 * 1_000_000 + time.tv_nsec() as u64 / 1_000,
@@ -102,15 +102,14 @@ pub fn cpu_times() -> CpuTimes {
 
 const TIME_BYTES: usize = 256;
 
-/// Formats a time in the local zone (strftime(3)); empty if the result is longer than 255 bytes.
+/// Formats a local time (strftime(3)); empty if longer than 255 bytes.
 pub fn format_local_time(epoch_seconds: u64, format: &str) -> Vec<u8> {
     let Ok(format) = std::ffi::CString::new(format) else {
         return Vec::new();
     };
     let time = epoch_seconds as libc::time_t;
     let mut buffer = [0_u8; TIME_BYTES];
-    // SAFETY: all zeroes is a valid `tm`; the pointers outlive the calls; strftime writes at most the given length and
-    // reads a C string and the `tm` that localtime_r has filled.
+    // SAFETY: all zeroes is a valid `tm`; the pointers outlive the calls; strftime writes at most the given length.
     let length = unsafe {
         let mut tm: libc::tm = std::mem::zeroed();
         if libc::localtime_r(&time, &mut tm).is_null() {
@@ -125,8 +124,7 @@ pub fn format_local_time(epoch_seconds: u64, format: &str) -> Vec<u8> {
 /// Current offset of the local time zone, in seconds east of UTC.
 pub fn utc_offset_seconds() -> i32 {
     let now = epoch_seconds() as libc::time_t;
-    // SAFETY: all zeroes is a valid `tm`; both pointers outlive the call, and localtime_r writes only through the
-    // second.
+    // SAFETY: all zeroes is a valid `tm`; both pointers outlive the call.
     unsafe {
         let mut tm: libc::tm = std::mem::zeroed();
         if libc::localtime_r(&now, &mut tm).is_null() {

@@ -36,7 +36,7 @@ fn tcp_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
         }
         info
     };
-    // tcp_info of a listening socket reports its queue and backlog here.
+    // A listener reports its queue in these fields.
     Some(ListenQueue {
         current: info.tcpi_unacked,
         limit: info.tcpi_sacked,
@@ -47,8 +47,7 @@ fn inode(fd: BorrowedFd<'_>) -> Option<u64> {
     Some(nix::sys::stat::fstat(fd).ok()?.st_ino)
 }
 
-/// Counts the connections to a unix socket whose client is gone but that a process still holds or has yet to accept.
-/// `None` if the kernel can't report it.
+/// Counts connections whose client is gone but that are still held or not accepted. `None` if unknown.
 pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     let request = unix_request(DUMP, 1 << ESTABLISHED, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_PEER);
     let netlink = netlink()?;
@@ -56,7 +55,7 @@ pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     let mut answer = vec![0_u8; 32 * 1024];
     let mut count = 0;
     loop {
-        // The kernel generates the dump during the read, so this never blocks.
+        // Never blocks: the kernel generates the dump during the read.
         let length = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::empty()).ok()?;
         let (found, is_over) = count_abandoned(answer.get(..length)?, listener.as_os_str().as_bytes())?;
         count += found;
@@ -66,8 +65,8 @@ pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     }
 }
 
-/// Counts abandoned connections to a TCP port. A connection is missing here if the server wrote to it after the client
-/// had gone: the client's kernel has reset it.
+/// Counts abandoned connections to a TCP port, except those that the server wrote to after the client had gone, which
+/// the client's kernel resets.
 pub fn abandoned_tcp_connections(port: u16) -> Option<u32> {
     // IPv6 may be disabled.
     let tables =
@@ -250,7 +249,7 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let clients: Vec<_> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
             let held: Vec<_> = (0..2).map(|_| listener.accept().unwrap()).collect();
-            // A concurrent test may have forked and hold copies of the sockets briefly.
+            // A concurrent test may have forked and hold copies.
             let comes_to = |count| {
                 let limit = Instant::now() + Duration::from_secs(20);
                 while abandoned_tcp_connections(address.port()) != Some(count) {

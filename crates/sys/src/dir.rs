@@ -1,5 +1,5 @@
-//! Files below a directory that another user may write to. Names are looked up in an open directory without following
-//! symbolic links and, with openat2(2), without crossing mounts: a user's own mount could block its readers.
+//! Files below a directory that another user may write to. Lookups follow no symbolic links and, with openat2(2), cross
+//! no mounts: a user's mount could block its readers.
 
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Creates and opens a directory with an unused name, mode 0700 (mkdtemp(3)).
+/// Creates and opens a directory with an unused name, mode 0700.
 ///
 /// # Errors
 /// mkdtemp(3) or open(2).
@@ -24,8 +24,7 @@ pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)>
     Ok((path, directory))
 }
 
-/// Like [`make_temporary`], as a tmpfs with limits on bytes and files if this process may mount one. Remove with
-/// [`unmount`] first.
+/// Like [`make_temporary`], as a limited tmpfs if this process may mount one. Needs [`unmount`] before removal.
 ///
 /// # Errors
 /// As for [`make_temporary`].
@@ -59,18 +58,16 @@ pub fn make_temporary_bounded(
     opened.map(|bounded| (path, bounded))
 }
 
-/// Unmounts whatever is mounted on a directory. Never blocks and follows no link. Other users must not be able to write
-/// to the parent directory.
+/// Unmounts a directory without blocking or following links. Other users must not be able to write to its parent.
 pub fn unmount(path: &Path) {
     // EINVAL: nothing is mounted there.
     let _ = umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
 }
 
-/// Creates a directory of this user's with mode 0711 if it is missing. Rejects one that another user owns or can write
-/// to.
+/// Creates a directory with mode 0711 if it is missing; rejects one that another user owns or can write to.
 ///
 /// # Errors
-/// mkdir(2), open(2) or fchmod(2); EPERM for another user's directory.
+/// mkdir(2), open(2) or fchmod(2); EPERM for a rejected directory.
 pub fn make_own(path: &Path) -> Result<()> {
     let shown = path.display().to_string();
     match nix::unistd::mkdir(path, Mode::S_IRWXU) {
@@ -86,7 +83,7 @@ pub fn make_own(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates a user's directory with mode 0700 if it is missing. Rejects one that another user owns or can enter.
+/// Creates a user's directory with mode 0700 if it is missing; rejects one that another user owns or can enter.
 ///
 /// # Errors
 /// mkdir(2), open(2), fchown(2) or fstat(2); EPERM for a rejected directory.
@@ -122,7 +119,7 @@ pub fn is_own(file: BorrowedFd<'_>) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_uid == nix::unistd::geteuid().as_raw())
 }
 
-/// Opens a directory; rejects a link as the last component.
+/// Opens a directory, but not through a final link.
 ///
 /// # Errors
 /// open(2); ELOOP or ENOTDIR for a link.
@@ -148,7 +145,7 @@ fn open_below<P: ?Sized + nix::NixPath>(
         name,
         OpenHow::new().flags(flags).resolve(beneath_only()),
     ) {
-        // Before Linux 5.6, or if a seccomp filter rejects openat2(2).
+        // Before Linux 5.6, or a seccomp filter.
         Err(Errno::ENOSYS | Errno::EPERM) => {
             openat(directory, name, flags | OFlag::O_NOFOLLOW, Mode::empty())
         }
@@ -179,8 +176,8 @@ pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     Ok(made)
 }
 
-/// Creates a FIFO, mode 0600, and opens it for non-blocking reads. Only this user may be able to write to the directory
-/// yet.
+/// Creates a FIFO, mode 0600, and opens it for non-blocking reads. Other users must not be able to write to the
+/// directory.
 ///
 /// # Errors
 /// mkfifo(3) or open(2).
@@ -200,8 +197,7 @@ pub struct Content {
     pub more: bool,
 }
 
-/// Reads at most `most` bytes of a regular file with one link; `None` if it is missing or anything else (a link, a
-/// FIFO).
+/// Reads at most `most` bytes of a regular file with one link; `None` for anything else.
 ///
 /// # Errors
 /// A system call failed, or the file is longer.
@@ -218,8 +214,8 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
     content(&file, name, most)
 }
 
-/// Like [`read`], by a path below the directory that crosses no link or mount, so that the directory's owner can't
-/// block the caller. `None` also if the path can't be opened, and before Linux 5.6.
+/// Like [`read`], by a path that crosses no link or mount, so that its owner can't block the caller. `None` on errors
+/// and before Linux 5.6.
 pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let how = OpenHow::new().flags(flags).resolve(beneath_only());
@@ -229,7 +225,7 @@ pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Optio
 
 fn content(file: &OwnedFd, name: &str, most: usize) -> Result<Option<Content>> {
     let stat = fstat(file).named("fstat", name)?;
-    // A second hard link may belong to a file that the link's creator can't read.
+    // A second link may name a file that the link's creator can't read.
     if kind(&stat) != SFlag::S_IFREG || stat.st_nlink != 1 {
         return Ok(None);
     }
@@ -256,7 +252,7 @@ pub(super) fn first_bytes(file: BorrowedFd<'_>, most: usize) -> nix::Result<(Vec
 /// Writes a file, mode 0600. Replaces only a regular file with one link.
 ///
 /// # Errors
-/// A system call failed; EEXIST if another kind of file is there.
+/// A system call failed; EEXIST for another kind of file.
 pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let file = openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).named("openat", name)?;
@@ -323,7 +319,7 @@ pub fn owner(path: &Path) -> Result<Owner> {
     Ok(owner_of(&stat))
 }
 
-/// Removes a unix socket of this user; leaves anything else.
+/// Removes a unix socket of this user.
 ///
 /// # Errors
 /// A system call failed.
@@ -337,7 +333,7 @@ pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Identity of a file. The birth time distinguishes it from a later file with the same path and inode number.
+/// Identity of a file. The birth time detects a reused inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub device: u64,
@@ -347,14 +343,13 @@ pub struct Mark {
     pub made: i64,
 }
 
-/// Returns the identity of the user's unix socket at a path; `None` for anything else. Does not follow links.
+/// Returns the identity of the user's unix socket; `None` for anything else.
 pub fn socket_mark(path: &Path, uid: u32) -> Option<Mark> {
     let stat = nix::sys::stat::lstat(path).ok()?;
     (owner_of(&stat) == Owner { uid, is_socket: true }).then(|| mark_of(&stat))
 }
 
-/// Removes a unix socket of this user if it has this identity. The directory may belong to another user, who can't use
-/// this to remove anything else.
+/// Removes a user's unix socket with this identity, even from another user's directory.
 ///
 /// # Errors
 /// A system call failed.
@@ -396,8 +391,7 @@ fn kind(stat: &FileStat) -> SFlag {
 
 const MOST_ENTRIES: usize = 4096;
 
-/// Changes the owner of a directory and everything in it, the directory last. Only this user may be able to write to it
-/// yet.
+/// Changes the owner of a directory tree, the root last. Other users must not be able to write to it.
 ///
 /// # Errors
 /// A system call failed.
@@ -425,7 +419,7 @@ pub fn give_away(directory: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
     nix::unistd::fchown(directory, user, group).named("fchown", "")
 }
 
-/// Removes a directory's content, up to a limit that keeps the call short. Returns whether it is empty now.
+/// Removes a directory's content, up to a limit. Returns whether it is empty.
 ///
 /// # Errors
 /// A system call failed.
@@ -434,7 +428,7 @@ pub fn clear(directory: BorrowedFd<'_>) -> Result<bool> {
     clear_within(directory, &mut budget, 0)
 }
 
-/// Removes the files in a directory, but not its subdirectories.
+/// Removes the files in a directory, but no subdirectories.
 ///
 /// # Errors
 /// The directory can't be read.

@@ -1,8 +1,7 @@
 //! A directory entry, reached component by component.
 //!
-//! Root opens logs, pid files and sockets at configured paths. A user who can write to a directory on the way could
-//! plant a symbolic link there at any moment. So the path is walked by descriptors, and a link is followed only if no
-//! other user can write to the directories so far.
+//! Another user who can write to a directory on the way could plant a symbolic link and redirect root's logs, pid files
+//! and sockets. So a link is followed only if no other user can write to the directories so far.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
@@ -36,8 +35,7 @@ enum Access {
 }
 
 impl HeldEntry {
-    /// Walks to the directory that contains the last component. Follows only symbolic links that no other user can have
-    /// planted. Does not look at the last component.
+    /// Walks to the last component's directory. Follows only links that no other user can have planted.
     ///
     /// # Errors
     /// openat(2); `InvalidInput` with a message for a rejected link.
@@ -122,7 +120,7 @@ impl HeldEntry {
     /// # Errors
     /// openat(2); `InvalidInput` with a message for a rejected link.
     pub fn open(&self, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
-        // The final link is resolved already, except in /proc, where only the kernel can.
+        // Only in /proc the final link is not resolved yet: only the kernel can.
         let is_magic = self.is_guarded && is_in_proc(self.directory.as_fd());
         let nofollow = if is_magic {
             OFlag::empty()
@@ -176,7 +174,7 @@ impl Walk {
         let stat = fstat(&next)?;
         self.access = match (self.access, access(&stat)) {
             (Access::Others, _) => Access::Others,
-            // Entries that root or this user own in a sticky directory can't be replaced by others.
+            // The sticky bit protects entries of root and this user.
             (Access::Sticky, _) if !is_own(&stat) => Access::Others,
             (_, next) => next,
         };
@@ -294,7 +292,7 @@ mod tests {
         directory(&base.join("open"), 0o777);
         directory(&base.join("open/inner"), 0o755);
         directory(&base.join("closed"), 0o755);
-        // (directory of the link, path, whether the link is followed)
+        // (directory of the link, path, whether it is followed)
         let cases = [
             ("closed/logs", "closed/logs/a", true),
             ("open/logs", "open/logs/b", false),

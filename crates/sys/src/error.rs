@@ -42,7 +42,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = std::io::Error::from_raw_os_error(self.errno as i32);
-        // Drops the "(os error N)" that the standard library appends to strerror(3).
+        // strerror(3) without the standard library's "(os error N)".
         let reason = reason.to_string();
         let reason = reason.split(" (os error").next().unwrap_or_default();
         let gap = if self.subject.is_empty() { "" } else { " " };

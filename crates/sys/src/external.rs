@@ -31,9 +31,8 @@ pub struct ExternalProgram {
 
 /// Starts a program and returns its pid once exec(2) has succeeded.
 ///
-/// The program leads its own process group ([`kill_group`]), is killed when the thread that started it exits, and
-/// inherits only the three streams and default signal handlers. The child shares the parent's memory until exec
-/// (clone(2), `CLONE_VFORK`), so the cost doesn't depend on the parent's size.
+/// The program leads its own process group ([`kill_group`]), is killed when its parent thread exits, and inherits only
+/// the streams. It shares the parent's memory until exec (clone(2), `CLONE_VFORK`), so a large parent costs nothing.
 ///
 /// # Errors
 /// The step that failed: `clone`, or in the child `dup2`, `chdir`, `execve`.
@@ -53,8 +52,8 @@ pub fn start(program: &ExternalProgram) -> Result<i32> {
     // A stack is aligned to 16 bytes.
     let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
     let mask = signal::block_all();
-    // SAFETY: only the child uses the stack, which grows down from its end. The child shares this memory but writes
-    // only to its stack and to `plan.failed`, while CLONE_VFORK suspends this thread until the child execs or exits.
+    // SAFETY: only the child uses the stack, which grows down from its end. It writes only to its stack and to
+    // `plan.failed`, while CLONE_VFORK suspends this thread.
     let pid = unsafe {
         let top = stack.as_mut_ptr_range().end.cast::<c_void>();
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
@@ -78,7 +77,7 @@ pub fn start(program: &ExternalProgram) -> Result<i32> {
     }
 }
 
-/// Like [`start`], but retries for a moment while the program's file is open for writing (ETXTBSY).
+/// Like [`start`], but retries while the program's file is open for writing (ETXTBSY).
 ///
 /// # Errors
 /// As [`start`].
@@ -126,7 +125,7 @@ extern "C" fn become_program(plan: *mut c_void) -> c_int {
 }
 
 fn run(plan: &Plan) -> (&'static str, Errno) {
-    // SAFETY: system calls on descriptors and strings that the parent keeps while it waits.
+    // SAFETY: system calls on descriptors and strings that the waiting parent keeps.
     unsafe {
         super::fd::close_all_on_exec();
         libc::setpgid(0, 0);
@@ -136,7 +135,7 @@ fn run(plan: &Plan) -> (&'static str, Errno) {
             super::process::exit_now(127);
         }
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        // Moves them above the standard streams first, so that none is overwritten.
+        // First above the standard streams, so that none is overwritten.
         let mut high = [0; STREAMS];
         for (stream, high) in plan.streams.iter().zip(&mut high) {
             *high = libc::fcntl(*stream, libc::F_DUPFD_CLOEXEC, STREAMS as c_int);

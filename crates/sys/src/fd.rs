@@ -27,9 +27,8 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
     nix::unistd::pipe2(flags).named("pipe2", "")
 }
 
-/// Creates a one-way channel that another user's process writes to: read end (non-blocking), write end (blocking), both
-/// close-on-exec. It is a socket pair because a writer can hold a pipe's lock for any time and so block even a
-/// non-blocking reader or close(2).
+/// Creates a one-way channel for another user's process: read end (non-blocking), write end. A socket pair, because a
+/// writer can hold a pipe's lock and block even a non-blocking reader or close(2).
 ///
 /// # Errors
 /// socketpair(2), fcntl(2) or shutdown(2).
@@ -42,8 +41,8 @@ pub fn one_way() -> Result<(Guarded, OwnedFd)> {
     Ok((reader, writer))
 }
 
-/// Creates a channel for a process's output: read end, write end. For root it is [`one_way`]. Otherwise reader and
-/// writer are the same user, and it is a pipe, which (unlike a socket) can also be opened by name (`/dev/stdout`).
+/// Creates a channel for a process's output: read end, write end. For root it is [`one_way`], otherwise a pipe, which
+/// can be reopened by name (`/dev/stdout`).
 ///
 /// # Errors
 /// As [`one_way`]; pipe2(2).
@@ -77,7 +76,7 @@ pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<()> {
         .named("setsockopt SO_SNDBUF", "")
 }
 
-/// Makes a descriptor blocking or non-blocking, for everyone who shares the open file.
+/// Makes an open file blocking or non-blocking for all its holders.
 ///
 /// # Errors
 /// fcntl(2).
@@ -106,7 +105,7 @@ pub fn set_close_on_exec(fd: BorrowedFd<'_>, close: bool) -> Result<()> {
 /// Takes ownership of an inherited descriptor.
 ///
 /// # Safety
-/// `fd` is open and has no other owner in the process.
+/// `fd` is open and has no other owner.
 pub unsafe fn adopt(fd: RawFd) -> OwnedFd {
     // SAFETY: the caller's promise.
     unsafe { OwnedFd::from_raw_fd(fd) }
@@ -115,23 +114,23 @@ pub unsafe fn adopt(fd: RawFd) -> OwnedFd {
 /// Takes ownership of an inherited descriptor below 64.
 ///
 /// # Errors
-/// EBADF if it is not open or was taken before.
+/// EBADF if it is not open or already taken.
 pub fn adopt_passed(fd: RawFd) -> Result<OwnedFd> {
     static TAKEN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let unfit = || Error::new("adopt", fd.to_string(), nix::errno::Errno::EBADF);
     let bit = u32::try_from(fd).ok().and_then(|fd| 1_u64.checked_shl(fd));
     let bit = bit.filter(|_| fd > 2).ok_or_else(unfit)?;
-    // SAFETY: borrowed for one call, which fails if the descriptor is not open.
+    // SAFETY: only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     set_close_on_exec(borrowed, true)?;
     if TAKEN.fetch_or(bit, std::sync::atomic::Ordering::SeqCst) & bit != 0 {
         return Err(unfit());
     }
-    // SAFETY: it is open, was passed for this program's use, and is taken once.
+    // SAFETY: it is open, was passed to us, and is taken once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sends bytes and at most [`MAX_PASSED`] descriptors (SCM_RIGHTS, unix(7)). Returns the number of bytes sent.
+/// Sends bytes and at most [`MAX_PASSED`] descriptors (unix(7)). Returns the bytes sent.
 ///
 /// # Errors
 /// sendmsg(2); EAGAIN if the socket is full.
@@ -157,7 +156,7 @@ pub fn send_gathered_with(
 /// Unread bytes in a pipe; 0 if the kernel can't report them.
 pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     let mut count: libc::c_int = 0;
-    // SAFETY: the kernel writes one int through the pointer, which outlives the call (ioctl_pipe(2)).
+    // SAFETY: the kernel writes one int, which outlives the call (ioctl_pipe(2)).
     let result = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) };
     if result == 0 {
         usize::try_from(count).unwrap_or(0)
@@ -166,10 +165,10 @@ pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     }
 }
 
-/// Bytes sent over a unix socket that the peer has not read (SIOCOUTQ, unix(7)); `None` on error.
+/// Unread bytes sent over a unix socket (SIOCOUTQ, unix(7)); `None` on error.
 pub fn unread_by_peer(socket: BorrowedFd<'_>) -> Option<usize> {
     let mut count: libc::c_int = 0;
-    // SAFETY: the kernel writes one int through the pointer, which outlives the call.
+    // SAFETY: the kernel writes one int, which outlives the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
     usize::try_from(count).ok().filter(|_| result == 0)
 }
@@ -186,7 +185,7 @@ pub struct Received {
 /// Receives bytes and descriptors; blocks if `wait`.
 ///
 /// # Errors
-/// recvmsg(2); EAGAIN if nothing is queued and `wait` is false.
+/// recvmsg(2); EAGAIN if nothing is queued.
 pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<Received> {
     let flags = if wait {
         MsgFlags::empty()
@@ -200,7 +199,7 @@ pub(super) fn receive_datagram(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Res
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
 }
 
-/// Returns copies of the first queued datagram's descriptors and leaves the datagram queued.
+/// Returns copies of the first queued datagram's descriptors; the datagram stays queued.
 ///
 /// # Errors
 /// recvmsg(2); EAGAIN if nothing is queued.
@@ -240,8 +239,8 @@ fn receive_flagged(
     Ok((received, sender))
 }
 
-/// Closes every descriptor from 3 up that is not in `sorted_keep` (close_range(2)). Does not allocate, so it may run in
-/// a forked child.
+/// Closes every descriptor from 3 up but `sorted_keep` (close_range(2)). Does not allocate, so it may run in a forked
+/// child.
 ///
 /// # Safety
 /// No owner of the closed descriptors is used or dropped again.
@@ -260,7 +259,7 @@ pub unsafe fn close_all_but(sorted_keep: &[RawFd]) {
 }
 
 unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
-    // SAFETY: a system call with three numbers; the caller guarantees that the descriptors are unused.
+    // SAFETY: only numbers; the caller guarantees that the descriptors are unused.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
     if failed {
         // close_range(2) needs Linux 5.9.
@@ -277,7 +276,7 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
 /// fcntl(2).
 pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
     // Needs Linux 5.11.
-    // SAFETY: a system call with three numbers; closes nothing now.
+    // SAFETY: only numbers; closes nothing.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -288,7 +287,7 @@ pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
     } != 0;
     if failed {
         for (number, _) in open_ones()?.iter().filter(|(number, _)| *number > 2) {
-            // SAFETY: borrowed for one call, which fails if the descriptor is not open.
+            // SAFETY: only borrowed; the call fails if it is not open.
             let _ = set_close_on_exec(unsafe { BorrowedFd::borrow_raw(*number) }, true);
         }
     }
@@ -299,7 +298,7 @@ pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the open descriptors and their link text in /proc.
+/// Returns the open descriptors with their link text in /proc.
 ///
 /// # Errors
 /// /proc/self/fd can't be read.
@@ -329,7 +328,7 @@ pub fn open_sockets() -> Vec<(RawFd, u64)> {
     let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(MOST_PROBED, |(soft, _)| soft.min(MOST_PROBED));
     let is_socket = |mode: u32| mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
     let numbers = 0..RawFd::try_from(most).unwrap_or(RawFd::MAX);
-    // SAFETY: borrowed for one call, which fails if the number is not open.
+    // SAFETY: only borrowed; the call fails if it is not open.
     let open = |number| fstat(unsafe { BorrowedFd::borrow_raw(number) }).ok();
     numbers
         .filter_map(|number| Some((number, open(number)?)))
@@ -338,7 +337,7 @@ pub fn open_sockets() -> Vec<(RawFd, u64)> {
         .collect()
 }
 
-/// Raises the descriptor limit to its hard limit and returns the limits that were set before, for children to restore.
+/// Raises the descriptor limit to its hard limit; returns the old limits, for children to restore.
 ///
 /// # Errors
 /// getrlimit(2) or setrlimit(2).
@@ -349,14 +348,14 @@ pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
     Ok((soft, hard))
 }
 
-/// Raises the descriptor limit to `wanted` if possible and returns the limit in force.
+/// Raises the descriptor limit to `wanted` if possible; returns the limit in force.
 ///
 /// # Errors
 /// getrlimit(2).
 pub fn raise_descriptor_limit_to(wanted: u64) -> Result<u64> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
-    // Exceeding the hard limit needs CAP_SYS_RESOURCE, and fs.nr_open is the maximum.
+    // Exceeding the hard limit needs CAP_SYS_RESOURCE; fs.nr_open is the maximum.
     if wanted <= soft || setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted.max(hard)).is_err() {
         return Ok(soft);
     }
@@ -366,7 +365,7 @@ pub fn raise_descriptor_limit_to(wanted: u64) -> Result<u64> {
 /// For a child between fork and exec.
 pub(super) fn close_all_on_exec() {
     let flags = libc::CLOSE_RANGE_CLOEXEC;
-    // SAFETY: a system call with three numbers; closes nothing.
+    // SAFETY: only numbers; closes nothing.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) } != 0;
     if failed {
         // Needs Linux 5.11.
@@ -387,7 +386,7 @@ pub fn null() -> Result<OwnedFd> {
         .map_err(|e| Error::from_io("open", "/dev/null", &e))
 }
 
-/// Replaces standard input by `null`, and output and error by the given descriptors or `null`.
+/// Replaces the standard streams: input by `null`, the others by the given descriptors or `null`.
 ///
 /// # Errors
 /// dup2(2).
@@ -419,7 +418,7 @@ pub struct File {
 impl File {
     /// Returns the identity, `None` if the descriptor is not open.
     pub fn of(descriptor: RawFd) -> Option<File> {
-        // SAFETY: borrowed for one call, which fails if the descriptor is not open.
+        // SAFETY: only borrowed; the call fails if it is not open.
         let status = nix::sys::stat::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok()?;
         Some(File {
             device: status.st_dev,
@@ -434,7 +433,7 @@ impl File {
 /// open(2) or dup3(2).
 ///
 /// # Safety
-/// Nothing in this process uses the old files, as after a fork.
+/// Nothing uses the old files, as after a fork.
 pub unsafe fn replace_with_null(descriptors: &[RawFd]) -> Result<()> {
     let null = null()?;
     for descriptor in descriptors {
@@ -446,7 +445,7 @@ pub unsafe fn replace_with_null(descriptors: &[RawFd]) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the standard streams by /dev/null, except those that a log uses, so that readers see end of file.
+/// Replaces the standard streams by /dev/null, except those of logs.
 ///
 /// # Errors
 /// open(2) or dup2(2).
@@ -466,15 +465,15 @@ pub fn let_go_of_standard_streams(kept: &[OwnStream]) -> Result<()> {
 
 const FIRST_PASSED: RawFd = 3;
 
-/// Takes a listening socket that this process was started with and makes it close-on-exec and non-blocking. `None` if
-/// the descriptor is not one, is a standard stream, or was taken before.
+/// Takes an inherited listening socket and makes it close-on-exec and non-blocking. `None` for another descriptor, a
+/// standard stream, or a second call.
 pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
     static TAKEN: std::sync::Mutex<Vec<RawFd>> = std::sync::Mutex::new(Vec::new());
     let mut taken = TAKEN.lock().ok()?;
     if fd < FIRST_PASSED || taken.contains(&fd) {
         return None;
     }
-    // SAFETY: borrowed for two calls, both of which fail if the descriptor is not open.
+    // SAFETY: only borrowed; the calls fail if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let listens = nix::sys::socket::getsockopt(&borrowed, nix::sys::socket::sockopt::AcceptConn);
     if !listens.is_ok_and(|listens| listens) {
@@ -483,7 +482,7 @@ pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
     set_close_on_exec(borrowed, true).ok()?;
     set_nonblocking(borrowed, true).ok()?;
     taken.push(fd);
-    // SAFETY: it is open, was passed for this process's use, and is taken once.
+    // SAFETY: it is open, was passed to us, and is taken once.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

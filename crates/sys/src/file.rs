@@ -15,8 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Device, inode and modification time (nanoseconds since 1970) of the file at a path, links followed. `None` if
-/// stat(2) fails.
+/// Device, inode and modification time (nanoseconds since 1970); follows links. `None` if stat(2) fails.
 pub fn stamp(path: &Path) -> Option<(u64, u64, i64)> {
     let stat = nix::sys::stat::stat(path).ok()?;
     let seconds = stat.st_mtime.saturating_mul(1_000_000_000);
@@ -35,8 +34,8 @@ pub enum OwnStream {
 }
 
 impl OwnStream {
-    /// Returns the stream that a log's path names, directly or through a symbolic link. The link's directory may belong
-    /// to anyone: the link can't redirect writes to another file.
+    /// Returns the stream that a log's path names, directly or through a link in any directory: such a link can't
+    /// redirect writes to another file.
     pub fn of_log(path: &Path) -> Option<OwnStream> {
         match path.to_str() {
             Some("/dev/fd/1") => Some(OwnStream::Output),
@@ -56,8 +55,7 @@ impl OwnStream {
         }
     }
 
-    /// Duplicates the descriptor. Opening the stream by name would start at offset 0 of a file, and fails for a socket
-    /// and for another user's pipe.
+    /// Opening the stream by name would start at offset 0 of a file, and fails for sockets and other users' pipes.
     fn copy(self) -> io::Result<File> {
         let copied = match self {
             OwnStream::Output => io::stdout().as_fd().try_clone_to_owned(),
@@ -67,11 +65,11 @@ impl OwnStream {
     }
 }
 
-/// Opens a log for appending; creates it with access for its owner only. Does not block on a FIFO. A path that names a
-/// standard stream returns that stream ([`OwnStream::of_log`]).
+/// Opens a log for appending; creates it with mode 0600. Does not block on a FIFO. May return a standard stream
+/// ([`OwnStream::of_log`]).
 ///
-/// Follows a symbolic link if only root and this process's user can write to every directory on the way. Otherwise it
-/// rejects symbolic and hard links, which another user may have planted.
+/// Follows a symbolic link if only root and this user can write to the directories on the way. Otherwise rejects
+/// symbolic and hard links.
 ///
 /// # Errors
 /// open(2); `InvalidInput` with a message for a rejected link.
@@ -89,8 +87,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a tenant's log through `open`, which may block forever. As root it runs `open` in a child process with a
-/// deadline.
+/// Opens a tenant's log, which may block forever; root does it in a child with a deadline.
 ///
 /// # Errors
 /// As `open`; `TimedOut` after the deadline.
@@ -100,7 +97,7 @@ pub fn open_in_time(whose: &str, open: impl FnOnce() -> io::Result<File>) -> io:
     }
     let refused = "it is on a file system that a user has mounted; move it";
     let finding = process::within_a_moment(whose, || match open() {
-        // Every write to a user's own file system could block forever.
+        // Writes to a user's file system could block forever.
         Ok(file) if mounts::is_users_own(file.as_fd()) == Ok(true) => {
             Finding::from(refused.as_bytes().to_vec())
         }
@@ -144,12 +141,12 @@ pub fn open_log_for(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
     open_log(path)
 }
 
-/// Opens a log for appending in a directory that its owner may change at any time. An existing file must be a regular
-/// file of the owner's with one link; a new file is created only in the owner's directory. So links don't matter: root
-/// writes nothing that the owner could not.
+/// Opens a log for appending in a directory that its owner may change at any time. Accepts only the owner's regular
+/// files with one link, and creates files only in the owner's directory, so root writes nothing that the owner could
+/// not.
 ///
 /// # Errors
-/// open(2); `InvalidInput` with a message if a file or directory is not the owner's.
+/// open(2); `InvalidInput` with a message for another owner.
 pub fn open_owned_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
     let refused = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -197,7 +194,7 @@ fn give(file: OwnedFd, uid: u32, gid: u32) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// Replaces a file, with mode 0644. Replaces a link itself, not its target.
+/// Replaces a file or link, with mode 0644.
 ///
 /// # Errors
 /// open(2) and write(2).
@@ -220,7 +217,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     HeldEntry::locate(path)?.remove()
 }
 
-/// A pinned file (`O_PATH`): it stays the same whatever the name leads to later. Symbolic links are not followed.
+/// A pinned file (`O_PATH`), which stays the same whatever its name leads to. Doesn't follow symbolic links.
 #[derive(Debug)]
 pub struct Held {
     file: OwnedFd,
@@ -274,7 +271,7 @@ impl Held {
         fchownat(&self.file, c"" as &CStr, uid, gid, AtFlags::AT_EMPTY_PATH).named("chown", &self.subject)
     }
 
-    /// Changes the permission bits through /proc: fchmod(2) rejects `O_PATH` descriptors.
+    /// Changes the permission bits through /proc: fchmod(2) rejects `O_PATH`.
     ///
     /// # Errors
     /// `chmod`, with the path.
@@ -345,7 +342,6 @@ mod tests {
                 "{name}: {error}"
             );
         }
-        // Nothing is created at the target of a dangling link.
         symlink(dir.path().join("nowhere"), dir.path().join("dangling")).unwrap();
         assert!(open_log(&dir.path().join("dangling")).is_err());
         assert!(!dir.path().join("nowhere").exists());

@@ -1,11 +1,11 @@
 //! Sockets whose peer may be malicious.
 //!
-//! The peer can send descriptors (SCM_RIGHTS, unix(7)) whose last close blocks for any time: a TCP connection with
-//! SO_LINGER, or a file on the user's own file system. Receiving a message closes descriptors that the receiver does
-//! not take, and closing a socket closes the ones still queued.
+//! The peer can send descriptors (SCM_RIGHTS, unix(7)) whose last close blocks: a TCP connection with SO_LINGER, or a
+//! file on a user's own file system. A receiver closes those that it does not take, and closing a socket closes those
+//! still queued.
 //!
 //! From Linux 6.16 the kernel can reject descriptors (SO_PASSRIGHTS). Otherwise a peek detects them without installing
-//! any. A socket that has descriptors is treated as ended, and a child process closes it ([`close_apart`]).
+//! any; the socket then counts as ended, and a child process closes it ([`close_apart`]).
 
 use crate::error::{Error, Result};
 use crate::fd::pipe;
@@ -38,8 +38,7 @@ enum Kind {
 
 /// A pipe, or a socket whose peer may be malicious.
 ///
-/// Neither receiving nor dropping it blocks. Dropping shuts it down for all its holders, so no other process may be
-/// receiving from it.
+/// Receiving and dropping never block. Dropping shuts it down for all holders, so no other process may be receiving.
 #[derive(Debug)]
 pub struct Guarded {
     fd: ManuallyDrop<OwnedFd>,
@@ -148,7 +147,7 @@ pub fn receive_bytes(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progre
             Errno::EBADMSG,
         ));
     }
-    // The peeked bytes are still first in the queue. An empty message is removed, too.
+    // The peeked bytes are still first. Also removes an empty message.
     receive(socket, buffer.get_mut(..count).unwrap_or_default())
 }
 
@@ -156,7 +155,7 @@ pub fn receive_bytes(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progre
 fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<(usize, bool)>> {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     loop {
-        // Without a control buffer the kernel installs no descriptors but reports them (MSG_CTRUNC).
+        // Without a control buffer the kernel reports descriptors (MSG_CTRUNC) without installing them.
         match recvmsg::<()>(socket.as_raw_fd(), &mut [IoSliceMut::new(buffer)], None, flags) {
             Ok(seen) => {
                 return Ok(Some((seen.bytes, seen.flags.contains(MsgFlags::MSG_CTRUNC))));
@@ -170,7 +169,7 @@ fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<(usize, bool
 
 /// Drains a stream; `false` if it has descriptors or can't be drained.
 fn is_emptied(socket: BorrowedFd<'_>) -> bool {
-    // Senders hold the lock that shutdown takes, so nothing arrives afterwards.
+    // Senders hold the lock that shutdown takes, so nothing arrives later.
     shutdown_read(socket);
     let mut buffer = [0; PIECE];
     let mut failures = 0;
@@ -179,7 +178,7 @@ fn is_emptied(socket: BorrowedFd<'_>) -> bool {
             Ok(Progress::WouldBlock | Progress::Done(0)) => return true,
             Ok(Progress::Done(_)) => failures = 0,
             Err(error) if error.errno == Errno::EBADMSG => return false,
-            // E.g. ECONNRESET, which is reported once, before the queued bytes.
+            // E.g. ECONNRESET, reported once before the queued bytes.
             Err(_) => failures += 1,
         }
     }
@@ -197,7 +196,7 @@ static CLOSERS: Mutex<Closers> = Mutex::new(Closers {
     at_work: Vec::new(),
 });
 
-/// Closes descriptors whose close may block in a child process. The caller must have one thread. If fork fails, the
+/// Closes descriptors in a child process, because close may block. The caller must have one thread. If fork fails, the
 /// next call closes them.
 pub fn close_apart(descriptors: Vec<OwnedFd>) {
     if descriptors.is_empty() {
@@ -208,7 +207,7 @@ pub fn close_apart(descriptors: Vec<OwnedFd>) {
         return std::mem::forget(descriptors);
     };
     closers.waiting.extend(descriptors);
-    // A recycled pid is not our child, or just counts as one more for a while.
+    // A recycled pid is not our child, or counts for a while.
     let is_at_work = |pid: &i32| {
         is_child(*pid) && pidfd::open(*pid).is_ok_and(|process| !pidfd::has_ended(process.as_fd()))
     };
@@ -223,7 +222,7 @@ pub fn close_apart(descriptors: Vec<OwnedFd>) {
     kept.push(gate.as_raw_fd());
     let closer = fork_child(&kept, || {
         nix::unistd::alarm::set(CLOSER_SECONDS);
-        // Blocks until the parent's end closes, so that this process is the last holder.
+        // Waits until this process is the last holder.
         let _ = nix::unistd::read(&gate, &mut [0]);
         0
     });

@@ -24,10 +24,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up a user and a group by name or decimal number. The group defaults to the user's primary group.
+    /// Looks up a user and a group (default: the user's primary group) by name or number.
     ///
     /// # Errors
-    /// `getpwnam` or `getgrnam` with the name, if it does not exist.
+    /// `getpwnam` or `getgrnam` with the unknown name.
     pub fn look_up(user: &str, group: Option<&str>) -> Result<Identity> {
         let entry = find_user(user)?;
         let uid = match (&entry, user.parse::<u32>()) {
@@ -87,7 +87,7 @@ fn find_user(user: &str) -> Result<Option<Account>> {
     }
 }
 
-/// Returns a group's id, by name or decimal number.
+/// Returns a group's id, by name or number.
 ///
 /// # Errors
 /// getgrnam(3); ENOENT for an unknown name.
@@ -98,7 +98,7 @@ pub fn find_group(group: &str) -> Result<u32> {
     accounts::group(group)?.ok_or_else(|| Error::new("getgrnam", group, nix::errno::Errno::ENOENT))
 }
 
-/// Returns a user's id and primary group, by name or decimal number.
+/// Returns a user's id and primary group, by name or number.
 ///
 /// # Errors
 /// getpwnam(3); ENOENT for an unknown name.
@@ -211,7 +211,7 @@ pub fn set_umask(mask: u32) {
 /// # Errors
 /// setpriority(2).
 pub fn set_priority(nice: i32) -> Result<()> {
-    // SAFETY: a system call with three numbers.
+    // SAFETY: only numbers.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
     if done == 0 {
         Ok(())

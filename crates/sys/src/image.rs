@@ -1,13 +1,12 @@
 //! Moves a preloader's library data and heap into memory files, which makes fork(2) cheaper.
 //!
-//! The written pages of a private file mapping belong to the process. A fork copies the page table of each such mapping
-//! and links the child to a tree of all processes that share the pages: with a hundred libraries and hundreds of
-//! children, most of a fork's time. An unmodified private file mapping costs neither; the child's page tables are
-//! filled on use. So each library's written data becomes a file. One file for all would take twice as long, because the
+//! For each private mapping with modified pages, a fork copies the page table and links the child to a tree of all
+//! sharers: with a hundred libraries and hundreds of children, most of its time. An unmodified private file mapping
+//! costs neither. So each library's written data becomes a file. One file for all would take twice as long, because the
 //! kernel keeps a tree of mappings per file.
 //!
-//! For the same reason a library's constants, which lie before and after its code, are merged with the code. They
-//! become executable, as in programs from before 2018 (`ld -z separate-code`). Nothing executable is writable.
+//! Likewise a library's constants, which lie around its code, are merged with the code. They become executable, as in
+//! programs from before 2018 (`ld -z separate-code`). Nothing executable is writable.
 
 use super::error::{Error, Result};
 use super::memfile;
@@ -20,13 +19,12 @@ use std::os::unix::fs::FileExt;
 
 const MAPS: &str = "/proc/self/maps";
 
-/// Replaces the data of this process's libraries and its heap by private file mappings with the same bytes at the same
-/// addresses, and merges each library's code and constants into one mapping. Does not move the stack. `description` is
-/// a current result of [`describe`].
+/// Replaces the libraries' data and the heap by private file mappings with the same bytes and addresses, and merges
+/// each library's code and constants. `description` is a current result of [`describe`].
 ///
 /// # Safety
-/// The process has one thread, and no signal handler runs. Since the description the heap has not shrunk, and nothing
-/// was mapped or unmapped.
+/// The process has one thread, and no signal handler runs. Since the description the heap has not shrunk, and no
+/// mapping has changed.
 ///
 /// # Errors
 /// memfd_create(2), ftruncate(2), pwrite(2), fcntl(2), mmap(2). The process is unusable then.
@@ -38,8 +36,8 @@ pub unsafe fn put_data_into_file(description: &str, name: &str) -> Result<()> {
         file.set_len(bytes as u64)
             .map_err(|e| Error::from_io("ftruncate", name, &e))?;
         for part in library {
-            // SAFETY: the mapping is readable, and the caller guarantees that nothing else uses it. Between the calls
-            // nothing allocates, which would change the heap, and only the stack is written to.
+            // SAFETY: the mapping is readable, and nothing else uses it. Between the calls nothing allocates, which
+            // would change the heap.
             unsafe {
                 write(&file, part, name)?;
                 map_over(part, file.as_fd(), libc::MAP_PRIVATE)?;
@@ -66,8 +64,7 @@ fn join_to_code(constants: &[Segment]) {
 
 const HUGE: usize = 2 << 20;
 
-/// Like [`put_code_into_huge_pages`], for the object that defines the first symbol found, with its constants in
-/// mappings of their own.
+/// Like [`put_code_into_huge_pages`], for the object that defines the first symbol found.
 ///
 /// # Safety
 /// As for [`put_code_into_huge_pages`]. The process has one thread.
@@ -93,12 +90,12 @@ pub unsafe fn put_program_into_huge_pages(symbols: &[&CStr], name: &str) -> Resu
     unsafe { put_code_into_huge_pages(address, name) }
 }
 
-/// Moves a library's code and constants into a file of huge pages, mapped at the same address. A child then takes a
-/// page fault per 2 MB instead of one per 64 KB, and unmaps it as quickly. Returns `false` and changes nothing if the
-/// library does not start at a huge page boundary or no huge pages are available.
+/// Moves a library's code and constants into a file of huge pages at the same address, so that a child takes a page
+/// fault per 2 MB instead of 64 KB. `false` without change if the library is not aligned or no huge pages are
+/// available.
 ///
 /// # Safety
-/// The library is not the one that contains this function, and none of its code runs.
+/// This function is not in the library, and none of the library's code runs.
 ///
 /// # Errors
 /// maps can't be read (proc(5)); memfd_create(2), ftruncate(2), mmap(2) or fcntl(2).
@@ -111,13 +108,12 @@ pub unsafe fn put_code_into_huge_pages(address: usize, name: &str) -> Result<boo
     let file = File::from(memfile::create(name)?);
     file.set_len(length as u64)
         .map_err(|e| Error::from_io("ftruncate", name, &e))?;
-    // The kernel collapses an existing page and the holes around it into a huge page.
+    // The kernel collapses a page and the holes around it.
     for start in (0..length).step_by(HUGE) {
         file.write_all_at(&[0], start as u64)
             .map_err(|e| Error::from_io("pwrite", name, &e))?;
     }
-    // SAFETY: a new mapping at an address of the kernel's choice, and one over an aligned part of it. The code is
-    // readable and no longer than the copy. Older kernels read it page by page.
+    // SAFETY: a new mapping, and one over an aligned part of it. The code is readable and no longer than the copy.
     let is_huge = unsafe {
         let (none, nowhere) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, std::ptr::null_mut());
         let room = libc::mmap(nowhere, length + HUGE, libc::PROT_NONE, none, -1, 0);
@@ -146,7 +142,7 @@ pub unsafe fn put_code_into_huge_pages(address: usize, name: &str) -> Result<boo
         return Ok(false);
     }
     memfile::seal(&file, SealFlag::F_SEAL_WRITE, name)?;
-    // SAFETY: the bytes are equal, and the caller guarantees that nothing uses them now.
+    // SAFETY: the bytes are equal, and nothing uses them now.
     unsafe { map_over(&code, file.as_fd(), libc::MAP_PRIVATE)? };
     Ok(true)
 }

@@ -25,16 +25,14 @@ struct Identity {
 
 static INVOCATION: OnceLock<Option<Invocation>> = OnceLock::new();
 
-/// Records the invocation. Call it at the start of `main`, before setting the process title, which overwrites the
-/// arguments.
+/// Records the invocation. Call it in `main` before setting the process title, which overwrites the arguments.
 pub fn remember() {
     INVOCATION.get_or_init(|| {
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let running = Path::new("/proc/self/exe");
         let file = identity(running);
         let is_same = |path: &PathBuf| identity(path).is_some() && identity(path) == file;
-        // Keeps the path as called: upgrades may change a symbolic link. /proc/self/exe is the last resort, as it is
-        // the link's target.
+        // The path as called, because upgrades may change a symbolic link; /proc/self/exe is its target.
         let name = arguments.first().map(PathBuf::from).unwrap_or_default();
         let called = if name.components().count() > 1 {
             std::path::absolute(name).ok().filter(|path| is_same(path))

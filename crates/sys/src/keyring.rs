@@ -8,7 +8,7 @@ const JOIN_SESSION_KEYRING: libc::c_long = 1;
 const SET_PERMISSIONS: libc::c_long = 5;
 const SESSION_KEYRING: libc::c_long = -3;
 
-/// Gives this process and its children a new session keyring. Does nothing if the kernel has no keys or forbids them.
+/// Gives this process and its children a new session keyring, if the kernel permits keys.
 ///
 /// # Errors
 /// keyctl(2).
@@ -17,7 +17,7 @@ pub fn begin() -> Result<()> {
     keyctl(JOIN_SESSION_KEYRING, 0, 0)
 }
 
-/// Like [`begin`], and denies everyone access to it. For processes that start those of several users.
+/// Like [`begin`], and denies all access to it. For parents of several users' processes.
 ///
 /// # Errors
 /// keyctl(2).
@@ -30,7 +30,7 @@ fn keyctl(operation: libc::c_long, first: libc::c_long, second: libc::c_long) ->
     // SAFETY: only numbers; 0 is no name.
     let done = unsafe { libc::syscall(libc::SYS_keyctl, operation, first, second, 0, 0) };
     match Errno::result(done) {
-        // Most containers filter keyctl(2). A user over the key quota keeps the master's closed keyring.
+        // Most containers filter keyctl(2). A user over quota keeps the master's closed keyring.
         Ok(_) | Err(Errno::ENOSYS | Errno::EPERM | Errno::EDQUOT) => Ok(()),
         Err(errno) => Err(Error::new("keyctl", "the session keyring", errno)),
     }

@@ -39,7 +39,7 @@ pub fn write_at(file: BorrowedFd<'_>, bytes: &[u8], offset: usize) -> Result<()>
     with(file, |file| file.write_all_at(bytes, offset as u64)).map_err(|e| Error::from_io("pwrite", "", &e))
 }
 
-/// Creates a file with these bytes, sealed against any change.
+/// Creates a sealed file with these bytes.
 ///
 /// # Errors
 /// memfd_create(2), pwrite(2) or fcntl(2).
@@ -145,7 +145,7 @@ impl<T> DerefMut for Placed<T> {
     }
 }
 
-/// Gives memory that was freed back to the kernel. free(3) keeps most of it for the next time.
+/// Returns freed memory, which free(3) keeps, to the kernel.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: a call without arguments that matter.

@@ -1,5 +1,5 @@
-//! Detects file systems on which a user controls file ownership: FUSE, served by the user's program, and media that
-//! mount(8) or udisks has mounted for a user, who wrote them.
+//! Detects file systems whose file ownership a user controls: FUSE, and media that mount(8) or udisks mounted for a
+//! user.
 
 use super::error::{Error, Named, Result};
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, fstatfs};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Whether a user controls file ownership on the directory's file system.
 ///
 /// # Errors
-/// fstatfs(2), statx(2), or reading `/proc/self/mountinfo`.
+/// fstatfs(2), statx(2), or `/proc/self/mountinfo`.
 pub fn is_users_own(directory: BorrowedFd<'_>) -> Result<bool> {
     let about = fstatfs(directory).named("fstatfs", "")?;
     if is_fuse(about.filesystem_type()) {

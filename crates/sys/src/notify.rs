@@ -61,8 +61,8 @@ impl Notifier {
         &self.variables
     }
 
-    /// Whether the service manager stores descriptors. systemd (from 254) and the keeper set FDSTORE; other managers
-    /// would log a warning for each descriptor.
+    /// Whether the service manager stores descriptors. systemd (from 254) and the keeper announce it; others would log
+    /// a warning.
     pub fn keeps_descriptors(&self) -> bool {
         self.said_of_store().is_some_and(|most| most != "0")
     }
@@ -77,7 +77,7 @@ impl Notifier {
         variables.find_map(|(name, most)| (*name == "FDSTORE").then_some(most))
     }
 
-    /// Stores a copy of a descriptor with the service manager for the next process (sd_pid_notify_with_fds(3)).
+    /// Stores a descriptor with the service manager for the next process (sd_pid_notify_with_fds(3)).
     ///
     /// # Errors
     /// sendmsg(2).
@@ -137,7 +137,7 @@ pub struct Datagram {
 }
 
 impl Receiver {
-    /// Opens a socket with an abstract address that the kernel chooses.
+    /// Opens a socket with an abstract address.
     ///
     /// # Errors
     /// socket(2) or bind(2).

@@ -55,8 +55,8 @@ fn socket_kind(fd: BorrowedFd<'_>) -> Kind {
     }
 }
 
-/// Returns the descriptors from the service manager (LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES;
-/// sd_listen_fds_with_names(3)) that `wants` accepts by name and kind, close-on-exec. Only the first call returns any.
+/// Returns the service manager's descriptors (sd_listen_fds_with_names(3)) that `wants` accepts by name and kind,
+/// close-on-exec. Only the first call returns any.
 pub fn from_service_manager(wants: impl Fn(&str, Kind) -> bool) -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
@@ -83,15 +83,15 @@ pub fn from_service_manager(wants: impl Fn(&str, Kind) -> bool) -> Vec<(String, 
         .collect()
 }
 
-/// Takes an inherited descriptor and makes it close-on-exec, and non-blocking if it listens. `None` if it is not open.
+/// Takes an inherited descriptor, close-on-exec, and non-blocking if it listens. `None` if it is not open.
 pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
     if fd < FIRST {
         return None;
     }
-    // SAFETY: borrowed for a call that fails if the descriptor is not open.
+    // SAFETY: only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     set_close_on_exec(borrowed, true).ok()?;
-    // SAFETY: it is open, was passed for this process's use, and is taken once.
+    // SAFETY: it is open, was passed to us, and is taken once.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     if kind(owned.as_fd()) == Kind::Listener {
         set_nonblocking(owned.as_fd(), true).ok()?;
@@ -99,7 +99,7 @@ pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
     Some(owned)
 }
 
-/// Takes all inherited descriptors from 3 up (those without close-on-exec). Call it before anything else opens some.
+/// Takes all inherited descriptors from 3 up. Call it before anything else opens some.
 pub fn all() -> Vec<OwnedFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return Vec::new();
@@ -115,7 +115,7 @@ pub fn all() -> Vec<OwnedFd> {
 }
 
 fn survives_exec(fd: RawFd) -> bool {
-    // SAFETY: borrowed for a call that fails if the descriptor is not open.
+    // SAFETY: only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     fcntl(borrowed, FcntlArg::F_GETFD)
         .is_ok_and(|flags| !FdFlag::from_bits_truncate(flags).contains(FdFlag::FD_CLOEXEC))

@@ -1,4 +1,4 @@
-//! Finds the users at the other end of a local connection: TCP through sock_diag(7), unix sockets through SO_PEERCRED.
+//! Finds the users at the other end of a local connection (sock_diag(7), SO_PEERCRED).
 
 use super::diag::{SOCK_DIAG_BY_FAMILY, half, netlink, word};
 use nix::errno::Errno;
@@ -18,8 +18,7 @@ pub struct OtherEnd {
     pub holder: Option<u32>,
 }
 
-/// Returns the peer's users; `None` if the kernel can't report them because the peer is on another machine or in
-/// another network namespace. For a unix socket only `listener` is set.
+/// Returns the peer's users; `None` for another machine or network namespace. For a unix socket only `listener` is set.
 pub fn other_end(socket: BorrowedFd<'_>) -> Option<OtherEnd> {
     let own: SockaddrStorage = getsockname(socket.as_raw_fd()).ok()?;
     if own.family() == Some(AddressFamily::Unix) {
@@ -36,7 +35,7 @@ pub fn other_end(socket: BorrowedFd<'_>) -> Option<OtherEnd> {
     };
     let own = tcp_address(&own)?;
     let connection = ask(peer, own)?;
-    // No connection comes from port 0, so this matches only the listener.
+    // Port 0 matches only the listener.
     let listener = ask(peer, SocketAddr::new(own.ip(), 0))?;
     if connection.is_none() && listener.is_none() {
         // The connection may have been reset.
@@ -45,7 +44,7 @@ pub fn other_end(socket: BorrowedFd<'_>) -> Option<OtherEnd> {
     }
     Some(OtherEnd {
         listener: listener.map(|found| found.uid),
-        // The kernel reports no user for a connection that was not accepted or was closed.
+        // The kernel reports no user before accept or after close.
         holder: connection.filter(|found| found.inode != 0).map(|found| found.uid),
     })
 }
@@ -168,7 +167,7 @@ mod tests {
             listener: None,
             holder: Some(own()),
         };
-        // A concurrent test may have forked and hold a copy of the listener briefly.
+        // A concurrent test may have forked and hold a copy.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while other_end(client.as_fd()) != Some(held) {
             assert!(std::time::Instant::now() < limit);

@@ -12,10 +12,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// # Errors
 /// pidfd_open(2).
 pub fn open(pid: i32) -> Result<OwnedFd> {
-    // SAFETY: a system call with two numbers.
+    // SAFETY: only numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = Errno::result(fd).named("pidfd_open", &pid.to_string())?;
-    // SAFETY: the kernel has just created this descriptor; it fits, as every descriptor does.
+    // SAFETY: a new descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -41,10 +41,10 @@ pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> Result<()> {
     }
 }
 
-/// Returns how a child ended, if it has; does not reap it.
+/// Returns how a child ended, if it has, without reaping it.
 ///
 /// # Errors
-/// ECHILD if it is not a child of this process.
+/// ECHILD if it is not our child.
 pub fn peek(process: BorrowedFd<'_>) -> Result<Option<Ended>> {
     wait(process, WaitPidFlag::WNOWAIT)
 }
@@ -52,7 +52,7 @@ pub fn peek(process: BorrowedFd<'_>) -> Result<Option<Ended>> {
 /// Reaps a child if it has ended.
 ///
 /// # Errors
-/// ECHILD if it is not a child of this process.
+/// ECHILD if it is not our child.
 pub fn reap(process: BorrowedFd<'_>) -> Result<Option<Ended>> {
     wait(process, WaitPidFlag::empty())
 }
@@ -86,14 +86,13 @@ const GET_INFO: libc::Ioctl = (3 << 30) | ((size_of::<Info>() as libc::Ioctl) <<
 /// PIDFD_INFO_CREDS.
 const CREDENTIALS: u64 = 1 << 1;
 
-/// Returns a process's real user; `None` if it is gone or the kernel can't report it. Ten times faster than
-/// /proc/PID/status, which the kernel has to format.
+/// Returns a process's real user, `None` if unknown. Ten times faster than /proc/PID/status.
 pub fn real_user(process: BorrowedFd<'_>) -> Option<u32> {
     let mut info = Info {
         mask: CREDENTIALS,
         ..Info::default()
     };
-    // SAFETY: the kernel reads and writes the number of bytes encoded in the request, which is the size of `info`.
+    // SAFETY: the request encodes the size of `info`.
     let done = unsafe { libc::ioctl(process.as_raw_fd(), GET_INFO, &raw mut info) };
     (done == 0 && info.mask & CREDENTIALS != 0).then_some(info.real_user)
 }

@@ -18,16 +18,16 @@ const DT_FLAGS: i64 = 30;
 const DT_NULL: i64 = 0;
 const DF_TEXTREL: u64 = 4;
 
-/// Drops the touched pages of code and constants from this process's memory (madvise(2), `MADV_DONTNEED`). They stay in
-/// the page cache and are mapped again when used. Makes a preloader smaller after start-up.
+/// Drops touched pages of code and constants from this process's memory (madvise(2), `MADV_DONTNEED`), which makes a
+/// preloader smaller. They stay in the page cache.
 ///
-/// Loses nothing: it affects only segments without `PF_W`, mapped from files, of objects without text relocations.
+/// Affects only file mappings without `PF_W` of objects without text relocations, so nothing is lost.
 pub fn let_go_of_code() {
     // Code in huge pages (opcache.huge_code_pages) has no file.
     let mut files =
         std::fs::read_to_string("/proc/self/maps").map_or_else(|_| Vec::new(), |maps| of_files(&maps));
-    // SAFETY: the callback takes what dl_iterate_phdr(3) documents and a list that outlives the call, and doesn't
-    // unwind.
+    // SAFETY: the callback has the type that dl_iterate_phdr(3) documents and doesn't unwind; the list outlives the
+    // call.
     unsafe { dl_iterate_phdr(Some(let_go_of_object), (&raw mut files).cast()) };
 }
 
@@ -66,7 +66,7 @@ unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, files: 
         if header.p_type != PT_LOAD || header.p_flags & PF_W != 0 {
             continue;
         }
-        // Only whole pages: one shared with the next segment may have been written to.
+        // A page shared with the next segment may have been written to.
         let start = (base + header.p_vaddr).next_multiple_of(page);
         let end = (base + header.p_vaddr + header.p_filesz) / page * page;
         let is_of_file = files.iter().any(|place| place.start <= start && end <= place.end);

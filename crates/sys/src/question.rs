@@ -1,8 +1,7 @@
 //! The signal that asks a worker for a stack trace.
 //!
-//! A runtime such as Python's faulthandler first installs its own handler, which writes the trace to a descriptor. Our
-//! handler calls it and then writes an end marker, so that the reader knows when the answer is complete. The signal is
-//! a real-time signal, which has no fixed meaning, above those that programs usually take.
+//! A runtime such as Python's faulthandler first installs its own handler, which writes the trace. Our handler calls it
+//! and then writes an end marker. The signal is a real-time signal above those that programs usually take.
 
 use super::error::{Error, Result};
 use nix::errno::Errno;
@@ -23,11 +22,11 @@ pub fn is_free() -> bool {
     current().is_some_and(|action| action.sa_sigaction == libc::SIG_DFL)
 }
 
-/// Wraps the installed handler, which writes to `socket`, and writes an end marker after it. Interrupted system calls
-/// restart. `socket` must stay open.
+/// Wraps the installed handler, which writes to `socket`, and appends an end marker. Interrupted system calls restart.
+/// `socket` must stay open.
 ///
 /// # Errors
-/// EINVAL if there is no handler, or if it takes more than the signal's number.
+/// EINVAL without a handler, or if it takes more than the signal's number.
 pub fn end_answers(socket: RawFd) -> Result<()> {
     let none = || Error::new("sigaction", SIGNAL.to_string(), Errno::EINVAL);
     let action = current().ok_or_else(none)?;
@@ -38,7 +37,7 @@ pub fn end_answers(socket: RawFd) -> Result<()> {
     HANDLER.store(action.sa_sigaction, Ordering::SeqCst);
     SOCKET.store(socket, Ordering::SeqCst);
     let handler: extern "C" fn(libc::c_int) = on_question;
-    // SAFETY: all zeros is a valid sigaction; our handler adds one async-signal-safe call to the runtime's own.
+    // SAFETY: all zeros is a valid sigaction; our handler adds one async-signal-safe call.
     let result = unsafe {
         let mut ours = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         ours.sa_sigaction = handler as usize;
@@ -86,7 +85,7 @@ extern "C" fn on_question(signal: libc::c_int) {
         handler(signal);
     }
     let socket = SOCKET.load(Ordering::SeqCst);
-    // SAFETY: a system call with a pointer to a constant. If the socket is full or closed, the end marker is lost.
+    // SAFETY: a pointer to a constant. If the socket is full or closed, the marker is lost.
     unsafe { libc::write(socket, END.as_ptr().cast(), END.len()) };
     Errno::set_raw(errno);
 }
@@ -111,7 +110,7 @@ mod tests {
     fn the_runtimes_answer_is_ended_and_the_system_call_goes_on() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (mut wait_for, mut waits) = UnixStream::pair().unwrap();
-        // SAFETY: the child makes only system calls and exits.
+        // SAFETY: the child makes only system calls.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
                 signal::reset_in_child();

@@ -5,13 +5,13 @@ use super::identity::{self, Identity};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 
-/// Switches from root to another user permanently and keeps only the capability to read all files and directories
-/// (`CAP_DAC_READ_SEARCH`, capabilities(7)). Programs that it starts can't gain any other.
+/// Switches from root to another user permanently, keeping only the capability to read all files
+/// (`CAP_DAC_READ_SEARCH`, capabilities(7)). Children can't gain others.
 ///
-/// Returns whether it has the capability: in a container even root may lack it.
+/// Returns whether it has the capability; in a container even root may lack it.
 ///
 /// # Errors
-/// The step that failed; the process must not continue.
+/// The failed step; the process must not continue.
 pub fn become_reader(identity: &Identity) -> Result<bool> {
     let wanted = CapsHashSet::from([Capability::CAP_DAC_READ_SEARCH]);
     let had = caps::read(None, CapSet::Permitted).map_err(|error| refused("the permitted set", &error))?;
@@ -22,7 +22,7 @@ pub fn become_reader(identity: &Identity) -> Result<bool> {
     }
     nix::sys::prctl::set_keepcaps(true).named("prctl", "PR_SET_KEEPCAPS")?;
     identity::become_user(identity)?;
-    // The change of user has cleared the effective and the ambient set.
+    // The change of user has cleared the other sets.
     for set in [CapSet::Permitted, CapSet::Effective] {
         caps::set(None, set, &kept).map_err(|error| refused("CAP_DAC_READ_SEARCH", &error))?;
     }
@@ -31,8 +31,8 @@ pub fn become_reader(identity: &Identity) -> Result<bool> {
     Ok(!kept.is_empty())
 }
 
-/// User of the process that forks workers. An id that nothing else uses (systemd's UIDS-GIDS.md): other processes of
-/// this user could send it signals.
+/// User of the process that forks workers. No other process may have this id (systemd's UIDS-GIDS.md), because it could
+/// send signals.
 pub const SOURCE_OF_CHILDREN: u32 = 65_533;
 
 /// For changing user, groups and root directory, and setting priority and limits.
@@ -45,11 +45,11 @@ const FOR_CHILDREN: [Capability; 6] = [
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// Switches from root to a user without groups and privileges, and keeps in the permitted set only what
-/// [`raise_in_child`] needs. Until then code in this process has just the user's rights.
+/// Switches from root to an unprivileged user, and keeps only what [`raise_in_child`] needs, permitted but not
+/// effective.
 ///
 /// # Errors
-/// The step that failed; the process must not continue. EPERM if it may not change users.
+/// The failed step; the process must not continue. EPERM if it may not change users.
 pub fn become_source_of_children(uid: u32) -> Result<()> {
     let had = caps::read(None, CapSet::Permitted).map_err(|error| refused("the permitted set", &error))?;
     let mut wanted = CapsHashSet::from(FOR_CHILDREN);
@@ -88,13 +88,12 @@ pub fn raise_in_child() -> Result<()> {
     caps::set(None, CapSet::Effective, &kept).map_err(|error| refused("the effective set", &error))
 }
 
-/// Drops all capabilities of this process and its children unless the user is root, and verifies that they are gone. A
-/// change of user does this only when it is root that changes.
+/// Drops all capabilities of this process and its children unless the user is root, and verifies that.
 ///
 /// # Errors
 /// capset(2); EPERM if some are left or the process can become root again.
 pub fn give_up() -> Result<()> {
-    // The caps crate makes a call per capability; this runs for each new worker while a client waits.
+    // The caps crate makes a call per capability, too slow here.
     raw::clear_ambient();
     raw::set(&[raw::Half::default(); 2])
         .map_err(|errno| Error::new("capset", "the sets of a worker", errno))?;

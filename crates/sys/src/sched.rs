@@ -35,18 +35,18 @@ impl SchedStat {
     }
 }
 
-/// Sets SCHED_BATCH (sched(7)) for the calling thread, so that it doesn't preempt others when it wakes up. Keeps a
-/// policy other than the default. Children inherit it.
+/// Sets SCHED_BATCH (sched(7)), so that the thread doesn't preempt others when it wakes up. Keeps a non-default policy.
+/// Children inherit it.
 ///
 /// # Errors
 /// sched_setscheduler(2), if a seccomp filter rejects it.
 pub fn set_batch() -> Result<()> {
-    // SAFETY: a system call with a number.
+    // SAFETY: only numbers.
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
         return Ok(());
     }
     let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads the struct, which outlives the call.
+    // SAFETY: the struct outlives the call.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) } {
         0 => Ok(()),
         _ => Err(Error::last("sched_setscheduler", "SCHED_BATCH")),
@@ -57,7 +57,7 @@ fn parse(text: &[u8]) -> Option<SchedTimes> {
     let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
     let mut time = || numbers.next()?.parse().ok().map(Duration::from_nanos);
     let (run, waited) = (time()?, time()?);
-    // A zero for a running process means that the kernel doesn't count.
+    // The kernel doesn't count.
     (!run.is_zero()).then_some(SchedTimes { run, waited })
 }
 
@@ -79,10 +79,10 @@ mod tests {
 
     #[test]
     fn a_thread_becomes_one_for_batches() {
-        // SAFETY: a system call with a number.
+        // SAFETY: only numbers.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let usual = policy();
-        // The tests may run under another policy, which must stay.
+        // The tests may run under another policy.
         let batch = if usual == libc::SCHED_OTHER {
             libc::SCHED_BATCH
         } else {

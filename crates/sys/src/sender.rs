@@ -1,8 +1,8 @@
 //! Records who sent a worker its fatal signal.
 //!
-//! The kernel reports the sender only to a handler. The handler stores it in two words of the worker's page and then
-//! kills the process by the same signal, so that the parent sees the usual exit status. It makes only system calls and
-//! uses only atomics. Signals that are handled or ignored already stay as they are.
+//! The kernel reports the sender only to a handler. The handler stores it in two words of the worker's page and kills
+//! the process by the same signal, so that the parent sees the usual exit status. Handled and ignored signals stay as
+//! they are.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
@@ -57,8 +57,8 @@ impl Sent {
     }
 }
 
-/// Installs the handlers in a worker, after its signals are reset. `early`: file and offset of the words until the page
-/// is mapped; stays open until [`Words::note_senders_at`](super::shm::Words::note_senders_at).
+/// Installs the handlers, after signals are reset. `early`: file and offset of the words until the page is mapped;
+/// stays open until [`Words::note_senders_at`](super::shm::Words::note_senders_at).
 pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
     let own = std::process::id() as i32;
     if OWNER.load(Ordering::Relaxed) == own {
@@ -162,7 +162,7 @@ mod tests {
     fn sent(signal: Signal, prepare: impl FnOnce(&Memory)) -> (Option<Sent>, Ended) {
         let memory = Memory::create("test", 2).unwrap();
         let (mut told, mut tell) = UnixStream::pair().unwrap();
-        // SAFETY: the child uses memory from before the fork, makes system calls and exits.
+        // SAFETY: the child only makes system calls and stores to memory.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
                 crate::signal::reset_in_child();

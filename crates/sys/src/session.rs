@@ -12,8 +12,7 @@ use std::os::fd::AsFd;
 /// A killed process may have forked just before.
 const PASSES: usize = 8;
 
-/// An ended process whose group, or session if it led one, may live on. The kernel doesn't reuse its pid while members
-/// exist.
+/// An ended process whose group or session may live on. The kernel doesn't reuse its pid while members exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leader {
     /// Its pid.
@@ -62,7 +61,7 @@ pub fn begin_group() -> Result<()> {
     }
 }
 
-/// Kills the process group of an unreaped leader. After reaping, the number could name another group.
+/// Kills the process group of an unreaped leader; later the number could be reused.
 pub fn kill_group(leader: i32) {
     let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
 }
@@ -73,7 +72,7 @@ pub fn kill_rest(leaders: &[Leader]) -> usize {
     for _ in 0..PASSES {
         let mut any = false;
         for (pid, leader) in members(leaders) {
-            // Opened first, so that what is read afterwards belongs to this process.
+            // Opened first, so that what follows refers to this process.
             let Ok(descriptor) = pidfd::open(pid) else {
                 continue;
             };
@@ -106,7 +105,7 @@ pub fn members(leaders: &[Leader]) -> Vec<(i32, Leader)> {
         own.map(move |leader| (pid, *leader))
     });
     let found: Vec<(i32, Leader)> = found.collect();
-    // A living process with the leader's pid means that the pid was reused.
+    // The pid was reused.
     let is_reused = |leader: &Leader| found.iter().any(|(pid, _)| *pid == leader.pid);
     found
         .iter()
@@ -148,7 +147,7 @@ mod tests {
         let readable = crate::socket::Readiness::Readable;
         let limit = std::time::Duration::from_secs(30);
         assert_eq!(crate::socket::wait(process.as_fd(), readable, limit), Ok(true));
-        // Three sleepers and a shell, as far as they have started.
+        // As far as they have started.
         assert!(kill_rest(&leaders) >= 1);
         assert!(lines.next().is_none(), "all who had the pipe are gone");
         assert_eq!(members(&leaders), []);
@@ -170,7 +169,7 @@ mod tests {
             .read_line(&mut line)
             .unwrap();
         let apart: i32 = line.trim().parse().unwrap();
-        // The child is a copy of the shell until it has left the session.
+        // Until then it is a copy of the shell.
         while Leader::of(apart).is_some_and(|it| it.session != apart) {
             std::thread::yield_now();
         }

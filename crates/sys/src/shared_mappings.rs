@@ -1,7 +1,7 @@
-//! Finds the writable memory that a process shares with its forks, copies it to a memory file, and replaces it by one.
+//! Finds the writable memory that a process shares with its forks, copies it, and replaces it by a memory file.
 //!
-//! An application that has started maps such memory for all its children. A child that maps a copy over it at the same
-//! addresses shares nothing with the others, and no pointer changes.
+//! An application maps such memory for all its children. A child that maps a copy over it shares nothing with the
+//! others, and no pointer changes.
 
 use super::error::{Error, Named, Result};
 use super::memfile;
@@ -26,24 +26,24 @@ pub struct Segment {
     pub(super) offset: usize,
 }
 
-/// Reads this process's smaps (proc(5)). The kernel walks all pages for it.
+/// Reads this process's smaps (proc(5)), which walks all pages.
 ///
 /// # Errors
 /// smaps can't be read.
 pub fn describe() -> Result<String> {
     let failed = |e: std::io::Error| Error::from_io("read", MAPPINGS, &e);
-    // Allocates before reading, so that the heap stays as described.
+    // The heap must not change while it is described.
     let mut text = String::with_capacity(DESCRIPTION_BYTES);
     let mut file = File::open(MAPPINGS).map_err(failed)?;
     file.read_to_string(&mut text).map_err(failed)?;
     Ok(text)
 }
 
-/// Finds the writable shared mappings in a description: flags `sh` and `mw` (proc(5), VmFlags). A mapping that is not
-/// writable now, such as a buffer for machine code, may become so.
+/// Finds the writable shared mappings in a description: flags `sh` and `mw` (proc(5), VmFlags), even if not writable
+/// now.
 ///
 /// # Errors
-/// EOPNOTSUPP if such a mapping belongs to a file or can't be read, and so can't be copied.
+/// EOPNOTSUPP if such a mapping can't be copied.
 pub fn find(description: &str) -> Result<Vec<Segment>> {
     parse(description).map_err(|name| Error::new("copy the shared mapping", name, Errno::EOPNOTSUPP))
 }
@@ -63,7 +63,7 @@ fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
             let Some((mut segment, name)) = current.take().filter(|_| has("sh") && has("mw")) else {
                 continue;
             };
-            // Names of memory without a file end with " (deleted)". Memory of a real file must not be copied.
+            // Memory of a real file must not be copied.
             let is_file = name.starts_with('/') && !name.ends_with(" (deleted)");
             if is_file || segment.protection & libc::PROT_READ == 0 {
                 return Err(name.to_owned());
@@ -100,8 +100,7 @@ pub(super) fn head(line: &str) -> Option<(Segment, &str)> {
     Some((segment, name))
 }
 
-/// Copies the mappings to a sealed memory file. Zero pages become holes, and untouched pages are not read, which would
-/// allocate them.
+/// Copies the mappings to a sealed memory file. Skips untouched pages, which a read would allocate, and zero pages.
 ///
 /// # Errors
 /// memfd_create(2), ftruncate(2), mincore(2), pwrite(2) or fcntl(2).
@@ -112,7 +111,7 @@ pub fn copy(segments: &[Segment], name: &str) -> Result<OwnedFd> {
         .map_err(|e| Error::from_io("ftruncate", name, &e))?;
     for segment in segments {
         let mut resident = vec![0_u8; segment.bytes.div_ceil(page)];
-        // SAFETY: the mapping exists, and the vector has a byte for each of its pages.
+        // SAFETY: the mapping exists, and there is a byte for each page.
         let done = unsafe {
             libc::mincore(
                 segment.start as *mut libc::c_void,
@@ -126,7 +125,7 @@ pub fn copy(segments: &[Segment], name: &str) -> Result<OwnedFd> {
         for (index, _) in resident.iter().enumerate().filter(|(_, flags)| **flags & 1 != 0) {
             let at = index * page;
             let length = page.min(segment.bytes - at);
-            // SAFETY: part of a readable mapping. Nothing writes to it: the process has one thread and no child yet.
+            // SAFETY: part of a readable mapping; the process has one thread and no child.
             let bytes = unsafe { std::slice::from_raw_parts((segment.start + at) as *const u8, length) };
             if bytes.iter().any(|byte| *byte != 0) {
                 file.write_all_at(bytes, (segment.offset + at) as u64)
@@ -150,7 +149,7 @@ impl Template {
     /// Reads a memory file.
     ///
     /// # Errors
-    /// fstat(2), lseek(2) or pread(2); EFBIG if it has more than [`MOST_BYTES`] of data.
+    /// fstat(2), lseek(2) or pread(2); EFBIG for more than [`MOST_BYTES`].
     pub fn read(file: OwnedFd, name: &str) -> Result<Template> {
         let failed = |call| move |e: std::io::Error| Error::from_io(call, name, &e);
         let file = File::from(file);
@@ -169,7 +168,7 @@ impl Template {
         Ok(Template { length, pieces })
     }
 
-    /// Creates a writable memory file with the same bytes and fixed length.
+    /// Creates a writable file with these bytes and fixed length.
     ///
     /// # Errors
     /// memfd_create(2), ftruncate(2), pwrite(2) or fcntl(2).
@@ -228,7 +227,7 @@ pub(super) unsafe fn map_over(segment: &Segment, file: BorrowedFd<'_>, sharing: 
 /// [`find`] has found `segments` in this process or its parent. The file has the expected bytes.
 ///
 /// # Errors
-/// fstat(2) or mmap(2); EINVAL for a file of another length. The process is unusable then.
+/// fstat(2) or mmap(2); EINVAL for a wrong length. The process is unusable then.
 pub unsafe fn replace(segments: &[Segment], file: BorrowedFd<'_>) -> Result<()> {
     let length = nix::sys::stat::fstat(file).named("fstat", "")?.st_size;
     if usize::try_from(length) != Ok(bytes(segments)) {
@@ -254,7 +253,7 @@ pub(super) fn page_bytes() -> usize {
 /// # Errors
 /// dup3(2).
 pub unsafe fn replace_descriptor(place: i32, by: &impl AsFd) -> Result<()> {
-    // SAFETY: a system call with three numbers; the caller guarantees the replacement.
+    // SAFETY: only numbers; the caller guarantees the replacement.
     let done = unsafe { libc::dup3(by.as_fd().as_raw_fd(), place, libc::O_CLOEXEC) };
     if done < 0 {
         return Err(Error::last("dup3", place.to_string()));

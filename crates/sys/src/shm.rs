@@ -1,6 +1,4 @@
-//! Shared memory: a sealed memfd, mapped as 64-bit words.
-//!
-//! Every word is an atomic, so that processes never race in Rust's sense, whatever a hostile peer writes.
+//! Shared memory: a sealed memfd, mapped as atomic 64-bit words, so that hostile processes can't cause data races.
 
 use super::error::{Error, Named, Result};
 use super::sender;
@@ -21,7 +19,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates `pages` zero pages, sealed against resizing so that no mapping can fault.
+    /// Creates `pages` zero pages, sealed against resizing so that mappings can't fault.
     ///
     /// # Errors
     /// memfd_create(2), ftruncate(2) or fcntl(2).
@@ -39,8 +37,7 @@ impl Memory {
         Memory { writable }
     }
 
-    /// Opens a read-only descriptor for another process, whose mappings can't be made writable, not even by
-    /// mprotect(2).
+    /// Opens a descriptor whose mappings can't be made writable, for another process.
     ///
     /// # Errors
     /// dup(2).
@@ -48,7 +45,7 @@ impl Memory {
         let path = format!("/proc/self/fd/{}", self.writable.as_raw_fd());
         match std::fs::File::open(&path) {
             Ok(file) => Ok(OwnedFd::from(file)),
-            // Without /proc it can't be reopened; this duplicate is writable.
+            // Without /proc this writable duplicate must do.
             Err(_) => (self.writable.try_clone()).map_err(|e| Error::from_io("dup", "scoreboard", &e)),
         }
     }
@@ -76,7 +73,7 @@ impl Words {
         Ok(Words { map })
     }
 
-    /// Maps the first `pages` pages for reading. A write is a segmentation fault.
+    /// Maps the first `pages` pages for reading.
     ///
     /// # Errors
     /// mmap(2).
@@ -91,13 +88,12 @@ impl Words {
 
     /// The words. A read-only mapping allows only loads.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page aligned, lives as long as `self`, is `len` bytes long and can't shrink (sealed).
-        // Any bit pattern is a valid AtomicU64; other processes write atomically or are hostile, and a torn value is
-        // still a value.
+        // SAFETY: the mapping is aligned, lives as long as `self`, has `len` bytes and can't shrink (sealed). Any bit
+        // pattern is a valid AtomicU64, even if a hostile process tears it.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
     }
 
-    /// Records the senders of fatal signals in the words from `first`, while they are mapped (see [`sender`]).
+    /// Records senders of fatal signals in the words from `first` while they are mapped (see [`sender`]).
     pub fn note_senders_at(&self, first: usize) {
         if let Some(place) = self.words().get(first..).and_then(<[_]>::first_chunk) {
             sender::tell_in(place);

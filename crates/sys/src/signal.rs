@@ -20,15 +20,15 @@ pub fn unblock() {
     restore(&SigSet::empty());
 }
 
-/// Resets signals in a forked child: default actions, SIGPIPE ignored, Rust's stack overflow handlers and alternate
-/// stack removed, nothing blocked. Async-signal-safe.
+/// Resets signals in a forked child: default actions, SIGPIPE ignored, no alternate stack, nothing blocked.
+/// Async-signal-safe.
 pub fn reset_in_child() {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     for signal in Signal::iterator() {
         if signal == Signal::SIGKILL || signal == Signal::SIGSTOP {
             continue;
         }
-        // SAFETY: the default action runs no code of ours.
+        // SAFETY: the default action runs no code.
         let _ = unsafe { sigaction(signal, &default) };
     }
     ignore_pipe();
@@ -45,7 +45,7 @@ pub fn reset_in_child() {
 /// Exits as by SIGPIPE, like a program that writes to a closed pipe.
 pub fn end_by_pipe() -> ! {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: the default action runs no code of ours.
+    // SAFETY: the default action runs no code.
     let _ = unsafe { sigaction(Signal::SIGPIPE, &default) };
     let mut pipe = SigSet::empty();
     pipe.add(Signal::SIGPIPE);
@@ -58,7 +58,7 @@ pub fn end_by_pipe() -> ! {
 /// Resets SIGCHLD so that children can be waited for.
 pub fn notice_children() {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: the default action runs no code of ours.
+    // SAFETY: the default action runs no code.
     let _ = unsafe { sigaction(Signal::SIGCHLD, &default) };
 }
 

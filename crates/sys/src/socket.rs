@@ -21,14 +21,13 @@ pub enum Progress {
     WouldBlock,
 }
 
-/// Accepts a connection, close-on-exec; `None` if none is pending.
+/// Accepts a connection, close-on-exec; `None` if none is pending or it failed (aborted, forbidden by a firewall).
 ///
 /// # Errors
-/// accept(2) errors of the listening socket or the process (EMFILE, EINVAL …). Network errors of a single connection,
-/// such as one that was aborted or that a firewall rejects, return `None`.
+/// accept(2) errors of the listening socket or the process (EMFILE, EINVAL …).
 pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
     match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
-        // SAFETY: the kernel has just created this descriptor.
+        // SAFETY: a new descriptor.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         Err(
             Errno::EAGAIN
@@ -48,17 +47,16 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Makes a unix socket, and those accepted from it, reject descriptors (SO_PASSRIGHTS). Returns `false` on kernels
-/// before 6.16 (see [`crate::guarded`]).
+/// Makes a unix socket, and those accepted from it, reject descriptors (SO_PASSRIGHTS). `false` before Linux 6.16 (see
+/// [`crate::guarded`]).
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
-    // Older kernels would take the socket's lock, which a peer can hold, before they reject the option. getsockopt(2)
-    // needs no lock.
+    // Setting an unknown option takes the socket's lock, which a peer can hold. getsockopt(2) needs no lock.
     if option(socket, SO_PASSRIGHTS).is_none() {
         return false;
     }
     let off: libc::c_int = 0;
     let size = size_of_val(&off) as libc::socklen_t;
-    // SAFETY: the kernel reads the number, which outlives the call.
+    // SAFETY: the number outlives the call.
     let failed = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -80,7 +78,7 @@ pub fn refuses_descriptors(socket: BorrowedFd<'_>) -> bool {
 fn option(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut size = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the kernel writes to two values that outlive the call, and no more bytes than `length` allows.
+    // SAFETY: both values outlive the call, and no more bytes than `length` allows.
     let failed = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -209,8 +207,8 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
     }
 }
 
-/// Waits until `bell` or some of the descriptors are readable and returns their indexes. Others may close the
-/// descriptors during the call, hence plain numbers: a closed one counts as readable, so the caller must check.
+/// Waits until `bell` or some descriptors are readable; returns their indexes. Others may close the descriptors
+/// meanwhile; a closed one counts as readable.
 pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration) -> Vec<usize> {
     let about = |fd| libc::pollfd {
         fd,
@@ -220,7 +218,7 @@ pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration)
     let mut all: Vec<libc::pollfd> = descriptors.iter().copied().map(about).collect();
     all.push(about(bell.as_raw_fd()));
     let millis = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    // SAFETY: the pointer and the length describe one slice, which outlives the call; poll(2) keeps nothing.
+    // SAFETY: pointer and length describe a slice that outlives the call.
     let count = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, millis) };
     if count <= 0 {
         return Vec::new();
@@ -230,8 +228,7 @@ pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration)
     all.iter().enumerate().filter_map(is_ready).collect()
 }
 
-/// poll(2) flag: the peer has closed the connection or its sending side (`POLLRDHUP`). nix has no name for it, and
-/// [`PollFd::revents`] drops it.
+/// poll(2) flag: the peer has closed the connection or its sending side (`POLLRDHUP`), which nix doesn't know.
 pub const PEER_CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
 /// Whether the peer closes the connection or its sending side within `limit`. Reads nothing.
@@ -254,7 +251,7 @@ pub fn shutdown(socket: BorrowedFd<'_>) {
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
-/// Shuts down the receiving side: later sends of the peer fail (EPIPE). Queued data stays readable.
+/// Shuts down the receiving side: the peer's sends fail (EPIPE), queued data stays readable.
 pub fn shutdown_read(socket: BorrowedFd<'_>) {
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Read);
 }
@@ -267,7 +264,7 @@ pub fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progress> {
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK)
 }
 
-/// Returns the peer's address; `None` for a unix socket. Converts IPv4-mapped IPv6 addresses to IPv4.
+/// Returns the peer's address (IPv4-mapped as IPv4); `None` for a unix socket.
 ///
 /// # Errors
 /// getpeername(2).
@@ -290,10 +287,10 @@ pub fn peer_name(socket: BorrowedFd<'_>) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns the server that a stream socket is connected to: an address or a unix path (abstract ones start with `@`).
-/// `None` for other sockets and for unnamed pairs.
+/// Returns the server that a stream socket is connected to: an address or a unix path (abstract: `@`). `None` for other
+/// sockets.
 pub fn server_name(number: RawFd) -> Option<String> {
-    // SAFETY: borrowed for calls that fail if the number is not open.
+    // SAFETY: only borrowed; the calls fail if it is not open.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     use nix::sys::socket::sockopt::SockType as KindOfSocket;
     let kind = nix::sys::socket::getsockopt(&socket, KindOfSocket).ok()?;
@@ -314,7 +311,7 @@ pub fn server_name(number: RawFd) -> Option<String> {
 
 /// Returns the local port of an internet socket and whether it listens.
 pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
-    // SAFETY: borrowed for calls that fail if the number is not open.
+    // SAFETY: only borrowed; the calls fail if it is not open.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     let address = nix::sys::socket::getsockname::<SockaddrStorage>(number).ok()?;
     let v4 = address.as_sockaddr_in().map(|address| address.port());
@@ -323,7 +320,7 @@ pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
     Some((port, listens.unwrap_or(false)))
 }
 
-/// Returns the process that called listen(2) on the unix socket that this one is connected to (SO_PEERCRED, unix(7)).
+/// Returns the process that listens on a unix connection's other end (SO_PEERCRED, unix(7)).
 ///
 /// # Errors
 /// getsockopt(2).
@@ -341,7 +338,7 @@ pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
     peer_process(connected).map(|(uid, _)| uid)
 }
 
-/// Returns user and pid that connected a unix socket; pid 0 if it is in another pid namespace.
+/// Returns user and pid that connected a unix socket; pid 0 in another pid namespace.
 ///
 /// # Errors
 /// getsockopt(2).
@@ -351,7 +348,7 @@ pub fn peer_process(connected: BorrowedFd<'_>) -> Result<(u32, i32)> {
     Ok((credentials.uid(), credentials.pid()))
 }
 
-/// Starts a non-blocking connection to a unix socket. `None` if its backlog is full; try again later.
+/// Connects to a unix socket without blocking. `None` if the backlog is full.
 ///
 /// # Errors
 /// socket(2) or connect(2).
@@ -368,8 +365,7 @@ pub fn connect_unix(path: &std::path::Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Starts a non-blocking TCP connection. It is established once the socket is writable without an error
-/// ([`take_error`]).
+/// Starts a TCP connection without blocking. It is established once writable without an error ([`take_error`]).
 ///
 /// # Errors
 /// socket(2), setsockopt(2) or connect(2).
@@ -403,8 +399,8 @@ pub fn take_error(socket: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Opens a listening TCP socket: non-blocking, close-on-exec, SO_REUSEADDR. `is_for_both`: `[::]` accepts IPv4 as well;
-/// otherwise the system's default (`net.ipv6.bindv6only`) applies.
+/// Opens a listening TCP socket. `is_for_both`: `[::]` accepts IPv4 as well; otherwise the system decides
+/// (`net.ipv6.bindv6only`).
 ///
 /// # Errors
 /// socket(2), setsockopt(2), bind(2) or listen(2).
@@ -419,7 +415,7 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Resul
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(family, SockType::Stream, flags, None).named("socket", &subject)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true).named("setsockopt SO_REUSEADDR", &subject)?;
-    // Inherited by accepted sockets: an answer in several writes must not wait for a delayed acknowledgement.
+    // Accepted sockets inherit it: answers must not wait for a delayed acknowledgement.
     setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", &subject)?;
     if address.is_ipv6() && is_for_both {
         setsockopt(&fd, sockopt::Ipv6V6Only, &false).named("setsockopt IPV6_V6ONLY", &subject)?;
@@ -435,7 +431,7 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Resul
 /// listen(2).
 pub fn listen(fd: &OwnedFd, backlog: i32, subject: &str) -> Result<()> {
     let backlog = if backlog < 0 { i32::MAX } else { backlog };
-    // SAFETY: a system call with two numbers; nix rejects backlogs over its own constant.
+    // SAFETY: only numbers; nix rejects backlogs over its own constant.
     let result = unsafe { libc::listen(fd.as_raw_fd(), backlog) };
     if result == 0 {
         Ok(())
@@ -453,7 +449,7 @@ pub enum Bound {
     Port(SocketAddr),
 }
 
-/// Returns a socket's address; `None` for an unnamed or abstract unix socket, and for other families.
+/// Returns a socket's address; `None` for unnamed and abstract unix sockets and other families.
 pub fn local_address(socket: BorrowedFd<'_>) -> Option<Bound> {
     let address: SockaddrStorage = nix::sys::socket::getsockname(socket.as_raw_fd()).ok()?;
     if let Some(v4) = address.as_sockaddr_in() {

@@ -1,12 +1,10 @@
 //! Sends a last answer when a worker is terminated because its request timed out.
 //!
-//! The SIGTERM handler runs on the serving thread, whatever it is doing: a loop in the application, a sleep, a database
-//! query. So it sees exactly how far the answer has come, without a race: it writes its own answer only if no byte has
-//! been sent. It makes only system calls and then kills the process by the same signal.
+//! The SIGTERM handler runs on the serving thread, so it sees exactly how far the answer has come: it answers only if
+//! no byte has been sent. It uses only system calls and atomics, and then kills the process by the same signal.
 //!
-//! Its state is in atomics: nothing is allocated, locked or dropped. A SIGTERM without the timeout value kills the
-//! process at once, as without a handler. If the process has started a program ([`pass_on_to`]), the signal goes to the
-//! program instead, and the process exits after it.
+//! A SIGTERM without the timeout value kills the process at once. If the process has started a program
+//! ([`pass_on_to`]), the signal goes to the program, and the process exits after it.
 
 use super::error::{Error, Result};
 use super::sender;
@@ -33,7 +31,7 @@ static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 static BYTES: [AtomicU8; MAX_BYTES] = [const { AtomicU8::new(0) }; MAX_BYTES];
 
-/// Installs the handler in a worker, after its signals are reset and before the application runs.
+/// Installs the handler, after signals are reset and before the application runs.
 pub fn install() {
     OWNER.store(std::process::id() as i32, Ordering::Relaxed);
     let action = SigAction::new(
@@ -92,7 +90,7 @@ pub fn end_if_passed_on() {
     }
 }
 
-/// Signals the timeout to a process that has called [`install`]. Terminates any other process; succeeds if it is gone.
+/// Signals the timeout to a process that has called [`install`]; terminates any other.
 ///
 /// # Errors
 /// sigqueue(3).
@@ -111,7 +109,7 @@ pub fn send_timeout(pid: i32) -> Result<()> {
 }
 
 extern "C" fn on_terminate(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid pointer, or PHP one to its copy; the code says that the value is set.
+    // SAFETY: the kernel passes a valid pointer, or PHP one to its copy.
     let is_timeout = unsafe {
         !info.is_null()
             && (*info).si_code == libc::SI_QUEUE
@@ -122,7 +120,7 @@ extern "C" fn on_terminate(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     // SAFETY: system calls without arguments.
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
     let socket = SOCKET.load(Ordering::Relaxed);
-    // The main thread serves. On another thread the state of the answer is unknown.
+    // Only the main thread serves.
     let is_here = process == thread && process == OWNER.load(Ordering::Relaxed);
     if is_timeout && is_here && socket >= 0 {
         if !BEGUN.load(Ordering::Relaxed) {
@@ -213,7 +211,7 @@ mod tests {
         let (mut told, mut tell) = UnixStream::pair().unwrap();
         // Unread bytes turn a careless close into a reset.
         client.write_all(b"more than is read").unwrap();
-        // SAFETY: the child uses memory from before the fork, makes system calls and exits.
+        // SAFETY: the child only makes system calls and stores to memory.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
                 crate::signal::reset_in_child();

@@ -1,5 +1,5 @@
-//! The process title, shown by ps(1) and top(1), and the process name (comm in proc(5)), used by pgrep -x, ps -C, monit
-//! and `start-stop-daemon --name`. The name is the program's file name.
+//! The process title (ps(1), top(1)) and the process name (comm in proc(5)), used by pgrep -x, ps -C, monit and
+//! `start-stop-daemon --name`.
 
 use std::sync::OnceLock;
 
@@ -10,8 +10,8 @@ struct Area {
 
 static AREA: OnceLock<Option<Area>> = OnceLock::new();
 
-/// Finds this block and moves the environment out of it. Call once at the start of `main`, before threads exist and
-/// before anything keeps a pointer into the environment.
+/// Finds the memory of the arguments and moves the environment out of it. Call it first in `main`, before threads or
+/// pointers into the environment exist.
 pub fn prepare() {
     AREA.get_or_init(|| {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
@@ -20,7 +20,7 @@ pub fn prepare() {
         let field = |number: usize| fields.get(number - 3)?.parse::<usize>().ok();
         let (start, env_end) = (field(48)?, field(51)?);
         let bytes = env_end.checked_sub(start)?;
-        // environ points into the block. Setting each variable copies it to the heap.
+        // environ points there; setting a variable copies it to the heap.
         for (name, value) in std::env::vars_os().collect::<Vec<_>>() {
             // SAFETY: called before a second thread exists.
             unsafe {
@@ -35,8 +35,8 @@ pub fn prepare() {
 /// Returns the process's name, at most 15 bytes.
 pub fn name() -> String {
     let mut name = [0u8; 16];
-    // nix declares the buffer immutable, so its call returns garbage with link-time optimization.
-    // SAFETY: PR_GET_NAME writes at most 16 bytes including the final zero (prctl(2)), and the buffer has 16.
+    // nix declares the buffer immutable, which breaks with link-time optimization.
+    // SAFETY: PR_GET_NAME writes at most 16 bytes (prctl(2)).
     let result = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     if result < 0 {
@@ -55,7 +55,7 @@ pub fn take_name(name: &str) {
     }
 }
 
-/// Sets the title, truncated to the block. Does nothing if [`prepare`] was not called or found no block.
+/// Sets the title, truncated to the available memory. Does nothing without [`prepare`].
 pub fn set(title: &str) {
     let Some(Some(area)) = AREA.get() else { return };
     if area.bytes < 2 {
@@ -63,8 +63,7 @@ pub fn set(title: &str) {
     }
     let text = title.as_bytes();
     let length = text.len().min(area.bytes - 1);
-    // SAFETY: the kernel placed `bytes` writable bytes at `start` for this process (proc(5)); `prepare` has copied the
-    // old strings, and std keeps only offsets into argv read before it is overwritten.
+    // SAFETY: the kernel placed `bytes` writable bytes at `start` (proc(5)); `prepare` has copied the old strings.
     unsafe {
         let block = area.start as *mut u8;
         std::ptr::copy_nonoverlapping(text.as_ptr(), block, length);

@@ -1,6 +1,4 @@
-//! Detects changed files below directories.
-//!
-//! inotify(7) queues a change before the call that made it returns, so the queue contains every earlier change.
+//! Detects changed files below directories. inotify(7) queues a change before the call that made it returns.
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};

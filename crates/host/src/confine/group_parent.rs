@@ -1,9 +1,9 @@
 //! Finds the parent of the pools' control groups: the daemon's own group, if it is delegated.
 //!
-//! A group that enables controllers for its children can't contain processes. So the daemon moves to a child group
-//! `daemon`, and the pools' groups go to its sibling `pools`. systemd supports this with `Delegate=yes` and
-//! `DelegateSubgroup=daemon`. Without the latter it starts the daemon in the group itself. After a kill it would do so
-//! again while workers still occupy `pools`, which the kernel refuses, so no groups are used then.
+//! A group that enables controllers for children can't contain processes. So the daemon moves to a child group
+//! `daemon`, and the pools' groups go to its sibling `pools`. In systemd that takes `Delegate=yes` and
+//! `DelegateSubgroup=daemon`. A systemd without the latter starts the daemon in the group itself, which the kernel
+//! refuses after a kill, while workers occupy `pools`. So no groups are used then.
 
 use crate::sys::process;
 use std::fs;
@@ -23,8 +23,8 @@ pub enum GroupParent {
     Nowhere(String),
 }
 
-/// Finds and prepares the parent. May move the daemon to a child group. `is_followed`: a keeper or service manager
-/// restarts the master after a kill.
+/// Finds and prepares the parent; may move the daemon to a child group. `is_followed`: a keeper or service manager
+/// restarts the master.
 pub fn find(is_followed: bool) -> GroupParent {
     prepare(is_followed).unwrap_or_else(GroupParent::Nowhere)
 }

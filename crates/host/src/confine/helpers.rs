@@ -1,8 +1,7 @@
-//! Allowed system calls of the helpers (router, inspector, reporter), which parse untrusted input. An attacker who
-//! takes one over can't start programs, create files or reach anything that the process doesn't have.
+//! Allowed system calls of the helpers, which parse untrusted input. A compromised helper can't start programs, create
+//! files or reach more than it already has.
 //!
-//! Other calls fail with ENOSYS, so that a newer C library falls back to older calls. Killing a router instead would
-//! lose the requests of all applications.
+//! Other calls fail with ENOSYS, so that a newer C library falls back to older calls.
 
 use super::ConfineError;
 use super::calls;

@@ -1,15 +1,14 @@
 //! Confines a pool's processes beyond their user's permissions.
 //!
-//! Each step runs once: in the preloader before any PHP code (in a chroot: after PHP has loaded its files), whose forks
-//! inherit it, or in the worker of a pool without preloader. The worker's `settle` calls:
+//! Each step runs once: in the preloader before any PHP code (in a chroot: after PHP has loaded its files), or in the
+//! worker of a pool without preloader. The worker's `settle` calls:
 //!
 //! * [`begin`], as root, before the root directory changes: control group, private /tmp;
 //! * [`look_around`], just before the root directory changes: opens what a chroot would hide;
 //! * [`finish`], after the change of user: AppArmor hat, paths, system calls. The order matters, because each could
 //!   block the previous one.
 //!
-//! The master calls [`check`] at start and reload. If the kernel lacks something, it rejects the configuration and
-//! names the setting. Nothing is skipped silently.
+//! The master calls [`check`] at start and reload. It rejects a configuration that the kernel doesn't support.
 
 mod calls;
 mod error;
@@ -34,7 +33,7 @@ pub fn group(pool: &Pool) -> Option<Group> {
     Some(group::path(cgroup, &pool.name))
 }
 
-/// Checks that the kernel supports all of a pool's settings. Creates the pool's control group with its limits.
+/// Checks that the kernel supports a pool's settings. Creates the control group with its limits.
 ///
 /// # Errors
 /// The unsupported setting.
@@ -67,8 +66,8 @@ pub fn prepare() {
     calls::prepare();
 }
 
-/// Restricts a process that only reads files: blocks writes below all directories and unneeded system calls, also for
-/// its children. Returns what the kernel doesn't support.
+/// Blocks writing and unneeded system calls for a process that only reads files. Returns what the kernel doesn't
+/// support.
 pub fn only_look() -> Vec<ConfineError> {
     [paths::close_writing(), keep_to(Helper::Inspector)]
         .into_iter()
@@ -76,7 +75,7 @@ pub fn only_look() -> Vec<ConfineError> {
         .collect()
 }
 
-/// Joins the control group unless already in it, and mounts a private /tmp. The process must have one thread.
+/// Joins the control group and mounts a private /tmp. The process must have one thread.
 ///
 /// # Errors
 /// The kernel or its configuration doesn't allow it.

@@ -190,7 +190,7 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
 }
 
 impl Listener {
-    /// Takes the previous master's socket and calls listen(2) again, so that SO_PEERCRED (unix(7)) names this process.
+    /// Takes the previous master's socket and calls listen(2), so that SO_PEERCRED (unix(7)) names this process.
     ///
     /// # Errors
     /// The socket does not listen.
@@ -218,7 +218,7 @@ impl Listener {
         self.file.is_some()
     }
 
-    /// Whether clients can reach the socket. While a unix socket is open, its inode is not reused.
+    /// Whether clients can reach the socket. An open unix socket's inode is not reused.
     pub fn state(&self) -> ListenerState {
         if sys::socket::is_shut_down(self.socket.as_fd()) {
             return ListenerState::ShutDown;
@@ -254,8 +254,8 @@ impl Listener {
         self.file
     }
 
-    /// Applies a new configuration to an open socket: backlog, and a unix socket's mode, owner and access list. Resets
-    /// an owner or group of the old configuration `before`. Leaves another file at the path alone.
+    /// Applies a new configuration: backlog, and a unix socket's mode, owner and access list. Resets an owner or group
+    /// of the configuration `before`.
     ///
     /// # Errors
     /// The socket file was replaced or can't be changed.

@@ -1,7 +1,7 @@
 //! Calls on listening TCP sockets that tenants' processes share. A tenant can hold the socket's lock: setsockopt(2)
-//! holds it while it copies the option's value, whose page may be on a file system that doesn't answer. listen(2),
+//! holds it while it reads the option's value, which may be on a file system that doesn't answer. listen(2),
 //! getsockname(2), setsockopt(2) and accept(2) need the lock; poll(2) and the options of [`crate::sys::socket`] don't.
-//! Unix sockets use another lock, which can't be held.
+//! Unix sockets have no such lock.
 //!
 //! Root makes these calls in a child process with a deadline.
 

@@ -164,8 +164,8 @@ impl Log {
         self.lock().format = format;
     }
 
-    /// Sends the log to the master, in a worker or preloader. Forgets the old destination without closing it, because
-    /// its descriptor may have been reused.
+    /// Sends the log to the master. Forgets the old destination without closing it, because its descriptor may have
+    /// been reused.
     pub fn send_to_master(&self, channel: OwnedFd) {
         let mut state = self.lock();
         std::mem::forget(std::mem::replace(&mut state.sink, Sink::Master(channel)));
@@ -262,8 +262,8 @@ impl Log {
         state.limit.saturating_sub(around).max(LEAST_ROOM)
     }
 
-    /// Writes worker output: one line of at most [`Log::room`] bytes, or several lines as one entry. Ignores the log's
-    /// level: `catch_workers_output` controls output, as in php-fpm.
+    /// Writes worker output: a line of at most [`Log::room`] bytes, or several lines as one entry.
+    /// `catch_workers_output`, not the level, controls it, as in php-fpm.
     pub fn write_output(&self, speaker: &Speaker<'_>, words: &[u8]) {
         let end = words.iter().rposition(|byte| *byte != b'\n');
         let Some(words) = end.map(|last| &words[..=last]) else {

@@ -1,10 +1,9 @@
 //! Hands a log opened by the master to workers, and its replacement after a reopen.
 //!
-//! The open file is a queued message in a socket (SCM_RIGHTS, unix(7)). A worker peeks at the message and gets its own
-//! descriptor; the message stays for all other workers, including later ones. To replace the file, the master queues a
-//! new message, removes the old one and increments a number in the scoreboard's header. Workers compare the number
-//! before each write, which needs no system call, and peek again after a change. No worker is woken or replaced, and no
-//! line is lost: until then lines go to the old file.
+//! The open file is a queued message in a socket (SCM_RIGHTS, unix(7)). Workers peek at it and get their own
+//! descriptor. To replace the file, the master queues a new message, removes the old one and increments a number in the
+//! scoreboard's header. Workers compare the number before each write and peek again after a change. No worker is woken,
+//! and no line is lost: until then lines go to the old file.
 
 use crate::sys::Error;
 use crate::sys::fd::{look_at, receive_with, send_with, socket_pair};
@@ -50,8 +49,7 @@ impl Handout {
         send_with(self.post.as_fd(), b"a", &[file.as_raw_fd()]).map(drop)
     }
 
-    /// Replaces the file, in a child process with a deadline: workers of `whose` receive from the same socket and can
-    /// block others.
+    /// Replaces the file, in a child with a deadline, because workers of `whose` can block the socket.
     ///
     /// # Errors
     /// ETIMEDOUT after the deadline.

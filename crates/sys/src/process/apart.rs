@@ -1,8 +1,7 @@
 //! Runs work that may block forever in a child process, with a deadline.
 //!
-//! The owner of a file, directory or process can block a call on it for any time: with a FUSE file system, with kernel
-//! locks that are held while a page of such a file is read, or with a full queue. Not even SIGKILL ends some of these
-//! calls, so a process that others depend on must not make them.
+//! The owner of a file or process can block a call on it: with a FUSE file system, with kernel locks held while such a
+//! file is read, or with a full queue. Not even SIGKILL ends some of these calls.
 
 use super::fork::fork_child;
 use crate::error::Result;
@@ -70,8 +69,7 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Forks a child that runs `work`, with the descriptors in `keep` and the standard streams. The caller must have
-    /// one thread.
+    /// Forks a child that runs `work` with the descriptors in `keep`. The caller must have one thread.
     ///
     /// # Errors
     /// socketpair(2), fork(2) or pidfd_open(2).
@@ -103,7 +101,7 @@ impl Apart {
         let mut piece = vec![0; PIECE];
         loop {
             match receive_with(self.socket.as_fd(), &mut piece, false) {
-                // A final marker byte shows that the answer is complete.
+                // A final marker byte: the answer is complete.
                 Ok(received) if received.bytes == 0 => {
                     let mut finding = std::mem::take(&mut self.finding);
                     return match finding.bytes.pop() {
@@ -149,8 +147,7 @@ impl Drop for Apart {
     }
 }
 
-/// Forks a child that runs `work` without an answer, with the descriptors in `keep`, and returns its pid. The caller
-/// must have one thread.
+/// Like [`Apart::begin`], without an answer; returns the pid.
 ///
 /// # Errors
 /// fork(2).
@@ -162,8 +159,8 @@ thread_local! {
     static LATE: RefCell<BTreeMap<String, Tick>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Runs work on a tenant's files in a child and waits briefly. After a missed deadline, the tenant's work gets hardly
-/// any time for a while. `None` after the deadline or if fork fails.
+/// Runs work on a tenant's files in a child and waits briefly, after a recent miss hardly at all. `None` after the
+/// deadline or if fork fails.
 pub fn within_a_moment(whose: &str, work: impl FnOnce() -> Finding) -> Option<Finding> {
     within_a_moment_with(whose, &[], work)
 }

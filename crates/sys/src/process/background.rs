@@ -14,8 +14,8 @@ pub struct Launcher {
     pipe: OwnedFd,
 }
 
-/// Continues in a child with a new session. The original process waits for [`Launcher::report`] and exits with its
-/// code, or with `otherwise` after ten seconds or if the child exits without a report.
+/// Continues in a child with a new session. The original process exits with the code of [`Launcher::report`], or with
+/// `otherwise` after ten seconds or without a report.
 ///
 /// # Errors
 /// pipe2(2), fork(2) or setsid(2).

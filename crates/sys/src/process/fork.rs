@@ -17,11 +17,11 @@ pub enum Side {
     Child,
 }
 
-/// Forks with every signal blocked; restores the parent's mask.
+/// Forks with all signals blocked; restores the parent's mask.
 ///
 /// # Safety
-/// The process has one thread. The child must reset its signals, must not use or drop what it shares with the parent
-/// (epoll descriptors, signal pipes), and must not return into code that does.
+/// The process has one thread. The child must reset its signals and must not use, drop or return into code that uses
+/// what it shares with the parent (epoll descriptors, signal pipes).
 ///
 /// # Errors
 /// fork(2).
@@ -42,8 +42,8 @@ pub unsafe fn fork() -> Result<Side> {
     }
 }
 
-/// Forks a child that runs `child` and exits with its result; returns the pid. The child keeps the descriptors in
-/// `keep` and the standard streams, and has default signal handlers.
+/// Forks a child that runs `child` with the descriptors in `keep` and default signal handlers, and exits with its
+/// result. Returns the pid.
 ///
 /// The caller must have one thread.
 ///
@@ -52,7 +52,7 @@ pub unsafe fn fork() -> Result<Side> {
 pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
     let mut keep = keep.to_vec();
     keep.sort_unstable();
-    // SAFETY: there is one thread; the child leaves by _exit, so no owner of the descriptors is used or dropped.
+    // SAFETY: there is one thread; the child leaves by _exit, so no owner of the descriptors is used.
     match unsafe { fork() }? {
         Side::Parent(pid) => Ok(pid),
         Side::Child => {
@@ -64,8 +64,8 @@ pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
     }
 }
 
-/// Forks a sibling: a child of this process's parent, which reaps it (clone(2), CLONE_PARENT). If the kernel refuses, a
-/// double fork makes it a child of the nearest subreaper.
+/// Forks a child of this process's parent (clone(2), CLONE_PARENT), or by a double fork a child of the nearest
+/// subreaper.
 ///
 /// # Errors
 /// clone3(2), or the calls of the double fork.
@@ -97,13 +97,11 @@ pub unsafe fn fork_sibling() -> Result<Side> {
     }
 }
 
-/// Forks a sibling by a double fork(2), so that the libraries' handlers (pthread_atfork(3)) run in both new processes.
-/// Memory allocators restore their locks there if there are threads; GnuTLS detects copied random state without a
-/// handler.
+/// Forks a sibling by a double fork(2), so that the libraries' handlers (pthread_atfork(3)) run, as memory allocators
+/// with threads need.
 ///
 /// # Safety
-/// As [`fork`], but other threads may exist; locks without a handler stay as they are. A subreaper is the parent or one
-/// of its ancestors.
+/// As [`fork`], but other threads may exist; locks without a handler stay as they are. A subreaper is an ancestor.
 ///
 /// # Errors
 /// fork(2), or the calls for a pipe.
@@ -118,7 +116,7 @@ pub unsafe fn fork_sibling_with_handlers() -> Result<Side> {
 }
 
 unsafe fn clone_parent() -> nix::Result<i32> {
-    // exit_signal must be 0: the child inherits the caller's own, SIGCHLD.
+    // 0, or the child would inherit the caller's SIGCHLD.
     let mut arguments: libc::clone_args = libc::clone_args {
         flags: libc::CLONE_PARENT as u64,
         pidfd: 0,
@@ -184,7 +182,7 @@ unsafe fn fork_twice() -> Result<Side> {
             drop(writer);
             let mut bytes = [0; 4];
             let count = nix::unistd::read(&reader, &mut bytes);
-            // Reaps the middle process first, so that the grandchild has its new parent.
+            // First, so that the grandchild has its new parent.
             let _ = waitpid(child, None);
             match (count, i32::from_ne_bytes(bytes)) {
                 (Ok(4), pid) if pid > 0 => Ok(Side::Parent(pid)),

@@ -36,8 +36,8 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Whether this process has one thread. Without /proc it calls unshare(2) with CLONE_THREAD, which has no effect and
-/// succeeds only for one thread; EPERM counts as one thread.
+/// Whether this process has one thread. Without /proc it tests whether unshare(2) with CLONE_THREAD succeeds, which has
+/// no effect; EPERM counts as success.
 pub fn has_one_thread() -> bool {
     match std::fs::read_dir("/proc/self/task") {
         Ok(tasks) => tasks.count() == 1,
@@ -84,8 +84,8 @@ pub fn peak_memory_bytes() -> u64 {
     usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
 
-/// Memory of a process in bytes, with shared pages divided among their users (PSS). `pid`: `None` for this process.
-/// Returns `None` if the kernel can't report it.
+/// Memory of a process (`None`: this one) in bytes, shared pages divided among their users (PSS). Returns `None` if
+/// unknown.
 pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = std::fs::read_to_string(format!("/proc/{whose}/smaps_rollup")).ok()?;
@@ -100,7 +100,7 @@ pub fn open_statm(pid: Option<i32>) -> Option<File> {
     File::open(format!("/proc/{whose}/statm")).ok()
 }
 
-/// Resident memory in bytes, including shared pages (RSS). An upper bound of the PSS, and fast to read (about 1 µs).
+/// Resident memory in bytes with shared pages (RSS): at least the PSS, and read in about 1 µs.
 pub fn resident_bytes(statm: &File) -> Option<u64> {
     let mut text = [0; STATM_BYTES];
     let read = statm.read_at(&mut text, 0).ok()?;
@@ -109,7 +109,7 @@ pub fn resident_bytes(statm: &File) -> Option<u64> {
     Some(pages * shared_mappings::page_bytes() as u64)
 }
 
-/// Sum of [`proportional_memory_bytes`] over a process and its descendants; what the kernel can't report counts as 0.
+/// Sum of [`proportional_memory_bytes`] over a process and its descendants; unknown values count as 0.
 pub fn family_memory_bytes(pid: i32) -> u64 {
     family(pid, |member| proportional_memory_bytes(Some(member)))
 }
@@ -175,7 +175,7 @@ pub struct Stat {
 /// Reads a process's status, `None` if it does not exist.
 pub fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command, in parentheses, may contain parentheses. Field 3 follows.
+    // The command may contain parentheses. Field 3 follows.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     Some(Stat {
         state: fields.first()?.chars().next()?,
@@ -201,7 +201,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.start_time)
 }
 
-/// Returns a process's command name (proc(5), `comm`), `None` if it is gone. The process can't block the reader.
+/// Returns a process's command name (proc(5), `comm`), `None` if it is gone. Can't block.
 pub fn name(pid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_process_with_threads_is_not_alone_and_its_child_is() {
         assert!(!has_one_thread() && !is_alone());
-        // SAFETY: the child makes only system calls and exits.
+        // SAFETY: the child makes only system calls.
         match unsafe { nix::unistd::fork() }.unwrap() {
             nix::unistd::ForkResult::Child => exit_now(i32::from(!(has_one_thread() && is_alone()))),
             nix::unistd::ForkResult::Parent { child } => {
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_user_of_a_process_is_the_same_by_descriptor_and_in_proc() {
-        // Process 1 usually belongs to another user, and may be hidden.
+        // Process 1 usually belongs to another user.
         for pid in [std::process::id() as i32, 1] {
             assert_eq!(real_user(pid), user_in_proc(pid));
         }

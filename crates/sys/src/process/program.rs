@@ -28,16 +28,15 @@ pub struct Program {
 /// Starts a program and returns its pid once exec(2) has succeeded.
 ///
 /// # Errors
-/// The step that failed in the child: `dup2`, `execve`.
+/// The failed step: `dup2`, `execve`.
 pub fn start(program: &Program) -> Result<i32> {
     start_with(program, signal::reset_in_child)
 }
 
-/// Like [`start`], with all signals blocked until the program unblocks them, so that none is lost or kills it before
-/// its handlers exist.
+/// Like [`start`], with all signals blocked until the program unblocks them, so that none is lost or kills it early.
 ///
 /// # Errors
-/// fork(2), or what failed in the child before exec.
+/// fork(2), or what failed before exec.
 pub fn start_blocked(program: &Program) -> Result<i32> {
     start_with(program, || {
         signal::reset_in_child();
@@ -50,7 +49,7 @@ fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
     let name = program.path.to_string_lossy().into_owned();
     let (reader, pipe_end) = fd::pipe(false)?;
     let null = fd::null()?;
-    // Moves our descriptors above every target, so that no dup2 overwrites a source.
+    // Above every target, so that no dup2 overwrites a source.
     let lowest = program
         .descriptors
         .iter()
@@ -61,11 +60,11 @@ fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
         + 1;
     let high = |fd: &OwnedFd| -> Result<OwnedFd> {
         let fd = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(lowest)).named("dup", &name)?;
-        // SAFETY: the kernel has just created this descriptor.
+        // SAFETY: a new descriptor.
         Ok(unsafe { fd::adopt(fd) })
     };
     let (writer, null) = (high(&pipe_end)?, high(&null)?);
-    // The reader gets end of file only if we hold no copy.
+    // Otherwise the reader gets no end of file.
     drop(pipe_end);
     let mut plan: Vec<(OwnedFd, RawFd)> = Vec::new();
     for (fd, to) in &program.descriptors {
@@ -117,10 +116,9 @@ fn run_child(
         let number = (Errno::last_raw()).to_ne_bytes();
         [step, 0, 0, 0, number[0], number[1], number[2], number[3]]
     };
-    // SAFETY: system calls on descriptors prepared before the fork and on strings in the child's copy of the memory;
-    // nothing allocates.
+    // SAFETY: system calls on prepared descriptors and copied strings; nothing allocates.
     unsafe {
-        // Covers descriptors that the master inherited. Descriptors placed below stay open.
+        // Descriptors placed below stay open.
         fd::close_all_on_exec();
         for target in 0..3 {
             if libc::dup2(null.as_raw_fd(), target) < 0 {
@@ -144,8 +142,8 @@ fn run_child(
     report(1)
 }
 
-/// Replaces this process's program (execve(2)) with all signals blocked until the new program unblocks them, so that
-/// none is lost or arrives before its handlers exist. Returns only on failure, with the old signal mask.
+/// Replaces this process's program (execve(2)), with all signals blocked until the new program unblocks them. Returns
+/// only on failure, with the old mask.
 pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CString]) -> Error {
     let subject = path.display().to_string();
     let Ok(path) = CString::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())) else {
@@ -157,8 +155,8 @@ pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CSt
     Error::new("execve", subject, errno)
 }
 
-/// Like [`replace`], for programs that don't expect this: signals are not blocked and SIGCHLD is not ignored. On
-/// failure SIGPIPE stays at its default.
+/// Like [`replace`], for other programs: signals are not blocked and SIGCHLD is not ignored. On failure SIGPIPE stays
+/// at its default.
 pub fn replace_plainly(
     path: &std::path::Path,
     arguments: &[OsString],

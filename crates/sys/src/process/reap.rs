@@ -97,7 +97,7 @@ fn look(of: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> nix::Result
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = options | libc::WEXITED | libc::WNOWAIT;
     loop {
-        // SAFETY: the kernel writes to a value that outlives the call.
+        // SAFETY: the value outlives the call.
         match Errno::result(unsafe { libc::waitid(of, id, info.as_mut_ptr(), options) }) {
             Ok(_) => break,
             Err(Errno::EINTR) => {}
@@ -147,7 +147,7 @@ pub fn reap_used(pid: i32) -> Result<(Ended, Usage)> {
 fn wait4(pid: i32, options: i32) -> nix::Result<(i32, i32, Usage)> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes to two values that outlive the call.
+    // SAFETY: both values outlive the call.
     let result = unsafe { libc::wait4(pid, &raw mut status, options, usage.as_mut_ptr()) };
     let pid = Errno::result(result)?;
     // SAFETY: all zeros is valid.

@@ -1,8 +1,7 @@
 //! A process that appends to tenants' files, with a thread for each file.
 //!
-//! Anyone who may open a file for writing can hold its lock for any time, and writers block meanwhile, even after
-//! SIGKILL. So root's process doesn't write to these files: it sends the bytes over a socket, which can at worst be
-//! full.
+//! Anyone who may open a file for writing can hold its lock and block writers, even after SIGKILL. So root only sends
+//! the bytes over a socket, which can at worst be full.
 
 use super::fork::fork_child;
 use crate::error::{Error, Result};
@@ -88,7 +87,7 @@ impl Appender {
     /// Appends at most [`MOST_BYTES`]. Root does not block on the file.
     ///
     /// # Errors
-    /// `WouldBlock` if the queue is full; write(2) if this process is not root.
+    /// `WouldBlock` if the queue is full; write(2) if not root.
     pub fn append(&self, bytes: &[u8]) -> io::Result<()> {
         if !identity::is_root() {
             return (&self.file).write_all(bytes);
@@ -153,14 +152,14 @@ pub fn is_writer(pid: i32) -> bool {
     WRITER.with_borrow(|writer| writer.as_ref().is_some_and(|writer| writer.pid == pid))
 }
 
-/// Returns a socket that stands in for a log file: the user's processes write to it, and the writer appends each write
-/// as a whole, at most [`MOST_BYTES`]. They get no access to the file itself. Writes block while the queue is full.
+/// Returns a socket that stands in for a log file: the writer appends each message, at most [`MOST_BYTES`], as a whole.
+/// The user's processes get no access to the file. Writes block while the queue is full.
 ///
 /// # Errors
 /// socketpair(2), sendmsg(2) or fork(2).
 pub fn appended_by_others(file: &OwnedFd, whose: u32) -> Result<OwnedFd> {
     let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
-    // If the kernel can't, malicious descriptors block only the thread that reads this socket.
+    // Otherwise malicious descriptors block only this socket's thread.
     let _ = refuse_descriptors(theirs.as_fd());
     set_send_buffer(socket.as_fd(), QUEUE_BYTES)?;
     set_nonblocking(socket.as_fd(), false)?;
@@ -201,7 +200,7 @@ fn begin() -> Result<Writer> {
     set_nonblocking(theirs.as_fd(), false)?;
     let pid = fork_child(&[theirs.as_raw_fd()], || {
         title::set("forkyard: writer of logs");
-        // The writer exits with its last socket, so it ignores signals to the process group.
+        // The writer exits with its last socket, not by signals to the group.
         for ignored in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
             // SAFETY: sets no handler.
             let _ = unsafe { signal(ignored, SigHandler::SigIgn) };
@@ -236,7 +235,7 @@ fn serve(sockets: &OwnedFd) {
             let has_room = Arc::strong_count(at_work) <= MOST_FILES;
             if has_room && at_work.load(Ordering::Relaxed) < MOST_AT_WORK {
                 let at_work = Arc::clone(at_work);
-                // Without a thread the socket is closed and its messages are lost.
+                // Without a thread the socket's messages are lost.
                 let _ = Builder::new()
                     .stack_size(STACK_BYTES)
                     .spawn_scoped(threads, move || match file {

@@ -14,8 +14,8 @@ const RENEWAL: u64 = 1000;
 const LOOK: u64 = 32;
 
 impl Snapshot {
-    /// Stops all timers and checks whether the process's kernel state can be restored. On success signals stay blocked
-    /// until the rewind.
+    /// Stops all timers and checks whether the kernel state can be restored. On success signals stay blocked until the
+    /// rewind.
     ///
     /// # Errors
     /// It can't be restored; the process must exit.
@@ -23,8 +23,8 @@ impl Snapshot {
         self.book().state.check()
     }
 
-    /// Keeps descriptors that were opened since the snapshot open across the next rewind, up to
-    /// [`MOST_KEPT`](super::MOST_KEPT). [`Snapshot::take_kept`] returns them afterwards.
+    /// Keeps up to [`MOST_KEPT`](super::MOST_KEPT) new descriptors open across the next rewind, for
+    /// [`Snapshot::take_kept`].
     pub fn keep_open(&self, numbers: impl Iterator<Item = RawFd>) {
         let book = self.book();
         book.kept_count = 0;
@@ -34,9 +34,9 @@ impl Snapshot {
         }
     }
 
-    /// Takes the kept descriptors, in the order given. Only the first call returns any; the caller owns them.
+    /// Takes the kept descriptors, in order. Only the first call returns any.
     pub fn take_kept(&self) -> impl Iterator<Item = OwnedFd> {
-        // SAFETY: mapped forever, and one thread. The survivors may be borrowed; these fields are not part of them.
+        // SAFETY: mapped forever, and one thread. The survivors, which may be borrowed, are other fields.
         let (number, kept, count) = unsafe {
             let book = self.book;
             (
@@ -52,19 +52,17 @@ impl Snapshot {
         })
     }
 
-    /// Restores the process and continues where the snapshot was taken. There [`Snapshot::outcome`] reports whether it
-    /// succeeded; if not, the process must exit.
+    /// Restores the process and continues where the snapshot was taken, where [`Snapshot::outcome`] reports the result.
     ///
     /// # Safety
-    /// The snapshot was taken, and [`Snapshot::check`] has just succeeded. No destructors run: whatever was created
-    /// since is gone.
+    /// The snapshot was taken, and [`Snapshot::check`] has just succeeded. No destructors run.
     pub unsafe fn rewind(&self) -> ! {
         let top = (self.book().stack.as_ptr() as usize + STACK_BYTES) & !15;
-        // SAFETY: the stack is the book's, and the code below needs nothing of the current one.
+        // SAFETY: the stack is the book's, and the current one is no longer needed.
         unsafe { leave_for(top, put_back, self.book.cast()) }
     }
 
-    /// Compares every page and calls `each` for words that differ, except on the stack below the snapshot's frames.
+    /// Calls `each` for words that differ, except on the unused stack.
     pub fn differences(&self, mut each: impl FnMut(usize)) {
         let book = self.book();
         for region in &book.regions[..book.count] {
@@ -76,13 +74,13 @@ impl Snapshot {
                 }
                 let number = region.first_page + page;
                 let (now, before) = (start as *const u8, book.copy.wrapping_add(number * PAGE));
-                // SAFETY: the region is mapped, and the copy has a slot for it.
+                // SAFETY: the page is mapped and has a copy.
                 if unsafe { book.is_kept(number) && is_same(now, before) } {
                     continue;
                 }
                 for word in 0..PAGE / size_of::<u64>() {
                     let at = start + word * size_of::<u64>();
-                    // SAFETY: the region is mapped, and the copy has a slot for it.
+                    // SAFETY: the page is mapped and has a copy.
                     let (now, before) = unsafe {
                         let before = book.copy.add(number * PAGE + word * size_of::<u64>());
                         let before = match book.is_kept(number) {
@@ -138,8 +136,8 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
         book.size = book.size_now()?;
     }
     let area = book.area.keep();
-    // The first write to a page after protection is a page fault. Without faults, only pages already known to be hot
-    // were written to, and no new mapping has a page.
+    // The first write to a protected page is a page fault. Without faults, only hot pages were written to, and no new
+    // mapping has a page.
     let is_known = !rewound.has_read_mappings
         && !is_thorough
         && book.faults_now()? == book.faults
@@ -233,7 +231,7 @@ impl Book {
             if !known.is_own() {
                 let start = known.start.max(at);
                 if known.is_reserve() && !mapping.is_shared && !known.is_like(mapping) {
-                    // A reserved range, as of a glibc heap, was put to use.
+                    // For example a reserve of a glibc heap.
                     map(start, end, known.protection)?;
                 } else if !known.is_like(mapping) {
                     return Err(Unrewindable::Memory);

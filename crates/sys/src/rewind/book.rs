@@ -183,7 +183,7 @@ impl Book {
     }
 }
 
-/// Maps a page of words that a process shares with all its forks and that a rewind doesn't restore.
+/// Maps a page of words that all forks share and a rewind doesn't restore.
 ///
 /// # Errors
 /// mmap(2).

@@ -1,9 +1,8 @@
 //! The process's page fault counters.
 //!
-//! Counters of all threads (RUSAGE_SELF) make the kernel update its time accounting and possibly reschedule: the
-//! process would lose its CPU and caches on every rewind. A single thread's counters (RUSAGE_THREAD) don't, but exclude
-//! threads that have ended. So all threads are asked only if a process id was allocated since, because each thread
-//! takes one.
+//! RUSAGE_SELF makes the kernel update its time accounting and possibly reschedule, which would cost the CPU and its
+//! caches on every rewind. RUSAGE_THREAD doesn't, but excludes ended threads. So RUSAGE_SELF is used only if a process
+//! id was allocated since, because each thread takes one.
 
 use super::Unrewindable;
 use super::book::Book;

@@ -127,8 +127,8 @@ pub(super) unsafe fn tracked(
     };
     // SAFETY: the caller's promise; the struct outlives the call.
     let count = unsafe { scan(pagemap, &mut arguments)? };
-    // The kernel collects runs in batches of 512 and sets `walk_end` where the last full batch ended, even if it
-    // continued: at the end of the range unless `room` is used up, and then no later than the end of the last run.
+    // The kernel collects runs in batches of 512 and sets `walk_end` where the last full batch ended: at the end of the
+    // range unless `room` is used up, and then no later than the end of the last run.
     if count < room {
         return Ok((count, None));
     }

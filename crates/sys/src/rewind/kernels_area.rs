@@ -1,5 +1,5 @@
-//! The only private memory that the kernel writes by itself: the thread's current CPU (rseq(2)), registered by glibc
-//! since 2.35. Restoring it would give the process a stale CPU number.
+//! The only private memory that the kernel itself writes: the thread's current CPU (rseq(2)), registered by glibc since
+//! 2.35. It must not be restored.
 
 use std::ffi::CStr;
 

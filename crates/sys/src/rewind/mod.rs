@@ -1,35 +1,32 @@
 //! Rewinds a process to a snapshot.
 //!
 //! [`Pages::take`] copies a process's private memory: heap, library data, anonymous mappings. Each forked process adds
-//! what differs in its own memory ([`Snapshot::take`]), shares the rest, and from then on makes the kernel record
-//! written pages (userfaultfd(2) asynchronous write protection and PAGEMAP_SCAN, Linux 6.7; neither needs privileges).
-//! [`Snapshot::rewind`] copies these pages and the stack back and continues where the snapshot was taken.
+//! what differs ([`Snapshot::take`]), and from then on the kernel records written pages (userfaultfd(2) asynchronous
+//! write protection and PAGEMAP_SCAN, Linux 6.7, unprivileged). [`Snapshot::rewind`] copies these pages and the stack
+//! back and continues where the snapshot was taken.
 //!
 //! Kernel state is restored separately: descriptors, umask, working directory, signals, timers, soft limits, floating
 //! point rounding and prctl(2) settings. [`Snapshot::check`] finds what can't be restored; the process must then exit.
-//! [`Snapshot::keep_open`] keeps descriptors open.
 //!
-//! The restoring code must not depend on the memory that it restores. Its stack and bookkeeping are in shared memory,
-//! which is not restored; it makes system calls without libc, which would write errno; and it does not allocate.
-//! Callers can keep state there, too ([`Snapshot::survivors`]).
+//! The restoring code has its stack and bookkeeping in shared memory, which is not restored. It makes system calls
+//! without libc, which would write errno, and does not allocate.
 //!
 //! Memory can change without a write:
 //!
-//! * Unmapping, or a new mapping in place. Writes are tracked by mapping, so the new pages are missing from the scan,
-//!   which counts pages. Anonymous memory is mapped again; anything else ends the process.
+//! * Unmapping, or a new mapping in place. Writes are tracked by mapping, so the scan misses the new pages and counts
+//!   too few. Anonymous memory is mapped again; anything else ends the process.
 //! * Dropped pages (MADV_DONTNEED). A missing page is restored.
-//! * New mappings, which change the process's size. The gaps between old mappings are unmapped; if the size still
-//!   differs, /proc/self/maps is read.
-//! * The kernel's own writes, in one area that is left out (`kernels_area`).
-//! * Changes of read-only mappings, found when the list is read, which happens now and then in any case.
+//! * New mappings, which change the process's size. Former gaps are unmapped; if the size still differs,
+//!   /proc/self/maps is read.
+//! * The kernel's own writes, to one area that is left out (`kernels_area`).
+//! * Changes of read-only mappings, found when the list is read now and then.
 //!
-//! A full scan takes longer than copying the pages of a small request. The first write to a protected page is a page
-//! fault, which the kernel counts. Without new faults only hot pages (written to before) can have changed, so they are
-//! copied without a scan; mincore(2), five times faster, detects dropped and unmapped pages. Every now and then a full
-//! scan runs anyway.
+//! A full scan takes longer than copying the pages of a small request. The first write to a protected page is a counted
+//! page fault. Without new faults only hot pages (written to before) can have changed, so they are copied without a
+//! scan; mincore(2), five times faster, detects dropped and unmapped pages. Now and then a full scan runs anyway.
 //!
-//! A hot page is copied back on every rewind, because protecting it again would cost a page fault each time. All pages
-//! are protected again now and then, so that one large request doesn't slow all later ones.
+//! A hot page is copied on every rewind, because protecting it again would cost a page fault each time. All pages are
+//! protected again now and then, so that a large request doesn't slow all later ones.
 
 mod back;
 mod book;

@@ -34,7 +34,7 @@ pub struct Pages {
 /// Checks whether processes can be rewound here.
 ///
 /// # Errors
-/// The kernel refuses: older than Linux 6.7, or a seccomp filter.
+/// Older than Linux 6.7, or a seccomp filter.
 pub fn is_possible() -> Result<()> {
     // SAFETY: only a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -86,9 +86,9 @@ fn own(failure: Unrewindable) -> Error {
 impl Pages {
     /// Copies this process's memory.
     ///
-    /// `closable`: descriptors that a request can close or replace one by one, besides the standard streams. They are
-    /// restored on every rewind. The others are only checked for closed ones, and restored then and at the thorough
-    /// checks. `None`: requests can run machine code, so all descriptors are restored every time.
+    /// `closable`: descriptors, besides the standard streams, that a request can close or replace; restored on every
+    /// rewind. The others are restored if one was closed, and at thorough checks. `None`: requests can run machine
+    /// code, so all are restored every time.
     ///
     /// # Errors
     /// A system call failed.
@@ -206,8 +206,7 @@ impl Snapshot {
         unsafe { libc::munmap(self.book.cast(), size_of::<Book>()) };
     }
 
-    /// Prepares a snapshot of this process, a fork of the one that `pages` describes. The result belongs to the
-    /// process's memory, so the caller can keep it.
+    /// Prepares a snapshot of this process, a fork of the one in `pages`. The result survives rewinds.
     ///
     /// # Errors
     /// A system call failed.
@@ -239,8 +238,8 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Takes the snapshot. [`Snapshot::rewind`] will return to this moment and call `resume`, with all stack frames as
-    /// they are now.
+    /// Takes the snapshot. [`Snapshot::rewind`] returns to this moment and calls `resume`, with all current stack
+    /// frames.
     ///
     /// # Errors
     /// A system call failed.
@@ -416,7 +415,7 @@ fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
                 let (from, to) = (page as *const u8, copy.add(number * PAGE));
                 let was_there = *marks.add(number) == IS_KEPT;
                 *marks.add(number) = if is_there { IS_KEPT } else { 0 };
-                // Unwritten pages of the copy are zero. Only differing pages become private memory.
+                // Only differing pages become private memory.
                 if is_there && !(number < known && was_there && is_same(from, to)) {
                     std::ptr::copy_nonoverlapping(from, to, PAGE);
                 }

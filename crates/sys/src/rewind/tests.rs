@@ -50,7 +50,6 @@ fn rounds_with(closable: Option<Vec<i32>>, rounds: u64, disturb: fn(u64, &mut [u
         let Ok(pages) = Pages::take(closable) else {
             return NOT_TAKEN;
         };
-        // Written after the shared copy, so it is the process's own.
         large[LARGE / 2] = 9;
         let Ok(snapshot) = Snapshot::prepare(&pages) else {
             return NOT_TAKEN;
@@ -224,7 +223,6 @@ fn memory_that_changes_without_a_write_is_put_back() {
         }),
         OK
     );
-    // The same place and the same size, but other memory.
     assert_eq!(
         rounds(4, |round, large| {
             let (start, bytes) = whole_pages(large);

@@ -1,7 +1,5 @@
-//! Memory that fork(2) wipes (`MADV_WIPEONFORK`, `MAP_DROPPABLE`). Random number generators keep their state in it to
-//! detect a fork, as getrandom(3) in glibc 2.41 does.
-//!
-//! A rewound process resembles a fork of its snapshot, so the snapshot omits this memory.
+//! Memory that fork(2) wipes (`MADV_WIPEONFORK`, `MAP_DROPPABLE`), for random number state, as in glibc 2.41. A
+//! snapshot omits it, because a rewound process resembles a fork.
 
 use super::regions::number;
 use crate::error::{Error, Named, Result};
