@@ -1,4 +1,3 @@
-
 /// A worker's stage. The numbers are php-fpm's, plus ACCEPTED.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]

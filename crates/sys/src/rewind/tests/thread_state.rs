@@ -1,4 +1,3 @@
-
 use super::super::Unrewindable;
 use super::{FAILED, LEFT, OK, rounds};
 
