@@ -11,7 +11,6 @@ use super::reply::Reply;
 /// the record.
 #[derive(Debug)]
 pub struct Output {
-    /// Bytes before `sent` are written.
     buffer: Vec<u8>,
     sent: usize,
     open: Option<Open>,
@@ -147,7 +146,6 @@ impl Output {
         taken
     }
 
-    /// None, or padding and a header.
     fn cost_of(&self, kind: RecordType) -> usize {
         match self.open {
             Some(open) if open.kind == kind => 0,
@@ -181,7 +179,6 @@ impl Output {
         let Some(open) = self.open.take() else { return };
         let length = self.length_of(open);
         let padding = padding_for(length);
-        // The buffer is shorter than the maximum record.
         let header = header(open.kind, self.request_id, length as u16, padding);
         self.buffer[open.at..open.at + HEADER_LENGTH].copy_from_slice(&header);
         self.buffer.extend_from_slice(&[0; 8][..usize::from(padding)]);

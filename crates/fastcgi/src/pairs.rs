@@ -34,7 +34,6 @@ pub(super) struct PairHead {
 }
 
 impl PairHead {
-    /// `None` if the lengths are incomplete.
     #[inline]
     pub(super) fn decode(wire: &[u8]) -> Option<PairHead> {
         match *wire {

@@ -68,7 +68,6 @@ fn separator(name: &[u8]) -> Option<&'static [u8]> {
 /// methods include it for C. Memory is reused, so similar requests don't allocate.
 #[derive(Clone)]
 pub struct Params {
-    /// Bytes after `used` are undefined.
     text: Vec<u8>,
     used: usize,
     entries: Vec<Entry>,
@@ -341,7 +340,6 @@ fn bucket_of(hash: u32) -> usize {
     hash as usize % BUCKETS
 }
 
-/// 8-byte words; the last one overlaps the previous one.
 #[inline]
 fn hash(name: &[u8]) -> u32 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

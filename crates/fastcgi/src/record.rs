@@ -230,7 +230,6 @@ impl<'i> Cursor<'i> {
     }
 }
 
-/// Input may be cut anywhere.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     partial: [u8; HEADER_LENGTH],

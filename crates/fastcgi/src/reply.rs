@@ -11,7 +11,6 @@ pub struct Reply {
     length: usize,
 }
 
-/// GET_VALUES_RESULT with three values of ten digits.
 const LONGEST: usize = 80;
 
 impl Reply {

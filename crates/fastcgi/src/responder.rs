@@ -46,7 +46,6 @@ pub struct Responder {
     records: Records,
     sink: Sink,
     state: ResponderState,
-    /// A BEGIN header that waits for `finish`.
     held: Option<Header>,
     broken: Option<Violation>,
     params: Params,

@@ -71,7 +71,7 @@ impl std::error::Error for SecretError {
 /// The file is rejected.
 pub fn read(path: &Path) -> Result<Secret, SecretError> {
     let unread = |error| SecretError::Unread(path.to_owned(), error);
-    // Checks the opened file, which can't be swapped. O_NONBLOCK: a FIFO must not block.
+    // Checks the opened file, which can't be swapped; doesn't block on a FIFO.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)

@@ -214,7 +214,6 @@ mod tests {
                     };
                     slot_writer.describe(&about);
                     round += 1;
-                    // From continuous writes to pauses of about a short request.
                     for _ in 0..(round % 64) * 64 {
                         std::hint::spin_loop();
                     }

@@ -39,9 +39,7 @@ pub struct Account {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// The file's accounts are right, but other sources may have more.
     First,
-    /// The file has every account.
     Whole,
 }
 
@@ -70,7 +68,7 @@ thread_local! {
     static KNOWN: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
-/// Caches accounts on this thread until dropped; changes to the files are not seen.
+/// Caches accounts on this thread until dropped.
 #[derive(Debug)]
 pub struct Hold {
     is_outer: bool,
@@ -178,7 +176,7 @@ impl From<User> for Account {
 
 impl Known {
     fn read() -> Known {
-        // Without nsswitch.conf the C library reads only the files.
+        // The C library's default is the files.
         let switch = match std::fs::read_to_string(SWITCH) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -242,8 +240,7 @@ fn is_empty(directory: &Path) -> bool {
     }
 }
 
-/// How far nsswitch.conf(5) lets us trust a database's file; `None` if not at all. `is_silent`: libnss_systemd knows no
-/// account.
+/// How far nsswitch.conf(5) lets us trust the file, `None` if not at all. `is_silent`: libnss_systemd knows no account.
 fn trust(switch: &str, database: &str, is_silent: bool) -> Option<Trust> {
     let line = |name: &str| {
         let mut lines = switch
@@ -269,7 +266,7 @@ fn trust(switch: &str, database: &str, is_silent: bool) -> Option<Trust> {
     Some(if is_whole { Trust::Whole } else { Trust::First })
 }
 
-/// Parses passwd(5); `None` if only the C library understands a line.
+/// `None` if only the C library understands a line.
 fn users(text: &str) -> Option<Users> {
     let mut users = Users::default();
     for line in entries(text)? {
@@ -306,7 +303,7 @@ fn groups(text: &str) -> Option<Groups> {
     Some(groups)
 }
 
-/// Account lines. A line that starts with `+` or `-` refers to another source.
+/// A line that starts with `+` or `-` refers to another source.
 fn entries(text: &str) -> Option<impl Iterator<Item = &str>> {
     let lines = || {
         text.lines()

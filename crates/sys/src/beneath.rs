@@ -102,7 +102,7 @@ pub fn entry_at(path: &Path) -> Option<Entry> {
 /// Returns the entry with this name, `None` if fstatat(2) fails.
 pub fn entry_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<Entry> {
     let look = || fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
-    // A link count of 0: replaced during the lookup.
+    // 0 links: replaced during the lookup.
     let stat = (0..TRIES).find_map(|_| look().filter(|stat| stat.st_nlink > 0));
     Some(entry(&stat.or_else(look)?))
 }
@@ -118,7 +118,6 @@ pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<C
     if entry(&before).form != FileForm::File {
         return Err(no_file());
     }
-    // A FIFO may have replaced the file since the check.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let file = match openat(directory, name, flags, Mode::empty()) {
         Err(Errno::ELOOP) => return Err(no_file()),

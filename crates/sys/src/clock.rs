@@ -7,7 +7,6 @@ use nix::time::{ClockId, clock_gettime};
 pub fn now() -> Tick {
     match clock_gettime(ClockId::CLOCK_MONOTONIC) {
         Ok(time) => Tick::from_nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64),
-        // Fails only for an unknown clock (clock_gettime(2)).
         Err(_) => Tick::ZERO,
     }
 }
@@ -90,7 +89,6 @@ pub fn cpu_times() -> CpuTimes {
     use nix::sys::time::TimeValLike;
     let mut sum = CpuTimes::default();
     for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
-        // Fails only for an invalid `who` (getrusage(2)).
         if let Ok(usage) = getrusage(who) {
             let micros = |time: nix::sys::time::TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
             sum.user_micros += micros(usage.user_time());

@@ -68,14 +68,13 @@ pub fn abandoned_connections(listener: &Path) -> Option<u32> {
 /// Counts abandoned connections to a TCP port, except those that the server wrote to after the client had gone, which
 /// the client's kernel resets.
 pub fn abandoned_tcp_connections(port: u16) -> Option<u32> {
-    // IPv6 may be disabled.
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
     let is_read = !tables[0].is_empty();
     is_read.then(|| tables.iter().map(|table| count_abandoned_tcp(table, port)).sum())
 }
 
-/// Lines with this local port whose client has closed its side.
+/// Lines in CLOSE_WAIT with this local port.
 fn count_abandoned_tcp(table: &str, port: u16) -> u32 {
     const CLOSE_WAIT: &str = "08";
     let own = format!(":{port:04X}");
@@ -87,8 +86,7 @@ fn count_abandoned_tcp(table: &str, port: u16) -> u32 {
     u32::try_from(table.lines().skip(1).filter(is_abandoned).count()).unwrap_or(u32::MAX)
 }
 
-/// Counts connections with this name and without a peer in one part of a dump; also returns whether it was the last
-/// part.
+/// Also returns whether this was the last part of the dump.
 fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
     let mut count = 0;
     while !answer.is_empty() {
@@ -103,7 +101,6 @@ fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
         for (kind, value) in attributes(message) {
             match kind {
                 UNIX_DIAG_NAME => is_named = value.strip_suffix(&[0]).unwrap_or(value) == name,
-                // A closed peer has no inode.
                 UNIX_DIAG_PEER => peer = word(value, 0)?,
                 _ => {}
             }
@@ -115,7 +112,6 @@ fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
 }
 
 fn attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    // nlmsghdr is 16 bytes, struct unix_diag_msg 16 more.
     let mut at = 32;
     std::iter::from_fn(move || {
         let length = usize::from(half(message, at)?);
@@ -134,7 +130,7 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// TCP_ESTABLISHED, which unix sockets share.
+/// TCP_ESTABLISHED, for unix sockets, too.
 const ESTABLISHED: u32 = 1;
 const NLMSG_DONE: u16 = 3;
 const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
@@ -178,7 +174,6 @@ fn unix_request(flags: u16, states: u32, inode: u32, show: u32) -> Vec<u8> {
     request.extend_from_slice(&states.to_ne_bytes());
     request.extend_from_slice(&inode.to_ne_bytes());
     request.extend_from_slice(&show.to_ne_bytes());
-    // Cookie: all ones for none.
     request.extend_from_slice(&[0xff; 8]);
     request
 }
@@ -249,7 +244,6 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let clients: Vec<_> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
             let held: Vec<_> = (0..2).map(|_| listener.accept().unwrap()).collect();
-            // A concurrent test may have forked and hold copies.
             let comes_to = |count| {
                 let limit = Instant::now() + Duration::from_secs(20);
                 while abandoned_tcp_connections(address.port()) != Some(count) {

@@ -60,7 +60,6 @@ pub fn make_temporary_bounded(
 
 /// Unmounts a directory without blocking or following links. Other users must not be able to write to its parent.
 pub fn unmount(path: &Path) {
-    // EINVAL: nothing is mounted there.
     let _ = umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
 }
 
@@ -145,7 +144,6 @@ fn open_below<P: ?Sized + nix::NixPath>(
         name,
         OpenHow::new().flags(flags).resolve(beneath_only()),
     ) {
-        // Before Linux 5.6, or a seccomp filter.
         Err(Errno::ENOSYS | Errno::EPERM) => {
             openat(directory, name, flags | OFlag::O_NOFOLLOW, Mode::empty())
         }
@@ -171,7 +169,6 @@ fn directory_flags() -> OFlag {
 pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     mkdirat(parent, name, Mode::S_IRWXU).named("mkdirat", name)?;
     let made = open_in(parent, name)?;
-    // Undoes the umask.
     fchmod(&made, Mode::S_IRWXU).named("fchmod", name)?;
     Ok(made)
 }
@@ -456,7 +453,6 @@ fn clear_within(directory: BorrowedFd<'_>, budget: &mut usize, depth: u32) -> Re
         }
         let below = match open_below(directory, name.as_os_str(), directory_flags()) {
             Ok(below) => below,
-            // A directory of ours whose mode was changed.
             Err(Errno::EACCES) => {
                 let mode = Mode::S_IRWXU;
                 let flag = nix::sys::stat::FchmodatFlags::FollowSymlink;

@@ -27,9 +27,8 @@ pub struct HeldEntry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Root and this process's user.
     Own,
-    /// Everyone, but nobody can replace another user's entry (sticky bit).
+    /// Nobody can replace another user's entry (sticky bit).
     Sticky,
     Others,
 }
@@ -217,7 +216,7 @@ fn directory_flags() -> OFlag {
     OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC
 }
 
-/// Status of an entry without following links; `None` if it is missing and `may_miss`.
+/// `None` if it is missing and `may_miss`.
 fn stat_at(directory: BorrowedFd<'_>, name: &OsStr, may_miss: bool) -> io::Result<Option<FileStat>> {
     match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),

@@ -49,7 +49,6 @@ pub fn start(program: &ExternalProgram) -> Result<i32> {
         parent: unsafe { libc::getpid() },
         failed: None,
     };
-    // A stack is aligned to 16 bytes.
     let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
     let mask = signal::block_all();
     // SAFETY: only the child uses the stack, which grows down from its end. It writes only to its stack and to
@@ -101,11 +100,9 @@ pub fn terminate_group(leader: i32) {
 
 /// Sends SIGKILL to the process group of a program that [`start`] started.
 pub fn kill_group(leader: i32) {
-    // The group may have exited.
     let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
 }
 
-/// The child must not allocate.
 struct Plan {
     path: *const libc::c_char,
     argv: *const *const libc::c_char,
@@ -193,7 +190,6 @@ mod tests {
         std::fs::File::from(reader).read_to_string(&mut text).unwrap();
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some("b /"));
-        // Three streams, and the directory that ls reads.
         assert_eq!(lines.next(), Some("4"));
         assert_eq!(reap_pid(pid), Ok(Ended::Code(7)));
     }

@@ -70,7 +70,6 @@ pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
 /// setsockopt(2).
 pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     use nix::sys::socket::{setsockopt, sockopt};
-    // Exceeding net.core.wmem_max needs CAP_NET_ADMIN.
     setsockopt(&socket, sockopt::SndBufForce, &bytes)
         .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &bytes))
         .named("setsockopt SO_SNDBUF", "")
@@ -262,7 +261,7 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
     // SAFETY: only numbers; the caller guarantees that the descriptors are unused.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
     if failed {
-        // close_range(2) needs Linux 5.9.
+        // Linux 5.9.
         for fd in first..=last.min(65_535) {
             // SAFETY: as above.
             unsafe { libc::close(fd as libc::c_int) };
@@ -309,7 +308,6 @@ pub fn open_ones() -> Result<Vec<(RawFd, String)>> {
     for entry in std::fs::read_dir(DIRECTORY).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-        // The directory's own descriptor is listed too.
         let target = std::fs::read_link(&path).map(|target| target.to_string_lossy().into_owned());
         if let (Some(number), Ok(target)) = (number, target) {
             found.push((number, target));
@@ -368,7 +366,7 @@ pub(super) fn close_all_on_exec() {
     // SAFETY: only numbers; closes nothing.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) } != 0;
     if failed {
-        // Needs Linux 5.11.
+        // Linux 5.11.
         for fd in 3..=65_535 {
             // SAFETY: fcntl(2) fails for a number that is not open.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };

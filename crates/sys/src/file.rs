@@ -172,7 +172,6 @@ pub fn open_owned_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
             "it is no plain file of the application's user, with one name",
         ));
     }
-    // Reopens the checked file itself.
     let held = format!("/proc/self/fd/{}", found.as_raw_fd());
     Ok(File::from(open(
         held.as_str(),

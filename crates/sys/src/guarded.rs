@@ -30,7 +30,7 @@ enum Kind {
     /// No descriptors can arrive.
     Refusing,
     Stream,
-    /// Datagrams, or a listener. A check for descriptors could block: another receiver may hold the lock, and an empty
+    /// A datagram or listening socket. A check for descriptors could block: a receiver may hold the lock, and an empty
     /// message looks like end of file.
     Packets,
     Pipe,
@@ -167,7 +167,7 @@ fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<(usize, bool
     }
 }
 
-/// Drains a stream; `false` if it has descriptors or can't be drained.
+/// `false` if it has descriptors or can't be drained.
 fn is_emptied(socket: BorrowedFd<'_>) -> bool {
     // Senders hold the lock that shutdown takes, so nothing arrives later.
     shutdown_read(socket);
@@ -203,7 +203,6 @@ pub fn close_apart(descriptors: Vec<OwnedFd>) {
         return;
     }
     let Ok(mut closers) = CLOSERS.lock() else {
-        // No holder of the lock panics.
         return std::mem::forget(descriptors);
     };
     closers.waiting.extend(descriptors);
@@ -257,7 +256,6 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// A connection whose last close takes two minutes, and its peer.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -415,7 +413,6 @@ mod tests {
         assert_eq!(reader.receive(&mut buffer), Ok(Progress::Done(0)));
         let tcp = Guarded::new(TcpListener::bind("127.0.0.1:0").unwrap().into());
         assert_eq!(tcp.kind, Kind::Refusing);
-        // Kernels with SO_PASSRIGHTS only.
         let (ours, theirs) = one_way().unwrap();
         let sent = send_with(theirs.as_fd(), b"x", &[null().unwrap().as_raw_fd()]);
         assert_eq!(sent.is_err(), ours.kind == Kind::Refusing);

@@ -192,8 +192,8 @@ pub fn limit(name: &str, soft: Option<u64>, hard: Option<u64>) -> Result<()> {
     setrlimit(*resource, value(soft), value(hard)).named("setrlimit", name)
 }
 
-/// Makes the kernel send this process SIGTERM when its parent exits. Survives exec unless that changes the user;
-/// children don't inherit it.
+/// Makes the kernel send SIGTERM when the parent exits. Survives exec, but not a change of user; children don't inherit
+/// it.
 ///
 /// # Errors
 /// prctl(2).
@@ -238,8 +238,8 @@ pub fn change_directory(directory: &Path) -> Result<()> {
     chdir(directory).named("chdir", &directory.display().to_string())
 }
 
-/// Becomes another user for good: group, supplementary groups, user. A process that is not root and has the right to do so
-/// keeps that right ([`crate::rights::give_up`]).
+/// Switches to another user permanently: group, supplementary groups, user. Without root, CAP_SETUID and the like stay
+/// ([`crate::rights::give_up`]).
 ///
 /// # Errors
 /// setgid(2), setgroups(2) or setuid(2); EPERM without the privilege.
@@ -251,7 +251,7 @@ pub fn become_user(identity: &Identity) -> Result<()> {
     setuid(Uid::from_raw(identity.uid)).named("setuid", &subject)
 }
 
-/// Gives up every way to gain privileges by exec (prctl(2), PR_SET_NO_NEW_PRIVS).
+/// Prevents privileges gained by exec (prctl(2), PR_SET_NO_NEW_PRIVS).
 ///
 /// # Errors
 /// prctl(2).
@@ -259,7 +259,7 @@ pub fn give_up_new_privileges() -> Result<()> {
     nix::sys::prctl::set_no_new_privs().named("prctl", "PR_SET_NO_NEW_PRIVS")
 }
 
-/// Lets debuggers of the same user attach, and cores be dumped, after a change of user.
+/// Permits debuggers of the same user and core dumps after a change of user.
 ///
 /// # Errors
 /// prctl(2).
@@ -267,7 +267,7 @@ pub fn allow_dumps() -> Result<()> {
     nix::sys::prctl::set_dumpable(true).named("prctl", "PR_SET_DUMPABLE")
 }
 
-/// Closes this process to others of its user, as a change of user does; for a program that was started after one.
+/// Forbids debuggers of the same user and core dumps, as a change of user does.
 ///
 /// # Errors
 /// prctl(2).

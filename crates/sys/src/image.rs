@@ -164,7 +164,6 @@ unsafe fn write(file: &File, part: &Segment, name: &str) -> Result<()> {
     let bytes = unsafe { std::slice::from_raw_parts(part.start as *const u8, part.bytes) };
     let page = page_bytes();
     let mut begun = None;
-    // One step past the last page marks the end.
     for at in (0..=part.bytes).step_by(page) {
         let rest = &bytes[at..];
         let is_filled = !is_zero(&rest[..rest.len().min(page)]);
@@ -221,7 +220,6 @@ fn mappings(text: &str) -> impl Iterator<Item = Mapping<'_>> {
 /// share a file.
 fn data(text: &str) -> Vec<Segment> {
     let mut found: Vec<Segment> = Vec::new();
-    // End of the last mapping taken.
     let mut end = 0;
     for mapping in mappings(text).filter(|mapping| mapping.is_private) {
         let Segment {

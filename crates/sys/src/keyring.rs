@@ -13,7 +13,6 @@ const SESSION_KEYRING: libc::c_long = -3;
 /// # Errors
 /// keyctl(2).
 pub fn begin() -> Result<()> {
-    // Anonymous, so that nobody can join it.
     keyctl(JOIN_SESSION_KEYRING, 0, 0)
 }
 

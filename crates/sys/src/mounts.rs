@@ -22,7 +22,7 @@ pub fn is_users_own(directory: BorrowedFd<'_>) -> Result<bool> {
     if !about.flags().contains(FsFlags::ST_NOSUID) {
         return Ok(false);
     }
-    // libmount records here what the kernel does not store.
+    // libmount's own records.
     let Ok(notes) = std::fs::read("/run/mount/utab") else {
         return Ok(false);
     };
@@ -63,7 +63,6 @@ fn mount_point(mounts: &[u8], id: u64) -> Option<PathBuf> {
         let mut fields = line.split(|byte| *byte == b' ');
         (fields.next() == Some(id.as_bytes())).then_some(fields)
     });
-    // Skips parent, device and root.
     fields?.nth(3).map(unescaped)
 }
 

@@ -59,7 +59,6 @@ mod tests {
             std::fs::write(directory.join("run.cgi"), "").unwrap();
         }
         let known = origin(&root);
-        // Gives this thread its own working directory.
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).unwrap();
         std::env::set_current_dir(&root).unwrap();
         assert!(is_there(&known) && is_here(&known));

@@ -38,7 +38,6 @@ pub fn other_end(socket: BorrowedFd<'_>) -> Option<OtherEnd> {
     // Port 0 matches only the listener.
     let listener = ask(peer, SocketAddr::new(own.ip(), 0))?;
     if connection.is_none() && listener.is_none() {
-        // The connection may have been reset.
         let is_gone = getpeername::<SockaddrStorage>(socket.as_raw_fd()) == Err(Errno::ENOTCONN);
         return is_gone.then(OtherEnd::default);
     }
@@ -98,7 +97,6 @@ fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
         request.extend_from_slice(&bytes);
     }
     request.extend_from_slice(&LOOPBACK.to_ne_bytes());
-    // Cookie: all ones for none.
     request.extend_from_slice(&[0xff; 8]);
     request
 }
@@ -167,7 +165,6 @@ mod tests {
             listener: None,
             holder: Some(own()),
         };
-        // A concurrent test may have forked and hold a copy.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while other_end(client.as_fd()) != Some(held) {
             assert!(std::time::Instant::now() < limit);

@@ -12,7 +12,7 @@ struct Dynamic {
     value: u64,
 }
 
-// Tags and flags of text relocations, and the end tag.
+// Text relocations, and the end tag.
 const DT_TEXTREL: i64 = 22;
 const DT_FLAGS: i64 = 30;
 const DT_NULL: i64 = 0;
@@ -54,7 +54,6 @@ unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, files: 
         )
     };
     let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC);
-    // Ordinary objects and the vdso have a dynamic section.
     let Some(dynamic) = dynamic else { return 0 };
     // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL.
     if unsafe { is_text_relocated((base + dynamic.p_vaddr) as *const Dynamic) } {

@@ -16,13 +16,12 @@ pub fn become_reader(identity: &Identity) -> Result<bool> {
     let wanted = CapsHashSet::from([Capability::CAP_DAC_READ_SEARCH]);
     let had = caps::read(None, CapSet::Permitted).map_err(|error| refused("the permitted set", &error))?;
     let kept: CapsHashSet = wanted.intersection(&had).copied().collect();
-    // Needs CAP_SETPCAP. Without it no_new_privs has to suffice.
+    // Without CAP_SETPCAP no_new_privs has to suffice.
     if had.contains(&Capability::CAP_SETPCAP) {
         caps::clear(None, CapSet::Bounding).map_err(|error| refused("the bounding set", &error))?;
     }
     nix::sys::prctl::set_keepcaps(true).named("prctl", "PR_SET_KEEPCAPS")?;
     identity::become_user(identity)?;
-    // The change of user has cleared the other sets.
     for set in [CapSet::Permitted, CapSet::Effective] {
         caps::set(None, set, &kept).map_err(|error| refused("CAP_DAC_READ_SEARCH", &error))?;
     }
@@ -98,7 +97,7 @@ pub fn give_up() -> Result<()> {
     raw::set(&[raw::Half::default(); 2])
         .map_err(|errno| Error::new("capset", "the sets of a worker", errno))?;
     let left = raw::get().map_err(|errno| Error::new("capget", "", errno))?;
-    // Ambient capabilities are always permitted and inheritable (capabilities(7)).
+    // Ambient capabilities are permitted, too (capabilities(7)).
     if left != [raw::Half::default(); 2] {
         return Err(Error::new("capset", "rights are left", Errno::EPERM));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const TEXT_BYTES: usize = 64;
 
-/// How long a thread ran, and how long it waited for a CPU.
+/// How long a thread ran and waited for a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedTimes {
     /// CPU time.
@@ -82,7 +82,6 @@ mod tests {
         // SAFETY: only numbers.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let usual = policy();
-        // The tests may run under another policy.
         let batch = if usual == libc::SCHED_OTHER {
             libc::SCHED_BATCH
         } else {

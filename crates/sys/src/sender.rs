@@ -135,7 +135,6 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut
     die_of(signal)
 }
 
-/// The parent sees the signal as the cause.
 pub(crate) fn die_of(signal: libc::c_int) -> ! {
     // SAFETY: async-signal-safe system calls with numbers and sets on the stack.
     unsafe {
@@ -158,7 +157,6 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    /// Returns the note and the exit status.
     fn sent(signal: Signal, prepare: impl FnOnce(&Memory)) -> (Option<Sent>, Ended) {
         let memory = Memory::create("test", 2).unwrap();
         let (mut told, mut tell) = UnixStream::pair().unwrap();

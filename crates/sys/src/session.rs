@@ -55,7 +55,6 @@ pub fn begin() -> Result<()> {
 /// setpgid(2).
 pub fn begin_group() -> Result<()> {
     match setpgid(Pid::from_raw(0), Pid::from_raw(0)) {
-        // A session leader.
         Ok(()) | Err(Errno::EPERM) => Ok(()),
         Err(errno) => Err(super::error::Error::new("setpgid", "", errno)),
     }
@@ -105,7 +104,6 @@ pub fn members(leaders: &[Leader]) -> Vec<(i32, Leader)> {
         own.map(move |leader| (pid, *leader))
     });
     let found: Vec<(i32, Leader)> = found.collect();
-    // The pid was reused.
     let is_reused = |leader: &Leader| found.iter().any(|(pid, _)| *pid == leader.pid);
     found
         .iter()
@@ -147,7 +145,6 @@ mod tests {
         let readable = crate::socket::Readiness::Readable;
         let limit = std::time::Duration::from_secs(30);
         assert_eq!(crate::socket::wait(process.as_fd(), readable, limit), Ok(true));
-        // As far as they have started.
         assert!(kill_rest(&leaders) >= 1);
         assert!(lines.next().is_none(), "all who had the pipe are gone");
         assert_eq!(members(&leaders), []);
@@ -169,7 +166,6 @@ mod tests {
             .read_line(&mut line)
             .unwrap();
         let apart: i32 = line.trim().parse().unwrap();
-        // Until then it is a copy of the shell.
         while Leader::of(apart).is_some_and(|it| it.session != apart) {
             std::thread::yield_now();
         }

@@ -77,7 +77,6 @@ fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
     Ok(found)
 }
 
-/// Addresses, permissions, offset, device, inode, name.
 pub(super) fn head(line: &str) -> Option<(Segment, &str)> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
@@ -138,7 +137,7 @@ pub fn copy(segments: &[Segment], name: &str) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Content of a memory file of [`copy`], from which equal files are created.
+/// Content from which equal files are created.
 #[derive(Debug)]
 pub struct Template {
     length: u64,

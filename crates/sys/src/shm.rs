@@ -45,7 +45,6 @@ impl Memory {
         let path = format!("/proc/self/fd/{}", self.writable.as_raw_fd());
         match std::fs::File::open(&path) {
             Ok(file) => Ok(OwnedFd::from(file)),
-            // Without /proc this writable duplicate must do.
             Err(_) => (self.writable.try_clone()).map_err(|e| Error::from_io("dup", "scoreboard", &e)),
         }
     }

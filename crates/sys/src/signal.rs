@@ -5,7 +5,6 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 /// Blocks every signal and returns the old mask.
 pub fn block_all() -> SigSet {
     let mut before = SigSet::empty();
-    // Fails only for an invalid `how`.
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before));
     before
 }
@@ -51,7 +50,6 @@ pub fn end_by_pipe() -> ! {
     pipe.add(Signal::SIGPIPE);
     let _ = pipe.thread_unblock();
     let _ = nix::sys::signal::raise(Signal::SIGPIPE);
-    // The exit code that shells report for it.
     std::process::exit(128 + Signal::SIGPIPE as i32)
 }
 

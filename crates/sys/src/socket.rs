@@ -103,10 +103,9 @@ pub fn listens(socket: BorrowedFd<'_>) -> bool {
 
 /// Whether any holder has shut down a listening socket, so that it accepts nothing.
 pub fn is_shut_down(listener: BorrowedFd<'_>) -> bool {
-    // Detects a shut down receiving side, too.
+    // Also after SHUT_RD.
     let ends = PollFlags::from_bits_retain(libc::POLLRDHUP);
     let mut watched = [PollFd::new(listener, ends)];
-    // An intact listening socket reports neither.
     poll(&mut watched, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
@@ -242,7 +241,6 @@ pub fn is_closed_within(socket: BorrowedFd<'_>, limit: Duration) -> bool {
 
 /// Shuts down the sending side.
 pub fn shutdown_write(socket: BorrowedFd<'_>) {
-    // Fails only if the peer is gone.
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Write);
 }
 

@@ -24,7 +24,6 @@ const DRAIN_MILLIS: i64 = 500;
 /// A child forked by a script must not answer.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
-/// A part of the answer may have been sent.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
@@ -139,7 +138,6 @@ extern "C" fn on_terminate(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     sender::die_of(libc::SIGTERM);
 }
 
-/// An empty buffer takes all of it.
 fn send_answer(socket: libc::c_int) {
     let mut bytes = [0_u8; MAX_BYTES];
     let length = LENGTH.load(Ordering::Relaxed).min(MAX_BYTES);
@@ -158,7 +156,6 @@ fn send_answer(socket: libc::c_int) {
     }
 }
 
-/// Discards the client's bytes until it closes, for a limited time.
 fn close_gently(socket: libc::c_int) {
     // SAFETY: a system call on a descriptor.
     unsafe { libc::shutdown(socket, libc::SHUT_WR) };
@@ -262,7 +259,6 @@ mod tests {
         let none = |socket: &mut UnixStream| {
             arm(socket.as_fd());
             disarm();
-            // Read, so that the close is not a reset.
             socket.read_exact(&mut [0; 17]).unwrap();
         };
         let (answer, ended) = serve(none, timed_out);

@@ -89,7 +89,6 @@ impl<C: Choice> Tree<C> {
         }
         let path = self.paths.get(&event.wd)?.join(event.name.as_ref()?);
         if event.mask.contains(AddWatchFlags::IN_ISDIR) {
-            // A new directory may already contain files.
             let is_new = self.choice.enters(&path) && path.is_dir();
             return if is_new {
                 self.add(path, false).map(Change::File)
@@ -123,7 +122,6 @@ impl<C: Choice> Tree<C> {
             flags |= AddWatchFlags::IN_DONT_FOLLOW;
             match added {
                 Ok(descriptor) => self.paths.insert(descriptor, directory.clone()),
-                // Removed in between, or not permitted.
                 Err(Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => continue,
                 Err(errno) => {
                     self.trouble = Some((directory, errno));
@@ -148,7 +146,6 @@ impl<C: Choice> Tree<C> {
 }
 
 impl<C> AsFd for Tree<C> {
-    /// Readable when something may have changed.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }

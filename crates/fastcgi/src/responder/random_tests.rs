@@ -12,7 +12,6 @@ use random::{Random, rounds};
 /// A few seconds in debug builds; millions of inputs in release builds.
 const ROUNDS: u64 = if cfg!(debug_assertions) { 1_500 } else { 300_000 };
 
-/// Mostly short, to hit the format's edges.
 fn length(random: &mut Random) -> usize {
     match random.below(20) {
         0 => random.below(2000),
@@ -143,7 +142,6 @@ fn heard_in_pieces(input: &[u8], answers_early: bool, random: &mut Random) -> Li
     let mut rest = input;
     while !rest.is_empty() {
         let (piece, later) = rest.split_at(rest.len().min(random.below(most + 1)));
-        // A separate allocation, so that reading beyond it is detected.
         let alone = Vec::from(piece);
         listener.hear(&alone);
         rest = later;
@@ -192,7 +190,6 @@ fn append_stranger(wire: &mut Vec<u8>, id: u16, random: &mut Random) {
     }
 }
 
-/// A valid request and its expected events.
 fn append_request(wire: &mut Vec<u8>, expected: &mut Vec<Said>, random: &mut Random) {
     let id = 1 + random.below(3) as u16;
     let role = [Role::Responder, Role::Authorizer, Role::Filter][random.below(3)];
@@ -249,7 +246,6 @@ fn requests(random: &mut Random) -> (Vec<u8>, Vec<Said>) {
     (wire, expected)
 }
 
-/// Removes replies and joins the parts around them.
 fn without_replies(said: Vec<Said>) -> Vec<Said> {
     let mut rest: Vec<Said> = Vec::new();
     for said in said {
@@ -291,7 +287,6 @@ fn early_answers_lose_no_later_request() {
             };
             request.encode(&mut wire);
             if random.one_in(4) {
-                // Omits the end of the body.
                 wire.truncate(wire.len() - HEADER_LENGTH);
             }
         }
@@ -338,7 +333,6 @@ fn damaged_requests_mean_the_same_however_they_are_cut() {
 fn noise_does_no_harm() {
     rounds(ROUNDS, |random| {
         let mut wire = random.bytes(300);
-        // Pure noise fails early; noise with valid headers gets further.
         while random.below(8) > 0 {
             let kind = RecordType::try_from(1 + random.below(11) as u8).unwrap();
             let id = random.below(3) as u16;

@@ -51,7 +51,6 @@ const REFUSED_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
-/// clone(2) with any of these creates a namespace.
 const NAME_SPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
@@ -72,7 +71,6 @@ const ALIASES: &[i64] = &[0];
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 pub(super) fn check() -> Result<(), ConfineError> {
-    // Exists on every kernel with filters (seccomp(2)).
     if !std::path::Path::new("/proc/sys/kernel/seccomp/actions_avail").exists() {
         let reason = "this kernel has no system call filters (CONFIG_SECCOMP_FILTER); leave it out";
         return Err(ConfineError::new(KEY, reason));
@@ -167,7 +165,6 @@ mod tests {
             std::ptr::eq(refused, &raw const programs().unwrap()[0]),
             "compiled once"
         );
-        // The kernel's limit is 4096 instructions (BPF_MAXINSNS).
         assert!(refused.len() < 4096 && clone3.len() < refused.len());
     }
 }

@@ -35,7 +35,7 @@ fn limits(cgroup: &Cgroup) -> Vec<Limit> {
         .map(|percent| format!("{} {CPU_PERIOD_US}", u64::from(percent) * CPU_PERIOD_US / 100));
     let pids = cgroup.pids_max.map(|most| most.to_string());
     let weight = cgroup.cpu_weight.map(|weight| weight.to_string());
-    // Removed limits are written, too: the group may exist from before a reload.
+    // Writes removed limits, too: a reload keeps the group.
     vec![
         (
             "cgroup.memory_max",
@@ -92,7 +92,6 @@ fn set(parent: &Path, group: &Path, (key, controller, file, value): &Limit) -> R
         if value == "max" || value == DEFAULT_WEIGHT && *file == "cpu.weight" {
             return Ok(());
         }
-        // A group has the controllers that its parent enables.
         let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
         if !target.exists() {
             let reason = format!(

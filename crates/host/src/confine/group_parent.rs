@@ -113,7 +113,6 @@ fn move_apart(base: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A keeper runs the same program.
 fn is_keeper(pid: u32) -> bool {
     let program = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     program(pid).is_some_and(|other| Some(other) == program(std::process::id()))

@@ -35,7 +35,7 @@ pub(super) fn attributes() -> Result<File, ConfineError> {
 }
 
 pub(super) fn change(attributes: &File, hat: &str) -> Result<(), ConfineError> {
-    // The kernel requires that the same process and user opens and writes.
+    // The kernel requires that one process opens and writes.
     let open =
         |write| file::open_at(attributes, "current", write).map_err(|error| query_failed(&error.to_string()));
     let mut text = Vec::new();

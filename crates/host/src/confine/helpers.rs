@@ -127,7 +127,6 @@ pub fn keep_to(helper: Helper) -> Result<(), ConfineError> {
 mod tests {
     use super::*;
 
-    /// Returns the first call that does not fail with ENOSYS.
     fn possible(helper: Helper) -> Option<usize> {
         use nix::sys::signal::{Signal, kill};
         use nix::unistd::{Uid, execv, getpid, setuid};

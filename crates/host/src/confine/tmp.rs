@@ -31,7 +31,7 @@ pub(super) fn check(has_preloader: bool) -> Result<(), ConfineError> {
 pub(super) fn make_private(root: Option<&Path>) -> Result<(), ConfineError> {
     let failed = |what: &str, errno: nix::Error| ConfineError::new(KEY, format!("{what}: {}", errno.desc()));
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| failed("unshare", errno))?;
-    // Later mounts of the host propagate here, but not the reverse.
+    // Propagates later mounts of the host, but not the reverse.
     let slave = MsFlags::MS_REC | MsFlags::MS_SLAVE;
     mount(None::<&str>, "/", None::<&str>, slave, None::<&str>).map_err(|errno| failed("mount /", errno))?;
     for place in PLACES {

@@ -179,7 +179,6 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
                 Err(_) => {
                     log::info!("Failed implicitly binding to ::, retrying with 0.0.0.0");
                     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
-                    // Only a port was configured.
                     bind_tcp(any, listen.backlog, false).map_err(|error| error.about(*port))?
                 }
                 bound => bound?,
@@ -233,7 +232,6 @@ impl Listener {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 ListenerState::FileGone
             }
-            // The path may still work for other users.
             Ok(_) | Err(_) => ListenerState::Open,
         }
     }
@@ -265,7 +263,7 @@ impl Listener {
             if held.socket_identity() != Some(file) {
                 return Err(ListenError::Replaced(path.clone()));
             }
-            // Grants before it revokes, so that a client permitted before and after is never rejected.
+            // Grants before it revokes, so that no permitted client is rejected.
             if has_list(listen) {
                 set_list(&held, listen)?;
             } else {
@@ -319,7 +317,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Result<Owne
 fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), ListenError> {
     let subject = path.display().to_string();
     let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
-    // Holds the directory open, so that a link planted meanwhile causes an error and root changes nothing.
+    // An open directory, so that a planted link causes an error.
     let entry = HeldEntry::locate(path).map_err(|error| match error.raw_os_error() {
         None => ListenError::Link(path.to_owned(), error),
         Some(_) => sys::Error::from_io("bind", &subject, &error).into(),
@@ -329,7 +327,7 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), List
     let fd =
         make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
     let address = UnixAddr::new(path).map_err(|e| failed("bind", e))?;
-    // Creates the file with its final mode. It is unreachable before listen(2), so owner and list are set in time.
+    // Unreachable before listen(2), so owner and list are set in time.
     let before = umask(Mode::from_bits_truncate(!listen.mode & 0o777));
     let bound = bind_socket(fd.as_raw_fd(), &address);
     umask(before);
@@ -447,7 +445,6 @@ fn owner(path: &Path) -> Result<Owner, ListenError> {
         match connect(probe.as_raw_fd(), &address) {
             Ok(()) => {
                 let pid = socket::listener_pid(probe.as_fd())?;
-                // 0: a process outside our pid namespace.
                 return Ok(match pid {
                     0 => Owner::Unknown,
                     pid if pid == std::process::id() as i32 => Owner::Alive(pid),
@@ -472,7 +469,6 @@ fn is_alive(pid: i32) -> bool {
         return false;
     }
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // proc(5): the state follows the command in parentheses.
     !stat
         .rsplit(')')
         .next()
@@ -506,7 +502,6 @@ mod tests {
         assert_eq!((socket.is_ours(), socket.state()), (true, ListenerState::Open));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(socket.state(), ListenerState::FileGone);
-        // The inode is not reused while the first socket is open.
         let other = listener(&path);
         assert_eq!(
             (socket.state(), other.state()),

@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// FPM_SOCKETS, FPM_SOCKETS_1 and so on.
 const MAX_VARIABLES: usize = 256;
 const MAX_IN_VARIABLE: usize = 128;
 
@@ -17,7 +16,6 @@ pub(super) struct Named {
     pub(super) fd: RawFd,
 }
 
-/// Stops at the first missing one.
 pub(super) fn variables(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let name = |at: usize| match at {
         0 => "FPM_SOCKETS".to_owned(),

@@ -17,7 +17,6 @@ pub struct Inherited {
 struct Passed {
     address: Address,
     socket: OwnedFd,
-    /// Whether we remove the file.
     is_ours: bool,
 }
 
@@ -35,7 +34,7 @@ impl Inherited {
                 is_ours,
             })
         };
-        // php-fpm's variables first: they know the name of a socket that both lists contain.
+        // php-fpm's variables know a socket's name.
         let mut sockets = sockets;
         let mut passed = from_php_fpm(&mut sockets);
         passed.extend(ours.into_iter().filter_map(|socket| with_address(socket, true)));
@@ -73,7 +72,6 @@ impl Inherited {
     }
 }
 
-/// Some may also be in `others`.
 fn from_php_fpm(others: &mut Vec<OwnedFd>) -> Vec<Passed> {
     let mut sockets = Vec::new();
     for (_, value) in variables() {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 /// Delay before the retry.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// Minimum time between log messages.
 const SAY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The pause of one listening socket.

@@ -13,7 +13,6 @@ use crate::sys::{Error, Result};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Tenant for sockets with unknown address.
 const WHOSE: &str = "sockets";
 
 /// Changes a listening socket's backlog.

@@ -55,7 +55,6 @@ impl std::error::Error for LogError {
 #[derive(Debug)]
 pub struct Log {
     state: Mutex<LogState>,
-    /// Until the log is open.
     diagnostics: Option<env_logger::Logger>,
 }
 
@@ -66,7 +65,6 @@ struct LogState {
     is_open: bool,
     level: LogLevel,
     format: LogFormat,
-    /// Bytes of a line of worker output.
     limit: usize,
     gathered: Option<Gathered>,
 }
@@ -293,7 +291,7 @@ impl Log {
         }
         let introduction = introduction(speaker);
         if words.contains(&b'\n') {
-            // Continuation lines start with white space, so they can't pass for daemon lines.
+            // So that continuation lines can't pass for daemon lines.
             let lines: Vec<String> = words.split(|byte| *byte == b'\n').map(shown).collect();
             let text = format!("{introduction}{}\"", lines.join("\n\t"));
             let line = if is_syslog {

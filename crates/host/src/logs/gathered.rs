@@ -16,7 +16,6 @@ const CAUSE_BYTES: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     Place(String, u32),
-    /// The start of a process's message.
     Words(String),
     Other,
 }
@@ -39,7 +38,6 @@ struct Lines {
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pools: HashMap<String, HashMap<Cause, Lines>>,
-    /// End of the first window.
     due: Option<Tick>,
 }
 

@@ -12,7 +12,6 @@ const SECONDS: &[BorrowedFormatItem<'static>] =
     format_description!("[day]-[month repr:short]-[year] [hour]:[minute]:[second]");
 const MICROSECONDS: &[BorrowedFormatItem<'static>] =
     format_description!("[day]-[month repr:short]-[year] [hour]:[minute]:[second].[subsecond digits:6]");
-/// RFC 3339 with a fixed number of digits.
 const RFC3339: &[BorrowedFormatItem<'static>] = format_description!(
     "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6][offset_hour sign:mandatory]:[offset_minute]"
 );
@@ -63,7 +62,6 @@ pub(super) fn prefix(about: &About<'_>) -> String {
     }
 }
 
-/// Escapes control characters and invalid UTF-8.
 pub(super) fn shown(text: &[u8]) -> String {
     let mut line = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
@@ -123,7 +121,6 @@ pub(super) fn json(
         function: about.origin.map(|(function, _)| function),
         message: text,
     };
-    // Serializing plain values can't fail.
     let mut line = serde_json::to_string(&object).unwrap_or_default();
     line.push('\n');
     line

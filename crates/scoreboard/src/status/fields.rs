@@ -5,7 +5,6 @@ use super::snapshot::{Snapshot, WorkerRow};
 pub(super) enum Value {
     /// Possibly untrusted; always escaped.
     Text(String),
-    /// Local time in some formats.
     Time(i64),
     Number(u64),
     Signed(i64),

@@ -21,7 +21,6 @@ pub(super) fn render(snapshot: &Snapshot, full: bool) -> String {
 
 fn lines(text: &mut String, snapshot: &Snapshot, fields: &[Field]) {
     for (name, value) in fields {
-        // php-fpm spells only this name differently here.
         let name = if *name == "request uri" {
             "request URI"
         } else {

@@ -22,7 +22,6 @@ use std::time::Duration;
 const MOMENT: Duration = Duration::from_millis(500);
 /// Deadline after a recent miss.
 const NO_TIME: Duration = Duration::from_millis(20);
-/// How long a miss counts.
 const LATE_FOR: Duration = Duration::from_secs(60);
 const MOST_BYTES: usize = 16 << 20;
 const PIECE: usize = 64 * 1024;
@@ -101,7 +100,6 @@ impl Apart {
         let mut piece = vec![0; PIECE];
         loop {
             match receive_with(self.socket.as_fd(), &mut piece, false) {
-                // A final marker byte: the answer is complete.
                 Ok(received) if received.bytes == 0 => {
                     let mut finding = std::mem::take(&mut self.finding);
                     return match finding.bytes.pop() {
@@ -205,7 +203,6 @@ fn tell(socket: BorrowedFd<'_>, finding: &Finding) {
                 }
             }
             Err(error) if error.errno == Errno::EINTR => {}
-            // The parent has given up.
             Err(_) => return,
         }
     }

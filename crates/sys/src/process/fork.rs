@@ -289,7 +289,6 @@ mod tests {
                 }
             })
         };
-        // The middle process itself was forked with handlers.
         assert_eq!(runs_in_sibling(fork_sibling), Ended::Code(11));
         assert_eq!(runs_in_sibling(fork_sibling_with_handlers), Ended::Code(13));
     }

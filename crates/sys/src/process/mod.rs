@@ -59,7 +59,6 @@ pub fn become_subreaper() -> Result<()> {
 
 /// Makes the kernel kill this process when its parent exits (prctl(2), PR_SET_PDEATHSIG).
 pub fn kill_if_orphaned() {
-    // Fails only for an unknown signal.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
@@ -80,12 +79,10 @@ const MOST_OF_A_FAMILY: usize = 64;
 /// Peak memory of this process, in bytes (getrusage(2)).
 pub fn peak_memory_bytes() -> u64 {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
-    // In KiB.
     usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
 
-/// Memory of a process (`None`: this one) in bytes, shared pages divided among their users (PSS). Returns `None` if
-/// unknown.
+/// PSS of a process (`None`: this one) in bytes: shared pages divided among their users. `None` if unknown.
 pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = std::fs::read_to_string(format!("/proc/{whose}/smaps_rollup")).ok()?;
@@ -100,7 +97,7 @@ pub fn open_statm(pid: Option<i32>) -> Option<File> {
     File::open(format!("/proc/{whose}/statm")).ok()
 }
 
-/// Resident memory in bytes with shared pages (RSS): at least the PSS, and read in about 1 µs.
+/// RSS in bytes, at least the PSS; reading takes about 1 µs.
 pub fn resident_bytes(statm: &File) -> Option<u64> {
     let mut text = [0; STATM_BYTES];
     let read = statm.read_at(&mut text, 0).ok()?;
@@ -238,7 +235,6 @@ mod tests {
 
     #[test]
     fn the_user_of_a_process_is_the_same_by_descriptor_and_in_proc() {
-        // Process 1 usually belongs to another user.
         for pid in [std::process::id() as i32, 1] {
             assert_eq!(real_user(pid), user_in_proc(pid));
         }

@@ -118,7 +118,6 @@ fn run_child(
     };
     // SAFETY: system calls on prepared descriptors and copied strings; nothing allocates.
     unsafe {
-        // Descriptors placed below stay open.
         fd::close_all_on_exec();
         for target in 0..3 {
             if libc::dup2(null.as_raw_fd(), target) < 0 {

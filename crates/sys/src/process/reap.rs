@@ -35,7 +35,6 @@ pub enum Ended {
 pub fn reap_any() -> Option<(i32, Ended, Usage)> {
     loop {
         match wait4(-1, libc::WNOHANG) {
-            // Stops and continues are not reported.
             Ok((pid, status, usage)) if pid > 0 => {
                 if let Some(ended) = ended(status) {
                     return Some((pid, ended, usage));
@@ -156,7 +155,6 @@ fn wait4(pid: i32, options: i32) -> nix::Result<(i32, i32, Usage)> {
     let micros = |time: libc::timeval| number(time.tv_sec) * 1_000_000 + number(time.tv_usec);
     let used = Usage {
         cpu_micros: micros(usage.ru_utime) + micros(usage.ru_stime),
-        // In KiB.
         peak_memory_bytes: number(usage.ru_maxrss) * 1024,
     };
     Ok((pid, status, used))

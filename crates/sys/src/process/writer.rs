@@ -128,7 +128,6 @@ impl Appender {
                     *place = Some(queue);
                     return Ok(());
                 }
-                // The writer has exited.
                 Err(error) if error.errno == Errno::EPIPE && is_first => is_first = false,
                 Err(error) => {
                     *place = Some(queue);
@@ -235,7 +234,6 @@ fn serve(sockets: &OwnedFd) {
             let has_room = Arc::strong_count(at_work) <= MOST_FILES;
             if has_room && at_work.load(Ordering::Relaxed) < MOST_AT_WORK {
                 let at_work = Arc::clone(at_work);
-                // Without a thread the socket's messages are lost.
                 let _ = Builder::new()
                     .stack_size(STACK_BYTES)
                     .spawn_scoped(threads, move || match file {
@@ -252,7 +250,6 @@ fn write_what_others_say(socket: &OwnedFd, mut file: &File, at_work: &AtomicUsiz
     let mut buffer = vec![0; MOST_BYTES];
     loop {
         match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
-            // An empty message looks like end of file.
             Ok(0) => return,
             Ok(count) => {
                 at_work.fetch_add(1, Ordering::Relaxed);
@@ -275,7 +272,6 @@ fn write_what_comes(socket: &OwnedFd, at_work: &AtomicUsize) {
                 at_work.fetch_add(1, Ordering::Relaxed);
                 file = received.descriptors.pop().map(File::from).or(file);
                 if let Some(mut file) = file.as_ref() {
-                    // A failed write is lost, as on a full disk.
                     let _ = file.write_all(&buffer[..received.bytes]);
                 }
                 at_work.fetch_sub(1, Ordering::Relaxed);
@@ -340,7 +336,6 @@ mod tests {
         let another = appended_by_others(&file, 6).unwrap();
         assert!(nix::unistd::ftruncate(&theirs, 0).is_err());
         let (_, stray) = crate::fd::pipe(false).unwrap();
-        // The kernel may reject descriptors.
         if send_with(theirs.as_fd(), b"first\n", &[stray.as_raw_fd()]).is_err() {
             send_with(theirs.as_fd(), b"first\n", &[]).unwrap();
         }

@@ -214,7 +214,6 @@ impl Book {
         }
     }
 
-    /// Returns how many bytes are old and untracked.
     fn unmap_new_of(&self, mapping: &Mapping) -> Result<usize, Unrewindable> {
         let known = &self.mappings[..self.mapping_count];
         let mut untracked = 0;
@@ -231,7 +230,6 @@ impl Book {
             if !known.is_own() {
                 let start = known.start.max(at);
                 if known.is_reserve() && !mapping.is_shared && !known.is_like(mapping) {
-                    // For example a reserve of a glibc heap.
                     map(start, end, known.protection)?;
                 } else if !known.is_like(mapping) {
                     return Err(Unrewindable::Memory);
@@ -251,7 +249,6 @@ impl Book {
     fn unmap(&self, mapping: &Mapping, start: usize, end: usize) -> Result<(), Unrewindable> {
         let has_grown = mapping.end > self.stack_low && mapping.start <= self.stack_low;
         if has_grown || mapping.is_kernels {
-            // The stack keeps its size but loses the pages.
             return match mapping.is_kernels {
                 true => Err(Unrewindable::Memory),
                 false => drop_pages(start, end),
@@ -282,7 +279,6 @@ impl Book {
         self.scan(rewound)?;
         let is_short = |region: &Region| region.found != region.pages();
         if self.regions[..self.count].iter().any(is_short) && !rewound.has_read_mappings {
-            // The replacement may be larger.
             rewound.has_read_mappings = true;
             self.unmap_new()?;
         }
@@ -363,7 +359,6 @@ impl Book {
         let stack = self.stack_low;
         let mut pages = 0;
         let region_at = self.regions[..self.count].partition_point(|region| region.end <= start);
-        // The stack may have grown below its region.
         if let Some(region) = self.regions[..self.count].get(region_at) {
             if start < region.start && (region.start..region.end).contains(&stack) {
                 drop_pages(start, end.min(region.start))?;

@@ -14,7 +14,6 @@ use std::sync::atomic::AtomicU64;
 pub const SURVIVORS: usize = 512;
 /// Limit of [`Snapshot::keep_open`](super::Snapshot::keep_open).
 pub const MOST_KEPT: usize = 64;
-/// More than PHP with every extension has.
 const MOST_MAPPINGS: usize = 8192;
 pub(super) const MOST_FOUND: usize = 8192;
 pub(super) const MOST_TEXT: usize = 2 << 20;
@@ -84,7 +83,6 @@ pub(super) struct Book {
     pub(super) program_break: usize,
     pub(super) size: Size,
     pub(super) faults: u64,
-    /// Of ended threads, with the last process id at that time.
     pub(super) ended_faults: u64,
     pub(super) last_pid: Option<usize>,
     pub(super) tools: Tools,
@@ -93,7 +91,6 @@ pub(super) struct Book {
     pub(super) kept_count: usize,
     pub(super) state: ProcessState,
     pub(super) area: KernelsArea,
-    /// With a byte of marks for each page.
     pub(super) copy: *mut u8,
     pub(super) marks: *mut u8,
     pub(super) was_there: *mut u8,

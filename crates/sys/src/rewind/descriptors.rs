@@ -5,7 +5,6 @@ use super::kernel::call;
 use crate::error::{Error, Result};
 use nix::errno::Errno;
 
-/// More than a worker opens before its first request.
 const MOST: usize = 1024;
 
 /// Highest gap to fill.
@@ -128,7 +127,6 @@ impl Descriptors {
         // SAFETY: a descriptor of this table.
         match unsafe { call(libc::SYS_fcntl, arguments) } {
             Ok(lowest) => Ok(lowest as i32 > self.last),
-            // Unknown: the limit is reached.
             Err(Errno::EMFILE) => Ok(false),
             Err(errno) => Err(Unrewindable::Failed("fcntl", errno)),
         }
@@ -148,7 +146,6 @@ impl Descriptor {
     }
 }
 
-/// Opens /dev/null at each unused number.
 fn fill_gaps(end: i32, numbers: &mut Vec<i32>) -> Result<()> {
     loop {
         // SAFETY: a C string.

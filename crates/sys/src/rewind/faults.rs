@@ -39,7 +39,6 @@ impl Book {
 }
 
 fn of(whose: i32) -> Result<u64, Unrewindable> {
-    // Indexes of `ru_minflt` and `ru_majflt` in `struct rusage`.
     const MINOR: usize = 8;
     const MAJOR: usize = 9;
     let mut usage = [0_u64; 18];

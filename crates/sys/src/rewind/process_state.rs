@@ -26,7 +26,6 @@ const OF_REQUESTS: [i32; 5] = [
 /// 51 ms in total, because waits double.
 const WAITS: u32 = 10;
 const FIRST_WAIT_NANOS: u64 = 50_000;
-/// Too small for thousands of groups.
 const ROOM: usize = 16 << 10;
 const LIMITS_ROOM: usize = 4096;
 
@@ -110,7 +109,6 @@ impl ProcessState {
 
     fn compare(&mut self) -> std::result::Result<(), Unrewindable> {
         let failed = |call| move |errno| Unrewindable::Failed(call, errno);
-        // After the timers are stopped, so that their last signals are pending.
         self.status_now = self.status_of_one_thread()?;
         if has_child().map_err(failed("waitid"))? {
             return Err(Unrewindable::Child);
@@ -193,7 +191,6 @@ impl ProcessState {
         }
         let next = next_timer().map_err(failed("timer_create"))?;
         for timer in self.next_timer + 1..next {
-            // The request may have deleted it.
             let _ = delete_timer(timer);
         }
         self.next_timer = next;

@@ -8,7 +8,6 @@ pub(super) struct Mapping {
     pub(super) end: usize,
     pub(super) protection: u8,
     pub(super) is_shared: bool,
-    /// Inode number; 0 without a file.
     pub(super) file: u64,
     pub(super) is_stack: bool,
     /// Such as `[vvar]`; must stay.
@@ -76,7 +75,6 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     let bit = |place: usize, letter: u8, bit: u8| if letters[place] == letter { bit } else { 0 };
     let is_stack = line.ends_with(b"[stack]");
     let is_heap = line.ends_with(b"[heap]");
-    // Names given by prctl(2) to anonymous memory.
     let is_named = contains(line, b" [anon");
     Some(Mapping {
         start,

@@ -127,7 +127,6 @@ impl Pages {
             .map_err(|errno| Error::new("copy", format!("{:x}", region.start), errno))?;
         }
         snapshot.forget();
-        // Shared with all workers.
         memfile::seal(&file, SealFlag::F_SEAL_WRITE, NAME)?;
         Ok(Pages {
             file,
@@ -185,7 +184,6 @@ impl Snapshot {
     fn new() -> Result<Snapshot> {
         let book: *mut Book = shared(size_of::<Book>())?.cast();
         let snapshot = Snapshot { book };
-        // The only field whose initial value is not zero.
         snapshot.book().failure = None;
         snapshot.book().tools = Tools {
             pagemap: open_own(c"/proc/self/pagemap")?,
@@ -259,7 +257,7 @@ impl Snapshot {
         book.descriptors.note(needed, pages.closable.as_deref())?;
         book.state.note()?;
         book.area.find();
-        // Below all frames that must stay, including the red zone.
+        // Includes the red zone.
         book.stack_low = (here() - 256) & !15;
         // Nothing allocates from here on.
         // SAFETY: the copy is a private mapping.
@@ -267,7 +265,6 @@ impl Snapshot {
             let arguments = [book.copy as usize, book.capacity * PAGE, protection, 0, 0, 0];
             call(libc::SYS_mprotect, arguments).map_err(|errno| Error::new("mprotect", "the copy", errno))
         };
-        // Read-only mappings don't count as the process's own memory.
         writable(book, libc::PROT_READ as usize)?;
         book.note_mappings().map_err(own)?;
         writable(book, (libc::PROT_READ | libc::PROT_WRITE) as usize)?;
@@ -408,7 +405,6 @@ fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
         let is_under_us = (region.start..region.end).contains(&low);
         for_pages_of(pagemap, &region, |page, is_there| {
             let number = region.first_page + (page - region.start) / PAGE;
-            // The stack below the remaining frames is unused.
             let is_there = is_there && !(is_under_us && page + PAGE <= low);
             // SAFETY: the page is mapped and readable; the copy has a slot for it.
             unsafe {

@@ -20,7 +20,6 @@ const LEFT: i32 = 4;
 const FAILED: i32 = 100;
 const LARGE: usize = 5 << 20;
 
-/// The child has one thread.
 fn in_child(act: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child does not return, and only allocates from glibc, whose heap is consistent after a fork.
     let pid = unsafe { libc::fork() };
@@ -45,7 +44,6 @@ fn rounds(rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
 fn rounds_with(closable: Option<Vec<i32>>, rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     in_child(|| {
         let large: &mut [u8] = Box::leak(vec![1_u8; LARGE].into_boxed_slice());
-        // glibc caches the thread's stack.
         let _ = std::thread::spawn(|| ()).join();
         let Ok(pages) = Pages::take(closable) else {
             return NOT_TAKEN;
@@ -290,7 +288,6 @@ fn memory_that_the_kernel_may_drop_is_left_alone() {
     assert_eq!(code, OK);
 }
 
-/// Recorded in memory that is not restored.
 static mut MAPPED: *mut usize = std::ptr::null_mut();
 
 #[test]
@@ -479,7 +476,6 @@ fn what_can_not_be_put_back_is_told() {
     assert_eq!(rounds(1, session), FAILED + Unrewindable::Identity.kind() as i32);
     // SAFETY: as above.
     let priority = |_: u64, _: &mut [u8]| unsafe {
-        // The nice value may already be the maximum.
         let is_lowest = libc::getpriority(libc::PRIO_PROCESS, 0) == 19;
         libc::nice(if is_lowest { -1 } else { 1 });
     };

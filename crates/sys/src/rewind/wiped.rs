@@ -23,7 +23,6 @@ pub(super) fn wipe_as_fork_does() -> Result<()> {
 
 fn wiped(smaps: impl BufRead) -> impl Iterator<Item = io::Result<(usize, usize)>> {
     let mut range = (0, 0);
-    // File names may not be UTF-8.
     smaps.split(b'\n').filter_map(move |line| {
         let line = match line {
             Ok(line) => line,

@@ -96,7 +96,6 @@ fn locks_of_the_process_on_a_file_of_the_snapshot_are_let_go_of() {
         // SAFETY: plain calls of one thread, and a C string.
         unsafe {
             FILE = libc::memfd_create(c"locked".as_ptr(), 0);
-            // The second call must detect the first lock.
             if lock_file() || !lock_file() {
                 return NOT_TAKEN;
             }

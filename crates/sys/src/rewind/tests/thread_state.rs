@@ -55,7 +55,6 @@ fn processors_policies_and_renounced_rights_end_the_process() {
         let usual = libc::sched_param { sched_priority: 0 };
         // SAFETY: the struct outlives the call.
         unsafe {
-            // The tests may run under either policy.
             let other = match libc::sched_getscheduler(0) {
                 libc::SCHED_BATCH => libc::SCHED_IDLE,
                 _ => libc::SCHED_BATCH,
