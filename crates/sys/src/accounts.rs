@@ -91,7 +91,7 @@ impl Drop for Hold {
     }
 }
 
-/// Returns the user with this name, `None` if there is none.
+/// Returns a user by name, `None` if there is none.
 ///
 /// # Errors
 /// getpwnam(3).
@@ -107,7 +107,7 @@ pub fn named(name: &str) -> Result<Option<Account>> {
     Ok(found)
 }
 
-/// Returns the user with this id, `None` if there is none.
+/// Returns a user by id, `None` if there is none.
 ///
 /// # Errors
 /// getpwuid(3).
@@ -124,7 +124,7 @@ pub fn numbered(uid: u32) -> Result<Option<Account>> {
     Ok(found)
 }
 
-/// Returns the id of a group, `None` if there is none.
+/// Returns a group's id, `None` if there is none.
 ///
 /// # Errors
 /// getgrnam(3).

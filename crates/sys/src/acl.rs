@@ -16,7 +16,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Encodes a list that adds read and write permission for users and groups.
+/// Adds read and write permission for users and groups.
 pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
     let bits = |shift: u32| (mode >> shift & 7) as u16;
     let named = |ids: &[u32], tag: u16| {
@@ -41,10 +41,10 @@ pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
     bytes
 }
 
-/// Sets the list of a file, which may be open with `O_PATH`.
+/// Sets a file's list; `O_PATH` suffices.
 ///
 /// # Errors
-/// EOPNOTSUPP if the file system has no lists.
+/// EOPNOTSUPP without support in the file system.
 pub fn set(file: BorrowedFd<'_>, list: &[u8], subject: &str) -> Result<()> {
     let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     // SAFETY: two C strings and a buffer with its length, all of which outlive the call.
@@ -64,7 +64,7 @@ pub fn set(file: BorrowedFd<'_>, list: &[u8], subject: &str) -> Result<()> {
     }
 }
 
-/// Removes a file's list; succeeds if there is none.
+/// Removes a file's list, if any.
 ///
 /// # Errors
 /// removexattr(2).

@@ -53,10 +53,10 @@ fn path_flags() -> OFlag {
     OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
 }
 
-/// Opens a directory by an absolute path without links, even if others rename directories.
+/// Opens a directory by an absolute path without links.
 ///
 /// # Errors
-/// ENOTDIR or ELOOP for a component that is not a directory; EINVAL if the path is relative or contains `..`.
+/// ENOTDIR or ELOOP for a component that is not a directory; EINVAL for a relative path or `..`.
 pub fn open_exactly(path: &Path) -> Result<OwnedFd> {
     let subject = path.display().to_string();
     let mut at = open("/", path_flags(), Mode::empty()).named("open", "/")?;
@@ -107,7 +107,7 @@ pub fn entry_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<Entry> {
     Some(entry(&stat.or_else(look)?))
 }
 
-/// Reads at most `most` bytes of a regular file; never blocks on a FIFO.
+/// Reads at most `most` bytes of a regular file; never blocks.
 ///
 /// # Errors
 /// EINVAL for another kind of file; openat(2), read(2).

@@ -35,7 +35,7 @@ pub fn epoch_micros() -> u64 {
     }
 }
 
-/// CPU time of this process, user and system, in microseconds. A system call.
+/// CPU time of this process in microseconds. A system call.
 pub fn process_cpu_micros() -> u64 {
     match clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID) {
         Ok(time) => time.tv_sec() as u64 * 1_000_000 + time.tv_nsec() as u64 / 1_000,
@@ -55,7 +55,7 @@ impl ProcessClock {
             .map(ProcessClock)
     }
 
-    /// CPU time in microseconds; 0 after the process has exited. A system call.
+    /// CPU time in microseconds; 0 after exit. A system call.
     pub fn micros(self) -> u64 {
         match clock_gettime(self.0) {
             Ok(time) => time.tv_sec() as u64 * 1_000_000 + time.tv_nsec() as u64 / 1_000,
@@ -83,7 +83,7 @@ impl CpuTimes {
     }
 }
 
-/// CPU time of this process and of its reaped children. Two system calls.
+/// CPU time of this process and its reaped children.
 pub fn cpu_times() -> CpuTimes {
     use nix::sys::resource::{UsageWho, getrusage};
     use nix::sys::time::TimeValLike;
@@ -119,7 +119,7 @@ pub fn format_local_time(epoch_seconds: u64, format: &str) -> Vec<u8> {
     buffer[..length.min(TIME_BYTES)].to_vec()
 }
 
-/// Current offset of the local time zone, in seconds east of UTC.
+/// Local time's offset, in seconds east of UTC.
 pub fn utc_offset_seconds() -> i32 {
     let now = epoch_seconds() as libc::time_t;
     // SAFETY: all zeroes is a valid `tm`; both pointers outlive the call.

@@ -47,7 +47,7 @@ fn inode(fd: BorrowedFd<'_>) -> Option<u64> {
     Some(nix::sys::stat::fstat(fd).ok()?.st_ino)
 }
 
-/// Counts connections whose client is gone but that are still held or not accepted. `None` if unknown.
+/// Counts connections without a client, accepted or not; `None` if unknown.
 pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     let request = unix_request(DUMP, 1 << ESTABLISHED, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_PEER);
     let netlink = netlink()?;
@@ -65,8 +65,7 @@ pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     }
 }
 
-/// Counts abandoned connections to a TCP port, except those that the server wrote to after the client had gone, which
-/// the client's kernel resets.
+/// Counts abandoned connections to a TCP port. Once the server writes to one, the client's kernel resets it.
 pub fn abandoned_tcp_connections(port: u16) -> Option<u32> {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());

@@ -24,7 +24,7 @@ pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)>
     Ok((path, directory))
 }
 
-/// Like [`make_temporary`], as a limited tmpfs if this process may mount one. Needs [`unmount`] before removal.
+/// Like [`make_temporary`], as a limited tmpfs if possible. Needs [`unmount`] before removal.
 ///
 /// # Errors
 /// As for [`make_temporary`].
@@ -58,15 +58,15 @@ pub fn make_temporary_bounded(
     opened.map(|bounded| (path, bounded))
 }
 
-/// Unmounts a directory without blocking or following links. Other users must not be able to write to its parent.
+/// Unmounts a directory without blocking or following links. Others must not be able to write to its parent.
 pub fn unmount(path: &Path) {
     let _ = umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
 }
 
-/// Creates a directory with mode 0711 if it is missing; rejects one that another user owns or can write to.
+/// Creates a directory with mode 0711, or checks that only this user can write to it.
 ///
 /// # Errors
-/// mkdir(2), open(2) or fchmod(2); EPERM for a rejected directory.
+/// mkdir(2), open(2) or fchmod(2); EPERM for another directory.
 pub fn make_own(path: &Path) -> Result<()> {
     let shown = path.display().to_string();
     match nix::unistd::mkdir(path, Mode::S_IRWXU) {
@@ -82,10 +82,10 @@ pub fn make_own(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates a user's directory with mode 0700 if it is missing; rejects one that another user owns or can enter.
+/// Creates a user's directory with mode 0700, or checks that no other user can enter it.
 ///
 /// # Errors
-/// mkdir(2), open(2), fchown(2) or fstat(2); EPERM for a rejected directory.
+/// mkdir(2), open(2), fchown(2) or fstat(2); EPERM for another directory.
 pub fn make_private(path: &Path, uid: u32, gid: u32) -> Result<()> {
     let shown = path.display().to_string();
     let is_new = match nix::unistd::mkdir(path, Mode::S_IRWXU) {
@@ -118,7 +118,7 @@ pub fn is_own(file: BorrowedFd<'_>) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_uid == nix::unistd::geteuid().as_raw())
 }
 
-/// Opens a directory, but not through a final link.
+/// Opens a directory, not through a final link.
 ///
 /// # Errors
 /// open(2); ELOOP or ENOTDIR for a link.
@@ -173,8 +173,7 @@ pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     Ok(made)
 }
 
-/// Creates a FIFO, mode 0600, and opens it for non-blocking reads. Other users must not be able to write to the
-/// directory.
+/// Creates a FIFO, mode 0600, and opens it for non-blocking reads. Others must not be able to write to the directory.
 ///
 /// # Errors
 /// mkfifo(3) or open(2).
@@ -211,8 +210,7 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
     content(&file, name, most)
 }
 
-/// Like [`read`], by a path that crosses no link or mount, so that its owner can't block the caller. `None` on errors
-/// and before Linux 5.6.
+/// Like [`read`], by a path without links or mounts, so that it can't block. `None` on errors and before Linux 5.6.
 pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let how = OpenHow::new().flags(flags).resolve(beneath_only());
@@ -249,7 +247,7 @@ pub(super) fn first_bytes(file: BorrowedFd<'_>, most: usize) -> nix::Result<(Vec
 /// Writes a file, mode 0600. Replaces only a regular file with one link.
 ///
 /// # Errors
-/// A system call failed; EEXIST for another kind of file.
+/// EEXIST for another kind of file.
 pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let file = openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).named("openat", name)?;
@@ -272,7 +270,7 @@ pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> 
 /// Writes to a FIFO without blocking.
 ///
 /// # Errors
-/// ENXIO without a reader; EEXIST if it is not a FIFO.
+/// ENXIO without a reader; EEXIST for another kind of file.
 pub fn write_fifo(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let fifo = open_below(directory, name, flags).named("openat", name)?;
@@ -283,7 +281,7 @@ pub fn write_fifo(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result
     Ok(())
 }
 
-/// Returns at most `most` names of a directory, unsorted.
+/// Returns at most `most` names of a directory.
 ///
 /// # Errors
 /// opendir(3).
@@ -330,7 +328,7 @@ pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Identity of a file. The birth time detects a reused inode number.
+/// Identity of a file; the birth time detects a reused inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub device: u64,
@@ -340,13 +338,13 @@ pub struct Mark {
     pub made: i64,
 }
 
-/// Returns the identity of the user's unix socket; `None` for anything else.
+/// Returns the identity of a user's unix socket.
 pub fn socket_mark(path: &Path, uid: u32) -> Option<Mark> {
     let stat = nix::sys::stat::lstat(path).ok()?;
     (owner_of(&stat) == Owner { uid, is_socket: true }).then(|| mark_of(&stat))
 }
 
-/// Removes a user's unix socket with this identity, even from another user's directory.
+/// Removes a user's unix socket with this identity.
 ///
 /// # Errors
 /// A system call failed.
@@ -388,7 +386,7 @@ fn kind(stat: &FileStat) -> SFlag {
 
 const MOST_ENTRIES: usize = 4096;
 
-/// Changes the owner of a directory tree, the root last. Other users must not be able to write to it.
+/// Changes the owner of a directory tree, the root last. Others must not be able to write to it.
 ///
 /// # Errors
 /// A system call failed.
@@ -416,7 +414,7 @@ pub fn give_away(directory: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
     nix::unistd::fchown(directory, user, group).named("fchown", "")
 }
 
-/// Removes a directory's content, up to a limit. Returns whether it is empty.
+/// Removes a directory's content, up to a limit; returns whether it is empty.
 ///
 /// # Errors
 /// A system call failed.

@@ -34,7 +34,7 @@ enum Access {
 }
 
 impl HeldEntry {
-    /// Walks to the last component's directory. Follows only links that no other user can have planted.
+    /// Walks to the last component's directory through trusted links only.
     ///
     /// # Errors
     /// openat(2); `InvalidInput` with a message for a rejected link.
@@ -42,7 +42,7 @@ impl HeldEntry {
         HeldEntry::walk(path, false)
     }
 
-    /// Like [`HeldEntry::locate`], but follows a final link by the same rule.
+    /// Like [`HeldEntry::locate`], but also follows a trusted final link.
     ///
     /// # Errors
     /// As [`HeldEntry::locate`].
@@ -83,7 +83,7 @@ impl HeldEntry {
         Err(Errno::EISDIR.into())
     }
 
-    /// Whether only root and this process's user can write to the directories on the way.
+    /// Whether only root and this user can write to all directories on the way.
     pub fn is_guarded(&self) -> bool {
         self.is_guarded
     }
@@ -97,7 +97,7 @@ impl HeldEntry {
         Ok(())
     }
 
-    /// Returns the target of a symbolic link, `None` if it is not a link.
+    /// Returns a symbolic link's target, `None` for other files.
     pub fn link_text(&self) -> Option<OsString> {
         readlinkat(&self.directory, self.name.as_os_str()).ok()
     }

@@ -93,12 +93,12 @@ pub fn start_retrying(program: &ExternalProgram) -> Result<i32> {
     }
 }
 
-/// Sends SIGTERM to the process group of a program that [`start`] started.
+/// Sends SIGTERM to the process group of a started program.
 pub fn terminate_group(leader: i32) {
     let _ = killpg(Pid::from_raw(leader), Signal::SIGTERM);
 }
 
-/// Sends SIGKILL to the process group of a program that [`start`] started.
+/// Sends SIGKILL to the process group of a started program.
 pub fn kill_group(leader: i32) {
     let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
 }

@@ -27,8 +27,8 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
     nix::unistd::pipe2(flags).named("pipe2", "")
 }
 
-/// Creates a one-way channel for another user's process: read end (non-blocking), write end. A socket pair, because a
-/// writer can hold a pipe's lock and block even a non-blocking reader or close(2).
+/// Creates a one-way channel for another user's process: non-blocking read end, write end. A socket pair, because a
+/// writer can hold a pipe's lock and block its reader and close(2).
 ///
 /// # Errors
 /// socketpair(2), fcntl(2) or shutdown(2).
@@ -41,8 +41,7 @@ pub fn one_way() -> Result<(Guarded, OwnedFd)> {
     Ok((reader, writer))
 }
 
-/// Creates a channel for a process's output: read end, write end. For root it is [`one_way`], otherwise a pipe, which
-/// can be reopened by name (`/dev/stdout`).
+/// Creates a channel for a process's output: for root [`one_way`], otherwise a pipe, which `/dev/stdout` can reopen.
 ///
 /// # Errors
 /// As [`one_way`]; pipe2(2).
@@ -55,7 +54,7 @@ pub fn output() -> Result<(Guarded, OwnedFd)> {
     Ok((Guarded::new(reader), writer))
 }
 
-/// Creates a pair of connected unix sockets, close-on-exec and non-blocking.
+/// Creates connected unix sockets, close-on-exec and non-blocking.
 ///
 /// # Errors
 /// socketpair(2).
@@ -64,7 +63,7 @@ pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::Unix, kind, None, flags).named("socketpair", "")
 }
 
-/// Limits the send buffer, in bytes; the kernel doubles the value (socket(7)).
+/// Limits the send buffer in bytes; the kernel doubles it (socket(7)).
 ///
 /// # Errors
 /// setsockopt(2).
@@ -75,7 +74,7 @@ pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<()> {
         .named("setsockopt SO_SNDBUF", "")
 }
 
-/// Makes an open file blocking or non-blocking for all its holders.
+/// Sets the mode for all holders of the open file.
 ///
 /// # Errors
 /// fcntl(2).
@@ -129,7 +128,7 @@ pub fn adopt_passed(fd: RawFd) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sends bytes and at most [`MAX_PASSED`] descriptors (unix(7)). Returns the bytes sent.
+/// Sends bytes and at most [`MAX_PASSED`] descriptors (unix(7)); returns the bytes sent.
 ///
 /// # Errors
 /// sendmsg(2); EAGAIN if the socket is full.
@@ -140,7 +139,7 @@ pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) ->
 /// Like [`send_with`], from several buffers.
 ///
 /// # Errors
-/// sendmsg(2); EAGAIN if the socket is full.
+/// As [`send_with`].
 pub fn send_gathered_with(
     socket: BorrowedFd<'_>,
     pieces: &[IoSlice<'_>],
@@ -152,7 +151,7 @@ pub fn send_gathered_with(
     sendmsg::<()>(socket.as_raw_fd(), pieces, control, flags, None).named("sendmsg", "")
 }
 
-/// Unread bytes in a pipe; 0 if the kernel can't report them.
+/// Unread bytes in a pipe; 0 if unknown.
 pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     let mut count: libc::c_int = 0;
     // SAFETY: the kernel writes one int, which outlives the call (ioctl_pipe(2)).
@@ -164,7 +163,7 @@ pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     }
 }
 
-/// Unread bytes sent over a unix socket (SIOCOUTQ, unix(7)); `None` on error.
+/// Unread bytes of the peer (SIOCOUTQ, unix(7)).
 pub fn unread_by_peer(socket: BorrowedFd<'_>) -> Option<usize> {
     let mut count: libc::c_int = 0;
     // SAFETY: the kernel writes one int, which outlives the call.
@@ -198,7 +197,7 @@ pub(super) fn receive_datagram(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Res
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
 }
 
-/// Returns copies of the first queued datagram's descriptors; the datagram stays queued.
+/// Returns copies of the first queued datagram's descriptors, without removing it.
 ///
 /// # Errors
 /// recvmsg(2); EAGAIN if nothing is queued.
@@ -238,8 +237,7 @@ fn receive_flagged(
     Ok((received, sender))
 }
 
-/// Closes every descriptor from 3 up but `sorted_keep` (close_range(2)). Does not allocate, so it may run in a forked
-/// child.
+/// Closes all descriptors from 3 up but `sorted_keep`, without allocating.
 ///
 /// # Safety
 /// No owner of the closed descriptors is used or dropped again.
@@ -269,7 +267,7 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
     }
 }
 
-/// Sets close-on-exec on all descriptors but the standard streams and `kept`.
+/// Sets close-on-exec on all but the standard streams and `kept`.
 ///
 /// # Errors
 /// fcntl(2).
@@ -297,7 +295,7 @@ pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the open descriptors with their link text in /proc.
+/// Returns the open descriptors with their link text.
 ///
 /// # Errors
 /// /proc/self/fd can't be read.
@@ -319,7 +317,7 @@ pub fn open_ones() -> Result<Vec<(RawFd, String)>> {
 
 const MOST_PROBED: u64 = 65_536;
 
-/// Returns the open sockets with their inodes. Does not use /proc, which a chroot lacks.
+/// Returns the open sockets with their inodes, without /proc.
 pub fn open_sockets() -> Vec<(RawFd, u64)> {
     use nix::sys::resource::{Resource, getrlimit};
     use nix::sys::stat::{SFlag, fstat};
@@ -335,7 +333,7 @@ pub fn open_sockets() -> Vec<(RawFd, u64)> {
         .collect()
 }
 
-/// Raises the descriptor limit to its hard limit; returns the old limits, for children to restore.
+/// Raises the descriptor limit to its hard limit; returns the old limits.
 ///
 /// # Errors
 /// getrlimit(2) or setrlimit(2).
@@ -384,7 +382,7 @@ pub fn null() -> Result<OwnedFd> {
         .map_err(|e| Error::from_io("open", "/dev/null", &e))
 }
 
-/// Replaces the standard streams: input by `null`, the others by the given descriptors or `null`.
+/// Replaces input by `null`, output and error by the given descriptors or `null`.
 ///
 /// # Errors
 /// dup2(2).
@@ -443,7 +441,7 @@ pub unsafe fn replace_with_null(descriptors: &[RawFd]) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the standard streams by /dev/null, except those of logs.
+/// Replaces standard streams without logs by /dev/null.
 ///
 /// # Errors
 /// open(2) or dup2(2).
@@ -463,8 +461,7 @@ pub fn let_go_of_standard_streams(kept: &[OwnStream]) -> Result<()> {
 
 const FIRST_PASSED: RawFd = 3;
 
-/// Takes an inherited listening socket and makes it close-on-exec and non-blocking. `None` for another descriptor, a
-/// standard stream, or a second call.
+/// Takes an inherited listening socket, close-on-exec and non-blocking. `None` for anything else or a second call.
 pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
     static TAKEN: std::sync::Mutex<Vec<RawFd>> = std::sync::Mutex::new(Vec::new());
     let mut taken = TAKEN.lock().ok()?;

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Device, inode and modification time (nanoseconds since 1970); follows links. `None` if stat(2) fails.
+/// Device, inode and modification time (nanoseconds since 1970), links followed.
 pub fn stamp(path: &Path) -> Option<(u64, u64, i64)> {
     let stat = nix::sys::stat::stat(path).ok()?;
     let seconds = stat.st_mtime.saturating_mul(1_000_000_000);
@@ -34,8 +34,8 @@ pub enum OwnStream {
 }
 
 impl OwnStream {
-    /// Returns the stream that a log's path names, directly or through a link in any directory: such a link can't
-    /// redirect writes to another file.
+    /// Returns the stream that a log's path names, directly or through any link: such a link can't redirect writes to
+    /// another file.
     pub fn of_log(path: &Path) -> Option<OwnStream> {
         match path.to_str() {
             Some("/dev/fd/1") => Some(OwnStream::Output),
@@ -65,11 +65,10 @@ impl OwnStream {
     }
 }
 
-/// Opens a log for appending; creates it with mode 0600. Does not block on a FIFO. May return a standard stream
+/// Opens a log for appending; creates it with mode 0600. Doesn't block on a FIFO. May return a standard stream
 /// ([`OwnStream::of_log`]).
 ///
-/// Follows a symbolic link if only root and this user can write to the directories on the way. Otherwise rejects
-/// symbolic and hard links.
+/// Rejects symbolic and hard links if other users can write to a directory on the way.
 ///
 /// # Errors
 /// open(2); `InvalidInput` with a message for a rejected link.
@@ -87,7 +86,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a tenant's log, which may block forever; root does it in a child with a deadline.
+/// Opens a tenant's log; as root in a child with a deadline.
 ///
 /// # Errors
 /// As `open`; `TimedOut` after the deadline.
@@ -127,7 +126,7 @@ pub fn open_in_time(whose: &str, open: impl FnOnce() -> io::Result<File>) -> io:
     })
 }
 
-/// Like [`open_log`]; a new log gets this owner and group.
+/// Like [`open_log`]; sets owner and group of a new log.
 ///
 /// # Errors
 /// As [`open_log`].
@@ -141,9 +140,8 @@ pub fn open_log_for(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
     open_log(path)
 }
 
-/// Opens a log for appending in a directory that its owner may change at any time. Accepts only the owner's regular
-/// files with one link, and creates files only in the owner's directory, so root writes nothing that the owner could
-/// not.
+/// Opens a log for appending in a directory that its owner controls. Accepts and creates only the owner's files, so
+/// root writes nothing that the owner could not.
 ///
 /// # Errors
 /// open(2); `InvalidInput` with a message for another owner.
@@ -208,7 +206,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Removes a name; follows no link that another user may have planted.
+/// Removes a name; follows trusted links only.
 ///
 /// # Errors
 /// unlink(2).
@@ -216,7 +214,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     HeldEntry::locate(path)?.remove()
 }
 
-/// A pinned file (`O_PATH`), which stays the same whatever its name leads to. Doesn't follow symbolic links.
+/// A pinned file (`O_PATH`), whatever its name leads to later. Doesn't follow symbolic links.
 #[derive(Debug)]
 pub struct Held {
     file: OwnedFd,
@@ -296,7 +294,7 @@ impl AsFd for Held {
     }
 }
 
-/// Opens a file below an open directory for reading or writing.
+/// Opens a file in a directory for reading or writing.
 ///
 /// # Errors
 /// openat(2).

@@ -38,7 +38,7 @@ enum Kind {
 
 /// A pipe, or a socket whose peer may be malicious.
 ///
-/// Receiving and dropping never block. Dropping shuts it down for all holders, so no other process may be receiving.
+/// Receiving and dropping never block. Dropping shuts it down for all holders.
 #[derive(Debug)]
 pub struct Guarded {
     fd: ManuallyDrop<OwnedFd>,
@@ -55,7 +55,7 @@ impl Guarded {
         Guarded::of_kind(fd, kind)
     }
 
-    /// Wraps a socket that may already have descriptors queued, or needs them.
+    /// Wraps a socket that may have queued descriptors.
     pub fn with_descriptors(fd: OwnedFd) -> Guarded {
         let kind = kind(fd.as_fd());
         Guarded::of_kind(fd, kind)
@@ -131,7 +131,7 @@ fn look_at_urgent_bytes(socket: BorrowedFd<'_>) {
     let _ = setsockopt(&socket, sockopt::OobInline, &true);
 }
 
-/// Reads without blocking unless descriptors are queued. Urgent bytes must be in line.
+/// Reads without blocking. Urgent bytes must be in line.
 ///
 /// # Errors
 /// recvmsg(2). EBADMSG if descriptors are queued.
@@ -196,8 +196,7 @@ static CLOSERS: Mutex<Closers> = Mutex::new(Closers {
     at_work: Vec::new(),
 });
 
-/// Closes descriptors in a child process, because close may block. The caller must have one thread. If fork fails, the
-/// next call closes them.
+/// Closes descriptors in a child process, because close may block. The caller must have one thread.
 pub fn close_apart(descriptors: Vec<OwnedFd>) {
     if descriptors.is_empty() {
         return;

@@ -24,7 +24,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up a user and a group (default: the user's primary group) by name or number.
+    /// Looks up a user and a group (default: the primary group) by name or number.
     ///
     /// # Errors
     /// `getpwnam` or `getgrnam` with the unknown name.
@@ -220,7 +220,7 @@ pub fn set_priority(nice: i32) -> Result<()> {
     }
 }
 
-/// Changes the root directory, and the working directory to the new root.
+/// Changes the root and the working directory.
 ///
 /// # Errors
 /// chroot(2) or chdir(2).

@@ -19,8 +19,8 @@ use std::os::unix::fs::FileExt;
 
 const MAPS: &str = "/proc/self/maps";
 
-/// Replaces the libraries' data and the heap by private file mappings with the same bytes and addresses, and merges
-/// each library's code and constants. `description` is a current result of [`describe`].
+/// Replaces the libraries' data and the heap by private mappings of equal files, and merges each library's code and
+/// constants. `description`: a current [`describe`].
 ///
 /// # Safety
 /// The process has one thread, and no signal handler runs. Since the description the heap has not shrunk, and no
@@ -64,7 +64,7 @@ fn join_to_code(constants: &[Segment]) {
 
 const HUGE: usize = 2 << 20;
 
-/// Like [`put_code_into_huge_pages`], for the object that defines the first symbol found.
+/// Like [`put_code_into_huge_pages`], for the first symbol found.
 ///
 /// # Safety
 /// As for [`put_code_into_huge_pages`]. The process has one thread.
@@ -90,9 +90,8 @@ pub unsafe fn put_program_into_huge_pages(symbols: &[&CStr], name: &str) -> Resu
     unsafe { put_code_into_huge_pages(address, name) }
 }
 
-/// Moves a library's code and constants into a file of huge pages at the same address, so that a child takes a page
-/// fault per 2 MB instead of 64 KB. `false` without change if the library is not aligned or no huge pages are
-/// available.
+/// Moves a library into a file of huge pages at the same address: a page fault per 2 MB instead of 64 KB in each child.
+/// `false` if it is not aligned or there are no huge pages.
 ///
 /// # Safety
 /// This function is not in the library, and none of the library's code runs.

@@ -25,7 +25,7 @@ struct Identity {
 
 static INVOCATION: OnceLock<Option<Invocation>> = OnceLock::new();
 
-/// Records the invocation. Call it in `main` before setting the process title, which overwrites the arguments.
+/// Records the invocation. Setting the process title overwrites the arguments.
 pub fn remember() {
     INVOCATION.get_or_init(|| {
         let arguments: Vec<OsString> = std::env::args_os().collect();

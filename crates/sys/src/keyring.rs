@@ -8,7 +8,7 @@ const JOIN_SESSION_KEYRING: libc::c_long = 1;
 const SET_PERMISSIONS: libc::c_long = 5;
 const SESSION_KEYRING: libc::c_long = -3;
 
-/// Gives this process and its children a new session keyring, if the kernel permits keys.
+/// Starts a new session keyring, if the kernel permits it.
 ///
 /// # Errors
 /// keyctl(2).
@@ -16,7 +16,7 @@ pub fn begin() -> Result<()> {
     keyctl(JOIN_SESSION_KEYRING, 0, 0)
 }
 
-/// Like [`begin`], and denies all access to it. For parents of several users' processes.
+/// Like [`begin`], without access for anyone.
 ///
 /// # Errors
 /// keyctl(2).

@@ -16,7 +16,7 @@ pub fn create(directory: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).named("openat", name)
 }
 
-/// Opens a lock file that this process has not locked: closing any of its descriptors would release the lock.
+/// Opens a lock file. Not if this process has locked it: closing any descriptor releases the lock.
 ///
 /// # Errors
 /// openat(2).
@@ -28,7 +28,7 @@ fn flags() -> OFlag {
     OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC
 }
 
-/// Locks a file. `false` if another process holds the lock or has removed the file.
+/// Locks a file. `false` if another process holds the lock or removed the file.
 ///
 /// # Errors
 /// fcntl(2) or fstat(2).

@@ -91,12 +91,12 @@ fn with<R>(fd: BorrowedFd<'_>, act: impl FnOnce(&File) -> std::io::Result<R>) ->
     act(&file)
 }
 
-/// A value in its own private mapping, named in /proc/PID/maps. Never unmapped.
+/// A value in its own named private mapping, never unmapped.
 #[derive(Debug)]
 pub struct Placed<T>(NonNull<T>);
 
 impl<T> Placed<T> {
-    /// Maps the memory and stores the value in it.
+    /// Maps the memory and stores the value.
     ///
     /// # Errors
     /// memfd_create(2), ftruncate(2) or mmap(2).
@@ -123,7 +123,7 @@ impl<T> Placed<T> {
         Ok(Placed(place))
     }
 
-    /// Returns the address. Its user must not use the value in any other way.
+    /// Returns the address, for exclusive use.
     pub fn into_raw(self) -> *mut T {
         self.0.as_ptr()
     }

@@ -28,7 +28,7 @@ pub const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PI
 const TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Notifier {
-    /// Creates the notifier that the environment names; `None` if there is no reachable service manager.
+    /// Connects to the environment's service manager, if any.
     pub fn from_environment() -> Option<Notifier> {
         let name: OsString = std::env::var_os("NOTIFY_SOCKET")?;
         let bytes = name.as_bytes();
@@ -61,8 +61,7 @@ impl Notifier {
         &self.variables
     }
 
-    /// Whether the service manager stores descriptors. systemd (from 254) and the keeper announce it; others would log
-    /// a warning.
+    /// Whether the service manager stores descriptors: systemd (from 254) and the keeper announce it.
     pub fn keeps_descriptors(&self) -> bool {
         self.said_of_store().is_some_and(|most| most != "0")
     }
@@ -77,7 +76,7 @@ impl Notifier {
         variables.find_map(|(name, most)| (*name == "FDSTORE").then_some(most))
     }
 
-    /// Stores a descriptor with the service manager for the next process (sd_pid_notify_with_fds(3)).
+    /// Stores a descriptor for the next process (sd_pid_notify_with_fds(3)).
     ///
     /// # Errors
     /// sendmsg(2).
@@ -118,7 +117,7 @@ impl Notifier {
     }
 }
 
-/// The receiver of notifications, for a process that acts as service manager.
+/// Receives notifications in place of a service manager.
 #[derive(Debug)]
 pub struct Receiver {
     socket: UnixDatagram,

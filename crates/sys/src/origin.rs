@@ -14,7 +14,7 @@ impl From<&Entry> for Mark {
     }
 }
 
-/// Whether the application's path still leads to the application; `false` if it can't be checked.
+/// Whether the application's path still leads to it; `false` if unknown.
 pub fn is_there(origin: &Origin) -> bool {
     let root = entry_at(&origin.path).map(|entry| Mark::from(&entry));
     let startup = origin.startup.as_ref();

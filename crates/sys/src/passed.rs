@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Variables of socket activation, which children must not inherit.
 pub const VARIABLES: [&str; 5] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", KEEPER, BACKGROUND];
-/// Replaces LISTEN_PID, which a parent can't know before the fork; contains the keeper's pid.
+/// The keeper's pid, for LISTEN_PID, which a parent can't know before the fork.
 pub const KEEPER: &str = "FORKYARD_KEEPER";
-/// Set if the keeper goes to the background once the master is ready.
+/// Set if the keeper goes to the background.
 pub const BACKGROUND: &str = "FORKYARD_BACKGROUND";
 /// First passed descriptor (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST: RawFd = 3;
@@ -55,8 +55,8 @@ fn socket_kind(fd: BorrowedFd<'_>) -> Kind {
     }
 }
 
-/// Returns the service manager's descriptors (sd_listen_fds_with_names(3)) that `wants` accepts by name and kind,
-/// close-on-exec. Only the first call returns any.
+/// Returns the service manager's descriptors (sd_listen_fds_with_names(3)) that `wants` accepts, close-on-exec. Only
+/// the first call returns any.
 pub fn from_service_manager(wants: impl Fn(&str, Kind) -> bool) -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
@@ -83,7 +83,7 @@ pub fn from_service_manager(wants: impl Fn(&str, Kind) -> bool) -> Vec<(String, 
         .collect()
 }
 
-/// Takes an inherited descriptor, close-on-exec, and non-blocking if it listens. `None` if it is not open.
+/// Takes an inherited descriptor, close-on-exec, a listener non-blocking; `None` if not open.
 pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
     if fd < FIRST {
         return None;
@@ -99,7 +99,7 @@ pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
     Some(owned)
 }
 
-/// Takes all inherited descriptors from 3 up. Call it before anything else opens some.
+/// Takes all inherited descriptors from 3 up, before anything else opens some.
 pub fn all() -> Vec<OwnedFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return Vec::new();

@@ -18,7 +18,7 @@ pub struct OtherEnd {
     pub holder: Option<u32>,
 }
 
-/// Returns the peer's users; `None` for another machine or network namespace. For a unix socket only `listener` is set.
+/// Returns the peer's users; `None` if it is remote. For a unix socket only `listener`.
 pub fn other_end(socket: BorrowedFd<'_>) -> Option<OtherEnd> {
     let own: SockaddrStorage = getsockname(socket.as_raw_fd()).ok()?;
     if own.family() == Some(AddressFamily::Unix) {

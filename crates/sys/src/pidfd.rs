@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Opens a process, close-on-exec. The descriptor becomes readable when the process exits.
+/// Opens a process, close-on-exec; readable after it exits.
 ///
 /// # Errors
 /// pidfd_open(2).
@@ -19,7 +19,7 @@ pub fn open(pid: i32) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Sends a signal; succeeds if the process has exited.
+/// Sends a signal, if the process has not exited.
 ///
 /// # Errors
 /// pidfd_send_signal(2).
@@ -41,7 +41,7 @@ pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> Result<()> {
     }
 }
 
-/// Returns how a child ended, if it has, without reaping it.
+/// Returns how a child ended, without reaping it.
 ///
 /// # Errors
 /// ECHILD if it is not our child.

@@ -18,10 +18,10 @@ const DT_FLAGS: i64 = 30;
 const DT_NULL: i64 = 0;
 const DF_TEXTREL: u64 = 4;
 
-/// Drops touched pages of code and constants from this process's memory (madvise(2), `MADV_DONTNEED`), which makes a
-/// preloader smaller. They stay in the page cache.
+/// Drops touched pages of code and constants (madvise(2), `MADV_DONTNEED`), which makes a preloader smaller. They stay
+/// in the page cache.
 ///
-/// Affects only file mappings without `PF_W` of objects without text relocations, so nothing is lost.
+/// Only file mappings without `PF_W` of objects without text relocations.
 pub fn let_go_of_code() {
     // Code in huge pages (opcache.huge_code_pages) has no file.
     let mut files =

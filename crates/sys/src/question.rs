@@ -22,8 +22,8 @@ pub fn is_free() -> bool {
     current().is_some_and(|action| action.sa_sigaction == libc::SIG_DFL)
 }
 
-/// Wraps the installed handler, which writes to `socket`, and appends an end marker. Interrupted system calls restart.
-/// `socket` must stay open.
+/// Makes the installed handler, which writes to `socket`, end with a marker. Interrupted system calls restart. `socket`
+/// must stay open.
 ///
 /// # Errors
 /// EINVAL without a handler, or if it takes more than the signal's number.

@@ -5,10 +5,8 @@ use super::identity::{self, Identity};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 
-/// Switches from root to another user permanently, keeping only the capability to read all files
-/// (`CAP_DAC_READ_SEARCH`, capabilities(7)). Children can't gain others.
-///
-/// Returns whether it has the capability; in a container even root may lack it.
+/// Switches from root to another user permanently; keeps only the capability to read all files (`CAP_DAC_READ_SEARCH`).
+/// Returns `false` without it, as in some containers.
 ///
 /// # Errors
 /// The failed step; the process must not continue.
@@ -30,8 +28,8 @@ pub fn become_reader(identity: &Identity) -> Result<bool> {
     Ok(!kept.is_empty())
 }
 
-/// User of the process that forks workers. No other process may have this id (systemd's UIDS-GIDS.md), because it could
-/// send signals.
+/// User of the process that forks workers. No other process may have this id (systemd's UIDS-GIDS.md): it could send
+/// signals.
 pub const SOURCE_OF_CHILDREN: u32 = 65_533;
 
 /// For changing user, groups and root directory, and setting priority and limits.
@@ -44,8 +42,7 @@ const FOR_CHILDREN: [Capability; 6] = [
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// Switches from root to an unprivileged user, and keeps only what [`raise_in_child`] needs, permitted but not
-/// effective.
+/// Switches from root to an unprivileged user; keeps what [`raise_in_child`] needs, not effective.
 ///
 /// # Errors
 /// The failed step; the process must not continue. EPERM if it may not change users.
@@ -87,7 +84,7 @@ pub fn raise_in_child() -> Result<()> {
     caps::set(None, CapSet::Effective, &kept).map_err(|error| refused("the effective set", &error))
 }
 
-/// Drops all capabilities of this process and its children unless the user is root, and verifies that.
+/// Drops all capabilities unless the user is root, and verifies that.
 ///
 /// # Errors
 /// capset(2); EPERM if some are left or the process can become root again.

@@ -21,7 +21,7 @@ pub struct SchedTimes {
 pub struct SchedStat(File);
 
 impl SchedStat {
-    /// Opens the statistics; `None` without /proc or if the kernel doesn't count.
+    /// Opens the statistics, `None` if the kernel has none.
     pub fn open() -> Option<SchedStat> {
         let opened = SchedStat(File::open("/proc/self/schedstat").ok()?);
         opened.read().is_some().then_some(opened)
@@ -35,8 +35,7 @@ impl SchedStat {
     }
 }
 
-/// Sets SCHED_BATCH (sched(7)), so that the thread doesn't preempt others when it wakes up. Keeps a non-default policy.
-/// Children inherit it.
+/// Sets SCHED_BATCH (sched(7)): no preemption at wake-ups. Keeps a non-default policy. Children inherit it.
 ///
 /// # Errors
 /// sched_setscheduler(2), if a seccomp filter rejects it.

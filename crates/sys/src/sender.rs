@@ -44,7 +44,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Decodes a note, which may contain anything. `None` if it is empty or invalid.
+    /// Decodes a note, `None` if it is empty or invalid.
     pub fn from_words([who, what]: [u64; WORDS]) -> Option<Sent> {
         let (pid, uid) = (who as u32 as i32, (who >> 32) as u32);
         let (signal, code) = (what as u32 as i32, (what >> 32) as u32 as i32);
@@ -57,8 +57,8 @@ impl Sent {
     }
 }
 
-/// Installs the handlers, after signals are reset. `early`: file and offset of the words until the page is mapped;
-/// stays open until [`Words::note_senders_at`](super::shm::Words::note_senders_at).
+/// Installs the handlers, after signals are reset. `early`: file and offset of the words until
+/// [`Words::note_senders_at`](super::shm::Words::note_senders_at); stays open.
 pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
     let own = std::process::id() as i32;
     if OWNER.load(Ordering::Relaxed) == own {

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 /// A killed process may have forked just before.
 const PASSES: usize = 8;
 
-/// An ended process whose group or session may live on. The kernel doesn't reuse its pid while members exist.
+/// An ended process whose group or session may live on, which keeps its pid reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leader {
     /// Its pid.
@@ -22,7 +22,7 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Reads a process that exists or is not reaped yet; `None` if there is none.
+    /// Reads an unreaped process, `None` if there is none.
     pub fn of(pid: i32) -> Option<Leader> {
         let session = getsid(Some(Pid::from_raw(pid))).ok()?;
         Some(Leader {
@@ -49,7 +49,7 @@ pub fn begin() -> Result<()> {
     nix::unistd::setsid().named("setsid", "").map(drop)
 }
 
-/// Starts a new process group unless the process leads one.
+/// Starts a new process group, unless it leads one.
 ///
 /// # Errors
 /// setpgid(2).
@@ -60,7 +60,7 @@ pub fn begin_group() -> Result<()> {
     }
 }
 
-/// Kills the process group of an unreaped leader; later the number could be reused.
+/// Kills the process group of an unreaped leader.
 pub fn kill_group(leader: i32) {
     let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
 }

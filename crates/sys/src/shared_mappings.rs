@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 
 const MAPPINGS: &str = "/proc/self/smaps";
 const DESCRIPTION_BYTES: usize = 1 << 20;
-/// Limit on a template's data: OPcache's memory with all of PHP's strings takes 3 MB.
+/// Limit on a template; OPcache with all of PHP's strings has 3 MB.
 pub const MOST_BYTES: usize = 64 << 20;
 
 /// A mapping and its offset in the memory file.
@@ -39,8 +39,7 @@ pub fn describe() -> Result<String> {
     Ok(text)
 }
 
-/// Finds the writable shared mappings in a description: flags `sh` and `mw` (proc(5), VmFlags), even if not writable
-/// now.
+/// Finds the writable shared mappings: flags `sh` and `mw` (proc(5), VmFlags).
 ///
 /// # Errors
 /// EOPNOTSUPP if such a mapping can't be copied.
@@ -99,7 +98,7 @@ pub(super) fn head(line: &str) -> Option<(Segment, &str)> {
     Some((segment, name))
 }
 
-/// Copies the mappings to a sealed memory file. Skips untouched pages, which a read would allocate, and zero pages.
+/// Copies the mappings to a sealed memory file, without zero and untouched pages.
 ///
 /// # Errors
 /// memfd_create(2), ftruncate(2), mincore(2), pwrite(2) or fcntl(2).
@@ -247,7 +246,7 @@ pub(super) fn page_bytes() -> usize {
 /// Replaces an open descriptor, close-on-exec.
 ///
 /// # Safety
-/// The owner of `place` can use the new descriptor in the same way.
+/// The owner of `place` can use the new one.
 ///
 /// # Errors
 /// dup3(2).

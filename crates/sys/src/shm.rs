@@ -19,7 +19,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates `pages` zero pages, sealed against resizing so that mappings can't fault.
+    /// Creates zero pages, sealed against resizing.
     ///
     /// # Errors
     /// memfd_create(2), ftruncate(2) or fcntl(2).
@@ -32,12 +32,12 @@ impl Memory {
         Ok(Memory { writable })
     }
 
-    /// Wraps another process's read-write descriptor. Its size and seals must be checked.
+    /// Wraps a descriptor whose size and seals were checked.
     pub fn adopt(writable: OwnedFd) -> Memory {
         Memory { writable }
     }
 
-    /// Opens a descriptor whose mappings can't be made writable, for another process.
+    /// Opens a descriptor that can never be mapped writable.
     ///
     /// # Errors
     /// dup(2).
@@ -57,7 +57,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// Maps `pages` pages from page `first` for reading and writing.
+    /// Maps `pages` pages from `first` for reading and writing.
     ///
     /// # Errors
     /// mmap(2).
@@ -92,7 +92,7 @@ impl Words {
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
     }
 
-    /// Records senders of fatal signals in the words from `first` while they are mapped (see [`sender`]).
+    /// Records senders of fatal signals in the words from `first` ([`sender`]).
     pub fn note_senders_at(&self, first: usize) {
         if let Some(place) = self.words().get(first..).and_then(<[_]>::first_chunk) {
             sender::tell_in(place);

@@ -19,8 +19,7 @@ pub fn unblock() {
     restore(&SigSet::empty());
 }
 
-/// Resets signals in a forked child: default actions, SIGPIPE ignored, no alternate stack, nothing blocked.
-/// Async-signal-safe.
+/// Resets a forked child: default actions, SIGPIPE ignored, no alternate stack, nothing blocked. Async-signal-safe.
 pub fn reset_in_child() {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     for signal in Signal::iterator() {
@@ -41,7 +40,7 @@ pub fn reset_in_child() {
     restore(&SigSet::empty());
 }
 
-/// Exits as by SIGPIPE, like a program that writes to a closed pipe.
+/// Exits as by SIGPIPE.
 pub fn end_by_pipe() -> ! {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: the default action runs no code.
@@ -60,7 +59,7 @@ pub fn notice_children() {
     let _ = unsafe { sigaction(Signal::SIGCHLD, &default) };
 }
 
-/// Makes writes to a closed pipe or socket fail with EPIPE instead of a signal.
+/// Makes writes to a closed pipe fail with EPIPE.
 pub fn ignore_pipe() {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: ignoring runs no code of ours.

@@ -21,7 +21,7 @@ pub enum Progress {
     WouldBlock,
 }
 
-/// Accepts a connection, close-on-exec; `None` if none is pending or it failed (aborted, forbidden by a firewall).
+/// Accepts a connection, close-on-exec; `None` if none is pending or it was aborted.
 ///
 /// # Errors
 /// accept(2) errors of the listening socket or the process (EMFILE, EINVAL …).
@@ -47,8 +47,7 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Makes a unix socket, and those accepted from it, reject descriptors (SO_PASSRIGHTS). `false` before Linux 6.16 (see
-/// [`crate::guarded`]).
+/// Makes a unix socket, and those accepted from it, reject descriptors (SO_PASSRIGHTS). `false` before Linux 6.16.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
     // Setting an unknown option takes the socket's lock, which a peer can hold. getsockopt(2) needs no lock.
     if option(socket, SO_PASSRIGHTS).is_none() {
@@ -101,7 +100,7 @@ pub fn listens(socket: BorrowedFd<'_>) -> bool {
     option(socket, libc::SO_ACCEPTCONN) == Some(1)
 }
 
-/// Whether any holder has shut down a listening socket, so that it accepts nothing.
+/// Whether any holder has shut down a listening socket.
 pub fn is_shut_down(listener: BorrowedFd<'_>) -> bool {
     // Also after SHUT_RD.
     let ends = PollFlags::from_bits_retain(libc::POLLRDHUP);
@@ -184,7 +183,7 @@ pub enum Readiness {
     Writable,
 }
 
-/// Waits until `socket` is ready, at most `limit`; returns whether it is. Continues after signals.
+/// Waits until `socket` is ready, at most `limit`; continues after signals.
 ///
 /// # Errors
 /// poll(2).
@@ -206,8 +205,8 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
     }
 }
 
-/// Waits until `bell` or some descriptors are readable; returns their indexes. Others may close the descriptors
-/// meanwhile; a closed one counts as readable.
+/// Waits until `bell` or some descriptors are readable; returns their indexes. One that others close meanwhile counts
+/// as readable.
 pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration) -> Vec<usize> {
     let about = |fd| libc::pollfd {
         fd,
@@ -227,10 +226,10 @@ pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration)
     all.iter().enumerate().filter_map(is_ready).collect()
 }
 
-/// poll(2) flag: the peer has closed the connection or its sending side (`POLLRDHUP`), which nix doesn't know.
+/// poll(2) flag: the peer has closed its sending side (`POLLRDHUP`), unknown to nix.
 pub const PEER_CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
-/// Whether the peer closes the connection or its sending side within `limit`. Reads nothing.
+/// Whether the peer closes its sending side within `limit`. Reads nothing.
 pub fn is_closed_within(socket: BorrowedFd<'_>, limit: Duration) -> bool {
     let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
     matches!(
@@ -249,7 +248,7 @@ pub fn shutdown(socket: BorrowedFd<'_>) {
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
-/// Shuts down the receiving side: the peer's sends fail (EPIPE), queued data stays readable.
+/// Shuts down the receiving side; queued data stays readable.
 pub fn shutdown_read(socket: BorrowedFd<'_>) {
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Read);
 }
@@ -285,8 +284,7 @@ pub fn peer_name(socket: BorrowedFd<'_>) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns the server that a stream socket is connected to: an address or a unix path (abstract: `@`). `None` for other
-/// sockets.
+/// Returns the server of a stream socket: address or unix path (abstract: `@`). `None` for other sockets.
 pub fn server_name(number: RawFd) -> Option<String> {
     // SAFETY: only borrowed; the calls fail if it is not open.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
@@ -307,7 +305,7 @@ pub fn server_name(number: RawFd) -> Option<String> {
     }
 }
 
-/// Returns the local port of an internet socket and whether it listens.
+/// Returns an internet socket's local port and whether it listens.
 pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
     // SAFETY: only borrowed; the calls fail if it is not open.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
@@ -318,7 +316,7 @@ pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
     Some((port, listens.unwrap_or(false)))
 }
 
-/// Returns the process that listens on a unix connection's other end (SO_PEERCRED, unix(7)).
+/// Returns the process that listens on the other end (SO_PEERCRED, unix(7)).
 ///
 /// # Errors
 /// getsockopt(2).
@@ -336,7 +334,7 @@ pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
     peer_process(connected).map(|(uid, _)| uid)
 }
 
-/// Returns user and pid that connected a unix socket; pid 0 in another pid namespace.
+/// Returns the connecting user and pid; pid 0 in another namespace.
 ///
 /// # Errors
 /// getsockopt(2).
@@ -363,7 +361,7 @@ pub fn connect_unix(path: &std::path::Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Starts a TCP connection without blocking. It is established once writable without an error ([`take_error`]).
+/// Starts a TCP connection. It is established once writable without an error ([`take_error`]).
 ///
 /// # Errors
 /// socket(2), setsockopt(2) or connect(2).
@@ -397,8 +395,7 @@ pub fn take_error(socket: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Opens a listening TCP socket. `is_for_both`: `[::]` accepts IPv4 as well; otherwise the system decides
-/// (`net.ipv6.bindv6only`).
+/// Opens a listening TCP socket. `is_for_both`: `[::]` accepts IPv4; otherwise `net.ipv6.bindv6only` decides.
 ///
 /// # Errors
 /// socket(2), setsockopt(2), bind(2) or listen(2).
@@ -423,7 +420,7 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Resul
     Ok(fd)
 }
 
-/// Listens. A negative backlog requests the kernel's maximum (`net.core.somaxconn`).
+/// Listens. A negative backlog means `net.core.somaxconn`.
 ///
 /// # Errors
 /// listen(2).
@@ -447,7 +444,7 @@ pub enum Bound {
     Port(SocketAddr),
 }
 
-/// Returns a socket's address; `None` for unnamed and abstract unix sockets and other families.
+/// Returns a socket's address; `None` for unnamed and abstract unix sockets.
 pub fn local_address(socket: BorrowedFd<'_>) -> Option<Bound> {
     let address: SockaddrStorage = nix::sys::socket::getsockname(socket.as_raw_fd()).ok()?;
     if let Some(v4) = address.as_sockaddr_in() {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::os::fd::AsRawFd;
 
-/// Number of columns, `None` if it is not a terminal or unknown.
+/// Number of columns, `None` if unknown.
 pub fn columns(output: &(impl IsTerminal + AsRawFd)) -> Option<usize> {
     if !output.is_terminal() {
         return None;

@@ -30,7 +30,7 @@ static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 static BYTES: [AtomicU8; MAX_BYTES] = [const { AtomicU8::new(0) }; MAX_BYTES];
 
-/// Installs the handler, after signals are reset and before the application runs.
+/// Installs the handler, before the application runs.
 pub fn install() {
     OWNER.store(std::process::id() as i32, Ordering::Relaxed);
     let action = SigAction::new(
@@ -42,7 +42,7 @@ pub fn install() {
     let _ = unsafe { sigaction(Signal::SIGTERM, &action) };
 }
 
-/// Sets the answer; empty if it is too long. Only while no request is armed.
+/// Sets the answer (empty if too long) while no request is armed.
 pub fn set_answer(bytes: &[u8]) {
     let length = if bytes.len() <= MAX_BYTES { bytes.len() } else { 0 };
     for (place, byte) in BYTES.iter().zip(&bytes[..length]) {
@@ -64,7 +64,7 @@ pub fn begin() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Ends the request. Call before the connection is closed or given away.
+/// Ends the request, before its connection is closed.
 pub fn disarm() {
     SOCKET.store(-1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
@@ -76,7 +76,7 @@ pub fn pass_on_to(leader: i32) {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Call before the program is reaped, because its pid may be reused afterwards.
+/// Call before the program is reaped.
 pub fn pass_on_to_none() {
     PROGRAM.store(0, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
@@ -89,7 +89,7 @@ pub fn end_if_passed_on() {
     }
 }
 
-/// Signals the timeout to a process that has called [`install`]; terminates any other.
+/// Signals the timeout after [`install`]; terminates other processes.
 ///
 /// # Errors
 /// sigqueue(3).

@@ -10,8 +10,8 @@ struct Area {
 
 static AREA: OnceLock<Option<Area>> = OnceLock::new();
 
-/// Finds the memory of the arguments and moves the environment out of it. Call it first in `main`, before threads or
-/// pointers into the environment exist.
+/// Moves the environment out of the memory for titles. Call it first in `main`, before threads or pointers into the
+/// environment exist.
 pub fn prepare() {
     AREA.get_or_init(|| {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
@@ -45,7 +45,7 @@ pub fn name() -> String {
     String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
-/// Sets the process's name to the master's, as php-fpm's workers do. Ignores an empty name.
+/// Sets the process's name to the master's, as in php-fpm.
 pub fn take_name(name: &str) {
     if name.is_empty() {
         return;
@@ -55,7 +55,7 @@ pub fn take_name(name: &str) {
     }
 }
 
-/// Sets the title, truncated to the available memory. Does nothing without [`prepare`].
+/// Sets the title, truncated if necessary. Needs [`prepare`].
 pub fn set(title: &str) {
     let Some(Some(area)) = AREA.get() else { return };
     if area.bytes < 2 {

@@ -158,7 +158,7 @@ thread_local! {
 }
 
 /// Runs work on a tenant's files in a child and waits briefly, after a recent miss hardly at all. `None` after the
-/// deadline or if fork fails.
+/// deadline.
 pub fn within_a_moment(whose: &str, work: impl FnOnce() -> Finding) -> Option<Finding> {
     within_a_moment_with(whose, &[], work)
 }

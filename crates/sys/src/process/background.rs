@@ -15,7 +15,7 @@ pub struct Launcher {
 }
 
 /// Continues in a child with a new session. The original process exits with the code of [`Launcher::report`], or with
-/// `otherwise` after ten seconds or without a report.
+/// `otherwise` after ten seconds.
 ///
 /// # Errors
 /// pipe2(2), fork(2) or setsid(2).

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-/// Replaces the environment. No pointers into the old one may exist. The process has one thread.
+/// Replaces the environment. No pointers into it may exist. The process has one thread.
 pub fn replace_environment(environment: Vec<(OsString, OsString)>) {
     for (name, _) in std::env::vars_os().collect::<Vec<_>>() {
         unset(&name);

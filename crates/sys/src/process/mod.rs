@@ -36,8 +36,8 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Whether this process has one thread. Without /proc it tests whether unshare(2) with CLONE_THREAD succeeds, which has
-/// no effect; EPERM counts as success.
+/// Whether this process has one thread. Without /proc it tries unshare(2) with CLONE_THREAD, which has no effect; EPERM
+/// counts as success.
 pub fn has_one_thread() -> bool {
     match std::fs::read_dir("/proc/self/task") {
         Ok(tasks) => tasks.count() == 1,
@@ -49,7 +49,7 @@ fn is_alone() -> bool {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_THREAD) != Err(Errno::EINVAL)
 }
 
-/// Makes this process the parent of orphaned descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
+/// Adopts orphaned descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
 ///
 /// # Errors
 /// prctl(2).
@@ -57,12 +57,12 @@ pub fn become_subreaper() -> Result<()> {
     nix::sys::prctl::set_child_subreaper(true).named("prctl", "PR_SET_CHILD_SUBREAPER")
 }
 
-/// Makes the kernel kill this process when its parent exits (prctl(2), PR_SET_PDEATHSIG).
+/// Dies with the parent (prctl(2), PR_SET_PDEATHSIG).
 pub fn kill_if_orphaned() {
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
-/// Sends a signal; succeeds if the process is gone.
+/// Sends a signal, if the process exists.
 ///
 /// # Errors
 /// kill(2).
@@ -91,7 +91,7 @@ pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Opens /proc/PID/statm; `pid`: `None` for this process. Returns `None` without /proc or such a process.
+/// Opens /proc/PID/statm (`None`: of this process), if it exists.
 pub fn open_statm(pid: Option<i32>) -> Option<File> {
     let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     File::open(format!("/proc/{whose}/statm")).ok()
@@ -106,12 +106,12 @@ pub fn resident_bytes(statm: &File) -> Option<u64> {
     Some(pages * shared_mappings::page_bytes() as u64)
 }
 
-/// Sum of [`proportional_memory_bytes`] over a process and its descendants; unknown values count as 0.
+/// PSS of a process and its descendants, as far as known.
 pub fn family_memory_bytes(pid: i32) -> u64 {
     family(pid, |member| proportional_memory_bytes(Some(member)))
 }
 
-/// Sum of resident memory over a process and its descendants; faster than [`family_memory_bytes`].
+/// RSS of a process and its descendants; faster than [`family_memory_bytes`].
 pub fn family_resident_bytes(pid: i32) -> u64 {
     family(pid, |member| resident_bytes(&open_statm(Some(member))?))
 }
@@ -165,7 +165,7 @@ pub struct Stat {
     pub group: i32,
     /// Session.
     pub session: i32,
-    /// Start time in clock ticks since boot. Identifies the process together with its pid.
+    /// Start in clock ticks since boot; with the pid, unique.
     pub start_time: u64,
 }
 
@@ -198,7 +198,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.start_time)
 }
 
-/// Returns a process's command name (proc(5), `comm`), `None` if it is gone. Can't block.
+/// Returns a process's command name (proc(5), `comm`), `None` if it is gone.
 pub fn name(pid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())

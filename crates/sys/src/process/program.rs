@@ -19,7 +19,7 @@ pub struct Program {
     pub arguments: Vec<CString>,
     /// Its environment, `NAME=value`.
     pub environment: Vec<CString>,
-    /// Descriptors to pass: (ours, the child's number). Other standard streams are /dev/null.
+    /// (ours, the child's number). Other standard streams are /dev/null.
     pub descriptors: Vec<(OwnedFd, RawFd)>,
     /// Soft and hard descriptor limits to restore.
     pub descriptor_limit: Option<(u64, u64)>,
@@ -33,7 +33,7 @@ pub fn start(program: &Program) -> Result<i32> {
     start_with(program, signal::reset_in_child)
 }
 
-/// Like [`start`], with all signals blocked until the program unblocks them, so that none is lost or kills it early.
+/// Like [`start`], with all signals blocked until the program unblocks them.
 ///
 /// # Errors
 /// fork(2), or what failed before exec.
@@ -141,8 +141,7 @@ fn run_child(
     report(1)
 }
 
-/// Replaces this process's program (execve(2)), with all signals blocked until the new program unblocks them. Returns
-/// only on failure, with the old mask.
+/// Replaces this process's program (execve(2)), with all signals blocked. Returns only on failure, with the old mask.
 pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CString]) -> Error {
     let subject = path.display().to_string();
     let Ok(path) = CString::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())) else {
@@ -154,8 +153,7 @@ pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CSt
     Error::new("execve", subject, errno)
 }
 
-/// Like [`replace`], for other programs: signals are not blocked and SIGCHLD is not ignored. On failure SIGPIPE stays
-/// at its default.
+/// Like [`replace`], without blocked signals or an ignored SIGCHLD. On failure SIGPIPE stays at its default.
 pub fn replace_plainly(
     path: &std::path::Path,
     arguments: &[OsString],

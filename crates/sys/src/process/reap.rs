@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Reaps a child that is about to exit; gives up after `limit`.
+/// Reaps an exiting child; gives up after `limit`.
 pub fn reap_soon(pid: i32, limit: Duration) {
     let end = clock::now() + limit;
     while let Ok(WaitStatus::StillAlive) = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)) {
@@ -51,7 +51,7 @@ pub fn ended_child() -> Option<(i32, Ended)> {
     look(libc::P_ALL, 0, libc::WNOHANG).ok().flatten()
 }
 
-/// Whether a signal has stopped a child since the last call (waitid(2)). Does not reap.
+/// Whether a child was stopped since the last call (waitid(2)).
 pub fn was_stopped(pid: i32) -> bool {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
     matches!(
@@ -175,7 +175,7 @@ pub fn reap_within(pid: i32, limit: Duration) -> Option<(Ended, Usage)> {
     ends_within(pid, limit).then(|| reap_used(pid).ok()).flatten()
 }
 
-/// Kills a child and reaps it. Gives up if a tenant keeps it blocked in the kernel.
+/// Kills and reaps a child; gives up if the kernel blocks it.
 pub fn kill_and_reap(pid: i32) {
     if !super::is_child(pid) {
         return;

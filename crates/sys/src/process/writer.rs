@@ -146,13 +146,13 @@ pub fn finish_appending(limit: Duration) {
     }
 }
 
-/// Whether this exited process was the writer, so that the sockets of [`appended_by_others`] are dead.
+/// Whether this ended process was the writer, which breaks the sockets of [`appended_by_others`].
 pub fn is_writer(pid: i32) -> bool {
     WRITER.with_borrow(|writer| writer.as_ref().is_some_and(|writer| writer.pid == pid))
 }
 
-/// Returns a socket that stands in for a log file: the writer appends each message, at most [`MOST_BYTES`], as a whole.
-/// The user's processes get no access to the file. Writes block while the queue is full.
+/// Returns a socket in place of a log file, for a user's processes: the writer appends each message, at most
+/// [`MOST_BYTES`], as a whole. Writes block while the queue is full.
 ///
 /// # Errors
 /// socketpair(2), sendmsg(2) or fork(2).

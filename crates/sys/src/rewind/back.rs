@@ -14,8 +14,7 @@ const RENEWAL: u64 = 1000;
 const LOOK: u64 = 32;
 
 impl Snapshot {
-    /// Stops all timers and checks whether the kernel state can be restored. On success signals stay blocked until the
-    /// rewind.
+    /// Stops timers and checks whether the kernel state can be restored. Blocks signals until the rewind.
     ///
     /// # Errors
     /// It can't be restored; the process must exit.
@@ -23,8 +22,8 @@ impl Snapshot {
         self.book().state.check()
     }
 
-    /// Keeps up to [`MOST_KEPT`](super::MOST_KEPT) new descriptors open across the next rewind, for
-    /// [`Snapshot::take_kept`].
+    /// Keeps up to [`MOST_KEPT`](super::MOST_KEPT) new descriptors open, for [`Snapshot::take_kept`] after the next
+    /// rewind.
     pub fn keep_open(&self, numbers: impl Iterator<Item = RawFd>) {
         let book = self.book();
         book.kept_count = 0;
@@ -52,7 +51,7 @@ impl Snapshot {
         })
     }
 
-    /// Restores the process and continues where the snapshot was taken, where [`Snapshot::outcome`] reports the result.
+    /// Restores the process and continues at the snapshot, where [`Snapshot::outcome`] reports the result.
     ///
     /// # Safety
     /// The snapshot was taken, and [`Snapshot::check`] has just succeeded. No destructors run.

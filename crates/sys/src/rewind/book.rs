@@ -180,7 +180,7 @@ impl Book {
     }
 }
 
-/// Maps a page of words that all forks share and a rewind doesn't restore.
+/// Maps a page of words, shared with forks and not restored.
 ///
 /// # Errors
 /// mmap(2).
