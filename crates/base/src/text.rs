@@ -18,7 +18,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     line_with(text, &[])
 }
 
-/// Like [`line`], but keeps some control characters.
+/// Like [`line()`], but keeps some control characters.
 pub fn line_with<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     let is_shown = |c: char| is_control(c) && !kept.contains(&c);
     if !text.contains(is_shown) {

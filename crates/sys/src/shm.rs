@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU64;
 pub const PAGE_BYTES: usize = 4096;
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
+/// A piece of shared memory.
 #[derive(Debug)]
 pub struct Memory {
     /// A read-write descriptor.

@@ -80,6 +80,7 @@ impl Appender {
         self.queue.take();
     }
 
+    /// The file to append to.
     pub fn file(&self) -> &File {
         &self.file
     }
