@@ -238,8 +238,8 @@ pub fn change_directory(directory: &Path) -> Result<()> {
     chdir(directory).named("chdir", &directory.display().to_string())
 }
 
-/// Switches to another user permanently: group, supplementary groups, user. Without root, CAP_SETUID and the like stay
-/// ([`crate::rights::give_up`]).
+/// Switches to another user permanently: group, supplementary groups, user. A process that isn't root but has
+/// CAP_SETUID keeps it ([`crate::rights::give_up`]).
 ///
 /// # Errors
 /// setgid(2), setgroups(2) or setuid(2); EPERM without the privilege.

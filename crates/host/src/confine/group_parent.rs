@@ -1,9 +1,9 @@
 //! Finds the parent of the pools' control groups: the daemon's own group, if it is delegated.
 //!
-//! A group that enables controllers for children can't contain processes. So the daemon moves to a child group
-//! `daemon`, and the pools' groups go to its sibling `pools`. In systemd that takes `Delegate=yes` and
-//! `DelegateSubgroup=daemon`. A systemd without the latter starts the daemon in the group itself, which the kernel
-//! refuses after a kill, while workers occupy `pools`. So no groups are used then.
+//! A group that enables controllers for its children can't contain processes. The daemon therefore moves to a child
+//! group `daemon`, and the pools' groups go to its sibling `pools`. In systemd that takes `Delegate=yes` and
+//! `DelegateSubgroup=daemon`. A systemd without the latter starts each master in the group itself, which fails after a
+//! kill, while workers still occupy `pools`. In that case no groups are used.
 
 use crate::sys::process;
 use std::fs;
