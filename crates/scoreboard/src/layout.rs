@@ -80,7 +80,7 @@ pub mod slot {
     /// Maximum of the listen queue that this worker has seen.
     pub const MAX_QUEUE: usize = 15;
     /// The worker's program: pid, state, time of the state (monotonic nanoseconds), finished requests, number of
-    /// starts.
+    /// times that it came up.
     pub const PROGRAM: usize = 420;
     /// Words of the program.
     pub const PROGRAM_WORDS: usize = 5;
