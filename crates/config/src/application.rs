@@ -374,11 +374,11 @@ impl WorkerMode {
     pub fn from_word(word: &str) -> Option<WorkerMode> {
         [WorkerMode::Loop, WorkerMode::Snapshot]
             .into_iter()
-            .find(|mode| mode.word() == word)
+            .find(|mode| mode.as_str() == word)
     }
 
     /// As the configuration has it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             WorkerMode::Loop => "loop",
             WorkerMode::Snapshot => "snapshot",
@@ -391,11 +391,11 @@ impl Isolation {
     pub fn from_word(word: &str) -> Option<Isolation> {
         [Isolation::Auto, Isolation::Rewind, Isolation::Fork]
             .into_iter()
-            .find(|isolation| isolation.word() == word)
+            .find(|isolation| isolation.as_str() == word)
     }
 
     /// As the configuration has it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Isolation::Auto => "auto",
             Isolation::Rewind => "rewind",
@@ -435,7 +435,7 @@ impl Preloading {
     }
 
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Preloading::Own => "own",
             Preloading::Zygote => "zygote",

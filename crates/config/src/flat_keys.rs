@@ -8,10 +8,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Kind, Location};
+use super::fpm_setting::FpmSetting;
 use super::known::{self, Section};
 use super::overrides::Override;
 use super::report::Report;
-use super::said::Said;
 use super::source::Source;
 use super::units::{Form, Time};
 use super::value::{self, Given};
@@ -136,9 +136,9 @@ impl<'t> FlatKeys<'t> {
     }
 
     /// What files of php-fpm's say. Of entries with one name php-fpm applies the first last: the order is reversed.
-    pub(super) fn of(said: &[Said], file: &Location) -> FlatKeys<'t> {
+    pub(super) fn of(said: &[FpmSetting], file: &Location) -> FlatKeys<'t> {
         let said = said.iter().rev().filter(|said| !said.key.is_empty());
-        let flat_key = |said: &Said| {
+        let flat_key = |said: &FpmSetting| {
             let names = said.key.split('.').map(str::to_owned);
             Some(FlatKey {
                 segments: names.chain(said.item.clone()).collect(),

@@ -97,7 +97,7 @@ fn mistake<T>(problem: impl Into<String>, remedy: impl Into<String>) -> Result<T
 
 /// What a URL says of TLS. The last word counts, as with libpq.
 #[derive(Default)]
-struct Said {
+struct TlsOptions {
     mode: Option<String>,
     root: Option<String>,
     certificate: Option<String>,
@@ -112,7 +112,7 @@ impl PostgresqlServer {
     /// What it says of TLS can't be meant, or is not understood here.
     pub fn parse(url: &str) -> Result<PostgresqlServer, UrlMistake> {
         let (place, parameters) = split(url);
-        let mut said = Said::default();
+        let mut said = TlsOptions::default();
         let mut others = Vec::new();
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -154,7 +154,7 @@ impl PostgresqlServer {
     }
 }
 
-impl Said {
+impl TlsOptions {
     fn meant(self) -> Result<Encryption, UrlMistake> {
         let root = self.root.filter(|root| !root.is_empty());
         let is_system = root.as_deref() == Some("system");

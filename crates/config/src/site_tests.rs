@@ -64,7 +64,7 @@ fn every_key_is_read() {
     for (name, runtime) in RUNTIMES {
         let text = format!("runtime = \"{name}\"");
         assert_eq!(parsed(&text).unwrap().runtime, Some(runtime));
-        assert_eq!(word(runtime), name);
+        assert_eq!(runtime_name(runtime), name);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the directory holds, found as an application pool finds it; and whether this machine can run it.
 
 use crate::kinds::traits;
-use forkyard_protocol::inspector::{Found, Kind};
+use forkyard_protocol::inspector::{FoundApplication, Kind};
 use forkyard_router::inspector::find::{self, Terms};
 use forkyard_router::inspector::signs;
 use forkyard_sys::identity;
@@ -99,8 +99,8 @@ pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
     }
 }
 
-fn application(found: Found) -> Subject {
-    let Found {
+fn application(found: FoundApplication) -> Subject {
+    let FoundApplication {
         root,
         kind,
         startup_file,

@@ -40,7 +40,7 @@ pub(crate) struct StartArguments {
 }
 
 /// What PHP is to be started with.
-pub(crate) struct Wanted<'w> {
+pub(crate) struct StartOptions<'w> {
     /// php.ini or its directory; `None`: where libphp looks by itself.
     pub(crate) php_ini: Option<&'w CStr>,
     /// Lines that win over every file.
@@ -350,7 +350,7 @@ impl Php {
     }
 
     /// Module start-up. PHP may also exit by itself instead of returning.
-    pub(crate) fn start(&self, wanted: &Wanted<'_>) -> StartResult {
+    pub(crate) fn start(&self, wanted: &StartOptions<'_>) -> StartResult {
         let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
         let start = StartArguments {
             php_ini: pointer(wanted.php_ini),

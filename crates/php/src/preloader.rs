@@ -2,7 +2,7 @@
 
 use crate::boot::{self, Failure};
 use crate::ffi;
-use crate::ffi::{Php, SYSTEM, USER, Wanted, WorkerFunctions};
+use crate::ffi::{Php, SYSTEM, StartOptions, USER, WorkerFunctions};
 use crate::ini_snapshot::{self, Feed};
 use crate::sapi::PhpRuntime;
 use crate::warm;
@@ -236,7 +236,7 @@ pub(crate) fn fork_until_worker(
     mut preloader: Preloader,
     cache: &mut dyn CodeCache,
     mut after_each: impl FnMut(),
-) -> Result<(Preloader, preloader::Wanted), preloader::Error> {
+) -> Result<(Preloader, preloader::WorkerOrder), preloader::Error> {
     loop {
         // PHP's own shutdown is for workers: nothing has happened here that would have to be undone.
         let Some(wanted) = preloader.wait(cache)? else {
@@ -331,7 +331,7 @@ fn start(
 }
 
 /// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
-fn work(preloader: Preloader, mut wanted: preloader::Wanted, php: &Php, zygote: Option<&Zygote>) -> ! {
+fn work(preloader: Preloader, mut wanted: preloader::WorkerOrder, php: &Php, zygote: Option<&Zygote>) -> ! {
     // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
     signal::reset_in_child();
     // Before anything of PHP is used: what is there is shared with the workers of others.
@@ -419,7 +419,7 @@ pub(crate) fn start_php(
         .map(|names| c_string("disable_functions", &names))
         .transpose()?;
     let names = feed.as_ref().map(Feed::names);
-    let started = php.start(&Wanted {
+    let started = php.start(&StartOptions {
         php_ini: php_ini.as_deref(),
         ini_entries: lines.as_deref(),
         executable: executable.as_deref(),

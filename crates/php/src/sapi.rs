@@ -10,7 +10,7 @@ use forkyard_worker::abi;
 use forkyard_worker::runtime::php::request_settings::{Rule, Verdict};
 use forkyard_worker::runtime::php::script::{self, FileSystem, Rules, Script};
 use forkyard_worker::runtime::php::status;
-use forkyard_worker::runtime::within::Within;
+use forkyard_worker::runtime::script_roots::Within;
 use forkyard_worker::worker::{RefusalCause, Request, Runtime, Settings, Unrun};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

@@ -8,7 +8,7 @@ use forkyard_sys::memfile::Placed;
 use forkyard_sys::rewind::{Rewound, Unrewindable};
 use forkyard_sys::{clock, signal};
 use forkyard_worker::abi;
-use forkyard_worker::runtime::preloader::{Preloader, Wanted};
+use forkyard_worker::runtime::preloader::{Preloader, WorkerOrder};
 use forkyard_worker::worker::{self, Request, RestartReason, Tick, Worker};
 use std::ffi::{CString, c_void};
 use std::os::fd::{OwnedFd, RawFd};
@@ -49,7 +49,7 @@ impl<'p> Serving<'p> {
     /// In a child of the preloader. `None`: the log says why not.
     pub(crate) fn begin(
         preloader: Preloader,
-        wanted: Wanted,
+        wanted: WorkerOrder,
         php: &'p Php,
         script: &CString,
     ) -> Option<Placed<Serving<'p>>> {
@@ -165,7 +165,7 @@ impl<'p> Serving<'p> {
             }
             while !worker.advance() {
                 // Nothing of this kind is asked of PHP.
-                if !worker.is_to_work() && !worker.is_to_promote() {
+                if !worker.has_out_of_band_work() && !worker.must_promote() {
                     self.leaves_for = worker.is_worn_by();
                     self.is_over = true;
                     return None;
@@ -241,7 +241,7 @@ impl<'p> Serving<'p> {
         let (leaves_for, reason) = (self.leaves_for, self.not_put_back.map(|why| why.kind() as u8));
         let worker = self.worker();
         if let Some(cause) = leaves_for {
-            worker.say_why(cause, reason);
+            worker.record_exit_cause(cause, reason);
         }
         while worker.advance() {
             worker.request().retire();

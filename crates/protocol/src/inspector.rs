@@ -35,7 +35,7 @@ pub struct InspectReply {
     /// The question's.
     pub number: u64,
     /// What is there, or why it is no application of the pool: names the path and what would be right.
-    pub found: Result<Found, String>,
+    pub found: Result<FoundApplication, String>,
     /// Nothing could be looked at: whether there is an application is not known.
     #[serde(default)]
     pub is_unknown: bool,
@@ -72,7 +72,7 @@ impl Refusal {
 
 /// An application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundApplication {
     /// Its root, all links resolved, below one of the pool's directories.
     pub root: PathBuf,
     pub kind: Kind,

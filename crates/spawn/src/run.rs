@@ -33,7 +33,7 @@ pub struct Driver {
 pub fn context(program: PathBuf) -> Context {
     let foreign = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
     let is_ours = |name: &OsString| {
-        let mut others = foreign.iter().chain(&crate::sys::passed::VARIABLES);
+        let mut others = foreign.iter().chain(&crate::sys::inherited::VARIABLES);
         others.any(|other| name == *other)
     };
     Context {

@@ -54,13 +54,13 @@ fn tcp_address(address: &SockaddrStorage) -> Option<SocketAddr> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct SocketEntry {
     uid: u32,
     inode: u32,
 }
 
 /// `Some(None)` if there is no such socket, `None` if the kernel can't answer.
-fn ask(local: SocketAddr, remote: SocketAddr) -> Option<Option<Found>> {
+fn ask(local: SocketAddr, remote: SocketAddr) -> Option<Option<SocketEntry>> {
     let netlink = netlink()?;
     send(netlink.as_raw_fd(), &request(local, remote), MsgFlags::empty()).ok()?;
     let mut answer = [0_u8; 1024];
@@ -101,9 +101,9 @@ fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     request
 }
 
-fn parse(answer: &[u8]) -> Option<Option<Found>> {
+fn parse(answer: &[u8]) -> Option<Option<SocketEntry>> {
     match half(answer, 4)? {
-        SOCK_DIAG_BY_FAMILY => Some(Some(Found {
+        SOCK_DIAG_BY_FAMILY => Some(Some(SocketEntry {
             uid: word(answer, 80)?,
             inode: word(answer, 84)?,
         })),

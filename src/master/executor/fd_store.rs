@@ -1,7 +1,7 @@
 //! Leaves descriptors, and the document that explains them, with the service manager, so that a master that is killed can
 //! be followed by another.
 
-use super::stale::Stale;
+use super::handover_changes::Stale;
 use super::{Executor, Handover, Helpers, Pools, Reload, WorkerProcess};
 use crate::config::{self, Config};
 use crate::handover::document::{Document, Stopping};

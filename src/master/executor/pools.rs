@@ -513,7 +513,7 @@ impl Context {
                 None => Identity::current(),
             }),
         };
-        let mut programs = super::needs::programs(pool, &self.libexec).into_iter();
+        let mut programs = super::required_programs::programs(pool, &self.libexec).into_iter();
         if let Some(missing) = programs.find(|program| !program.exists()) {
             return Err(ApplyError::Program(pool.name.clone(), missing));
         }

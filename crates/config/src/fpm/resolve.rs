@@ -4,7 +4,7 @@
 use super::Options;
 use super::journal::Failed;
 use super::parse::Written;
-use super::said::{self, PRELOADER, REQUEST_SETTINGS, octal};
+use super::settings::{self, PRELOADER, REQUEST_SETTINGS, octal};
 use super::validate::Context;
 use super::values::Values;
 use super::variables;
@@ -13,7 +13,7 @@ use crate::flat_keys::FlatKeys;
 use crate::overrides::Overrides;
 use crate::report::{Diagnostics, Report};
 use crate::resolve::{pool_text, whole};
-use crate::{Application, Config, Location, LogTarget, Pool, Said};
+use crate::{Application, Config, FpmSetting, Location, LogTarget, Pool};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ const TITLE: &str = "php-fpm";
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) config: Config,
-    pub(super) global: Vec<Said>,
-    pub(super) pools: Vec<Vec<Said>>,
+    pub(super) global: Vec<FpmSetting>,
+    pub(super) pools: Vec<Vec<FpmSetting>>,
 }
 
 pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) -> Result<Resolved, Failed> {
@@ -36,7 +36,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
         column: 0,
         order: 0,
     };
-    let global = said::global(&written.global, context.options);
+    let global = settings::global(&written.global, context.options);
     let mut keys = FlatKeys::of(&global, &file);
     let overrides = Overrides::of(context.machine);
     let of_global = overrides.for_table(None);
@@ -44,7 +44,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
     let draft = GlobalDraft::read(&mut keys, &mut Report::global(&mut diagnostics));
     let (mut pools, mut texts) = (Vec::new(), Vec::new());
     for pool in &written.pools {
-        let said = said::pool(pool, context)?;
+        let said = settings::pool(pool, context)?;
         let mut flat_keys = FlatKeys::of(&said, &pool.location);
         let of_pool = overrides.for_table(Some(&pool.name));
         flat_keys.override_by(of_pool.filter(|one| variables::is_own(one, false)));

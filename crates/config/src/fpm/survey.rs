@@ -2,7 +2,7 @@
 
 use super::validate::Context;
 use super::{Journal, Machine, Options, read, resolve};
-use crate::{Config, Said};
+use crate::{Config, FpmSetting};
 
 /// What is said under one heading.
 #[derive(Debug, Clone)]
@@ -10,7 +10,7 @@ pub struct Section {
     /// The comments of the heading.
     pub comments: Vec<String>,
     /// What is said, with the comments of each line.
-    pub said: Vec<(Said, Vec<String>)>,
+    pub said: Vec<(FpmSetting, Vec<String>)>,
 }
 
 /// A whole configuration as php-fpm understands it.
@@ -33,8 +33,8 @@ pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Jour
             journal: &mut journal,
         };
         let resolved = resolve::resolve(&written, &options.path(), &mut context)?;
-        let section = |location, said: Vec<Said>| {
-            let comments = |said: &Said| written.comments(said.location.as_ref());
+        let section = |location, said: Vec<FpmSetting>| {
+            let comments = |said: &FpmSetting| written.comments(said.location.as_ref());
             let said = said.into_iter().map(|said| (said.clone(), comments(&said)));
             Section {
                 comments: written.comments(location),

@@ -4,7 +4,7 @@
 use super::directives::{Directive, Form};
 use super::journal::{Failed, Journal};
 use super::parse::Written;
-use super::said::path;
+use super::settings::path;
 use super::values::{Item, Values};
 use crate::overrides::{Override, Overrides};
 use crate::settings::{self, Setting};

@@ -1,7 +1,7 @@
 //! What of a php-fpm configuration the TOML can say: most of what the directives say, as it is. The others are named here.
 
 use super::is_unix;
-use crate::Said;
+use crate::FpmSetting;
 use crate::model::{Address, Pool, ProcessManager};
 use crate::settings;
 use toml_edit::{Array, Value};
@@ -18,7 +18,7 @@ pub(super) enum Converted {
 }
 
 /// In the global section. A default of php-fpm's may have to be said, because the TOML's is another.
-pub(super) fn global(said: &Said) -> Converted {
+pub(super) fn global(said: &FpmSetting) -> Converted {
     let value = said.value.as_ref();
     let is_default = match said.name {
         "" | "pid" => false,
@@ -35,7 +35,7 @@ pub(super) fn global(said: &Said) -> Converted {
 }
 
 /// In a pool. `pool` is what the whole pool means; `has_more`: `listen` becomes a table.
-pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Converted {
+pub(super) fn pool(said: &FpmSetting, pool: &Pool, has_more: bool) -> Converted {
     if said.location.is_none() && !said.name.is_empty() {
         return Converted::Nothing;
     }
@@ -105,7 +105,7 @@ fn is_for_another_manager(name: &str, pm: &ProcessManager) -> bool {
 }
 
 /// A value as it is, under the directive's own key.
-fn plain(said: &Said) -> Converted {
+fn plain(said: &FpmSetting) -> Converted {
     if said.key.is_empty() {
         let absent = settings::absence(said.name);
         let reason = absent.map_or("there is nothing like it", |absent| absent.advice);
@@ -138,7 +138,7 @@ fn address(written: &str, address: &Address) -> String {
 }
 
 /// Endings need a dot here.
-fn extensions(said: &Said) -> Converted {
+fn extensions(said: &FpmSetting) -> Converted {
     let words = said
         .value
         .as_ref()

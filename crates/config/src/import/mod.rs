@@ -3,19 +3,19 @@
 //! What the directives say under forkyard's keys is written down: `convert` knows what of it the TOML can't say, `write`
 //! makes the text, with the comments that stood beside the directives and are not those of php-fpm's sample.
 
-mod apart;
 mod comments;
 mod convert;
 mod machine;
+mod split;
 mod write;
 
 use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
+use super::fpm_setting::FpmSetting;
 use super::model::{Address, Config};
 use super::resolve::can_be_named;
-use super::said::Said;
-pub use apart::apart;
 use convert::Converted;
 use machine::Elsewhere;
+pub use split::apart;
 use std::fmt;
 use write::Document;
 
@@ -110,7 +110,12 @@ impl Import<'_> {
         }
     }
 
-    fn section(&mut self, pool: Option<&str>, section: &Surveyed, outcome: impl Fn(&Said) -> Converted) {
+    fn section(
+        &mut self,
+        pool: Option<&str>,
+        section: &Surveyed,
+        outcome: impl Fn(&FpmSetting) -> Converted,
+    ) {
         let table = match pool {
             Some(pool) => vec!["pool", pool],
             None => vec!["global"],
@@ -118,7 +123,8 @@ impl Import<'_> {
         self.document
             .open(&table, comments::own(&section.comments).to_vec());
         // The entries of a list are together.
-        let of_one_list = |a: &(Said, _), b: &(Said, _)| a.0.item.is_some() && a.0.name == b.0.name;
+        let of_one_list =
+            |a: &(FpmSetting, _), b: &(FpmSetting, _)| a.0.item.is_some() && a.0.name == b.0.name;
         for said in section.said.chunk_by(of_one_list) {
             match said {
                 [(said, comments)] if said.item.is_none() => match outcome(said) {
@@ -152,8 +158,8 @@ impl Import<'_> {
     }
 
     /// The first entry of a name wins in php-fpm, and is the only one here. The order is that in which they are applied.
-    fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(Said, Vec<String>)]) {
-        let mut kept: Vec<(&str, &(Said, Vec<String>))> = Vec::new();
+    fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(FpmSetting, Vec<String>)]) {
+        let mut kept: Vec<(&str, &(FpmSetting, Vec<String>))> = Vec::new();
         let mut lost = Vec::new();
         for entry in list {
             let said = &entry.0;
@@ -219,7 +225,7 @@ impl Import<'_> {
         });
     }
 
-    fn lose(&mut self, pool: Option<&str>, said: &Said, reason: &str) {
+    fn lose(&mut self, pool: Option<&str>, said: &FpmSetting, reason: &str) {
         let location = said.location.as_ref();
         let name = said.name;
         self.lost.push(Lost {

@@ -183,7 +183,7 @@ pub(super) fn resolve(
         store,
         push_timeout: time(&draft.push_timeout, DEFAULT_PUSH_TIMEOUT, report),
         machine_timeout: machine_timeout(&draft.machine_timeout, report),
-        durability: word(
+        durability: one_of(
             &draft.durability,
             &[("full", Durability::Full), ("normal", Durability::Normal)],
             report,
@@ -520,7 +520,7 @@ fn schedule(
         kind: kind.to_owned(),
         cron: cron.value.0,
         timezone: timezone.to_owned(),
-        missed: word(
+        missed: one_of(
             &draft.missed,
             &[
                 ("once", Missed::Once),
@@ -529,7 +529,7 @@ fn schedule(
             ],
             report,
         ),
-        overlap: word(
+        overlap: one_of(
             &draft.overlap,
             &[
                 ("skip", Overlap::Skip),
@@ -543,7 +543,7 @@ fn schedule(
 }
 
 /// One of these words; the first is the default.
-fn word<T: Copy>(field: &Field<Text>, words: &[(&str, T)], report: &mut Report<'_>) -> T {
+fn one_of<T: Copy>(field: &Field<Text>, words: &[(&str, T)], report: &mut Report<'_>) -> T {
     let default = words[0].1;
     let Some(written) = field.written() else {
         return default;

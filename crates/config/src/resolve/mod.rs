@@ -51,15 +51,15 @@ const MAX_INCLUDED: usize = 10_000;
 /// The text has mistakes: all of them, each with its place and what would be right.
 pub fn parse(text: &str, path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
     let mut diagnostics = Diagnostics::default();
-    let resolved = resolve(text, path, &Reading::of(world), &mut diagnostics);
+    let resolved = resolve(text, path, &Sources::of(world), &mut diagnostics);
     finish(resolved, diagnostics)
 }
 
 /// What is in force by a file's bytes, as TOML with the source of each value.
 pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<String, Errors> {
-    let reading = Reading {
+    let reading = Sources {
         effective: Some(RefCell::default()),
-        ..Reading::of(world)
+        ..Sources::of(world)
     };
     let mut diagnostics = Diagnostics::default();
     let resolved = text(bytes, path, 0, &mut diagnostics)
@@ -76,7 +76,7 @@ pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<
 /// The same for a file's bytes, which may not even be text.
 pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
     let mut diagnostics = Diagnostics::default();
-    let reading = Reading::of(world);
+    let reading = Sources::of(world);
     let resolved = text(bytes, path, 0, &mut diagnostics)
         .and_then(|text| resolve(text, path, &reading, &mut diagnostics));
     finish(resolved, diagnostics)
@@ -87,7 +87,7 @@ pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Resul
 pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Option<PathBuf> {
     let mut diagnostics = Diagnostics::default();
     let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
-    let reading = Reading::of(world);
+    let reading = Sources::of(world);
     let global = sections(&source, &reading, &mut diagnostics)?.global;
     let global = global.or_else(|| only_overridden(&source, &reading, &mut diagnostics))?;
     let mut report = Report::global(&mut diagnostics);
@@ -121,7 +121,7 @@ struct Resolved {
 fn resolve(
     text: &str,
     path: &Path,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Resolved> {
     let world = reading.world;
@@ -222,7 +222,7 @@ pub(super) fn whole(
 }
 
 /// What files are read with.
-pub(super) struct Reading<'w> {
+pub(super) struct Sources<'w> {
     pub(super) world: &'w dyn World,
     /// What stands over the files.
     pub(super) overrides: Overrides,
@@ -230,9 +230,9 @@ pub(super) struct Reading<'w> {
     pub(super) effective: Option<RefCell<Vec<Effective>>>,
 }
 
-impl<'w> Reading<'w> {
-    fn of(world: &'w dyn World) -> Reading<'w> {
-        Reading {
+impl<'w> Sources<'w> {
+    fn of(world: &'w dyn World) -> Sources<'w> {
+        Sources {
             world,
             overrides: Overrides::of(world),
             effective: None,
@@ -253,7 +253,7 @@ impl<'w> Reading<'w> {
 /// `[global]` of a file that has none.
 fn only_overridden(
     source: &Source<'_>,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<GlobalDraft> {
     let mut report = Report::global(diagnostics);
@@ -277,7 +277,7 @@ struct Sections {
     jobs: Option<JobsText>,
 }
 
-fn sections(source: &Source<'_>, reading: &Reading<'_>, diagnostics: &mut Diagnostics) -> Option<Sections> {
+fn sections(source: &Source<'_>, reading: &Sources<'_>, diagnostics: &mut Diagnostics) -> Option<Sections> {
     let mut found = Sections::default();
     for (key, value) in source.parse(diagnostics)? {
         let location = source.location(key.span().start);
@@ -333,7 +333,7 @@ fn top_level_advice(name: &str, value: &DeValue<'_>) -> Option<String> {
 fn pool_tables(
     table: DeTable<'_>,
     source: &Source<'_>,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Vec<PoolText> {
     let mut pools = Vec::new();
@@ -363,7 +363,7 @@ fn pool_tables(
 fn include(
     global: &GlobalDraft,
     main: &Path,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     mentions: &mut Vec<Mention>,
     diagnostics: &mut Diagnostics,
 ) -> Vec<PoolText> {
@@ -406,7 +406,7 @@ fn include(
 fn included_pools(
     file: &Path,
     order: usize,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     mentions: &mut Vec<Mention>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Vec<PoolText>> {

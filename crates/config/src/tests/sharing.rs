@@ -39,7 +39,7 @@ fn problem(text: &str) -> String {
 fn the_word_says_whose_preloader_it_is_and_the_old_one_what_to_write_now() {
     for (word, expected) in [("own", Preloading::Own), ("zygote", Preloading::Zygote)] {
         assert_eq!(Preloading::from_word(word), Some(expected));
-        assert_eq!(expected.word(), word);
+        assert_eq!(expected.as_str(), word);
     }
     for word in ["", "other", "shared", "shared:shop-1", "Own"] {
         assert_eq!(Preloading::from_word(word), None, "{word}");

@@ -123,7 +123,7 @@ impl Application {
     }
 
     /// Most instances that it may have, but for a spare one.
-    pub(super) fn most(&self) -> u32 {
+    pub(super) fn max_instances(&self) -> u32 {
         self.options.limit().min(self.share.max(self.options.minimum()))
     }
 
@@ -133,7 +133,7 @@ impl Application {
         if blocked {
             return 0;
         }
-        self.most().saturating_sub(self.size())
+        self.max_instances().saturating_sub(self.size())
     }
 
     /// How many instances are wanted for the requests that wait, and how many to keep the minimum; both within `room`.

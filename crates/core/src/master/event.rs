@@ -39,7 +39,7 @@ pub enum Event {
     /// The pools that are to run from now on: at start, and after a reload whose configuration was read, checked and
     /// whose new sockets are bound. Pools that run and are not named here are drained and closed. A daemon that is
     /// ending answers with [`super::action::Action::DropGeneration`] and [`super::action::Action::ClosePool`] for what is new.
-    Apply(Wanted),
+    Apply(CoreConfig),
     /// A worker is ordered. Ends in [`super::action::Action::Fill`] or [`super::action::Action::Fail`]; a worker may be
     /// filled in once more if the first could not be made. A pool, or generation, that is not known begins with it; one
     /// that can't begin is answered with [`super::action::Action::DropGeneration`] and
@@ -171,7 +171,7 @@ pub struct Row {
 /// What a master takes over from the one before it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Adopted {
-    /// As in [`Wanted`], until a configuration says otherwise.
+    /// As in [`CoreConfig`], until a configuration says otherwise.
     pub process_max: Option<u32>,
     /// The same.
     pub control_timeout: Duration,
@@ -221,7 +221,7 @@ pub struct AdoptedWorker {
 
 /// A configuration, as far as the core needs it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct CoreConfig {
     /// Cap on workers over all pools and generations; `None`: no cap.
     pub process_max: Option<u32>,
     /// How long a retiring worker may go on before SIGTERM.

@@ -9,7 +9,7 @@
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::dynamic::SpareCause;
-use super::event::{GenerationId, PoolId, Wanted, WantedPool};
+use super::event::{CoreConfig, GenerationId, PoolId, WantedPool};
 use super::fork::Block;
 use super::generation::{Generation, GenerationState, SnapshotNumber};
 use super::leave;
@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 
 impl Manager {
     /// Takes in a configuration.
-    pub(super) fn apply(&mut self, wanted: Wanted, step: &mut Step<'_>) {
+    pub(super) fn apply(&mut self, wanted: CoreConfig, step: &mut Step<'_>) {
         match self.state {
             ManagerState::Running => {}
             ManagerState::Draining
@@ -65,7 +65,7 @@ impl Manager {
     }
 
     /// The daemon is ending: what was prepared for this configuration is given up.
-    fn refuse(&self, wanted: &Wanted, step: &mut Step<'_>) {
+    fn refuse(&self, wanted: &CoreConfig, step: &mut Step<'_>) {
         for pool in &wanted.pools {
             if !self.generations.contains_key(&pool.generation) {
                 step.act(Action::DropGeneration(pool.generation));

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 /// What is known of a pool before anything is opened for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct PoolFacts {
     /// Its settings can't be had; those of before stand in.
     pub goes_on: bool,
     /// It runs.
@@ -19,7 +19,7 @@ pub struct Found {
     pub has_lost_socket: bool,
 }
 
-impl Found {
+impl PoolFacts {
     /// Whether the pool goes on as it is, and nothing is opened for it. When everything is replaced, its processes are made
     /// anew if that is possible; a socket that is lost is bound again.
     pub fn stays(self, extent: ReloadScope) -> bool {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_pool_whose_settings_are_wrong_goes_on_unless_everything_is_replaced_or_its_socket_is_lost() {
-        let found = Found {
+        let found = PoolFacts {
             goes_on: true,
             runs: true,
             has_lost_socket: false,
@@ -96,12 +96,12 @@ mod tests {
         assert!(found.stays(ReloadScope::Changed) && found.stays(ReloadScope::Settings));
         assert!(!found.stays(ReloadScope::All));
         for other in [
-            Found {
+            PoolFacts {
                 goes_on: false,
                 ..found
             },
-            Found { runs: false, ..found },
-            Found {
+            PoolFacts { runs: false, ..found },
+            PoolFacts {
                 has_lost_socket: true,
                 ..found
             },

@@ -20,7 +20,7 @@ pub(super) struct View {
     /// Workers that were told to go as surplus and say that they are idle.
     pub lingering: Vec<WorkerId>,
     /// Requests that may expire, and since when they run; without those whose worker was sent a signal.
-    pub running: Vec<Running>,
+    pub running: Vec<TimedRequest>,
     /// Since when workers, told to go or not, have work that may become a running request.
     pub about_to_run: Vec<Tick>,
     /// How many connections wait, if that is known.
@@ -29,7 +29,7 @@ pub(super) struct View {
 
 /// A request that may expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Running {
+pub(super) struct TimedRequest {
     pub worker: WorkerId,
     pub since: Tick,
     /// The application runs.
@@ -94,7 +94,7 @@ impl View {
         }
         if running {
             let since = since.unwrap_or(now);
-            self.running.push(Running {
+            self.running.push(TimedRequest {
                 worker: id,
                 since,
                 executing: row.is_some_and(|row| row.executing),
@@ -170,7 +170,7 @@ mod tests {
         let view = View::read(&mut children, GENERATION, &rows, None, Tick::ZERO);
         assert_eq!((view.ready(), view.busy, view.starting), (1, 1, 1));
         assert_eq!(view.lingering, [ids[2]]);
-        let running = Running {
+        let running = TimedRequest {
             worker: ids[1],
             since: Tick::ZERO,
             executing: true,

@@ -85,7 +85,7 @@ impl WarmUp {
             most.saturating_add(requests.len() as u64).saturating_add(1)
         });
         Ok(WarmUp {
-            mode: CString::new(application.mode.word()).map_err(|_| Error::NotPhp)?,
+            mode: CString::new(application.mode.as_str()).map_err(|_| Error::NotPhp)?,
             boot: Params::new(with(of_script(&application.path), server))?,
             max_requests: CString::new(most.to_string()).map_err(|_| Error::NotPhp)?,
             requests,

@@ -141,8 +141,8 @@ impl After {
     pub(crate) fn isolation(self) -> Option<String> {
         match self {
             After::GoesOn | After::BootsAgain => None,
-            After::IsPutBack => Some(Isolation::Rewind.word().to_owned()),
-            After::Ends => Some(Isolation::Fork.word().to_owned()),
+            After::IsPutBack => Some(Isolation::Rewind.as_str().to_owned()),
+            After::Ends => Some(Isolation::Fork.as_str().to_owned()),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! file, with its own owner; what it leads to is the application's business, when it runs as its user.
 
 use super::ancestors;
-use super::protocol::{Found, Kind, Refusal, Settings};
+use super::protocol::{FoundApplication, Kind, Refusal, Settings};
 use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS};
 use crate::config::site;
 use crate::origin::{Mark, Origin};
@@ -69,7 +69,7 @@ pub struct Refused {
 ///
 /// # Errors
 /// Why it is no application of the pool.
-pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, Refused> {
+pub fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, Refused> {
     let (root, directory) = enter(root, terms)?;
     let entry = beneath::entry_of(directory.as_fd()).map_err(|error| Refused {
         why: error.to_string(),
@@ -92,7 +92,11 @@ pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, Refused> {
     })
 }
 
-fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) -> Result<Found, String> {
+fn look_into(
+    app_root: &AppRoot,
+    terms: &Terms,
+    is_no_application: &mut bool,
+) -> Result<FoundApplication, String> {
     app_root.check_sharing(terms)?;
     app_root.check_mount(app_root.directory.as_fd(), terms)?;
     let settings = app_root.settings()?;
@@ -133,7 +137,7 @@ fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) ->
         root: Mark::from(&app_root.entry),
         startup: startup_file.clone().map(|name| (name, startup.uid)),
     };
-    Ok(Found {
+    Ok(FoundApplication {
         kind,
         startup_file: startup_file.map(|name| root.join(name)),
         owner: (startup.uid, startup.gid),
@@ -201,10 +205,10 @@ struct AppRoot {
 }
 
 /// What an application says of itself: what, in which file, and what that file is.
-type Said = (Settings, &'static str, Entry);
+type OwnFile = (Settings, &'static str, Entry);
 
 /// What an application is, its start-up file, and what it says of itself.
-type Shown = (Kind, Option<PathBuf>, Option<Said>);
+type Shown = (Kind, Option<PathBuf>, Option<OwnFile>);
 
 impl AppRoot {
     /// A user who can put files into a directory can make them look like another user's application.
@@ -321,7 +325,7 @@ impl AppRoot {
     }
 
     /// What the application says of itself, in the first file that does.
-    fn settings(&self) -> Result<Option<Said>, String> {
+    fn settings(&self) -> Result<Option<OwnFile>, String> {
         if let Some(content) = self.read_own(OWN_FILE)? {
             let path = self.root.join(OWN_FILE);
             let settings = site::parse(&content.bytes, &path).map_err(|errors| errors.to_string())?;
@@ -335,7 +339,7 @@ impl AppRoot {
     }
 
     /// What the application is, by which file, and what it says of itself. `None`: nothing shows that it is one.
-    fn kind(&self, said: Option<Said>) -> Result<Option<Shown>, String> {
+    fn kind(&self, said: Option<OwnFile>) -> Result<Option<Shown>, String> {
         let wanted = said.as_ref().and_then(|(settings, ..)| settings.runtime);
         let entry = said.as_ref().and_then(|(settings, ..)| settings.entry.as_deref());
         let named = entry.and_then(|entry| self.named(entry));

@@ -20,7 +20,7 @@ fn is_root() -> bool {
 }
 
 /// A look: what is there, or why it is refused.
-fn inspect(root: &Path, terms: &Terms) -> Result<Found, String> {
+fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, String> {
     super::inspect(root, terms).map_err(|refused| refused.why)
 }
 
@@ -70,7 +70,7 @@ impl Site {
         }
     }
 
-    fn inspect(&self) -> Result<Found, String> {
+    fn inspect(&self) -> Result<FoundApplication, String> {
         inspect(&self.root, &self.terms())
     }
 

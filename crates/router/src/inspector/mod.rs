@@ -12,7 +12,7 @@
 
 mod ancestors;
 pub mod find;
-pub(crate) mod own;
+pub(crate) mod own_settings;
 pub mod pool;
 pub mod queue;
 mod run;

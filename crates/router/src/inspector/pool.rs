@@ -1,7 +1,7 @@
 //! The pool of its own that an application gets in the master. Pure.
 
-use super::own::{at_once, has_concurrency, has_threads, is_concurrent, lower, request_time};
-use super::protocol::{Found, Handshake, Kind, Settings};
+use super::own_settings::{at_once, has_concurrency, has_threads, is_concurrent, lower, request_time};
+use super::protocol::{FoundApplication, Handshake, Kind, Settings};
 use super::signs::OWN_FILE;
 use crate::config::{
     AppLog, Application, Applications, Cgi, EnvFile, FastCgi, Interface, Listens, Paths, Php, Pool, Program,
@@ -84,7 +84,7 @@ pub enum Refused {
 /// Why it is not run; names the path and what would be right.
 pub fn pool_of(
     template: &Pool,
-    found: &Found,
+    found: &FoundApplication,
     database: &dyn Database,
     privileged: bool,
 ) -> Result<Pool, Refused> {
@@ -171,7 +171,11 @@ fn default_user(applications: &Applications, database: &dyn Database) -> Result<
 }
 
 /// The user that it runs as: its owner, or the default user in place of an owner who may have no applications. Never root.
-fn owner(applications: &Applications, found: &Found, database: &dyn Database) -> Result<UserEntry, Refused> {
+fn owner(
+    applications: &Applications,
+    found: &FoundApplication,
+    database: &dyn Database,
+) -> Result<UserEntry, Refused> {
     let (uid, _) = found.owner;
     let entry = database.user_of(uid);
     let reason = match &entry {
@@ -255,7 +259,7 @@ fn name(template: &Pool, applications: &Applications, root: &Path) -> Result<Str
 fn application(
     template: &Pool,
     applications: &Applications,
-    found: &Found,
+    found: &FoundApplication,
     own: &Settings,
 ) -> Result<Application, Refused> {
     match found.kind {
@@ -279,10 +283,10 @@ fn application(
     }
 }
 
-fn not_run(template: &Pool, found: &Found, remedy: &str) -> Refused {
+fn not_run(template: &Pool, found: &FoundApplication, remedy: &str) -> Refused {
     Refused::Runtime {
         root: found.root.display().to_string(),
-        what: site::word(found.kind),
+        what: site::runtime_name(found.kind),
         pool: template.name.clone(),
         remedy: remedy.replace("NAME", &template.name),
     }
@@ -292,7 +296,7 @@ fn wrapped(
     interface: Interface,
     template: &Pool,
     applications: &Applications,
-    found: &Found,
+    found: &FoundApplication,
     own: &Settings,
 ) -> Application {
     let same_language = |one: Interface| (one == Interface::Rack) == (interface == Interface::Rack);
@@ -349,7 +353,7 @@ fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
 }
 
 /// Says of a key of the application's own that it has no effect on what it is.
-fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
+fn without_effect(found: &FoundApplication, own: &Settings) -> Result<(), Refused> {
     let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
     let is_wrapped = matches!(found.kind, Kind::Wsgi | Kind::Asgi | Kind::Rack);
     let problem = if own.concurrency.is_some() && has_threads(found.kind) {
@@ -375,7 +379,7 @@ fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
 }
 
 /// Programs below the application's root: the one that it names, or that the web server does.
-fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Refused> {
+fn cgi(template: &Pool, found: &FoundApplication, own: &Settings) -> Result<Application, Refused> {
     let is_plain = |component| matches!(component, Component::Normal(_));
     let script = match &own.entry {
         Some(entry) if !Path::new(entry).components().all(is_plain) => {
@@ -404,7 +408,7 @@ fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Re
 fn fastcgi(
     template: &Pool,
     applications: &Applications,
-    found: &Found,
+    found: &FoundApplication,
     own: &Settings,
 ) -> Result<Application, Refused> {
     let (abort_timeout, parameters) = match &template.application {
@@ -422,7 +426,7 @@ fn fastcgi(
 }
 
 /// Scripts are the application's own. A link that requests name it by may have been switched to its next version.
-fn script_root(applications: &Applications, found: &Found) -> ScriptRoot {
+fn script_root(applications: &Applications, found: &FoundApplication) -> ScriptRoot {
     ScriptRoot {
         path: found.root.clone(),
         names: vec![applications.root_parameter.clone(), APP_ROOT.to_owned()],
@@ -430,7 +434,11 @@ fn script_root(applications: &Applications, found: &Found) -> ScriptRoot {
 }
 
 /// A program that speaks HTTP.
-fn program(applications: &Applications, found: &Found, own: &Settings) -> Result<Application, Refused> {
+fn program(
+    applications: &Applications,
+    found: &FoundApplication,
+    own: &Settings,
+) -> Result<Application, Refused> {
     let start_command = match found.kind {
         Kind::Node => as_npm_does(&found.root, &start_command(found, own)?),
         _ => start_command(found, own)?,
@@ -456,14 +464,14 @@ fn program(applications: &Applications, found: &Found, own: &Settings) -> Result
 }
 
 /// How the application says that it is started. A file for Node.js need not say it.
-fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
+fn start_command(found: &FoundApplication, own: &Settings) -> Result<String, Refused> {
     if let Some(command) = &own.start_command {
         return Ok(command.clone());
     }
     let file = found.startup_file.as_ref().filter(|_| found.kind == Kind::Node);
     let name = file.and_then(|file| file.strip_prefix(&found.root).ok());
     match name {
-        Some(name) => Ok(format!("node {}", word(&name.to_string_lossy()))),
+        Some(name) => Ok(format!("node {}", shell_quoted(&name.to_string_lossy()))),
         None => Err(Refused::Setting {
             root: found.root.display().to_string(),
             problem: "start_command is missing".to_owned(),
@@ -478,13 +486,13 @@ fn as_npm_does(root: &Path, script: &str) -> String {
     let exec = if script.contains(SPECIAL) { "" } else { "exec " };
     let line = format!(
         "PATH={}:$PATH; export PATH; {exec}{script}",
-        word(&tools.to_string_lossy())
+        shell_quoted(&tools.to_string_lossy())
     );
-    format!("/bin/sh -c {}", word(&line))
+    format!("/bin/sh -c {}", shell_quoted(&line))
 }
 
 /// One word of the shell.
-fn word(text: &str) -> String {
+fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 

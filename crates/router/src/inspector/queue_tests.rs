@@ -1,5 +1,5 @@
 use super::*;
-use crate::inspector::protocol::{Found, Kind};
+use crate::inspector::protocol::{FoundApplication, Kind};
 
 fn queue() -> Queue {
     Queue::new(vec!["/srv".into()])
@@ -210,7 +210,7 @@ fn a_child_that_ends_or_lies_is_answered_for() {
 }
 
 fn found(number: u64, root: &str, user: u32) -> InspectReply {
-    let found = Found {
+    let found = FoundApplication {
         root: root.into(),
         kind: Kind::Php,
         startup_file: None,

@@ -6,7 +6,7 @@
 
 use super::settings::{self, Bounds};
 use crate::applications::{FileState, Options, RestartFiles};
-use crate::inspector::protocol::{Found, InspectReply, InspectRequest, Kind, Refusal, Settings};
+use crate::inspector::protocol::{FoundApplication, InspectReply, InspectRequest, Kind, Refusal, Settings};
 use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::HashMap;
@@ -277,7 +277,7 @@ impl AppIndex {
     }
 }
 
-fn known(found: &Found, pool: &Bounds) -> Option<Known> {
+fn known(found: &FoundApplication, pool: &Bounds) -> Option<Known> {
     let name = found.root.to_str()?;
     let own = found.settings.as_ref().map(settings::limits).unwrap_or_default();
     Some(Known {
@@ -289,7 +289,7 @@ fn known(found: &Found, pool: &Bounds) -> Option<Known> {
     })
 }
 
-fn restart_files(found: &Found) -> RestartFiles {
+fn restart_files(found: &FoundApplication) -> RestartFiles {
     let restart = found
         .restart
         .map(|(modified_ns, inode)| FileState { modified_ns, inode });

@@ -3,8 +3,8 @@ use crate::inspector::protocol::Kind;
 
 const RATE: Duration = Duration::from_secs(10);
 
-fn found(root: &str) -> Found {
-    Found {
+fn found(root: &str) -> FoundApplication {
+    FoundApplication {
         root: PathBuf::from(root),
         kind: Kind::Php,
         startup_file: None,

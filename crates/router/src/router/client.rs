@@ -1,7 +1,7 @@
 //! One connection of the router's, and where all of them are kept.
 
 use super::app_index::Known;
-use super::reading::{Reading, Rest};
+use super::reading::{RequestInput, Rest};
 use super::state::{ClientCause, ClientState, next};
 use crate::applications::RestartFiles;
 use crate::applications::event::SessionId;
@@ -23,7 +23,7 @@ pub(super) struct Client {
     /// Something came while the pool or an instance had the connection.
     pub(super) stirred: bool,
     /// Its input, where that is read by the router.
-    pub(super) reading: Option<Box<Reading>>,
+    pub(super) reading: Option<Box<RequestInput>>,
     /// What was read of it, to be passed on with it.
     pub(super) bytes: Vec<u8>,
     /// What that takes, as it was counted last.

@@ -1,6 +1,6 @@
 //! What a router takes from connections and from workers.
 
-use super::reading::{InputEvent, Reading, Rest};
+use super::reading::{InputEvent, RequestInput, Rest};
 use super::request::{HeadLook, RequestHead, read_head, read_head_early, root_of};
 use fastcgi::{Input, Limits, Params, Responder, Violation};
 use forkyard_fuzz::in_pieces;
@@ -15,7 +15,7 @@ const MOST_MEMORY: usize = 64 * 1024 + 2 * 65_536 + 4 * 4096;
 
 /// What reading record by record comes to, up to the first request; each reply is counted.
 fn steps(pieces: &[Vec<u8>]) -> (usize, InputEvent) {
-    let mut reading = Reading::new(LIMITS, Vec::new());
+    let mut reading = RequestInput::new(LIMITS, Vec::new());
     let mut replies = 0;
     for (at, piece) in pieces.iter().enumerate() {
         reading.receive(piece);

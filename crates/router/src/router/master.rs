@@ -7,7 +7,7 @@ use super::instances::{Session, Who};
 use super::messages::{AdminRequest, ToMaster, ToRouter, Unstarted};
 use super::run::Router;
 use super::settings::Bounds;
-use super::starts::STARTER;
+use super::start_requests::STARTER;
 use super::state::ClientState;
 use crate::applications::action::{Disabling, Notice, Refusal};
 use crate::applications::event::{Adopted, Event, InstanceId, Return, SessionId};

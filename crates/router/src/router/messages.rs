@@ -101,10 +101,10 @@ pub struct Instance {
     pub restarts: u32,
     /// Its process.
     pub pid: i32,
-    /// The version of its code, as [`crate::inspector::protocol::Found`] has it.
+    /// The version of its code, as [`crate::inspector::protocol::FoundApplication`] has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// What it was made of, as [`crate::inspector::protocol::Found`] has it.
+    /// What it was made of, as [`crate::inspector::protocol::FoundApplication`] has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }

@@ -38,7 +38,7 @@ mod serving;
 mod settings;
 mod shortage;
 mod start;
-mod starts;
+mod start_requests;
 mod state;
 mod view;
 

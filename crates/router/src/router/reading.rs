@@ -25,7 +25,7 @@ pub(super) enum InputEvent {
 
 /// Input that has been read.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct RequestInput {
     responder: Responder,
     input: Vec<u8>,
     at: usize,
@@ -33,14 +33,14 @@ pub(super) struct Reading {
     is_known: bool,
 }
 
-impl Reading {
+impl RequestInput {
     /// Begins with bytes that were read before.
-    pub(super) fn new(limits: Limits, input: Vec<u8>) -> Reading {
+    pub(super) fn new(limits: Limits, input: Vec<u8>) -> RequestInput {
         let limits = Limits {
             params_bytes: limits.params_bytes.min(MOST_BYTES),
             ..limits
         };
-        Reading {
+        RequestInput {
             responder: Responder::new(limits),
             input,
             at: 0,
@@ -259,7 +259,7 @@ mod tests {
             let mut wire = plain.clone();
             wire.splice(at..at, question());
             for split in 0..=wire.len() {
-                let mut reading = Reading::new(LIMITS, Vec::new());
+                let mut reading = RequestInput::new(LIMITS, Vec::new());
                 let (mut replies, mut found, mut taken) = (0, None, 0);
                 for piece in [&wire[..split], &wire[split..]] {
                     reading.receive(piece);
@@ -311,10 +311,10 @@ mod tests {
             &[0; 64],
             &[0xff, 0xff, 0, 1, 0, 0, 0, 0],
         ] {
-            let mut reading = Reading::new(LIMITS, wire.to_vec());
+            let mut reading = RequestInput::new(LIMITS, wire.to_vec());
             assert!(matches!(reading.step(b"ROOT"), InputEvent::Broken(_)), "{wire:?}");
         }
-        let mut reading = Reading::new(LIMITS, request(1)[..16].to_vec());
+        let mut reading = RequestInput::new(LIMITS, request(1)[..16].to_vec());
         assert!(matches!(reading.step(b"ROOT"), InputEvent::More));
         let mut huge = Vec::new();
         for _ in 0..3 {

@@ -7,7 +7,7 @@ use super::counters::{Apps, Errors};
 use super::gathered::Gathered;
 use super::groups::Groups;
 use super::memory::Memory;
-use super::starts::Waits;
+use super::start_requests::Waits;
 use super::state::{ClientCause, ClientState, Limit};
 use crate::applications::event::{Event, SessionId};
 use crate::applications::{ApplicationPool, action::Action};

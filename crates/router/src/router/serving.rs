@@ -5,7 +5,7 @@ use super::app_index::{Known, Lookup, is_possible};
 use super::channel::MOST_BYTES;
 use super::client::Interest;
 use super::instances::{Session, Who};
-use super::reading::{InputEvent, Reading, Rest};
+use super::reading::{InputEvent, RequestInput, Rest};
 use super::request::{HeadLook, RequestHead, read_head, read_head_early};
 use super::run::Router;
 use super::state::{ClientCause, ClientState};
@@ -115,7 +115,7 @@ impl Router {
 
     /// Reads the connection's input from now on.
     pub(super) fn begin_reading(&mut self, id: u64, read: Vec<u8>) {
-        let reading = Reading::new(self.limits(), read);
+        let reading = RequestInput::new(self.limits(), read);
         if let Some(client) = self.clients.get(id) {
             client.reading = Some(Box::new(reading));
         }

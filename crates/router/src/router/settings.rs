@@ -2,7 +2,7 @@
 
 use crate::applications::{Options, RestartMethod};
 use crate::config::Applications;
-use crate::inspector::own::{at_once, is_concurrent, lower};
+use crate::inspector::own_settings::{at_once, is_concurrent, lower};
 use crate::inspector::protocol::{Kind, Settings};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

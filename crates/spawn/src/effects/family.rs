@@ -25,13 +25,13 @@ const LIMIT: Duration = Duration::from_millis(500);
 pub(super) struct Search {
     rest: Vec<i32>,
     /// Environments that are being read.
-    reading: Option<Reading>,
+    reading: Option<EnvironmentRead>,
 }
 
 /// The environments of processes are read by a process of its own, because that can wait for ever: the kernel wants a lock of
 /// the process whose environment it is (proc(5), `environ`).
 #[derive(Debug)]
-struct Reading {
+struct EnvironmentRead {
     apart: Apart,
     due: Tick,
     of: Vec<(i32, OwnedFd)>,
@@ -70,7 +70,7 @@ impl Search {
         if !others.is_empty() && !mark.is_empty() {
             let pids: Vec<i32> = others.iter().map(|(pid, _)| *pid).collect();
             let apart = Apart::begin(&[], || Finding::from(marked(&pids, mark)));
-            self.reading = apart.ok().map(|apart| Reading {
+            self.reading = apart.ok().map(|apart| EnvironmentRead {
                 apart,
                 due: clock::now() + LIMIT,
                 of: others,
@@ -79,7 +79,7 @@ impl Search {
         found
     }
 
-    fn read_on(&mut self, mut reading: Reading) -> Vec<OwnedFd> {
+    fn read_on(&mut self, mut reading: EnvironmentRead) -> Vec<OwnedFd> {
         match reading.apart.proceed() {
             ApartProgress::Working if clock::now() < reading.due => {
                 self.reading = Some(reading);

@@ -5,7 +5,7 @@ use super::live::Live;
 use super::remains::SocketFile;
 use super::{Effects, Watched, family, own_socket};
 use crate::event::{JourneyEvent, JourneyId};
-use crate::handshake::properties::{self, Found};
+use crate::handshake::properties::{self, SocketOwner};
 use crate::handshake::response::{Properties, Response};
 use crate::journey::Journey;
 use crate::step::Step;
@@ -298,9 +298,9 @@ fn response(live: &Live, steps: &[Step]) -> Finding {
     let files: Vec<SocketFile> = files.collect();
     let found = named.iter().map(|path| {
         let found = match dir::owner(path) {
-            Ok(owner) if owner.is_socket => Found::Socket { uid: owner.uid },
-            Ok(_) => Found::Other,
-            Err(error) => Found::Nothing(error.to_string()),
+            Ok(owner) if owner.is_socket => SocketOwner::Socket { uid: owner.uid },
+            Ok(_) => SocketOwner::Other,
+            Err(error) => SocketOwner::Nothing(error.to_string()),
         };
         (path.to_path_buf(), found)
     });

@@ -12,7 +12,7 @@ mod parting;
 mod ports;
 mod remains;
 mod start;
-mod told;
+mod steps;
 
 use super::action::JourneyAction;
 use super::capture::Capture;

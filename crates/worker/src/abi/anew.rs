@@ -18,16 +18,16 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The variable that names the descriptor of [`Left`].
+/// The variable that names the descriptor of [`Inheritance`].
 pub(super) const VARIABLE: &str = "FORKYARD_ANEW";
 /// Bytes that the process title may have beside the arguments.
 const TITLE_ROOM_BYTES: usize = 96;
-/// The most that is read of [`Left`].
+/// The most that is read of [`Inheritance`].
 const MOST_BYTES: usize = 64 << 20;
 
 /// What the process leaves to the program that it becomes.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Left {
+pub(super) struct Inheritance {
     settings: Settings,
     /// Those of the generation's context.
     descriptors: Vec<RawFd>,
@@ -35,9 +35,9 @@ pub(super) struct Left {
     pub(super) connected_to: String,
 }
 
-impl Left {
+impl Inheritance {
     /// What the program before this one has left.
-    pub(super) fn take() -> Option<Left> {
+    pub(super) fn take() -> Option<Inheritance> {
         let number: RawFd = std::env::var(VARIABLE).ok()?.parse().ok()?;
         if number <= SCRIPT {
             return None;
@@ -114,7 +114,7 @@ fn try_to_become(
     settings.refork_at = None;
     Arc::make_mut(&mut settings.pool).application.load_in_workers();
     let descriptors = preloader.preloader.descriptors();
-    let left = Left {
+    let left = Inheritance {
         settings,
         descriptors: descriptors.clone(),
         connected_to,

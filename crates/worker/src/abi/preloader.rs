@@ -1,10 +1,10 @@
 //! A preloader by the C ABI: an application's process, in whatever language, forks workers from itself.
 
-use super::anew::{self, Left};
+use super::anew::{self, Inheritance};
 use super::{Handle, Text};
 use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
-use crate::runtime::preloader::{Preloader, Socket, Wanted};
+use crate::runtime::preloader::{Preloader, Socket, WorkerOrder};
 use crate::runtime::wrapped::SETTLED;
 use crate::spawn::error::Category;
 use crate::spawn::setupper::{self, Notes, SetupComplaint};
@@ -23,7 +23,7 @@ pub struct CPreloader {
     pub(super) preloader: Preloader,
     /// The pool's application as JSON, with a NUL behind it.
     application: Vec<u8>,
-    wanted: Option<Wanted>,
+    wanted: Option<WorkerOrder>,
     /// The process became what its pool says before it was this program.
     pub(super) is_settled: bool,
     /// The environment that the program was started with.
@@ -162,7 +162,7 @@ impl CPreloader {
 pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     let environment: Vec<_> = std::env::vars_os().collect();
     let is_settled = std::env::var_os(SETTLED).is_some();
-    let left = is_settled.then(Left::take).flatten();
+    let left = is_settled.then(Inheritance::take).flatten();
     forget_variables(&[SETTLED, anew::VARIABLE]);
     let notes = Notes::inherited();
     if let (Some(notes), true) = (&notes, is_settled) {

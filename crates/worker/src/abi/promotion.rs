@@ -18,10 +18,10 @@ use std::os::fd::AsFd;
 pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
     if let Some(threads) = unsafe { super::threads::shared(worker) } {
-        return c_int::from(threads.is_to_promote());
+        return c_int::from(threads.must_promote());
     }
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    c_int::from(unsafe { (*worker).is_to_promote() })
+    c_int::from(unsafe { (*worker).must_promote() })
 }
 
 /// Makes the preloader's process: 0 in it, its pid in the worker, -1 if that failed, which the master has been told then.

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_works(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    c_int::from(unsafe { (*worker).is_to_work() })
+    c_int::from(unsafe { (*worker).has_out_of_band_work() })
 }
 
 /// The work is done, well if the message is empty; what it says else is logged.
@@ -27,8 +27,8 @@ pub unsafe extern "C" fn forkyard_worker_worked(worker: *mut CWorker, message: *
     };
     // SAFETY: the header's contract.
     if let Some(threads) = unsafe { super::threads::shared(worker) } {
-        return threads.worked(outcome);
+        return threads.out_of_band_done(outcome);
     }
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    unsafe { (*worker).worked(outcome) };
+    unsafe { (*worker).out_of_band_done(outcome) };
 }

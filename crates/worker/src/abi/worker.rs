@@ -56,10 +56,10 @@ impl CWorker {
         unsafe { self.worker.as_mut() }
     }
 
-    pub(super) fn is_to_promote(&mut self) -> bool {
+    pub(super) fn must_promote(&mut self) -> bool {
         match &mut self.concurrent {
-            Some(concurrent) => concurrent.is_to_promote(),
-            None => self.worker().is_some_and(|worker| worker.is_to_promote()),
+            Some(concurrent) => concurrent.must_promote(),
+            None => self.worker().is_some_and(|worker| worker.must_promote()),
         }
     }
 
@@ -73,16 +73,16 @@ impl CWorker {
         }
     }
 
-    pub(super) fn is_to_work(&mut self) -> bool {
-        self.worker().is_some_and(|worker| worker.is_to_work())
+    pub(super) fn has_out_of_band_work(&mut self) -> bool {
+        self.worker().is_some_and(|worker| worker.has_out_of_band_work())
     }
 
-    pub(super) fn worked(&mut self, outcome: Result<(), String>) {
+    pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
         match &mut self.concurrent {
-            Some(concurrent) => concurrent.worked(outcome),
+            Some(concurrent) => concurrent.out_of_band_done(outcome),
             None => {
                 if let Some(worker) = self.worker() {
-                    worker.worked(outcome);
+                    worker.out_of_band_done(outcome);
                 }
             }
         }
@@ -184,9 +184,9 @@ pub unsafe extern "C" fn forkyard_worker_serve(
         children::end_child();
         request.release();
     }
-    let next = if worker.is_to_promote() {
+    let next = if worker.must_promote() {
         PROMOTES
-    } else if worker.is_to_work() {
+    } else if worker.has_out_of_band_work() {
         WORKS
     } else {
         0

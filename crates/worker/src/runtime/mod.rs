@@ -1,13 +1,13 @@
 //! How a request is answered.
 
 pub mod cgi;
+mod cgi_variables;
 mod complaints;
 pub mod fastcgi;
 pub mod http;
-mod passed;
 pub mod php;
 pub mod preloader;
-pub mod within;
+pub mod script_roots;
 pub mod wrapped;
 
 use crate::config::{Application, Pool};

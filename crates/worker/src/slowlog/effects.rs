@@ -3,8 +3,8 @@
 use super::family;
 use super::job::{self, Asking, Finding, Job, Means, Stack, TracedProgram};
 use super::memory::Memory;
+use super::stack_text::{self, END};
 use super::text::entry;
-use super::told::{self, END};
 use crate::sys::socket::{Progress, Readiness, receive, send, wait};
 use crate::sys::{clock, identity, pidfd, question};
 use std::fmt;
@@ -204,12 +204,12 @@ fn ask(
     let is_whole = calls.is_ok();
     let text = calls.unwrap_or_else(|told| told);
     if asking == Asking::Threads && is_whole {
-        let threads = told::tasks(&text, job.depth);
+        let threads = stack_text::tasks(&text, job.depth);
         if !threads.is_empty() {
             return Ok(Finding::Tasks(threads));
         }
     }
-    let stack = told::stack(&text, is_whole, job.depth);
+    let stack = stack_text::stack(&text, is_whole, job.depth);
     if !stack.is_whole {
         let has_ended = pidfd::has_ended(process.as_fd());
         let silence = if has_ended { Silence::Ended } else { Silence::Late };
@@ -219,7 +219,7 @@ fn ask(
         // A loop that does not answer is what the worker is busy with: the calls that it is in are the finding.
         let tasks = telling
             .answer(TASKS_TIMEOUT)
-            .map(|text| told::tasks(&text, job.depth));
+            .map(|text| stack_text::tasks(&text, job.depth));
         if let Ok(tasks) = tasks {
             if !tasks.is_empty() {
                 return Ok(Finding::Tasks(tasks));
@@ -275,7 +275,7 @@ impl Telling<'_> {
                 return Ok(answer);
             }
             let left = limit.since(clock::now());
-            let is_over = left.is_zero() || self.told.len() > told::MOST_BYTES;
+            let is_over = left.is_zero() || self.told.len() > stack_text::MOST_BYTES;
             if is_over || !wait(self.socket, Readiness::Readable, left).unwrap_or(false) {
                 return Err(std::mem::take(&mut self.told));
             }

@@ -2,7 +2,7 @@
 
 use super::memory::{Memory, TEXT_BYTES};
 use super::php;
-use super::told::{stack, tasks};
+use super::stack_text::{stack, tasks};
 use forkyard_fuzz::number_of;
 use forkyard_protocol::stack::Layout;
 

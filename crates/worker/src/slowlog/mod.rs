@@ -21,8 +21,8 @@ mod job;
 mod memory;
 mod php;
 pub mod run;
+mod stack_text;
 mod text;
-mod told;
 
 pub use effects::{Descriptors, TraceError, open_memory, write};
 pub use forkyard_protocol::stack::{Layout as PhpLayout, StackSource};

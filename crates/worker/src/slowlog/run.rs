@@ -4,7 +4,7 @@ use super::effects::{Descriptors, end_line, write};
 use super::job::Job;
 use super::{LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
 use crate::logs::Log;
-use crate::sys::{memfile, passed};
+use crate::sys::{inherited, memfile};
 use std::io::stdin;
 use std::os::fd::AsFd;
 
@@ -17,11 +17,11 @@ const MAX_JOB_BYTES: usize = 1 << 20;
 pub fn run() -> u8 {
     // Before anything else takes their numbers.
     let descriptors = Descriptors {
-        memory: passed::adopt(MEMORY),
-        questions: passed::adopt(QUESTIONS),
-        process: passed::adopt(PROCESS),
+        memory: inherited::adopt(MEMORY),
+        questions: inherited::adopt(QUESTIONS),
+        process: inherited::adopt(PROCESS),
     };
-    let (Some(log), Some(messages)) = (passed::adopt(LOG), passed::adopt(MESSAGES)) else {
+    let (Some(log), Some(messages)) = (inherited::adopt(LOG), inherited::adopt(MESSAGES)) else {
         eprintln!("forkyard: a tracer is started by forkyard alone");
         return EXIT_SOFTWARE;
     };

@@ -1,7 +1,7 @@
 //! What a worker tells the master by the accept-notify pipe: that it has taken up work, or that its pool needs new processes.
 
 use super::context::{GenerationContext, Settings};
-use super::outlook::count;
+use super::pool_view::count;
 use super::restart_file::RestartFile;
 use crate::master::pool_restart::{RestartReason, TIMESTAMP_BITS, timestamp};
 use crate::scoreboard::slot_writer::SlotWriter;

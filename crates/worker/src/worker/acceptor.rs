@@ -5,9 +5,9 @@ use super::connection::Connection;
 use super::gauge::Gauge;
 use super::promotion::Promotion;
 use super::routed;
-use super::said;
 use super::service::Service;
 use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
+use super::stderr_errors;
 use crate::listen::{AcceptPause, disallowed};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::header;
@@ -287,7 +287,7 @@ impl Acceptor {
         self.take_up(service);
         let pool = &service.settings.pool;
         if let Some(why) = disallowed(&pool.listen.allowed_clients, connection.socket()) {
-            said::error(pool, &why);
+            stderr_errors::error(pool, &why);
             service.close(connection);
             service.slot_writer().idle(clock::now());
             return Ok(None);

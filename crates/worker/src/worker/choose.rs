@@ -11,7 +11,7 @@ use super::acceptor::{
 };
 use super::connection::Connection;
 use super::keepalive;
-use super::outlook::{self, count};
+use super::pool_view::{self, count};
 use super::promotion;
 use super::run_queue;
 use super::service::Service;
@@ -170,7 +170,7 @@ impl Acceptor {
         let processors = *self.processors.get_or_insert_with(|| {
             std::thread::available_parallelism().map_or(usize::MAX, std::num::NonZero::get)
         });
-        let (idle, begun) = outlook::begun_within(&service.board, usual.counts_for(), now);
+        let (idle, begun) = pool_view::begun_within(&service.board, usual.counts_for(), now);
         (begun >= usual.at_once(processors)).then(|| run_queue::look_again(idle))
     }
 
@@ -292,9 +292,9 @@ impl Acceptor {
     fn line(&mut self, service: &Service, now: Tick) -> ListenQueueState {
         let (line, measured) = self.line;
         if measured != Tick::ZERO && now.since(measured) < LINE_INTERVAL {
-            return line.at(outlook::accepted(&service.board));
+            return line.at(pool_view::accepted(&service.board));
         }
-        let line = outlook::line(&service.board, &service.listener);
+        let line = pool_view::line(&service.board, &service.listener);
         self.line = (line, now);
         line
     }

@@ -13,7 +13,7 @@
 //! (`rewound.rs`).
 
 use super::keepalive::KeepaliveSet;
-use super::outlook;
+use super::pool_view;
 use super::service_order::{self, TIMEOUT, Waiting};
 use crate::scoreboard::Reader;
 use crate::sys::fd::send_with;
@@ -207,7 +207,7 @@ impl Shared {
             return;
         }
         let since = clock::now();
-        let turn = outlook::turn(&self.board, &self.listener);
+        let turn = pool_view::turn(&self.board, &self.listener);
         for &(index, fd) in ready {
             if keepalive.is_same(index, fd) {
                 keepalive.note(index, Waiting { since, turn });
@@ -295,7 +295,7 @@ fn watch<'a>(
     shared.send_away(&mut keepalive, &indices);
     let left = (Tick::from_nanos(begun) + shared.watch_limit).since(now);
     let mut set = keepalive.watchable();
-    let all_go = left.is_zero() || outlook::count(&shared.board).0 > 0;
+    let all_go = left.is_zero() || pool_view::count(&shared.board).0 > 0;
     if all_go {
         let ready = ready_of(shared, &set, Duration::ZERO);
         shared.note(&mut keepalive, &ready);

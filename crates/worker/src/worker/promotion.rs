@@ -21,31 +21,31 @@ pub struct Promotion {
 
 /// What the master says.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum MasterMessage {
     Finish,
     Promote(Promotion),
     Terminate,
 }
 
 /// Takes a message out of the channel, which has one or has ended. `refork`: it is one that carries descriptors.
-pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> Told {
+pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> MasterMessage {
     let mut message = [0; 2];
     if !refork {
         let is_terminate =
             nix::unistd::read(stop_pipe, &mut message[..1]).is_ok_and(|read| message[..read] == *TERMINATE);
         return if is_terminate {
-            Told::Terminate
+            MasterMessage::Terminate
         } else {
-            Told::Finish
+            MasterMessage::Finish
         };
     }
     let Ok(received) = receive_with(stop_pipe, &mut message, false) else {
-        return Told::Finish;
+        return MasterMessage::Finish;
     };
     match &message[..received.bytes] {
-        TERMINATE => Told::Terminate,
-        PROMOTE => promoted(received.descriptors).map_or(Told::Finish, Told::Promote),
-        _ => Told::Finish,
+        TERMINATE => MasterMessage::Terminate,
+        PROMOTE => promoted(received.descriptors).map_or(MasterMessage::Finish, MasterMessage::Promote),
+        _ => MasterMessage::Finish,
     }
 }
 
@@ -84,12 +84,12 @@ mod tests {
             };
             for _ in 0..2 {
                 nix::unistd::write(&ours, TERMINATE).unwrap();
-                assert!(matches!(hear(theirs.as_fd(), refork), Told::Terminate));
+                assert!(matches!(hear(theirs.as_fd(), refork), MasterMessage::Terminate));
             }
             nix::unistd::write(&ours, b"f").unwrap();
-            assert!(matches!(hear(theirs.as_fd(), refork), Told::Finish));
+            assert!(matches!(hear(theirs.as_fd(), refork), MasterMessage::Finish));
             drop(ours);
-            assert!(matches!(hear(theirs.as_fd(), refork), Told::Finish));
+            assert!(matches!(hear(theirs.as_fd(), refork), MasterMessage::Finish));
         }
     }
 

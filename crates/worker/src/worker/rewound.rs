@@ -64,7 +64,7 @@ impl Worker {
     /// The process is put back after each request. It gives its connections to its siblings while a request runs, and so needs no
     /// thread that looks after them.
     pub fn lets_go_of_connections(&mut self) {
-        self.lets_go = true;
+        self.releases = true;
         self.service.idle_watch.never_start();
     }
 

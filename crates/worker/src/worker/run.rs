@@ -9,8 +9,8 @@ use super::idle_watch::IdleWatch;
 use super::memory::Occasion;
 use super::promotion::Promotion;
 use super::request::Request;
-use super::said;
 use super::service::{NoRequest, Service};
+use super::stderr_errors;
 use super::timeout_response::install_handlers;
 use crate::config::{Pool, ProcessManager};
 use crate::master::pool_restart::RestartReason;
@@ -44,11 +44,11 @@ pub fn run(context: GenerationContext, own: WorkerContext, runtime: &mut dyn Run
                     runtime.answer(&mut request);
                     request.release();
                 }
-                if !worker.is_to_work() {
+                if !worker.has_out_of_band_work() {
                     break;
                 }
                 let outcome = runtime.work();
-                worker.worked(outcome);
+                worker.out_of_band_done(outcome);
             }
             if let Some(backend) = runtime.backend() {
                 backend.leave();
@@ -77,7 +77,7 @@ pub struct Worker {
     promotion: Option<Promotion>,
     pub(super) phase: WorkerPhase,
     /// It holds no connection while a request runs ([`Worker::lets_go_of_connections`]).
-    pub(super) lets_go: bool,
+    pub(super) releases: bool,
 }
 
 /// Where a worker is between two calls.
@@ -124,7 +124,7 @@ impl Worker {
     /// # Errors
     /// A system call failed; the process has to end.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
-        said::at_begin(&context.settings.pool);
+        stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
         // Whatever the runtime has made of SIGTERM; one that has to see the handlers before has installed them itself.
         install_handlers(&context, own.slot);
@@ -176,7 +176,7 @@ impl Worker {
             caught: own.output.is_some(),
             promotion: None,
             phase: WorkerPhase::Waiting,
-            lets_go: false,
+            releases: false,
         })
     }
 
@@ -190,8 +190,8 @@ impl Worker {
     }
 
     /// Ends the request before, if there is one, and waits for the next. False: the process has to end, unless it is to make
-    /// a preloader first ([`Worker::is_to_promote`]) and then to ask again, which ends it: what it has closed for the sake of
-    /// the copy need not be opened again; or to do out-of-band work first ([`Worker::is_to_work`]) and then to ask again.
+    /// a preloader first ([`Worker::must_promote`]) and then to ask again, which ends it: what it has closed for the sake of
+    /// the copy need not be opened again; or to do out-of-band work first ([`Worker::has_out_of_band_work`]) and then to ask again.
     pub fn advance(&mut self) -> bool {
         self.advance_with(None)
     }
@@ -218,7 +218,7 @@ impl Worker {
                 }
                 WorkerPhase::Working => {
                     // A runtime that does not know how has done nothing.
-                    self.worked(Err("the runtime can't do it".into()));
+                    self.out_of_band_done(Err("the runtime can't do it".into()));
                     WorkerPhase::Waiting
                 }
                 WorkerPhase::Connection => match self.begin_request() {
@@ -241,18 +241,18 @@ impl Worker {
     }
 
     /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
-    pub fn is_to_promote(&self) -> bool {
+    pub fn must_promote(&self) -> bool {
         self.phase == WorkerPhase::Aside && self.promotion.is_some()
     }
 
-    /// Whether the process is to do the application's out-of-band work now, and then to say [`Worker::worked`].
-    pub fn is_to_work(&self) -> bool {
+    /// Whether the process is to do the application's out-of-band work now, and then to say [`Worker::out_of_band_done`].
+    pub fn has_out_of_band_work(&self) -> bool {
         self.phase == WorkerPhase::Working
     }
 
     /// The out-of-band work is done; or what went wrong, for the log. Nothing if none was to be done.
-    pub fn worked(&mut self, outcome: Result<(), String>) {
-        if !self.is_to_work() {
+    pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
+        if !self.has_out_of_band_work() {
             return;
         }
         if let Err(problem) = &outcome {
@@ -300,7 +300,7 @@ impl Worker {
     }
 
     /// Leaves word for the master why it ends by itself. `reason`: the number of why it could not be put back.
-    pub fn say_why(&self, cause: ExitCause, reason: Option<u8>) {
+    pub fn record_exit_cause(&self, cause: ExitCause, reason: Option<u8>) {
         self.service.slot_writer().leaving(cause, reason);
     }
 
@@ -383,7 +383,7 @@ impl Worker {
     /// Reads the request that the input begins with.
     fn begin_request(&mut self) -> Result<(), NoRequest> {
         let begun = clock::now();
-        if self.lets_go {
+        if self.releases {
             self.part_with_held();
         }
         let service = &mut self.service;
@@ -407,7 +407,7 @@ impl Worker {
         // A client that is gone has no use for being told.
         let _ = service.finish();
         self.served += 1;
-        service.limit_memory(self.lets_go);
+        service.limit_memory(self.releases);
         service.account(clock::now());
         service.idle_watch.end();
         if self.caught {

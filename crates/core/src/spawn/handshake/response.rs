@@ -1,6 +1,6 @@
 //! What came back in the work directory, as bytes, and what it means.
 
-use super::properties::Found;
+use super::properties::SocketOwner;
 use crate::spawn::error::Category;
 use crate::spawn::journey::{Record, StepState};
 use crate::spawn::step::Step;
@@ -152,7 +152,7 @@ pub struct Response {
     /// Its sockets.
     pub properties: Properties,
     /// What is at the paths of its unix sockets.
-    pub found: BTreeMap<PathBuf, Found>,
+    pub found: BTreeMap<PathBuf, SocketOwner>,
     /// Its error.
     pub complaint: Complaint,
     /// Its steps.

@@ -1,7 +1,7 @@
 //! The environment and the arguments of a CGI program (RFC 3875 sections 4.1 and 4.4).
 
 use super::target::Target;
-use crate::runtime::passed::is_passed;
+use crate::runtime::cgi_variables::is_passed;
 use crate::worker::PATH;
 use fastcgi::Params;
 use std::ffi::CString;

@@ -56,7 +56,7 @@ impl Cgi {
     }
 
     /// Starts the program.
-    fn begin(&self, request: &Request<'_>, target: &Target) -> Result<Running, Error> {
+    fn begin(&self, request: &Request<'_>, target: &Target) -> Result<CgiProcess, Error> {
         let own = std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec()));
         let (input_theirs, input) = fd::pipe(false)?;
         let (output, output_theirs) = fd::pipe(false)?;
@@ -80,7 +80,7 @@ impl Cgi {
             output,
             errors: Some(errors),
         };
-        Ok(Running { pid, peer })
+        Ok(CgiProcess { pid, peer })
     }
 }
 
@@ -94,14 +94,14 @@ impl Runtime for Cgi {
 }
 
 /// A program that has been started.
-struct Running {
+struct CgiProcess {
     pid: i32,
     peer: Peer,
 }
 
-impl Running {
+impl CgiProcess {
     fn answer(self, request: &mut Request<'_>, target: &Target) -> Result<(), ClientGone> {
-        let Running { pid, peer } = self;
+        let CgiProcess { pid, peer } = self;
         let name = target.script.file_name().unwrap_or_default();
         let mut answer = CgiAnswer {
             head: Some(Head::new(name.as_bytes().starts_with(b"nph-"))),

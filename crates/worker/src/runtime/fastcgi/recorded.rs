@@ -1,6 +1,6 @@
 //! A request as the records that are sent to the program.
 
-use crate::runtime::passed::is_passed;
+use crate::runtime::cgi_variables::is_passed;
 use crate::sys::socket::{Progress, send};
 use crate::worker::{ClientGone, Request};
 use fastcgi::{HEADER_LENGTH, MAX_CONTENT, RecordType, Request as Wire, header};

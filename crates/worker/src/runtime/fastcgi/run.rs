@@ -7,7 +7,7 @@ use super::supervisor::{Means, Refusal, Supervisor};
 use crate::config::{self, Pool, StartCommand};
 use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
-use crate::runtime::within::Within;
+use crate::runtime::script_roots::Within;
 use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Account, Kind, Plan};
 use crate::sys::Error;

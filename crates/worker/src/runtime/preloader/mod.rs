@@ -112,7 +112,7 @@ impl From<worker::ProcessSettingsError> for Error {
 
 /// A worker that the master wants.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct WorkerOrder {
     /// The master's number for it.
     worker: u64,
     /// What is its own.
@@ -121,7 +121,7 @@ pub struct Wanted {
     parcel: Option<Parcel>,
 }
 
-impl Wanted {
+impl WorkerOrder {
     /// In a worker of a zygote: the memory that is its pool's own.
     pub fn take_memory(&mut self) -> Option<OwnedFd> {
         self.parcel.as_mut()?.take_memory()
@@ -326,7 +326,7 @@ impl Preloader {
     ///
     /// # Errors
     /// The connection to the master is broken.
-    pub fn wait(&mut self, cache: &mut dyn CodeCache) -> Result<Option<Wanted>, Error> {
+    pub fn wait(&mut self, cache: &mut dyn CodeCache) -> Result<Option<WorkerOrder>, Error> {
         loop {
             let message = match self.early.pop_front() {
                 Some(message) => message,
@@ -372,7 +372,7 @@ impl Preloader {
                 let (parcel, descriptors) = self.unpack(parcel, message.descriptors).map_err(wrong)?;
                 let own = WorkerContext::assemble(slot, is_routed, descriptors)
                     .map_err(|error| wrong(Error::Context(error)))?;
-                Ok(Obeyed::Wanted(Wanted { worker, own, parcel }))
+                Ok(Obeyed::Wanted(WorkerOrder { worker, own, parcel }))
             }
             // A zygote has nothing of it: that what came before is done is what the master wants to hear.
             Command::Forget { generation } => Ok(Obeyed::Answer(Answer::Forgotten { generation })),
@@ -410,13 +410,13 @@ impl Preloader {
     }
 
     /// The worker exists.
-    pub fn made(&self, wanted: &Wanted, pid: i32) {
+    pub fn made(&self, wanted: &WorkerOrder, pid: i32) {
         let worker = wanted.worker;
         self.socket.answer(&Answer::Ok { worker, pid });
     }
 
     /// It could not be made.
-    pub fn not_made(&self, wanted: &Wanted, message: &str) {
+    pub fn not_made(&self, wanted: &WorkerOrder, message: &str) {
         self.socket.answer(&failure(Some(wanted.worker), message));
     }
 
@@ -435,13 +435,13 @@ impl Preloader {
     ///
     /// # Errors
     /// `dup2`, `setpgid`.
-    pub fn settle(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+    pub fn settle(&self, wanted: &WorkerOrder) -> Result<(), sys::Error> {
         worker::begin_group(&self.settings.pool)?;
         worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
     /// In a worker: what it takes along; all else is closed. `None`: the log says why it can't.
-    pub fn into_contexts(self, wanted: Wanted) -> Option<(GenerationContext, WorkerContext)> {
+    pub fn into_contexts(self, wanted: WorkerOrder) -> Option<(GenerationContext, WorkerContext)> {
         let context = match wanted.parcel {
             Some(parcel) => match parcel.open() {
                 Ok(context) => context,
@@ -466,7 +466,7 @@ impl Preloader {
 
 /// What a line of the master's led to.
 enum Obeyed {
-    Wanted(Wanted),
+    Wanted(WorkerOrder),
     Answer(Answer),
     Nothing,
 }

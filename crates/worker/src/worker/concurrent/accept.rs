@@ -2,8 +2,8 @@
 
 use super::super::acceptor::remedy;
 use super::super::keepalive::{self, Note};
-use super::super::said;
 use super::super::service_order::Waiting;
+use super::super::stderr_errors;
 use super::client::ClientPhase;
 use super::leave::Leaving;
 use super::state::{EDGE, LISTENER, WorkerState};
@@ -13,7 +13,7 @@ use crate::scoreboard::slot_writer::SlotWriter;
 use crate::sys::fd::{MAX_PASSED, send_with};
 use crate::sys::socket::{Readiness, accept, wait};
 use crate::tick::Tick;
-use crate::worker::outlook;
+use crate::worker::pool_view;
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -98,7 +98,7 @@ impl WorkerState {
         self.insists_at = None;
         if std::mem::take(&mut self.was_strained) {
             let slot_writer = SlotWriter::new(self.slot.words());
-            let siblings = outlook::siblings(&self.board, self.notifier.slot());
+            let siblings = pool_view::siblings(&self.board, self.notifier.slot());
             self.gauge
                 .sample_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
         }
@@ -137,7 +137,7 @@ impl WorkerState {
         self.slot_writer().accepts(self.accepted);
         let pool = &self.settings.pool;
         if let Some(why) = disallowed(&pool.listen.allowed_clients, socket.as_fd()) {
-            said::error(pool, &why);
+            stderr_errors::error(pool, &why);
             return None;
         }
         Some(self.take_in(socket, now))
@@ -237,7 +237,7 @@ impl WorkerState {
             has_room: true,
             is_told: true,
         };
-        let siblings = || outlook::siblings(&self.board, self.notifier.slot());
+        let siblings = || pool_view::siblings(&self.board, self.notifier.slot());
         if siblings().any(|sibling| sibling.has_room && sibling.in_flight == 0) {
             return Some(YIELD_TO_IDLE);
         }
@@ -285,7 +285,7 @@ impl WorkerState {
         }
         let turn = match requests.is_empty() {
             true => 0,
-            false => outlook::turn(&self.board, &self.listener),
+            false => pool_view::turn(&self.board, &self.listener),
         };
         let mut sent = 0;
         for index in requests {
@@ -327,7 +327,7 @@ impl WorkerState {
 
     /// The event loop is held up: siblings are to have the connections that wait for it.
     pub(super) fn relieve(&mut self, now: Tick) {
-        let has_free = outlook::siblings(&self.board, self.notifier.slot()).any(|it| it.has_room);
+        let has_free = pool_view::siblings(&self.board, self.notifier.slot()).any(|it| it.has_room);
         if !has_free {
             return;
         }

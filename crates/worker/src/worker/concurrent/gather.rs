@@ -6,7 +6,7 @@
 
 use super::state::WorkerState;
 use crate::tick::Tick;
-use crate::worker::outlook;
+use crate::worker::pool_view;
 use std::num::NonZero;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl WorkerState {
     /// Whether a connection is left to siblings that have some.
     pub(super) fn leaves_to_connected(&self, now: Tick) -> bool {
         let has_none = self.clients.len() == self.free.len();
-        let connected = || outlook::connected(&self.board, self.notifier.slot());
+        let connected = || pool_view::connected(&self.board, self.notifier.slot());
         has_none && self.gathering.leaves(connected, now)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::memory::{self, Occasion};
 use super::super::out_of_band::{Want, is_alone, postponed};
-use super::super::promotion::{self, Told};
+use super::super::promotion::{self, MasterMessage};
 use super::client::ClientPhase;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
@@ -34,9 +34,9 @@ impl WorkerState {
     /// The master says that the worker is to end a request, to finish, or to make a preloader; or it is gone.
     pub(super) fn hear_master(&mut self, now: Tick) {
         match promotion::hear(self.stop_pipe.as_fd(), self.settings.refork_at.is_some()) {
-            Told::Terminate => return self.end_longest(now),
-            Told::Promote(promotion) => self.promotion = Some(promotion),
-            Told::Finish => {}
+            MasterMessage::Terminate => return self.end_longest(now),
+            MasterMessage::Promote(promotion) => self.promotion = Some(promotion),
+            MasterMessage::Finish => {}
         }
         // What else it may have to say is of no interest to a worker that leaves.
         let _ = self.epoll.delete(&self.stop_pipe);
@@ -194,7 +194,7 @@ impl WorkerState {
     }
 
     /// The work is done; or what went wrong, for the log.
-    pub(super) fn worked(&mut self, outcome: Result<(), String>) {
+    pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
         if !self.is_working {
             return;
         }

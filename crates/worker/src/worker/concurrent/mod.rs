@@ -61,7 +61,7 @@ impl Concurrent {
     /// # Errors
     /// A system call failed; the process has to end.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Concurrent, Error> {
-        super::said::at_begin(&context.settings.pool);
+        super::stderr_errors::at_begin(&context.settings.pool);
         let state = WorkerState::begin(context, own)?;
         Ok(Concurrent {
             watch: (!state.is_native).then(Watch::default),
@@ -150,12 +150,12 @@ impl Concurrent {
     }
 
     /// The out-of-band work is done; or what went wrong, for the log.
-    pub fn worked(&mut self, outcome: Result<(), String>) {
-        self.shared.lock().worked(outcome);
+    pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
+        self.shared.lock().out_of_band_done(outcome);
     }
 
     /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
-    pub fn is_to_promote(&mut self) -> bool {
+    pub fn must_promote(&mut self) -> bool {
         self.shared.lock().promotion.is_some()
     }
 

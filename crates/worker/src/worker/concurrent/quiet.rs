@@ -12,7 +12,7 @@ use crate::scoreboard::load::Load;
 use crate::scoreboard::{header, slot_reader};
 use crate::sys::socket::{Readiness, wait};
 use crate::tick::Tick;
-use crate::worker::outlook;
+use crate::worker::pool_view;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -174,7 +174,7 @@ impl WorkerState {
         let own = self.notifier.slot();
         let is_used = |index: &usize| header::used(self.board.header(), *index);
         let slots = self.board.slots();
-        let siblings = || outlook::siblings(&self.board, own);
+        let siblings = || pool_view::siblings(&self.board, own);
         // The master may make more, and those that begin say nothing yet.
         if !(0..slots).all(|index| is_used(&index)) || siblings().any(|it| it.has_room || !it.is_told) {
             return false;
@@ -197,7 +197,7 @@ impl WorkerState {
             return;
         }
         let slots = self.board.slots();
-        let siblings = outlook::siblings(&self.board, self.notifier.slot());
+        let siblings = pool_view::siblings(&self.board, self.notifier.slot());
         let mine = Load {
             in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
             quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),

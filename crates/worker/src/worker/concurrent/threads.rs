@@ -58,7 +58,7 @@ impl Threads {
     /// # Errors
     /// A system call failed; the process has to end.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Threads, Error> {
-        super::super::said::at_begin(&context.settings.pool);
+        super::super::stderr_errors::at_begin(&context.settings.pool);
         let mut state = WorkerState::begin(context, own)?;
         state.dispatch = Some(Dispatch::default());
         Ok(Threads {
@@ -210,8 +210,8 @@ impl Threads {
     }
 
     /// The out-of-band work is done; or what went wrong, for the log.
-    pub fn worked(&self, outcome: Result<(), String>) {
-        self.lock().worked(outcome);
+    pub fn out_of_band_done(&self, outcome: Result<(), String>) {
+        self.lock().out_of_band_done(outcome);
     }
 
     /// What a preloader is to be given; `None`: there is to be none.
@@ -220,7 +220,7 @@ impl Threads {
     }
 
     /// Whether the process is to make a preloader.
-    pub fn is_to_promote(&self) -> bool {
+    pub fn must_promote(&self) -> bool {
         self.lock().promotion.is_some()
     }
 

@@ -188,7 +188,7 @@ impl Gateway {
                         self.forget(index);
                     }
                 }
-                Event::Work => self.worker.worked(Ok(())),
+                Event::Work => self.worker.out_of_band_done(Ok(())),
                 Event::End => {
                     self.is_over = true;
                     self.hurry_visits();

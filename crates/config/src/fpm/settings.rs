@@ -7,7 +7,7 @@ use super::parse::PoolText;
 use super::validate::Context;
 use super::values::{Item, Value, Values, facility_name};
 use super::{Options, is_ours};
-use crate::Said;
+use crate::FpmSetting;
 use crate::application::{Preloading, RequestSettings};
 use crate::settings::Setting;
 use toml_edit::{Array, Value as Toml};
@@ -22,59 +22,59 @@ const MAY_BE_EMPTY: [&str; 2] = ["syslog.ident", "access.format"];
 const LONGEST: i32 = 3650 * 86_400;
 
 /// What is said of the daemon.
-pub(super) fn global(values: &Values, options: &Options) -> Vec<Said> {
+pub(super) fn global(values: &Values, options: &Options) -> Vec<FpmSetting> {
     let mut said = Vec::new();
     if options.allow_root {
-        said.push(Said::fixed("allow_root", true));
+        said.push(FpmSetting::fixed("allow_root", true));
     }
     section(values, &mut said);
     said
 }
 
 /// What is said of a pool; lists are in the order in which they were written.
-pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<Said>, Failed> {
+pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<FpmSetting>, Failed> {
     let options = context.options;
     let mut said = vec![
         // Users of php-fpm rely on a fresh OPcache after a reload.
-        Said::fixed("reload", "always"),
-        Said::fixed("application.runtime", "php"),
-        Said::fixed("application.version", options.version()),
+        FpmSetting::fixed("reload", "always"),
+        FpmSetting::fixed("application.runtime", "php"),
+        FpmSetting::fixed("application.version", options.version()),
     ];
     if let Some(path) = &options.php_ini {
-        said.push(Said::fixed("application.php_ini", &*path.to_string_lossy()));
+        said.push(FpmSetting::fixed("application.php_ini", &*path.to_string_lossy()));
     }
     let rule = request_settings(pool, context)?;
-    said.push(Said::fixed("application.request_settings", rule));
+    said.push(FpmSetting::fixed("application.request_settings", rule));
     if let Some(word) = preloader(pool, context)? {
-        said.push(Said::fixed("application.preloader", word));
+        said.push(FpmSetting::fixed("application.preloader", word));
     }
     section(&pool.values, &mut said);
     Ok(said)
 }
 
-fn section(values: &Values, said: &mut Vec<Said>) {
+fn section(values: &Values, said: &mut Vec<FpmSetting>) {
     for (directive, setting, value, location) in values.given() {
-        let one = |value: Toml| Said {
+        let one = |value: Toml| FpmSetting {
             name: directive.name,
             key: path(setting),
             location: location.cloned(),
-            ..Said::fixed("", value)
+            ..FpmSetting::fixed("", value)
         };
         match value {
             Value::List(list) if setting.values == "list" => {
                 let texts: Array = list.iter().map(|item| item.value.as_str()).collect();
                 said.push(one(texts.into()));
             }
-            Value::List(list) => said.extend(list.iter().map(|item| Said {
+            Value::List(list) => said.extend(list.iter().map(|item| FpmSetting {
                 item: Some(item.key.clone()),
                 location: Some(item.location.clone()),
                 ..one(item.value.as_str().into())
             })),
-            Value::Time(seconds) if *seconds > LONGEST => said.push(Said {
+            Value::Time(seconds) if *seconds > LONGEST => said.push(FpmSetting {
                 cut: Some("it is cut to the longest time, ten years"),
                 ..one("3650d".into())
             }),
-            value => said.push(Said {
+            value => said.push(FpmSetting {
                 value: plain(directive, value),
                 ..one("".into())
             }),
@@ -241,7 +241,7 @@ mod tests {
                     let written = values.write(directive.name, text, Some("www"), &location);
                     assert_eq!(written, Some(Ok(())), "{}", directive.name);
                 }
-                let mut said = vec![Said::fixed("application.runtime", "php")];
+                let mut said = vec![FpmSetting::fixed("application.runtime", "php")];
                 if is_global {
                     said.clear();
                 }

@@ -4,7 +4,7 @@ use super::error::Location;
 
 /// One thing that is said of the daemon or of a pool.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct FpmSetting {
     /// The directive; empty: an option says it, or every file of php-fpm's.
     pub name: &'static str,
     /// The key of a list's entry.
@@ -19,10 +19,10 @@ pub struct Said {
     pub location: Option<Location>,
 }
 
-impl Said {
+impl FpmSetting {
     /// What is not written by a directive.
-    pub(super) fn fixed(key: &str, value: impl Into<toml_edit::Value>) -> Said {
-        Said {
+    pub(super) fn fixed(key: &str, value: impl Into<toml_edit::Value>) -> FpmSetting {
+        FpmSetting {
             name: "",
             item: None,
             key: key.to_owned(),
