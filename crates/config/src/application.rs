@@ -316,6 +316,7 @@ impl WorkerMode {
             .find(|mode| mode.as_str() == word)
     }
 
+    /// As the configuration has it.
     pub fn as_str(self) -> &'static str {
         match self {
             WorkerMode::Loop => "loop",
@@ -331,6 +332,7 @@ impl Isolation {
             .find(|isolation| isolation.as_str() == word)
     }
 
+    /// As the configuration has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Isolation::Auto => "auto",
@@ -364,6 +366,7 @@ impl Preloading {
         }
     }
 
+    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Preloading::Own => "own",

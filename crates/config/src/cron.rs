@@ -18,6 +18,10 @@ pub struct Times {
     elapsed: Option<Crontab>,
 }
 
+/// Checks an expression.
+///
+/// # Errors
+/// Says in a line what is wrong.
 pub fn check(cron: &str) -> Result<(), String> {
     parse(cron, "UTC").map(|_| ())
 }

@@ -32,9 +32,9 @@ pub struct InspectRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InspectReply {
     pub number: u64,
-    /// The application, or an error that names the path and the fix.
+    /// What is there, or why it is no application of the pool: names the path and what would be right.
     pub found: Result<FoundApplication, String>,
-    /// The inspection failed, so whether the application exists is unknown.
+    /// Nothing could be looked at: whether there is an application is not known.
     #[serde(default)]
     pub is_unknown: bool,
     /// Details if the directory exists but isn't run or can't be inspected.
@@ -68,7 +68,7 @@ impl Refusal {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundApplication {
-    /// The root, with links resolved, below one of the pool's directories.
+    /// Its root, all links resolved, below one of the pool's directories.
     pub root: PathBuf,
     pub kind: Kind,
     /// The absolute path of the startup file. `None` if only `forkyard.toml` marks the application.

@@ -1,6 +1,6 @@
-//! The only way to the kernel: small wrappers that own what they open and name what failed.
+//! Safe wrappers of system calls. They own what they open and name the call that failed.
 //!
-//! Knows no part of forkyard but plain values. Unsafe code is allowed here, each block with its reason.
+//! Every unsafe block states its reason.
 
 pub mod accounts;
 pub mod acl;

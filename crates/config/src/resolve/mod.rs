@@ -218,6 +218,7 @@ pub(super) fn whole(
     })
 }
 
+/// What files are read with.
 pub(super) struct Sources<'w> {
     pub(super) world: &'w dyn World,
     pub(super) overrides: Overrides,

@@ -155,7 +155,7 @@ fn default_user(applications: &Applications, database: &dyn Database) -> Result<
     user.ok_or_else(|| Refused::DefaultUser(name.to_owned()))
 }
 
-/// Never root.
+/// The user that it runs as: its owner, or the default user in place of an owner who may have no applications. Never root.
 fn owner(
     applications: &Applications,
     found: &FoundApplication,
@@ -333,6 +333,7 @@ fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
     own.start_timeout.map_or(pool, |own| own.min(pool))
 }
 
+/// Says of a key of the application's own that it has no effect on what it is.
 fn without_effect(found: &FoundApplication, own: &Settings) -> Result<(), Refused> {
     let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
     let is_wrapped = matches!(found.kind, Kind::Wsgi | Kind::Asgi | Kind::Rack);
@@ -358,6 +359,7 @@ fn without_effect(found: &FoundApplication, own: &Settings) -> Result<(), Refuse
     })
 }
 
+/// Programs below the application's root: the one that it names, or that the web server does.
 fn cgi(template: &Pool, found: &FoundApplication, own: &Settings) -> Result<Application, Refused> {
     let is_plain = |component| matches!(component, Component::Normal(_));
     let script = match &own.entry {
@@ -403,7 +405,7 @@ fn fastcgi(
     }))
 }
 
-/// The scripts belong to the application. A link in the request may already point to the next version.
+/// Scripts are the application's own. A link that requests name it by may have been switched to its next version.
 fn script_root(applications: &Applications, found: &FoundApplication) -> ScriptRoot {
     ScriptRoot {
         path: found.root.clone(),
@@ -411,6 +413,7 @@ fn script_root(applications: &Applications, found: &FoundApplication) -> ScriptR
     }
 }
 
+/// A program that speaks HTTP.
 fn program(
     applications: &Applications,
     found: &FoundApplication,
@@ -439,7 +442,7 @@ fn program(
     }))
 }
 
-/// Optional for a Node.js file.
+/// How the application says that it is started. A file for Node.js need not say it.
 fn start_command(found: &FoundApplication, own: &Settings) -> Result<String, Refused> {
     if let Some(command) = &own.start_command {
         return Ok(command.clone());
@@ -466,6 +469,7 @@ fn as_npm_does(root: &Path, script: &str) -> String {
     format!("/bin/sh -c {}", shell_quoted(&line))
 }
 
+/// One word of the shell.
 fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

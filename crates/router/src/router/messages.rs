@@ -79,10 +79,10 @@ pub struct Instance {
     #[serde(rename = "generation")]
     pub restarts: u32,
     pub pid: i32,
-    /// The code's version, as in [`crate::inspector::protocol::FoundApplication`].
+    /// The version of its code, as [`crate::inspector::protocol::FoundApplication`] has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The identity of root and startup file, as in [`crate::inspector::protocol::FoundApplication`].
+    /// What it was made of, as [`crate::inspector::protocol::FoundApplication`] has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }
