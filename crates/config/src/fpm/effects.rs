@@ -1,4 +1,4 @@
-//! Implements [`Machine`](super::machine::Machine) for the real machine.
+//! Implements [`Machine`] for the real machine.
 
 use super::machine::{Machine, OsFailure};
 use crate::{Host, World};
