@@ -316,7 +316,6 @@ impl WorkerMode {
             .find(|mode| mode.as_str() == word)
     }
 
-    /// As the configuration has it.
     pub fn as_str(self) -> &'static str {
         match self {
             WorkerMode::Loop => "loop",
@@ -332,7 +331,6 @@ impl Isolation {
             .find(|isolation| isolation.as_str() == word)
     }
 
-    /// As the configuration has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Isolation::Auto => "auto",
@@ -366,7 +364,6 @@ impl Preloading {
         }
     }
 
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Preloading::Own => "own",

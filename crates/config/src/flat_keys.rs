@@ -124,7 +124,7 @@ impl<'t> FlatKeys<'t> {
         keys.map(|key| (key.path.clone(), value::written(&key.value), &key.location))
     }
 
-    /// What files of php-fpm's say. Of entries with one name php-fpm applies the first last: the order is reversed.
+    /// Keys from php-fpm's files, reversed: php-fpm applies the first entry of a name last.
     pub(super) fn of(said: &[FpmSetting], file: &Location) -> FlatKeys<'t> {
         let said = said.iter().rev().filter(|said| !said.key.is_empty());
         let flat_key = |said: &FpmSetting| {

@@ -67,7 +67,6 @@ const TYPES: [(&str, Runtime); 6] = [
 
 const MOST: i64 = 1_000_000_000;
 
-/// The word for a runtime.
 pub fn runtime_name(runtime: Runtime) -> &'static str {
     let found = RUNTIMES.iter().find(|(_, known)| *known == runtime);
     found.map_or("", |(word, _)| word)

@@ -36,9 +36,8 @@ pub(crate) struct StartArguments {
     pub(crate) pushes_jobs: u8,
 }
 
-/// What PHP is to be started with.
 pub(crate) struct StartOptions<'w> {
-    /// php.ini or its directory; `None`: where libphp looks by itself.
+    /// php.ini or its directory; `None`: libphp's default.
     pub(crate) php_ini: Option<&'w CStr>,
     /// Lines that override every file.
     pub(crate) ini_entries: Option<&'w CStr>,
@@ -319,7 +318,7 @@ impl Php {
         }
     }
 
-    /// Module start-up. PHP may also exit by itself instead of returning.
+    /// Module start-up. PHP may exit instead of returning.
     pub(crate) fn start(&self, wanted: &StartOptions<'_>) -> StartResult {
         let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
         let start = StartArguments {

@@ -315,9 +315,9 @@ fn start(
     Ok((php, config.clone()))
 }
 
-/// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
+/// A worker's life. Unknown descriptors stay open, because OPcache needs its lock.
 fn work(preloader: Preloader, mut wanted: preloader::WorkerOrder, php: &Php, zygote: Option<&Zygote>) -> ! {
-    // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
+    // Also SIGSEGV: a stack overflow in a script must end the process in the usual way.
     signal::reset_in_child();
     // Before PHP is used, because its memory is still shared with other pools.
     if let Some(Err(error)) = zygote.map(|zygote| zygote.part_from_others(wanted.take_memory())) {

@@ -149,7 +149,7 @@ impl<'p> Serving<'p> {
                 worker.ask_restart(why, since);
             }
             while !worker.advance() {
-                // Nothing of this kind is asked of PHP.
+                // PHP never does out-of-band work or promotion.
                 if !worker.has_out_of_band_work() && !worker.must_promote() {
                     self.leaves_for = worker.is_worn_by();
                     self.is_over = true;

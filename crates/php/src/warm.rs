@@ -118,13 +118,11 @@ pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {
     );
 }
 
-/// What a process of its own has written, and whether its time was over first.
 struct WarmUpOutput {
     bytes: Vec<u8>,
     is_late: bool,
 }
 
-/// Does something in a process of its own and reads what it writes.
 fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> WarmUpOutput {
     let mut told = WarmUpOutput {
         bytes: Vec::new(),

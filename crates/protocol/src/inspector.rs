@@ -32,9 +32,9 @@ pub struct InspectRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InspectReply {
     pub number: u64,
-    /// What is there, or why it is no application of the pool: names the path and what would be right.
+    /// The application, or an error that names the path and the fix.
     pub found: Result<FoundApplication, String>,
-    /// Nothing could be looked at: whether there is an application is not known.
+    /// The inspection failed, so whether the application exists is unknown.
     #[serde(default)]
     pub is_unknown: bool,
     /// Details if the directory exists but isn't run or can't be inspected.
@@ -68,7 +68,7 @@ impl Refusal {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundApplication {
-    /// Its root, all links resolved, below one of the pool's directories.
+    /// The root, with links resolved, below one of the pool's directories.
     pub root: PathBuf,
     pub kind: Kind,
     /// The absolute path of the startup file. `None` if only `forkyard.toml` marks the application.

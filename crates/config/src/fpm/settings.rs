@@ -18,7 +18,6 @@ pub(super) const PRELOADER: &str = "forkyard.preloader";
 const MAY_BE_EMPTY: [&str; 2] = ["syslog.ident", "access.format"];
 const LONGEST: i32 = 3650 * 86_400;
 
-/// What is said of the daemon.
 pub(super) fn global(values: &Values, options: &Options) -> Vec<FpmSetting> {
     let mut said = Vec::new();
     if options.allow_root {
@@ -28,11 +27,10 @@ pub(super) fn global(values: &Values, options: &Options) -> Vec<FpmSetting> {
     said
 }
 
-/// What is said of a pool; lists are in the order in which they were written.
 pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<FpmSetting>, Failed> {
     let options = context.options;
     let mut said = vec![
-        // Users of php-fpm rely on a fresh OPcache after a reload.
+        // php-fpm's users rely on a fresh OPcache after a reload.
         FpmSetting::fixed("reload", "always"),
         FpmSetting::fixed("application.runtime", "php"),
         FpmSetting::fixed("application.version", options.version()),

@@ -7,7 +7,6 @@ use crate::{Config, FpmSetting};
 #[derive(Debug, Clone)]
 pub struct Section {
     pub comments: Vec<String>,
-    /// What is said, with the comments of each line.
     pub said: Vec<(FpmSetting, Vec<String>)>,
 }
 

@@ -16,7 +16,7 @@ pub(super) enum Converted {
     Key(String, Value, Vec<String>),
 }
 
-/// In the global section. A default of php-fpm's may have to be said, because the TOML's is another.
+/// php-fpm's default is written if forkyard's differs.
 pub(super) fn global(said: &FpmSetting) -> Converted {
     let value = said.value.as_ref();
     let is_default = match said.name {
@@ -33,7 +33,7 @@ pub(super) fn global(said: &FpmSetting) -> Converted {
     plain(said)
 }
 
-/// In a pool. `pool` is what the whole pool means; `has_more`: `listen` becomes a table.
+/// `pool`: the resolved pool; `has_more`: `listen` becomes a table.
 pub(super) fn pool(said: &FpmSetting, pool: &Pool, has_more: bool) -> Converted {
     if said.location.is_none() && !said.name.is_empty() {
         return Converted::Nothing;
@@ -102,7 +102,6 @@ fn is_for_another_manager(name: &str, pm: &ProcessManager) -> bool {
     }
 }
 
-/// A value as it is, under the directive's own key.
 fn plain(said: &FpmSetting) -> Converted {
     if said.key.is_empty() {
         let absent = settings::absence(said.name);
@@ -135,7 +134,7 @@ fn address(written: &str, address: &Address) -> String {
     }
 }
 
-/// Endings need a dot here.
+/// Extensions need a dot here.
 fn extensions(said: &FpmSetting) -> Converted {
     let words = said
         .value

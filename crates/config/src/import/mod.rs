@@ -114,7 +114,7 @@ impl Import<'_> {
         };
         self.document
             .open(&table, comments::own(&section.comments).to_vec());
-        // The entries of a list are together.
+        // A list's entries are adjacent.
         let of_one_list =
             |a: &(FpmSetting, _), b: &(FpmSetting, _)| a.0.item.is_some() && a.0.name == b.0.name;
         for said in section.said.chunk_by(of_one_list) {
@@ -149,7 +149,7 @@ impl Import<'_> {
         }
     }
 
-    /// The first entry of a name wins in php-fpm, and is the only one here. The order is that in which they are applied.
+    /// Keeps the first entry of each name, as php-fpm does, in the order of application.
     fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(FpmSetting, Vec<String>)]) {
         let mut kept: Vec<(&str, &(FpmSetting, Vec<String>))> = Vec::new();
         let mut lost = Vec::new();

@@ -540,7 +540,6 @@ fn schedule(
     })
 }
 
-/// One of these words; the first is the default.
 fn one_of<T: Copy>(field: &Field<Text>, words: &[(&str, T)], report: &mut Report<'_>) -> T {
     let default = words[0].1;
     let Some(written) = field.written() else {

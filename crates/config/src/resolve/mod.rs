@@ -218,7 +218,6 @@ pub(super) fn whole(
     })
 }
 
-/// What files are read with.
 pub(super) struct Sources<'w> {
     pub(super) world: &'w dyn World,
     pub(super) overrides: Overrides,

@@ -56,7 +56,7 @@ pub struct Refused {
 /// Inspects an application's directory.
 ///
 /// # Errors
-/// Why it is no application of the pool.
+/// The directory is not an application of the pool.
 pub fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, Refused> {
     let (root, directory) = enter(root, terms)?;
     let entry = beneath::entry_of(directory.as_fd()).map_err(|error| Refused {
@@ -190,10 +190,8 @@ struct AppRoot {
     entry: Entry,
 }
 
-/// What an application says of itself: what, in which file, and what that file is.
 type OwnFile = (Settings, &'static str, Entry);
 
-/// What an application is, its start-up file, and what it says of itself.
 type Shown = (Kind, Option<PathBuf>, Option<OwnFile>);
 
 impl AppRoot {
@@ -310,7 +308,6 @@ impl AppRoot {
         Ok(Some(content))
     }
 
-    /// What the application says of itself, in the first file that does.
     fn settings(&self) -> Result<Option<OwnFile>, String> {
         if let Some(content) = self.read_own(OWN_FILE)? {
             let path = self.root.join(OWN_FILE);
@@ -324,7 +321,7 @@ impl AppRoot {
         Ok(said.map(|settings| (settings, PASSENGERFILE, content.entry)))
     }
 
-    /// What the application is, by which file, and what it says of itself. `None`: nothing shows that it is one.
+    /// Determines kind and startup file. Returns `None` if there is no evidence of an application.
     fn kind(&self, said: Option<OwnFile>) -> Result<Option<Shown>, String> {
         let wanted = said.as_ref().and_then(|(settings, ..)| settings.runtime);
         let entry = said.as_ref().and_then(|(settings, ..)| settings.entry.as_deref());

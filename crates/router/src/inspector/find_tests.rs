@@ -18,7 +18,6 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A look: what is there, or why it is refused.
 fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, String> {
     super::inspect(root, terms).map_err(|refused| refused.why)
 }

@@ -155,7 +155,7 @@ fn default_user(applications: &Applications, database: &dyn Database) -> Result<
     user.ok_or_else(|| Refused::DefaultUser(name.to_owned()))
 }
 
-/// The user that it runs as: its owner, or the default user in place of an owner who may have no applications. Never root.
+/// Never root.
 fn owner(
     applications: &Applications,
     found: &FoundApplication,
@@ -333,7 +333,6 @@ fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
     own.start_timeout.map_or(pool, |own| own.min(pool))
 }
 
-/// Says of a key of the application's own that it has no effect on what it is.
 fn without_effect(found: &FoundApplication, own: &Settings) -> Result<(), Refused> {
     let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
     let is_wrapped = matches!(found.kind, Kind::Wsgi | Kind::Asgi | Kind::Rack);
@@ -359,7 +358,6 @@ fn without_effect(found: &FoundApplication, own: &Settings) -> Result<(), Refuse
     })
 }
 
-/// Programs below the application's root: the one that it names, or that the web server does.
 fn cgi(template: &Pool, found: &FoundApplication, own: &Settings) -> Result<Application, Refused> {
     let is_plain = |component| matches!(component, Component::Normal(_));
     let script = match &own.entry {
@@ -405,7 +403,7 @@ fn fastcgi(
     }))
 }
 
-/// Scripts are the application's own. A link that requests name it by may have been switched to its next version.
+/// The scripts belong to the application. A link in the request may already point to the next version.
 fn script_root(applications: &Applications, found: &FoundApplication) -> ScriptRoot {
     ScriptRoot {
         path: found.root.clone(),
@@ -413,7 +411,6 @@ fn script_root(applications: &Applications, found: &FoundApplication) -> ScriptR
     }
 }
 
-/// A program that speaks HTTP.
 fn program(
     applications: &Applications,
     found: &FoundApplication,
@@ -442,7 +439,7 @@ fn program(
     }))
 }
 
-/// How the application says that it is started. A file for Node.js need not say it.
+/// Optional for a Node.js file.
 fn start_command(found: &FoundApplication, own: &Settings) -> Result<String, Refused> {
     if let Some(command) = &own.start_command {
         return Ok(command.clone());
@@ -469,7 +466,6 @@ fn as_npm_does(root: &Path, script: &str) -> String {
     format!("/bin/sh -c {}", shell_quoted(&line))
 }
 
-/// One word of the shell.
 fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

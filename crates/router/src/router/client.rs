@@ -18,9 +18,7 @@ pub(super) struct Client {
     pub(super) watch: Interest,
     /// Input arrived while the pool or an instance had the connection.
     pub(super) stirred: bool,
-    /// Its input, where that is read by the router.
     pub(super) reading: Option<Box<RequestInput>>,
-    /// What was read of it, to be passed on with it.
     pub(super) bytes: Vec<u8>,
     pub(super) memory: usize,
     /// Bytes of the request still in the socket when it was passed on.

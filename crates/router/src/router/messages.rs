@@ -79,10 +79,10 @@ pub struct Instance {
     #[serde(rename = "generation")]
     pub restarts: u32,
     pub pid: i32,
-    /// The version of its code, as [`crate::inspector::protocol::FoundApplication`] has it.
+    /// The code's version, as in [`crate::inspector::protocol::FoundApplication`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// What it was made of, as [`crate::inspector::protocol::FoundApplication`] has it.
+    /// The identity of root and startup file, as in [`crate::inspector::protocol::FoundApplication`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }

@@ -27,7 +27,6 @@ pub(super) struct RequestInput {
 }
 
 impl RequestInput {
-    /// Begins with bytes that were read before.
     pub(super) fn new(limits: Limits, input: Vec<u8>) -> RequestInput {
         let limits = Limits {
             params_bytes: limits.params_bytes.min(MOST_BYTES),

@@ -20,7 +20,6 @@ const LIMIT: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(super) struct Search {
     rest: Vec<i32>,
-    /// Environments that are being read.
     reading: Option<EnvironmentRead>,
 }
 

@@ -18,10 +18,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The variable that names the descriptor of [`Inheritance`].
 pub(super) const VARIABLE: &str = "FORKYARD_ANEW";
 const TITLE_ROOM_BYTES: usize = 96;
-/// The most that is read of [`Inheritance`].
 const MOST_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,7 +30,6 @@ pub(super) struct Inheritance {
 }
 
 impl Inheritance {
-    /// What the program before this one has left.
     pub(super) fn take() -> Option<Inheritance> {
         let number: RawFd = std::env::var(VARIABLE).ok()?.parse().ok()?;
         if number <= SCRIPT {

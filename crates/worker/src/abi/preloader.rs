@@ -23,7 +23,6 @@ pub struct CPreloader {
     pub(super) preloader: Preloader,
     application: Vec<u8>,
     wanted: Option<WorkerOrder>,
-    /// The process became what its pool says before it was this program.
     pub(super) is_settled: bool,
     pub(super) environment: Vec<(OsString, OsString)>,
     connected_to: Option<String>,

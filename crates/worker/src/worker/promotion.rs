@@ -26,7 +26,6 @@ pub(super) enum MasterMessage {
     Terminate,
 }
 
-/// Takes a message out of the channel, which has one or has ended. `refork`: it is one that carries descriptors.
 pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> MasterMessage {
     let mut message = [0; 2];
     if !refork {

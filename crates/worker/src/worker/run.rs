@@ -74,7 +74,7 @@ pub struct Worker {
     caught: bool,
     promotion: Option<Promotion>,
     pub(super) phase: WorkerPhase,
-    /// It holds no connection while a request runs ([`Worker::lets_go_of_connections`]).
+    /// It holds no connection during a request.
     pub(super) releases: bool,
 }
 
@@ -178,9 +178,9 @@ impl Worker {
         }
     }
 
-    /// Ends the request before, if there is one, and waits for the next. False: the process has to end, unless it is to make
-    /// a preloader first ([`Worker::must_promote`]) and then to ask again, which ends it: what it has closed for the sake of
-    /// the copy need not be opened again; or to do out-of-band work first ([`Worker::has_out_of_band_work`]) and then to ask again.
+    /// Ends the current request and waits for the next. Returns false if the process must exit, create a preloader
+    /// ([`Worker::must_promote`]) or do out-of-band work ([`Worker::has_out_of_band_work`]). After the last two, call it again;
+    /// after a promotion it returns false and the process exits.
     pub fn advance(&mut self) -> bool {
         self.advance_with(None)
     }
@@ -204,7 +204,6 @@ impl Worker {
                     self.end(0)
                 }
                 WorkerPhase::Working => {
-                    // A runtime that does not know how has done nothing.
                     self.out_of_band_done(Err("the runtime can't do it".into()));
                     WorkerPhase::Waiting
                 }
@@ -226,17 +225,17 @@ impl Worker {
         Request::new(&mut self.service)
     }
 
-    /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
+    /// Whether the process should create a preloader. It has no request and no thread of this library.
     pub fn must_promote(&self) -> bool {
         self.phase == WorkerPhase::Aside && self.promotion.is_some()
     }
 
-    /// Whether the process is to do the application's out-of-band work now, and then to say [`Worker::out_of_band_done`].
+    /// Whether the process should do out-of-band work and then call [`Worker::out_of_band_done`].
     pub fn has_out_of_band_work(&self) -> bool {
         self.phase == WorkerPhase::Working
     }
 
-    /// The out-of-band work is done; or what went wrong, for the log. Nothing if none was to be done.
+    /// Ends out-of-band work, if any; an error is logged.
     pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
         if !self.has_out_of_band_work() {
             return;
@@ -285,7 +284,7 @@ impl Worker {
         }
     }
 
-    /// Leaves word for the master why it ends by itself. `reason`: the number of why it could not be put back.
+    /// Records in the slot why the worker exits, for the master. `reason`: the code of why it could not be rewound.
     pub fn record_exit_cause(&self, cause: ExitCause, reason: Option<u8>) {
         self.service.slot_writer().leaving(cause, reason);
     }

@@ -55,7 +55,6 @@ impl Cgi {
         program.answer(request, &target)
     }
 
-    /// Starts the program.
     fn begin(&self, request: &Request<'_>, target: &Target) -> Result<CgiProcess, Error> {
         let own = std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec()));
         let (input_theirs, input) = fd::pipe(false)?;
@@ -92,7 +91,6 @@ impl Runtime for Cgi {
     }
 }
 
-/// A program that has been started.
 struct CgiProcess {
     pid: i32,
     peer: Peer,

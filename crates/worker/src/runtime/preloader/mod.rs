@@ -113,7 +113,6 @@ impl From<worker::ProcessSettingsError> for Error {
 /// A request for a worker.
 #[derive(Debug)]
 pub struct WorkerOrder {
-    /// The master's number for it.
     worker: u64,
     /// The worker's own context.
     pub own: WorkerContext,
@@ -121,7 +120,7 @@ pub struct WorkerOrder {
 }
 
 impl WorkerOrder {
-    /// In a worker of a zygote: the memory that is its pool's own.
+    /// The pool's own memory, in a worker of a zygote.
     pub fn take_memory(&mut self) -> Option<OwnedFd> {
         self.parcel.as_mut()?.take_memory()
     }
@@ -397,13 +396,13 @@ impl Preloader {
         Ok((parcel.transpose().map_err(Error::Context)?, descriptors))
     }
 
-    /// The worker exists.
+    /// Reports a new worker.
     pub fn made(&self, wanted: &WorkerOrder, pid: i32) {
         let worker = wanted.worker;
         self.socket.answer(&Answer::Ok { worker, pid });
     }
 
-    /// It could not be made.
+    /// Reports that a fork failed.
     pub fn not_made(&self, wanted: &WorkerOrder, message: &str) {
         self.socket.answer(&failure(Some(wanted.worker), message));
     }
@@ -428,7 +427,7 @@ impl Preloader {
         worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
-    /// In a worker: what it takes along; all else is closed. `None`: the log says why it can't.
+    /// The contexts of a new worker; everything else is closed. `None`: failed, and logged.
     pub fn into_contexts(self, wanted: WorkerOrder) -> Option<(GenerationContext, WorkerContext)> {
         let context = match wanted.parcel {
             Some(parcel) => match parcel.open() {

@@ -177,7 +177,6 @@ impl WorkerState {
         self.notifier.take_up(&self.board, &slot_writer, now);
     }
 
-    /// The work is done; or what went wrong, for the log.
     pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
         if !self.is_working {
             return;

@@ -142,12 +142,12 @@ impl Concurrent {
         self.shared.lock().ask_for_work();
     }
 
-    /// The out-of-band work is done; or what went wrong, for the log.
+    /// Ends out-of-band work; an error is logged.
     pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
         self.shared.lock().out_of_band_done(outcome);
     }
 
-    /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
+    /// Whether the process should create a preloader. It has no request and no thread of this library.
     pub fn must_promote(&mut self) -> bool {
         self.shared.lock().promotion.is_some()
     }

@@ -157,7 +157,7 @@ impl WorkerState {
         let is_used = |index: &usize| header::used(self.board.header(), *index);
         let slots = self.board.slots();
         let siblings = || pool_view::siblings(&self.board, own);
-        // The master may make more, and those that begin say nothing yet.
+        // The master may create more, and new workers have not reported yet.
         if !(0..slots).all(|index| is_used(&index)) || siblings().any(|it| it.has_room || !it.is_told) {
             return false;
         }

@@ -205,7 +205,7 @@ impl Threads {
         self.lock().ask_for_work();
     }
 
-    /// The out-of-band work is done; or what went wrong, for the log.
+    /// Ends out-of-band work; an error is logged.
     pub fn out_of_band_done(&self, outcome: Result<(), String>) {
         self.lock().out_of_band_done(outcome);
     }
@@ -215,7 +215,7 @@ impl Threads {
         self.lock().promotion.take()
     }
 
-    /// Whether the process is to make a preloader.
+    /// Whether the process should create a preloader.
     pub fn must_promote(&self) -> bool {
         self.lock().promotion.is_some()
     }
