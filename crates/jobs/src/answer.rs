@@ -103,7 +103,7 @@ fn later_ms(time: &str) -> u64 {
 
 /// Takes a verdict out of what came over the error stream, which a worker says there because the head of the answer was sent before
 /// the job gave it: it could not be heeded.
-pub(crate) fn late(text: &[u8]) -> Option<String> {
+fn late(text: &[u8]) -> Option<String> {
     let at = text
         .windows(LATE.len())
         .position(|window| window == LATE.as_bytes())?;
@@ -147,6 +147,39 @@ pub(crate) fn progress(text: &[u8]) -> Option<(u32, String)> {
     let (number, rest) = said.split_once(' ').unwrap_or((said, ""));
     let percent: u32 = number.trim_end_matches('%').parse().ok()?;
     Some((percent.min(100), rest.trim().chars().take(200).collect()))
+}
+
+/// What a job's error stream reports, read by lines however they come.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    /// The unfinished line, at most [`LONGEST_LINE`] bytes.
+    line: Vec<u8>,
+    /// The last progress: percent and text.
+    pub(crate) progress: Option<(u32, String)>,
+    /// A verdict that came too late.
+    pub(crate) late: Option<String>,
+}
+
+/// Nothing is read behind so many bytes of an unfinished line.
+const LONGEST_LINE: usize = 4_096;
+
+impl Notices {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.line.extend_from_slice(bytes);
+        if let Some(end) = self.line.iter().rposition(|byte| *byte == b'\n') {
+            let rest = self.line.split_off(end + 1);
+            self.end();
+            self.line = rest;
+        }
+        self.line.truncate(LONGEST_LINE);
+    }
+
+    /// Reads the unfinished line.
+    pub(crate) fn end(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        self.progress = progress(&line).or(self.progress.take());
+        self.late = self.late.take().or_else(|| late(&line));
+    }
 }
 
 /// Text of which the beginning and the end are kept.
@@ -194,6 +227,22 @@ mod tests {
     fn answer(text: &str) -> (Answer, Option<String>) {
         let (answer, output) = read(text.as_bytes(), 0);
         (answer, output.error)
+    }
+
+    #[test]
+    fn notices_are_read_however_they_are_split() {
+        let text = b"a\nForkyard-Progress: 40 half\nForkyard-Job-Late: fail=x\nForkyard-Progress: 50% more";
+        for size in 1..text.len() {
+            let mut notices = Notices::default();
+            text.chunks(size).for_each(|part| notices.push(part));
+            notices.end();
+            assert_eq!(notices.progress, Some((50, "more".to_owned())), "{size}");
+            let late = "fail=x came after a part of the answer was sent";
+            assert_eq!(notices.late.as_deref(), Some(late), "{size}");
+        }
+        let mut notices = Notices::default();
+        (0..100).for_each(|_| notices.push(&[b'x'; 1_000]));
+        assert_eq!(notices.line.len(), LONGEST_LINE);
     }
 
     #[test]

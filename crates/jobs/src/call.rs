@@ -1,6 +1,6 @@
 //! A request for a job, from its connection to its end. The open connection is the lease: as long as it is there the job runs.
 
-use crate::answer::{self, Bounded, Output};
+use crate::answer::{self, Bounded, Notices, Output};
 use crate::core::{Answer, JobId, Why};
 use crate::store::Claimed;
 use fastcgi::{Answer as Wire, Part, RecordType, Request};
@@ -42,12 +42,10 @@ pub(crate) struct Call {
     most_result: usize,
     most_payload: usize,
     log: Bounded,
-    /// A verdict that the job gave when it could not be heeded any more.
-    late: Option<String>,
+    notices: Notices,
     started_ms: u64,
     ending: Ending,
-    /// How far the job says it is, until that is written down, and when it may be.
-    progress: Option<(u32, String)>,
+    /// When progress may be stored again, milliseconds.
     progress_ms: u64,
 }
 
@@ -123,10 +121,9 @@ impl Call {
             most_result,
             most_payload,
             log: Bounded::new(most_result),
-            late: None,
+            notices: Notices::default(),
             started_ms: now_ms,
             ending: Ending::Not,
-            progress: None,
             progress_ms: now_ms,
         }
     }
@@ -184,7 +181,7 @@ impl Call {
             Ending::Not => None,
             Ending::Asked(until) | Ending::Ordered(until) | Ending::Forced(until) => Some(until),
         };
-        let progress = self.progress.as_ref().map(|_| self.progress_ms);
+        let progress = self.notices.progress.as_ref().map(|_| self.progress_ms);
         ending.into_iter().chain(progress).min()
     }
 
@@ -209,7 +206,7 @@ impl Call {
         if self.progress_ms > now_ms {
             return None;
         }
-        let progress = self.progress.take()?;
+        let progress = self.notices.progress.take()?;
         self.progress_ms = now_ms + PROGRESS_MS;
         Some(progress)
     }
@@ -272,19 +269,15 @@ impl Call {
                     self.dropped += (bytes.len() - room) as u64;
                 }
                 Part::Stderr(bytes) => {
-                    if let Some(progress) = answer::progress(bytes) {
-                        self.progress = Some(progress);
-                    }
-                    if self.late.is_none() {
-                        self.late = answer::late(bytes);
-                    }
                     self.log.push(bytes);
+                    self.notices.push(bytes);
                 }
                 Part::End { app_status, .. } => {
+                    self.notices.end();
                     let (mut answer, mut output) = answer::read(&self.stdout, app_status);
                     let long = output.payload.take_if(|next| next.len() > self.most_payload);
                     let too_long = || format!("its next payload has more than {} bytes", self.most_payload);
-                    if let Some(why) = self.late.take().or(long.map(|_| too_long())) {
+                    if let Some(why) = self.notices.late.take().or(long.map(|_| too_long())) {
                         answer = Answer::Failed;
                         (output.error, output.payload) = (Some(why), None);
                     }

@@ -442,9 +442,12 @@ pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
         Reply::Show(None) => {
             JobsAnswer::error("there is no such job; those that are done are forgotten after keep_done")
         }
-        Reply::Changed { count, running, .. } => JobsAnswer::Changed {
+        Reply::Changed {
+            count, running, held, ..
+        } => JobsAnswer::Changed {
             count,
             ending: running.len() as u64,
+            held,
         },
         Reply::Failed(why) => JobsAnswer::not_now(format!("the store: {why}")),
         Reply::Done => JobsAnswer::Done {},

@@ -3,6 +3,7 @@
 //! A job of a process that died goes on in its worker, where nothing can tell it from a client's request any more. It is
 //! started again only when no worker shows it and none is on its way to one.
 
+use crate::core::Why;
 use crate::start::is_there;
 use crate::store::ForeignJob;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,7 +14,20 @@ pub(crate) struct Foreign {
     jobs: BTreeMap<i64, ForeignJob>,
     /// Pools whose workers were asked about, and the orphans that were known then.
     asked: BTreeMap<String, BTreeSet<i64>>,
+    /// Orphans whose workers the master was asked to end.
+    orders: BTreeMap<i64, Order>,
 }
+
+/// An order to end an orphan's worker.
+#[derive(Debug)]
+struct Order {
+    why: Why,
+    /// When the worker is killed, milliseconds of the monotonic clock.
+    force_ms: u64,
+}
+
+/// How long an orphan's worker has between SIGTERM and SIGKILL.
+const FORCE_MS: u64 = 2_000;
 
 /// What has changed of one group.
 pub(crate) type Change = (String, String, i32);
@@ -37,6 +51,7 @@ impl Foreign {
             .copied()
             .collect();
         self.jobs = now;
+        self.orders.retain(|id, _| self.jobs.contains_key(id));
         let changes = changes.into_iter().filter(|(_, by)| *by != 0);
         let changes = changes.map(|((queue, tenant), by)| (queue, tenant, by));
         (changes.collect(), ended)
@@ -46,6 +61,41 @@ impl Foreign {
     pub(crate) fn pressed(&self) -> impl Iterator<Item = (&ForeignJob, bool)> {
         let pressed = |job: &ForeignJob| job.ending.press();
         (self.jobs.values()).filter_map(move |job| pressed(job).map(|is_forced| (job, is_forced)))
+    }
+
+    /// Orphans that are cancelled or over their time, and whether their workers are to be killed. No process has a connection to them
+    /// that could abort them. `timeout_ms`: the limit of a queue. A wrong clock ends nobody: `wall_ms` before the start counts as none.
+    pub(crate) fn overdue(
+        &mut self,
+        wall_ms: i64,
+        mono_ms: u64,
+        timeout_ms: impl Fn(&str) -> Option<u64>,
+    ) -> Vec<(ForeignJob, bool)> {
+        let orphans = self.jobs.values().filter(|job| !is_there(&job.owner));
+        let due = orphans.filter_map(|job| {
+            let limit_ms = job.timeout_ms.or(timeout_ms(&job.queue))?;
+            let limit_ms = limit_ms.saturating_mul(u64::from(job.requests));
+            let is_over =
+                wall_ms.saturating_sub(job.started_ms) >= i64::try_from(limit_ms).unwrap_or(i64::MAX);
+            let why = match (job.ending.is_cancelled(), is_over) {
+                (true, _) => Why::Cancelled,
+                (false, true) => Why::TimedOut,
+                (false, false) => return None,
+            };
+            Some((job.clone(), why))
+        });
+        let orders = &mut self.orders;
+        let order = |(job, why): (ForeignJob, Why)| {
+            let force_ms = mono_ms.saturating_add(FORCE_MS);
+            let order = orders.entry(job.id).or_insert(Order { why, force_ms });
+            (job, order.force_ms <= mono_ms)
+        };
+        due.map(order).collect()
+    }
+
+    /// Why an orphan's worker was ended; `None`: it was not.
+    pub(crate) fn ended_because(&self, id: i64) -> Option<Why> {
+        self.orders.get(&id).map(|order| order.why)
     }
 
     /// Whether there are any.
@@ -129,6 +179,10 @@ mod tests {
             kind: "k".into(),
             counters: Counters::default(),
             expires_ms: None,
+            most_failures: None,
+            started_ms: 1_000,
+            timeout_ms: None,
+            requests: 1,
             ending: Ending::default(),
         }
     }
@@ -156,5 +210,37 @@ mod tests {
         assert_eq!(foreign.remove(2), Some(("q".into(), String::new(), -1)));
         assert_eq!(foreign.take(vec![job(1, "dead")]), (Vec::new(), Vec::new()));
         assert_eq!(foreign.take(Vec::new()).1, [1]);
+    }
+
+    #[test]
+    fn an_orphan_ends_when_its_time_is_over_or_it_is_cancelled() {
+        let mut foreign = Foreign::default();
+        let cancelled = ForeignJob {
+            ending: Ending::from(1),
+            ..job(2, "dead")
+        };
+        let two_steps = ForeignJob {
+            timeout_ms: Some(20_000),
+            requests: 2,
+            ..job(3, "dead")
+        };
+        foreign.take(vec![job(1, "dead"), cancelled, two_steps, job(4, "dead")]);
+        let mut due = |wall_ms, mono_ms| -> Vec<(i64, bool)> {
+            let limit = |queue: &str| (queue == "q").then_some(30_000);
+            let due = foreign.overdue(wall_ms, mono_ms, limit);
+            due.into_iter()
+                .map(|(job, is_forced)| (job.id, is_forced))
+                .collect()
+        };
+        assert_eq!(due(30_999, 10), [(2, false)]);
+        assert_eq!(due(31_000, 20), [(1, false), (2, false), (4, false)]);
+        // The clock is set back: who was told to end is told again, and nobody else.
+        assert_eq!(due(0, 30), [(2, false)]);
+        assert_eq!(due(41_000, 2_020), [(1, true), (2, true), (3, false), (4, true)]);
+        assert_eq!(foreign.ended_because(1), Some(Why::TimedOut));
+        assert_eq!(foreign.ended_because(2), Some(Why::Cancelled));
+        foreign.take(vec![job(1, "dead")]);
+        assert_eq!(foreign.ended_because(2), None);
+        assert_eq!(foreign.ended_because(1), Some(Why::TimedOut));
     }
 }

@@ -1,7 +1,7 @@
 //! The master's part: settings, what becomes of workers, and what is left by processes before this one.
 
 use crate::core::schedule::{Fire, Kept, Schedules, spec};
-use crate::core::{End, Event, Limits, PoolSettings, QueueSettings, verdict};
+use crate::core::{Becomes, End, Event, Limits, PoolSettings, QueueSettings, Why, verdict};
 use crate::run::{LISTENER, Peer, Process};
 use crate::start::is_there;
 use crate::store::{Finished, Fired, ForeignJob, Operation};
@@ -145,7 +145,21 @@ impl Process {
                 is_forced,
             })
         });
-        let pressed: Vec<FromJobs> = pressed.collect();
+        let mut pressed: Vec<FromJobs> = pressed.collect();
+        let now = self.now();
+        let timeout_ms = |name: &str| {
+            let queue = queues.iter().find(|queue| queue.name == name);
+            queue.map(|queue| millis(queue.timeout))
+        };
+        let wall_ms = now.wall_ms.saturating_sub(self.ahead_ms);
+        let overdue = self.foreign.overdue(wall_ms, now.mono_ms, timeout_ms);
+        pressed.extend(overdue.into_iter().filter_map(|(job, is_forced)| {
+            Some(FromJobs::Terminate {
+                pool: pool_of(&job.queue)?,
+                query: query(job.id, job.attempt),
+                is_forced,
+            })
+        }));
         for pool in pools {
             self.tell_master(&FromJobs::Running { pool });
         }
@@ -155,7 +169,7 @@ impl Process {
 
     /// A job whose process died, and that no worker has any more, waits again.
     fn end_orphan(&mut self, job: ForeignJob) {
-        let limits = Limits {
+        let lost = Limits {
             failures: u32::MAX,
             crashes: u32::MAX,
             first_ms: 0,
@@ -163,18 +177,23 @@ impl Process {
             most_ms: 0,
             jitter_percent: 0,
         };
-        // A cancelled job is not started again, however its last start ended.
-        let end = if job.ending.is_cancelled() {
-            End::Cancelled
-        } else {
-            End::Lost
+        let queue = self.jobs.queues.iter().find(|queue| queue.name == job.queue);
+        let (end, why) = match (job.ending.is_cancelled(), self.foreign.ended_because(job.id)) {
+            // A cancelled job is not started again, however its last start ended.
+            (true, _) => (End::Cancelled, "it was cancelled"),
+            (_, Some(Why::TimedOut)) => (End::TimedOut, "its time was over"),
+            _ => (End::Lost, "the process that kept it died"),
+        };
+        let limits = match end {
+            End::TimedOut => queue.map_or(lost, limits),
+            _ => lost,
         };
         let now = self.now();
         let verdict = verdict(
             job.id,
             job.counters,
             &limits,
-            None,
+            job.most_failures,
             job.expires_ms,
             end,
             now.wall_ms,
@@ -185,10 +204,10 @@ impl Process {
             job.id,
             job.queue,
             job.kind,
-            if job.ending.is_cancelled() {
-                "is cancelled"
-            } else {
-                "waits again"
+            match verdict.becomes {
+                Becomes::Cancelled => "is cancelled",
+                Becomes::Failed | Becomes::Quarantined => "has failed",
+                _ => "waits again",
             }
         );
         let number = self.store.ask(Operation::Finish(Box::new(Finished {
@@ -197,7 +216,7 @@ impl Process {
             verdict,
             result: Vec::new(),
             result_cut: 0,
-            error: Some("the process that kept it died".to_owned()),
+            error: Some(why.to_owned()),
             log: Vec::new(),
             payload: None,
             duration_ms: 0,
@@ -312,7 +331,6 @@ pub(crate) fn configured(jobs: &Jobs) -> Event {
 }
 
 fn settings(queue: &Queue) -> QueueSettings {
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     QueueSettings {
         name: queue.name.clone(),
         pool: queue.pool.clone(),
@@ -320,14 +338,22 @@ fn settings(queue: &Queue) -> QueueSettings {
         max_running: queue.max_running,
         reserve: queue.reserve,
         timeout_ms: millis(queue.timeout),
-        limits: Limits {
-            failures: queue.attempts,
-            crashes: queue.crashes,
-            first_ms: millis(queue.backoff.first),
-            factor: queue.backoff.factor,
-            most_ms: millis(queue.backoff.most),
-            jitter_percent: queue.backoff.jitter_percent,
-        },
+        limits: limits(queue),
         rate: queue.rate.map(|rate| (rate.jobs, millis(rate.per))),
     }
+}
+
+fn limits(queue: &Queue) -> Limits {
+    Limits {
+        failures: queue.attempts,
+        crashes: queue.crashes,
+        first_ms: millis(queue.backoff.first),
+        factor: queue.backoff.factor,
+        most_ms: millis(queue.backoff.most),
+        jitter_percent: queue.backoff.jitter_percent,
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,7 +8,7 @@ use crate::master::FOREIGN_MS;
 use crate::run::{Peer, PendingReply, Process};
 use crate::store::sql::Notice;
 use crate::store::{Operation, Reply, State, StateCount, StoreEvent};
-use forkyard_protocol::jobs::{JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
+use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
 
 /// A client that is none: what it has asked for is answered.
 const NOBODY: usize = usize::MAX;
@@ -356,12 +356,19 @@ impl Process {
     /// Has the rest of a change done that is made in portions; gives the reply when all is done. A process that is about to go does
     /// not begin with another.
     fn go_on(&mut self, number: u64, asked: PendingReply, reply: Reply) -> Option<Reply> {
-        let (before, mut told) = self.portions.remove(&number).unwrap_or_default();
-        let Reply::Changed { count, running, rest } = reply else {
+        let (before, mut told, before_held) = self.portions.remove(&number).unwrap_or_default();
+        let Reply::Changed {
+            count,
+            running,
+            held,
+            rest,
+        } = reply
+        else {
             return Some(reply);
         };
         let count = before + count;
         told.extend(running);
+        let held = HeldKeys::sum(before_held, held);
         match rest {
             Some(_) if self.is_stopping || self.is_draining => Some(Reply::Failed(format!(
                 "{count} were changed, and the daemon ends; try again"
@@ -369,12 +376,13 @@ impl Process {
             Some(rest) => {
                 let number = self.store.ask(*rest);
                 self.asked.insert(number, asked);
-                self.portions.insert(number, (count, told));
+                self.portions.insert(number, (count, told, held));
                 None
             }
             None => Some(Reply::Changed {
                 count,
                 running: told,
+                held,
                 rest: None,
             }),
         }
@@ -410,7 +418,12 @@ impl Process {
                 queues: self.queues(asked.client, counts),
             }),
             (For::Stats, Reply::Counts(counts)) => Some(self.stats(asked.client, counts)),
-            (For::Change, Reply::Changed { count, running, .. }) => {
+            (
+                For::Change,
+                Reply::Changed {
+                    count, running, held, ..
+                },
+            ) => {
                 for id in &running {
                     self.events.push_back(Event::Cancel(*id));
                 }
@@ -419,6 +432,7 @@ impl Process {
                 commands::answer(Reply::Changed {
                     count,
                     running,
+                    held,
                     rest: None,
                 })
             }

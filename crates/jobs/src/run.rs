@@ -14,7 +14,7 @@ use crate::store::{Opener, Operation, StoreThread};
 use crate::tcp::Tcp;
 use forkyard_config::{Durability, Jobs, JobsStore};
 use forkyard_host::listen::AcceptPause;
-use forkyard_protocol::jobs::{JobsAnswer, RequestLine};
+use forkyard_protocol::jobs::{HeldKeys, JobsAnswer, RequestLine};
 use forkyard_sys::{Error, clock, identity, socket};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -82,7 +82,7 @@ pub(crate) struct Process {
     pub(crate) asked: HashMap<u64, PendingReply>,
     pub(crate) pausing: HashMap<u64, (String, bool)>,
     /// Changes of many jobs that are made in portions: how many were changed so far, and which are under way.
-    pub(crate) portions: HashMap<u64, (u64, Vec<JobId>)>,
+    pub(crate) portions: HashMap<u64, (u64, Vec<JobId>, Option<HeldKeys>)>,
     /// Clients that wait for the end of a job.
     pub(crate) waiters: BTreeMap<JobId, Vec<usize>>,
     /// Until when clients wait that do not for ever, and for which job.
@@ -392,6 +392,7 @@ impl Process {
 
     /// Lets go of a connection.
     pub(crate) fn remove(&mut self, token: usize) -> Option<Peer> {
+        self.wait_limits.remove(&token);
         self.peers.remove(&token)
     }
 

@@ -50,6 +50,9 @@ pub enum JobsAnswer {
     Changed {
         count: u64,
         ending: u64,
+        /// Jobs that can't wait again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<HeldKeys>,
     },
     Queues {
         queues: Vec<QueueView>,
@@ -110,7 +113,9 @@ pub struct SequenceView {
     pub total: Option<u64>,
     /// How many the source has given so far: where it goes on.
     pub given: u64,
-    /// Of these, jobs that wait, that run, and that ended. The others had a job with their key already.
+    /// Entries of the source whose key or ref another job already had. The figures from here to `cancelled` add up to `given`.
+    #[serde(default)]
+    pub existed: u64,
     pub waiting: u64,
     pub running: u64,
     pub done: u64,
@@ -126,6 +131,28 @@ impl SequenceView {
     /// Whether nothing more becomes of it by itself.
     pub fn is_over(&self) -> bool {
         self.state != "open" && self.waiting == 0 && self.running == 0
+    }
+}
+
+/// Jobs that a retry leaves out: another job with the same key has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldKeys {
+    pub jobs: u64,
+    /// One of them, and the job that has its key.
+    pub job: i64,
+    pub holder: i64,
+}
+
+impl HeldKeys {
+    /// Adds up two portions of one change.
+    pub fn sum(one: Option<HeldKeys>, other: Option<HeldKeys>) -> Option<HeldKeys> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(HeldKeys {
+                jobs: one.jobs + other.jobs,
+                ..one
+            }),
+            (one, other) => one.or(other),
+        }
     }
 }
 

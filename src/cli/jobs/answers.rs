@@ -8,7 +8,7 @@ use crate::base64;
 use crate::cli::EXIT_SOFTWARE;
 use crate::cli::control::CommandOutcome;
 use crate::config::duration;
-use crate::jobs::{JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest};
+use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest};
 use crate::sys::clock;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -175,10 +175,19 @@ impl Conversation {
                 );
                 aligned(&rows)
             }
-            JobsAnswer::Changed { count, ending } => match ending {
-                0 => format!("{count} changed\n"),
-                _ => format!("{count} changed, {ending} under way are being ended\n"),
-            },
+            JobsAnswer::Changed { count, ending, held } => {
+                let mut text = format!("{count} changed");
+                if ending > 0 {
+                    let _ = write!(text, ", {ending} under way are being ended");
+                }
+                if let Some(HeldKeys { jobs, job, holder }) = held {
+                    let _ = write!(
+                        text,
+                        "; {jobs} left out: job {holder} has the key of job {job} and has not ended"
+                    );
+                }
+                text + "\n"
+            }
             JobsAnswer::Sequence { sequence } => sequences_table(&[*sequence]),
             JobsAnswer::Sequences { sequences } => sequences_table(&sequences),
             JobsAnswer::Queues { queues } => queues_table(&queues),

@@ -174,6 +174,7 @@ pub(super) fn sequences_table(sequences: &[SequenceView]) -> String {
         "STATE",
         "GIVEN",
         "TOTAL",
+        "EXISTED",
         "WAITING",
         "RUNNING",
         "DONE",
@@ -191,6 +192,7 @@ pub(super) fn sequences_table(sequences: &[SequenceView]) -> String {
             sequence
                 .total
                 .map_or_else(|| "-".to_owned(), |total| total.to_string()),
+            sequence.existed.to_string(),
             sequence.waiting.to_string(),
             sequence.running.to_string(),
             sequence.done.to_string(),
@@ -224,6 +226,7 @@ pub(super) fn sequence_bar(sequence: &SequenceView) -> String {
         (sequence.waiting, "waiting"),
         (sequence.failed, "failed"),
         (sequence.cancelled, "cancelled"),
+        (sequence.existed, "existed already"),
     ] {
         if count > 0 {
             let _ = write!(text, ", {count} {word}");

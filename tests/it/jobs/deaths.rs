@@ -141,6 +141,38 @@ fn a_job_is_not_started_again_as_long_as_its_worker_has_it() {
 }
 
 #[test]
+fn a_job_whose_keeper_was_killed_ends_when_it_is_cancelled_or_its_time_is_over() {
+    let daemon = Daemon::start(|dir| configuration(dir, "", "max_children = 3\n", "", ""));
+    let jobs = Jobs { daemon };
+    let gate = |more: serde_json::Value| {
+        let mut job = json!({"payload": "never", "attempts": 1, "key": more["key"]});
+        job["timeout_ms"] = more["timeout_ms"].clone();
+        jobs.push("gate", job)
+    };
+    let cancelled = gate(json!({"key": "a"}));
+    let late = gate(json!({"key": "b", "timeout_ms": 1_000}));
+    let workers = [jobs.wait_for_start(cancelled, 1), jobs.wait_for_start(late, 1)];
+    let keeper = jobs.keeper_of_jobs(jobs.daemon.pid());
+    process::signal(keeper, Signal::SIGKILL);
+    until("another process", || {
+        let next = jobs.keeper_of_jobs(jobs.daemon.pid());
+        (next != keeper).then_some(())
+    });
+    jobs.ask(&json!({"command": "cancel", "id": cancelled}));
+    assert_eq!(jobs.wait(cancelled)["state"], "cancelled");
+    let late = jobs.wait(late);
+    assert_eq!(
+        (&late["state"], &late["outcome"], &late["error"]),
+        (&json!("failed"), &json!("timed_out"), &json!("its time was over"))
+    );
+    for worker in workers {
+        until("its end", || (!process::runs(worker)).then_some(()));
+    }
+    // Their keys are free.
+    assert_ne!(gate(json!({"key": "a", "timeout_ms": 1})), cancelled);
+}
+
+#[test]
 fn a_killed_master_lets_jobs_go_on() {
     let daemon = Daemon::start_kept(|dir| configuration(dir, "", "max_children = 2\n", "", ""));
     let jobs = Jobs { daemon };

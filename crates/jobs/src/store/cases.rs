@@ -202,6 +202,11 @@ fn equal_keys_are_one_job_until_it_has_ended() {
         Reply::Changed {
             count: 0,
             running: Vec::new(),
+            held: Some(forkyard_protocol::jobs::HeldKeys {
+                jobs: 1,
+                job: first,
+                holder: second,
+            }),
             rest: None,
         }
     );
@@ -248,6 +253,7 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
     let changed = |count, running| Reply::Changed {
         count,
         running,
+        held: None,
         rest: None,
     };
     assert_eq!(

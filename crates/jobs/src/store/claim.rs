@@ -196,7 +196,8 @@ impl Work<'_> {
             )?);
             jobs.extend(self.database.all(
                 "SELECT running.id, running.attempt, running.owner, job.queue, job.tenant, job.kind, job.failures, \
-                 job.crashes, job.snoozes, job.expires_at, running.ending FROM running JOIN job ON job.id = running.id \
+                 job.crashes, job.snoozes, job.expires_at, running.ending, job.max_failures, \
+                 job.started_at, job.timeout_ms, job.steps FROM running JOIN job ON job.id = running.id \
                  WHERE running.owner <> ?1 AND substr(running.owner, 1, ?2) = ?3 ORDER BY running.id",
                 &values,
                 |row| {
@@ -210,6 +211,10 @@ impl Work<'_> {
                         counters: counters(row, 6)?,
                         expires_ms: row.int(9)?,
                         ending: Ending::from(row.number(10)?),
+                        most_failures: row.int(11)?.and_then(|most| u32::try_from(most).ok()),
+                        started_ms: row.int(12)?.unwrap_or(i64::MAX),
+                        timeout_ms: row.int(13)?.map(i64::unsigned_abs),
+                        requests: requests(row.text(14)?),
                     })
                 },
             )?);
@@ -346,4 +351,10 @@ fn claimed(row: &dyn Row, now_ms: i64) -> Result<Claimed> {
         worst: TaskStatus::NotApplicable,
         waited_ms: now_ms.saturating_sub(since).max(0).unsigned_abs(),
     })
+}
+
+/// How many requests a job has: one, or one for each of its steps.
+fn requests(steps: Option<String>) -> u32 {
+    let steps: Option<Vec<String>> = steps.and_then(|steps| serde_json::from_str(&steps).ok());
+    steps.map_or(1, |steps| u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1))
 }

@@ -4,6 +4,7 @@ use super::operation::{Ending, Finished, Operation, Reply, Selection};
 use super::sql::{Notice, Present, Result, Row, Value};
 use super::{NO_SEQUENCE, QueueEntry, State, Work};
 use crate::core::{Becomes, Outcome, TaskStatus};
+use forkyard_protocol::jobs::HeldKeys;
 
 /// Ends that are kept of a job, the last ones.
 const MOST_ENDS: u32 = 20;
@@ -17,6 +18,7 @@ fn changed(count: u64, running: Vec<i64>, rest: Option<Operation>) -> Reply {
     Reply::Changed {
         count,
         running,
+        held: None,
         rest: rest.map(Box::new),
     }
 }
@@ -195,23 +197,36 @@ impl Work<'_> {
 
     /// Lets jobs wait again, as if they had never been started. Their numbers of starts go on.
     pub(super) fn retry(&mut self, selection: &Selection) -> Result<Reply> {
-        let mut count = 0;
+        let (mut count, mut held) = (0, None);
         let (selected, rest) = self.selected(selection)?;
         for (id, state) in selected {
             if !state.is_end() && state != State::Scheduled {
                 continue;
             }
             let entry = self.queue_entry(id)?;
-            // Another with its key may have been pushed meanwhile: then that one is the job.
-            let changed = self.execute(
-                "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
-                 status = NULL WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM job AS other WHERE other.queue = job.queue \
-                 AND other.key = job.key AND other.state IN (0, 1, 2, 7) AND other.id <> job.id)",
+            let holder = self.database.first(
+                "SELECT other.id FROM job JOIN job AS other ON other.queue = job.queue AND other.key = job.key \
+                 WHERE job.id = ?1 AND other.key IS NOT NULL AND other.state IN (0, 1, 2, 7) AND other.id <> job.id",
                 &[id.into()],
+                |row| row.number(0),
             )?;
-            if changed == 0 {
+            if let Some(holder) = holder {
+                let jobs = 1;
+                held = HeldKeys::sum(
+                    held,
+                    Some(HeldKeys {
+                        jobs,
+                        job: id,
+                        holder,
+                    }),
+                );
                 continue;
             }
+            self.execute(
+                "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
+                 status = NULL WHERE id = ?1",
+                &[id.into()],
+            )?;
             if state == State::Done {
                 // All of them are done: they are done again.
                 self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
@@ -220,7 +235,12 @@ impl Work<'_> {
             self.make_ready_again(&entry)?;
             count += 1;
         }
-        Ok(changed(count, Vec::new(), rest.map(Operation::Retry)))
+        Ok(Reply::Changed {
+            count,
+            running: Vec::new(),
+            held,
+            rest: rest.map(Operation::Retry).map(Box::new),
+        })
     }
 
     pub(super) fn cancel(&mut self, selection: &Selection) -> Result<Reply> {

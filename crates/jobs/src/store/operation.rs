@@ -3,7 +3,7 @@
 use super::State;
 use crate::core::schedule::Kept;
 use crate::core::{Counters, JobId, TaskStatus, Verdict};
-use forkyard_protocol::jobs::{JobView, NewJob, Pushed, SequenceView};
+use forkyard_protocol::jobs::{HeldKeys, JobView, NewJob, Pushed, SequenceView};
 use std::collections::BTreeMap;
 
 /// A job that is under way.
@@ -73,6 +73,12 @@ pub struct ForeignJob {
     pub kind: String,
     pub counters: Counters,
     pub expires_ms: Option<i64>,
+    pub most_failures: Option<u32>,
+    /// When this start began, Unix milliseconds.
+    pub started_ms: i64,
+    /// The time limit of each of its requests, if it is not the queue's, and how many requests it has.
+    pub timeout_ms: Option<u64>,
+    pub requests: u32,
     /// How it is to end.
     pub ending: Ending,
 }
@@ -336,6 +342,7 @@ pub enum Reply {
     Changed {
         count: u64,
         running: Vec<JobId>,
+        held: Option<HeldKeys>,
         /// What is to be asked for next: not all that was meant was looked at.
         rest: Option<Box<Operation>>,
     },

@@ -182,14 +182,16 @@ impl Work<'_> {
 
 fn view(row: &dyn Row) -> Result<SequenceView> {
     let count = |at: usize| row.number(at).map(|count| count.max(0).unsigned_abs());
-    let (added, running, done, failed, cancelled) = (count(6)?, count(7)?, count(8)?, count(9)?, count(10)?);
+    let (given, added) = (count(5)?, count(6)?);
+    let (running, done, failed, cancelled) = (count(7)?, count(8)?, count(9)?, count(10)?);
     Ok(SequenceView {
         id: row.number(0)?,
         queue: row.word(1)?,
         name: row.text(2)?,
         state: row.word(3)?,
         total: row.int(4)?.map(i64::unsigned_abs),
-        given: count(5)?,
+        given,
+        existed: given.saturating_sub(added),
         waiting: added.saturating_sub(running + done + failed + cancelled),
         running,
         done,

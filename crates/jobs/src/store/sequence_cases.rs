@@ -166,3 +166,21 @@ fn how_starts_ended_is_kept_but_for_a_good_end_and_not_for_ever() {
         (Some(id), view.state.as_str())
     );
 }
+
+#[test]
+fn jobs_that_were_there_are_counted_as_such() {
+    let bench = bench();
+    let id = bench.begin(None).id;
+    let keyed = |key: &str| NewJob {
+        key: Some(key.into()),
+        ..job("")
+    };
+    let add = SequenceOperation::Add {
+        id,
+        from: 0,
+        jobs: vec![keyed("a"), keyed("b"), keyed("a")],
+        queues: None,
+    };
+    let (view, _) = bench.sequence(add);
+    assert_eq!((counts(&view), view.existed), ([3, 2, 0, 0, 0, 0], 1));
+}

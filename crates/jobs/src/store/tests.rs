@@ -284,3 +284,89 @@ fn of_a_damaged_file_what_can_be_read_is_copied() {
     let why = Sqlite::copy(&database.path, &to.with_file_name("none.db")).expect_err("noise");
     assert!(why.to_string().contains("not a database"), "{why}");
 }
+
+#[test]
+fn of_a_truncated_file_what_can_be_read_is_copied() {
+    const COUNT: u64 = 2_000;
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    let job = |number: u64| new_job(format!("{number:0>500}").into_bytes());
+    one(&mut store, Operation::Push((1..=COUNT).map(job).collect()));
+    drop(store);
+    let file = std::fs::File::options()
+        .write(true)
+        .open(&database.path)
+        .expect("the file");
+    let length = file.metadata().expect("the file").len();
+    file.set_len(length / 2 / 4096 * 4096).expect("truncated");
+    let to = database.path.with_file_name("copy.db");
+    let copied = Sqlite::copy(&database.path, &to).expect("a copy");
+    let Copied::Part { jobs, .. } = copied else {
+        panic!("it is whole");
+    };
+    assert!(jobs > 500 && jobs < COUNT, "{jobs}");
+    let mut copy = opened(&to);
+    let mut claims = 0;
+    while let Some((id, payload)) = claim(&mut copy) {
+        claims += 1;
+        assert_eq!(payload, format!("{id:0>500}").into_bytes());
+    }
+    assert_eq!(claims, jobs);
+}
+
+#[test]
+fn a_sequence_of_a_damaged_file_ends() {
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    let Reply::Sequence(view, _) = one(
+        &mut store,
+        Operation::Sequence(SequenceOperation::Begin {
+            queue: "q".into(),
+            name: None,
+            total: None,
+        }),
+    ) else {
+        panic!("no sequence");
+    };
+    let jobs = vec![new_job(vec![b'x'; 500]); 1_000];
+    for operation in [
+        SequenceOperation::Add {
+            id: view.id,
+            from: 0,
+            jobs,
+            queues: None,
+        },
+        SequenceOperation::End {
+            id: view.id,
+            queues: None,
+        },
+    ] {
+        one(&mut store, Operation::Sequence(operation));
+    }
+    claim(&mut store).expect("a job runs");
+    drop(store);
+    let pages = std::fs::metadata(&database.path).expect("the file").len() / 4096;
+    damage(&database.path, pages / 2..pages / 2 + 20);
+    let to = database.path.with_file_name("copy.db");
+    assert!(matches!(
+        Sqlite::copy(&database.path, &to),
+        Ok(Copied::Part { .. })
+    ));
+    let mut copy = opened(&to);
+    let mut show = || {
+        let show = SequenceOperation::Show {
+            id: view.id,
+            queues: None,
+        };
+        match one(&mut copy, Operation::Sequence(show)) {
+            Reply::Sequence(view, _) => (view, claim(&mut copy)),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (before, _) = show();
+    assert_eq!(before.waiting + before.cancelled, 1_000);
+    assert!(before.running == 0 && before.cancelled > 0, "{before:?}");
+    let last = std::iter::repeat_with(show).find(|(_, job)| job.is_none());
+    let (after, _) = last.expect("an end");
+    assert_eq!((after.waiting, after.running), (0, before.waiting));
+}

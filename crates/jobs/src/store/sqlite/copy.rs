@@ -116,12 +116,27 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     });
     checked.map_err(source)?;
     if said != "ok" {
-        return Err(Failure::Source(said));
+        return Err(Failure::Source(first_lines(&said)));
     }
     let jobs: i64 = copy
         .query_row("SELECT count(*) FROM job", [], |row| row.get(0))
         .map_err(source)?;
     Ok(jobs.unsigned_abs())
+}
+
+/// The first lines of a report of damages, in one line.
+fn first_lines(report: &str) -> String {
+    const MOST: usize = 3;
+    let lines: Vec<&str> = report
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let first = lines[..lines.len().min(MOST)].join("; ");
+    match lines.len().saturating_sub(MOST) {
+        0 => first,
+        more => format!("{first}; and {more} more"),
+    }
 }
 
 /// Opens a file to read it. Its log is shared with who writes, so this is no connection that may only read.

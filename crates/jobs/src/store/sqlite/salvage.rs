@@ -23,6 +23,8 @@ INSERT INTO ready (queue, tenant, priority, sequence, id)
   SELECT queue, tenant, priority, coalesce(sequence, 0), id FROM job WHERE state = 0;
 UPDATE job SET run_at = pushed_at WHERE state = 1 AND run_at IS NULL;
 INSERT INTO later (run_at, id) SELECT run_at, id FROM job WHERE state = 1;
+UPDATE sequence SET running = 0, dropped = max(0, added - done - failed - (
+  SELECT count(*) FROM job WHERE job.sequence = sequence.id AND job.state IN (0, 1, 7)));
 ";
 
 /// Writes what can be read of `store` into the new file `part`.
@@ -30,6 +32,10 @@ pub(super) fn salvage(store: &Path, part: &Path, why: String) -> Result<Copied, 
     let source = |error: rusqlite::Error| StoreError::Database(store.display().to_string(), error.into());
     let target = |error: rusqlite::Error| StoreError::Database(part.display().to_string(), error.into());
     let reader = copy::open(store).map_err(source)?;
+    // SQLite reads no file that is shorter than its header says, unless this is on. Nothing is written.
+    reader
+        .pragma_update(None, "writable_schema", true)
+        .map_err(source)?;
     let writer = Sqlite::open(part)?.connection;
     let columns = |table: &str| shared_columns(&reader, &writer, table);
     let jobs = columns("job").map_err(source)?;
