@@ -6,7 +6,7 @@ use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why}
 use crate::run::{Peer, Process};
 use crate::store::{Claimed, Finished, Operation};
 use forkyard_protocol::jobs::FromJobs;
-use forkyard_sys::{Error, clock};
+use forkyard_sys::Error;
 
 /// How long the master is waited for to say how a worker ended.
 const DOUBT_MS: u64 = 500;
@@ -98,7 +98,7 @@ impl Process {
                         "job {id} ({queue}/{}) {what} at start {attempt}: {why}",
                         lease.job.kind
                     );
-                    let now_ms = clock::now().as_nanos() / 1_000_000;
+                    let now_ms = self.now().mono_ms;
                     self.failures.tell(queue, line, now_ms);
                 }
                 let number = self.store.ask(Operation::Finish(Box::new(Finished {

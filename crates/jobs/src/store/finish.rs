@@ -2,7 +2,7 @@
 
 use super::operation::{Ending, Finished, Operation, Reply, Selection};
 use super::sql::{Notice, Present, Result, Row, Value};
-use super::{NO_SEQUENCE, QueueEntry, State, Work};
+use super::{QueueEntry, State, Work, entry};
 use crate::core::{Becomes, Outcome, TaskStatus};
 use forkyard_protocol::jobs::HeldKeys;
 
@@ -86,16 +86,7 @@ impl Work<'_> {
                 duration_ms.into(),
                 left_out(finished.result_cut).into(),
             ],
-            |row| {
-                Ok(QueueEntry {
-                    id: finished.id,
-                    queue: row.word(0)?,
-                    tenant: row.word(1)?,
-                    priority: row.number(2)?,
-                    serial: row.text(3)?,
-                    sequence: row.int(4)?.unwrap_or(NO_SEQUENCE),
-                })
-            },
+            |row| entry(finished.id, row),
         )?;
         let Some(entry) = entry else {
             return Ok(Reply::Done);
@@ -231,7 +222,7 @@ impl Work<'_> {
                 // All of them are done: they are done again.
                 self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
             }
-            self.leave(id, state)?;
+            self.leave(&entry, state)?;
             self.make_ready_again(&entry)?;
             count += 1;
         }
@@ -259,7 +250,8 @@ impl Work<'_> {
                     running.push(id);
                 }
                 State::Waiting | State::Scheduled | State::Blocked => {
-                    self.leave(id, state)?;
+                    let entry = self.queue_entry(id)?;
+                    self.leave(&entry, state)?;
                     self.end(id, State::Cancelled)?;
                     count += 1;
                 }
@@ -318,8 +310,7 @@ impl Work<'_> {
     }
 
     /// Takes a job out of where it waits.
-    fn leave(&mut self, id: i64, state: State) -> Result<()> {
-        let entry = self.queue_entry(id)?;
+    fn leave(&mut self, entry: &QueueEntry, state: State) -> Result<()> {
         match state {
             State::Waiting => {
                 let left = self.execute(
@@ -329,19 +320,19 @@ impl Work<'_> {
                         (&entry.tenant).into(),
                         entry.priority.into(),
                         entry.sequence.into(),
-                        id.into(),
+                        entry.id.into(),
                     ],
                 )?;
                 if left > 0 {
-                    self.change(&entry, -1);
+                    self.change(entry, -1);
                 }
-                self.leave_lane(&entry)
+                self.leave_lane(entry)
             }
             State::Scheduled => {
                 self.is_due_changed = true;
                 self.execute(
                     "DELETE FROM later WHERE id = ?1 AND run_at = (SELECT run_at FROM job WHERE id = ?1)",
-                    &[id.into()],
+                    &[entry.id.into()],
                 )
                 .map(|_| ())
             }
@@ -352,7 +343,7 @@ impl Work<'_> {
                         (&entry.queue).into(),
                         (&entry.serial).into(),
                         entry.priority.into(),
-                        id.into(),
+                        entry.id.into(),
                     ],
                 )
                 .map(|_| ()),

@@ -245,20 +245,23 @@ impl Work<'_> {
         let found = self.database.first(
             "SELECT queue, tenant, priority, serial, sequence FROM job WHERE id = ?1",
             &[id.into()],
-            |row| {
-                Ok(QueueEntry {
-                    id,
-                    queue: row.word(0)?,
-                    tenant: row.word(1)?,
-                    priority: row.number(2)?,
-                    serial: row.text(3)?,
-                    sequence: row.int(4)?.unwrap_or(NO_SEQUENCE),
-                })
-            },
+            |row| entry(id, row),
         )?;
         found.ok_or_else(|| sql::SqlError {
             trouble: sql::Trouble::Statement,
             message: format!("job {id} is gone"),
         })
     }
+}
+
+/// Reads the columns `queue, tenant, priority, serial, sequence` of a job.
+fn entry(id: i64, row: &dyn sql::Row) -> sql::Result<QueueEntry> {
+    Ok(QueueEntry {
+        id,
+        queue: row.word(0)?,
+        tenant: row.word(1)?,
+        priority: row.number(2)?,
+        serial: row.text(3)?,
+        sequence: row.int(4)?.unwrap_or(NO_SEQUENCE),
+    })
 }

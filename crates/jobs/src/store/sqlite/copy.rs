@@ -6,6 +6,7 @@ use super::{APPLICATION_ID, BUSY, Sqlite, salvage};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
         }
         Err(Failure::Source(why)) => {
             let _ = std::fs::remove_file(part);
-            salvage::salvage(store, part, why)?
+            salvage::salvage(store, part, why + &missing(store).unwrap_or_default())?
         }
     };
     let file = std::fs::File::open(part).map_err(io)?;
@@ -107,16 +108,14 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     // One file, without a log beside it.
     copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))
         .map_err(Failure::Target)?;
-    let mut said = String::new();
+    let mut report: Vec<String> = Vec::new();
     let checked = copy.pragma_query(None, "quick_check", |row| {
-        if said.is_empty() {
-            said = row.get(0)?;
-        }
+        report.push(row.get(0)?);
         Ok(())
     });
     checked.map_err(source)?;
-    if said != "ok" {
-        return Err(Failure::Source(first_lines(&said)));
+    if report != ["ok"] {
+        return Err(Failure::Source(first_lines(&report.join("\n"))));
     }
     let jobs: i64 = copy
         .query_row("SELECT count(*) FROM job", [], |row| row.get(0))
@@ -124,9 +123,27 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     Ok(jobs.unsigned_abs())
 }
 
+/// Describes how much a file is shorter than its header says.
+fn missing(store: &Path) -> Option<String> {
+    let file = std::fs::File::open(store).ok()?;
+    let mut header = [0; 100];
+    file.read_exact_at(&mut header, 0).ok()?;
+    // https://sqlite.org/fileformat2.html: the page size is 1 for 65,536; the page count counts if offsets 24 and 92 are equal.
+    let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
+        1 => 65_536,
+        bytes => bytes,
+    };
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    let whole = page * u64::from(pages);
+    let missing = whole
+        .checked_sub(file.metadata().ok()?.len())
+        .filter(|missing| *missing > 0)?;
+    (header[24..28] == header[92..96]).then(|| format!("; {missing} of {whole} bytes are missing at the end"))
+}
+
 /// The first lines of a report of damages, in one line.
 fn first_lines(report: &str) -> String {
-    const MOST: usize = 3;
+    const MOST: usize = 5;
     let lines: Vec<&str> = report
         .lines()
         .map(str::trim)
@@ -145,4 +162,16 @@ pub(super) fn open(store: &Path) -> rusqlite::Result<Connection> {
     let reader = Connection::open_with_flags(store, flags)?;
     reader.busy_timeout(BUSY)?;
     Ok(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_lines;
+
+    #[test]
+    fn a_report_is_five_lines_and_the_number_of_the_others() {
+        assert_eq!(first_lines("1\n\n 2"), "1; 2");
+        assert_eq!(first_lines("1\n2\n3\n4\n5"), "1; 2; 3; 4; 5");
+        assert_eq!(first_lines("1\n2\n3\n4\n5\n6\n7"), "1; 2; 3; 4; 5; and 2 more");
+    }
 }

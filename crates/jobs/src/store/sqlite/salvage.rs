@@ -32,7 +32,7 @@ pub(super) fn salvage(store: &Path, part: &Path, why: String) -> Result<Copied, 
     let source = |error: rusqlite::Error| StoreError::Database(store.display().to_string(), error.into());
     let target = |error: rusqlite::Error| StoreError::Database(part.display().to_string(), error.into());
     let reader = copy::open(store).map_err(source)?;
-    // SQLite reads no file that is shorter than its header says, unless this is on. Nothing is written.
+    // SQLite reads no file that is shorter than its header says, unless the schema is writable. Nothing is written.
     reader
         .pragma_update(None, "writable_schema", true)
         .map_err(source)?;
