@@ -2,9 +2,9 @@
 //! because all names go into one variable, which the kernel limits to 128 KiB (execve(2)).
 
 /// The document's two copies.
-pub const COPIES: [&str; 2] = ["estate-a", "estate-b"];
+pub const COPIES: [&str; 2] = ["handover-a", "handover-b"];
 /// The last applied configuration.
-pub const CONFIG: &str = "estate-config";
+pub const CONFIG: &str = "handover-config";
 /// The TCP socket of the job process. No pool has the number 0.
 pub const JOBS: &str = "p0.j";
 

@@ -467,7 +467,7 @@ fn no_application_is_made_another_user_s() {
     lchown(&link, Some(ALICE), Some(ALICE)).unwrap();
     assert_eq!(site.inspect().unwrap().owner, (ALICE, ALICE));
     lchown(&link, Some(BOB), Some(BOB)).unwrap();
-    assert!(site.refusal().contains("both have to belong"));
+    assert!(site.refusal().contains("both must belong"));
     let site = Site::new();
     site.file_of(BOB, "index.php", "");
     assert_eq!(site.inspect().unwrap().owner, (BOB, BOB));

@@ -27,7 +27,6 @@ pub enum ToMaster {
     Stop { instance: u64, kill: bool },
     /// The answer to [`ToRouter::AdminRequest`].
     Done {
-        #[serde(rename = "order")]
         admin_request: u64,
         result: Result<Value, String>,
     },
@@ -60,13 +59,8 @@ pub enum ToRouter {
     },
     /// An instance's process has exited.
     Gone { instance: u64 },
-    /// An operator's request, answered with [`ToMaster::Done`]. Named `order` on the wire.
-    #[serde(rename = "order")]
-    AdminRequest {
-        #[serde(rename = "order")]
-        admin_request: u64,
-        what: AdminRequest,
-    },
+    /// An operator's request, answered with [`ToMaster::Done`].
+    AdminRequest { admin_request: u64, what: AdminRequest },
     /// Stop accepting and exit when waiting requests are served, or after the given time.
     Finish(Option<Duration>),
 }

@@ -89,7 +89,7 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Registers the sources. Idle workers are woken in this order ([`EXCLUSIVE`]).
+    /// Registers the sources. Idle workers are woken in this order ([`EXCLUSIVE`]), and may leave a connection to a sibling (`wait_for_cpu`).
     pub(super) fn open(
         service: &Service,
         slot: u32,
