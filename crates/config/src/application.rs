@@ -365,8 +365,6 @@ pub enum Isolation {
     Auto,
     /// It is put back; the pool does not start where the kernel can't.
     Rewind,
-    /// It ends, and another is forked.
-    Fork,
 }
 
 impl WorkerMode {
@@ -389,7 +387,7 @@ impl WorkerMode {
 impl Isolation {
     /// What a word stands for.
     pub fn from_word(word: &str) -> Option<Isolation> {
-        [Isolation::Auto, Isolation::Rewind, Isolation::Fork]
+        [Isolation::Auto, Isolation::Rewind]
             .into_iter()
             .find(|isolation| isolation.word() == word)
     }
@@ -399,7 +397,6 @@ impl Isolation {
         match self {
             Isolation::Auto => "auto",
             Isolation::Rewind => "rewind",
-            Isolation::Fork => "fork",
         }
     }
 }
