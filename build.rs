@@ -10,6 +10,6 @@ fn main() {
         .filter(|commit| !commit.is_empty());
     let commit = commit.map_or_else(String::new, |commit| format!(" ({commit})"));
     println!("cargo:rustc-env=FORKYARD_VERSION={version}{commit}");
-    let newest = std::env::var("DEP_FORKYARD_PHP_SHIM_NEWEST").expect("the shim's build script says it");
+    let newest = std::env::var("DEP_FORKYARD_PHP_SHIM_NEWEST").expect("the shim's build script sets it");
     println!("cargo:rustc-env=FORKYARD_PHP={newest}");
 }

@@ -13,7 +13,7 @@
 
 use forkyard::applications::Options;
 use forkyard::config::{self, Applications, Pool};
-use forkyard::inspector::protocol::{Found, InspectReply, InspectRequest, Kind};
+use forkyard::inspector::protocol::{FoundApplication, InspectReply, InspectRequest, Kind};
 use forkyard::router::messages::{AdminRequest, Instance, ToMaster, ToRouter, Unstarted};
 use forkyard::router::{self, RouterStart};
 use forkyard::scoreboard::{Board, header};
@@ -437,7 +437,7 @@ impl Stand {
 }
 
 /// What an inspector would say.
-fn found(root: &Path, directory: &Path) -> Result<Found, String> {
+fn found(root: &Path, directory: &Path) -> Result<FoundApplication, String> {
     let real = std::fs::canonicalize(root).map_err(|error| error.to_string())?;
     if !real.starts_with(directory) || real == directory {
         return Err("it is not below the pool's directory".to_owned());
@@ -447,7 +447,7 @@ fn found(root: &Path, directory: &Path) -> Result<Found, String> {
         let seconds = i128::from(data.mtime()) * 1_000_000_000;
         (seconds + i128::from(data.mtime_nsec()), data.ino())
     };
-    Ok(Found {
+    Ok(FoundApplication {
         kind: Kind::Cgi,
         startup_file: None,
         python: None,

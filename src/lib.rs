@@ -9,7 +9,7 @@
 #![warn(missing_docs)]
 #![allow(
     unreachable_pub,
-    reason = "`pub` tells what a part of the daemon shows to the others; the crate's interface is this file"
+    reason = "`pub` marks the parts of the daemon that other parts use; the crate's interface is this file"
 )]
 
 mod cli;

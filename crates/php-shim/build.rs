@@ -1,8 +1,7 @@
-//! Compiles the PHP shim, once for each PHP version whose headers are installed, into shared objects that become part
-//! of the forkyard-php executable. Packages have them as files instead, so that a version of PHP can be added later:
-//! `FORKYARD_SHIM_DIR` says where they are put then.
+//! Compiles the shim for each PHP version with installed headers, into shared objects that become part of forkyard-php.
+//! Packages install them as files in `FORKYARD_SHIM_DIR` instead, so that PHP versions can be added later.
 //!
-//! Without any PHP headers everything still builds: forkyard-php then says at run time what it was built without.
+//! Without PHP headers the build succeeds, and forkyard-php reports at run time what is missing.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -11,10 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The first version that the shim can be compiled for.
 const OLDEST: (u32, u32) = (8, 2);
 const SHIM: &str = "shim";
-/// Where forkyard.h is.
 const ABI: &str = "../worker/src/abi";
 
 fn main() {
@@ -56,10 +53,8 @@ fn main() {
         .expect("to memory");
     }
     table.push_str("];\n");
-    // What is meant where nothing says which PHP; it is also the one that the tests are for.
     let newest = built.last().map_or("8.2", String::as_str);
     println!("cargo:rustc-env=FORKYARD_PHP={newest}");
-    // For the build scripts of those that depend on this crate.
     println!("cargo:newest={newest}");
     if built.is_empty() {
         println!(
@@ -69,7 +64,6 @@ fn main() {
     fs::write(out.join("shims.rs"), table).expect("OUT_DIR is writable");
 }
 
-/// The versions of which there is a php-config, the oldest first.
 fn installed() -> Vec<String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let names = env::split_paths(&path)
@@ -89,11 +83,9 @@ fn installed() -> Vec<String> {
         .collect()
 }
 
-/// Where one PHP version's headers are.
 struct Headers {
-    /// What php-config calls the API number: the layout of PHP's structures.
+    /// php-config's API number, which identifies the layout of PHP's structures.
     api: String,
-    /// Options for the compiler.
     includes: Vec<String>,
 }
 
@@ -129,13 +121,13 @@ fn compile(headers: &Headers, object: &Path) -> Result<(), String> {
         .warnings(true)
         .extra_warnings(true)
         .flag_if_supported("-Wno-unused-parameter")
-        // What another version of PHP declares in another way.
+        // Declarations differ between PHP versions.
         .flag_if_supported("-Werror=implicit-function-declaration")
         .flag_if_supported("-Werror=int-conversion")
         .flag_if_supported("-Werror=incompatible-pointer-types")
         .flag_if_supported("-Werror=discarded-qualifiers")
         .flag_if_supported("-fvisibility=hidden")
-        // It jumps between stacks, which looks like a mistake to longjmp(3) with checks.
+        // Jumps between stacks fail the checks of the fortified longjmp(3).
         .flag_if_supported("-U_FORTIFY_SOURCE")
         .try_get_compiler()
         .map_err(|error| error.to_string())?;

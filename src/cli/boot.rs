@@ -19,7 +19,7 @@ pub(super) fn of_generation(generation: &Generation, text: &mut String) {
     if let Some(reason) = &generation.unfit {
         let _ = writeln!(
             text,
-            "    has a preloader of its own and no zygote: {}",
+            "    has its own preloader and no zygote: {}",
             printable(reason)
         );
     }

@@ -305,7 +305,7 @@ impl Start<'_> {
             Err(error) => vec![(
                 Severity::Error,
                 format!("can't run {}: {error}", program.display()),
-                "let the pool's user execute it, or install it anew".to_owned(),
+                "let the pool's user execute it, or reinstall it".to_owned(),
             )],
         };
         let others = match self.pools.len() {

@@ -87,7 +87,7 @@ fn attempt(path: &Path, user: &str) -> Option<String> {
             "{user} can't connect to {place}: it is {}; set listen.owner = {user:?}, listen.group or listen.mode, then reload",
             rights(path)
         ),
-        (None, Errno::ECONNREFUSED) => format!("{user} can't connect to {place}: nobody listens there"),
+        (None, Errno::ECONNREFUSED) => format!("{user} can't connect to {place}: no process listens there"),
         (None, errno) => format!("{user} can't connect to {place}: {}", errno.desc()),
     })
 }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(attempt(&path, "me"), None);
         drop(listener);
         let said = attempt(&path, "me").expect("a problem");
-        assert!(said.ends_with("nobody listens there"), "{said}");
+        assert!(said.ends_with("no process listens there"), "{said}");
         let missing = attempt(&dir.path().join("no/y.sock"), "me").expect("a problem");
         assert!(missing.contains("There is no "), "{missing}");
     }

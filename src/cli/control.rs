@@ -297,7 +297,7 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     };
     let path = config::control_socket(&daemon.config).ok_or_else(|| {
         failed(format!(
-            "{errors}\nforkyard: no control socket is known; name that of the running daemon with --socket\n"
+            "{errors}\nforkyard: no control socket is known; name the daemon's with --socket\n"
         ))
     })?;
     eprintln!(

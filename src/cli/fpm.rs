@@ -308,7 +308,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 fn unable(error: &std::io::Error) -> ExitCode {
-    eprintln!("can't run forkyard-php, which knows PHP: {error}; install it beside forkyard-fpm");
+    eprintln!("can't run forkyard-php, which links PHP: {error}; install it next to forkyard-fpm");
     ExitCode::from(EXIT_SOFTWARE)
 }
 

@@ -28,8 +28,8 @@ enum Group {
 /// The groups in the order of the help, with their headings.
 const GROUPS: &[(Group, &str)] = &[
     (Group::Begin, "Begin"),
-    (Group::See, "See what runs"),
-    (Group::Change, "Change what runs"),
+    (Group::See, "See the running service"),
+    (Group::Change, "Change the running service"),
     (Group::Jobs, "Background jobs"),
     (Group::Applications, "Instances of application pools"),
     (Group::Tools, "For tools"),

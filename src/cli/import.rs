@@ -100,7 +100,8 @@ pub(super) fn run(arguments: &Import) -> ExitCode {
 fn with_remedy(error: io::Error) -> io::Error {
     let remedy = match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            "move it away, or name another file with -o; --directory /etc/forkyard/pools writes pools beside the configuration that is there"
+            "move it away, or name another file with -o; --directory /etc/forkyard/pools adds pools to the \
+             existing configuration"
         }
         io::ErrorKind::NotFound => "make its directory, or name another file",
         io::ErrorKind::PermissionDenied => "give this command as root, or name another file",

@@ -164,7 +164,7 @@ fn remark(other: &Place) -> String {
     let file = other.file.display();
     let remedy = match other.file.file_stem() {
         Some(stem) if stem == "default" => format!("to have them here: rm {file}; service nginx restart"),
-        _ => "to have a name of its own here: --server-name".to_owned(),
+        _ => "to have its own name here: --server-name".to_owned(),
     };
     format!("requests for other names than localhost go to the site at {other}; {remedy}\n")
 }

@@ -3,8 +3,8 @@
 mod answers;
 mod backup;
 mod conversation;
+mod display;
 mod feed;
-mod shown;
 
 use super::CONFIG;
 use super::control::CommandOutcome;
@@ -16,9 +16,9 @@ use crate::jobs::{
 use answers::{millis, new_job};
 use clap::{Args, Subcommand};
 use conversation::Conversation;
+pub(super) use display::age;
+use display::queues_table;
 use feed::Source;
-pub(super) use shown::age;
-use shown::queues_table;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

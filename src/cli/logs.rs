@@ -153,7 +153,7 @@ fn of_daemon(log: &DaemonLog, pid: u32) -> At {
                 At::Elsewhere(format!("the journal: journalctl {}", unit(pid)))
             }
             _ => At::Elsewhere(format!(
-                "standard error of process {pid}, as whoever started it has it: docker logs, or a terminal"
+                "standard error of process {pid}: docker logs, or the terminal that started it"
             )),
         },
     }

@@ -180,7 +180,7 @@ const STARTS: &[Row<Starts>] = &[
 const DESCRIBED: &[Row<Value>] = &[(
     "info",
     Gauge,
-    "What an instance does, and the version of its code.",
+    "The state of an instance, and the version of its code.",
     |_| Some(1.0),
 )];
 

@@ -355,7 +355,7 @@ fn dev(arguments: &[std::ffi::OsString]) -> ExitCode {
     let program = program_directory().join("forkyard-dev");
     let error = std::process::Command::new(&program).args(arguments).exec();
     eprintln!(
-        "forkyard: can't run {}: {error}; install it beside forkyard",
+        "forkyard: can't run {}: {error}; install it next to forkyard",
         program.display()
     );
     ExitCode::from(EXIT_SOFTWARE)

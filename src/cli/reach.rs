@@ -24,12 +24,12 @@ pub(super) struct Barred<'c> {
 }
 
 /// A pool, and a directory that its user has to reach.
-type Wanted<'c> = (&'c Pool, &'c Path);
+type RequiredDirectory<'c> = (&'c Pool, &'c Path);
 
 /// What bars the ways of these pools. Each way is walked with the rights of the pool's user, by a process for each user.
 /// What an application of an application pool needs is its own affair, and the ways below a chroot are others.
 pub(super) fn barred(pools: &[Arc<Pool>]) -> Vec<Barred<'_>> {
-    let mut wanted: BTreeMap<(Option<&str>, Option<&str>), Vec<Wanted<'_>>> = BTreeMap::new();
+    let mut wanted: BTreeMap<(Option<&str>, Option<&str>), Vec<RequiredDirectory<'_>>> = BTreeMap::new();
     for pool in pools {
         if pool.applications.is_none() && pool.chroot.is_none() {
             let user = pool.user.as_deref().filter(|_| identity::is_root());
@@ -59,7 +59,7 @@ fn directories(application: &Application) -> impl Iterator<Item = &Path> {
 }
 
 /// What is in the way for this process.
-fn walk<'c>(identity: &Identity, ways: &[Wanted<'c>]) -> Vec<Barred<'c>> {
+fn walk<'c>(identity: &Identity, ways: &[RequiredDirectory<'c>]) -> Vec<Barred<'c>> {
     let user = identity.name.clone().unwrap_or_else(|| identity.uid.to_string());
     let found = ways
         .iter()
@@ -68,7 +68,11 @@ fn walk<'c>(identity: &Identity, ways: &[Wanted<'c>]) -> Vec<Barred<'c>> {
 }
 
 /// The same for a process that is another user.
-fn walk_as<'c>(user: &str, group: Option<&str>, ways: &[Wanted<'c>]) -> Result<Vec<Barred<'c>>, Error> {
+fn walk_as<'c>(
+    user: &str,
+    group: Option<&str>,
+    ways: &[RequiredDirectory<'c>],
+) -> Result<Vec<Barred<'c>>, Error> {
     let identity = Identity::look_up(user, group)?;
     // What is on the way may be a tenant's, and not answer.
     let walk = Apart::begin(&[], || {

@@ -570,7 +570,7 @@ pub(super) mod tests {
             "pool www on /run/w\n  /run/w is gone\n  dynamic, serving: 1 busy, 0 idle, 0 starting of 5 (1 to 3 idle); \
              1 connections wait of 511, once 4\n  requests 7, slow 0, terminated 0, max_children reached 0 times, memory \
              7 MiB, cpu 0.0 s\n  workers made 3, exit 255 1, signal SIGSEGV 1, not_put_back child 1\n  generation 2, serving, dynamic, 1 workers, \
-             preloader 8\n    has a preloader of its own and no zygote: a thread?\n    boots once (snapshot, rewind) in 0.31 s, /a in 0.02 s; 7 requests since, 5 put back in 0.124 ms with 40 pages each\n           9  Running                             1.5 s           3 requests     3 MiB     0.2 s  \
+             preloader 8\n    has its own preloader and no zygote: a thread?\n    boots once (snapshot, rewind) in 0.31 s, /a in 0.02 s; 7 requests since, 5 put back in 0.124 ms with 40 pages each\n           9  Running                             1.5 s           3 requests     3 MiB     0.2 s  \
              GET /a.php?x=?  /srv/a.php\n"
         );
     }

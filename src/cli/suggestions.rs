@@ -17,8 +17,8 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (
         &["log", "tail", "journal"],
-        "'forkyard logs' shows where the logs are, and 'forkyard logs -f' what is added to them; 'forkyard error' shows why an \
-         application did not start",
+        "'forkyard logs' shows where the logs are, and 'forkyard logs -f' follows them; 'forkyard error' shows \
+         why an application did not start",
     ),
     (
         &["top", "monitor", "watch"],

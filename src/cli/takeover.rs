@@ -28,7 +28,7 @@ pub(super) fn arguments() -> (Vec<OsString>, Option<RawFd>) {
 /// Answers whether this program could take over: what was left can be read, and so can the configuration.
 pub(super) fn rehearse(document: RawFd, load: impl FnOnce() -> Result<Config, String>) -> ExitCode {
     if let Err(problem) = handover::rehearse(document) {
-        eprintln!("what was left can't be read: {problem}");
+        eprintln!("the hand-over state can't be read: {problem}");
         return ExitCode::from(EXIT_SOFTWARE);
     }
     let config = match load() {

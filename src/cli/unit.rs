@@ -47,13 +47,15 @@ pub(super) fn stops_late(loaded: &Loaded) -> Vec<Diagnostic> {
             key: Some(key.to_owned()),
             kind: Kind::Rule {
                 problem: format!(
-                    "with process_control_timeout a stop may take {} s, and systemd kills what is left after {} s \
-                     (TimeoutStopSec in {})",
+                    "with process_control_timeout a stop may take {} s, and systemd kills the remaining \
+                     processes after {} s (TimeoutStopSec in {})",
                     (control + pool.stop_timeout).as_secs_f64(),
                     stop.limit.as_secs_f64(),
                     stop.said_by
                 ),
-                remedy: format!("make one of the two shorter, or TimeoutStopSec longer (systemctl edit {NAME})"),
+                remedy: format!(
+                    "make one of the two shorter, or TimeoutStopSec longer (systemctl edit {NAME})"
+                ),
             },
         })
     });
@@ -67,8 +69,7 @@ fn limit(root: &Path) -> Option<StopLimit> {
     let installed = main
         .into_iter()
         .find_map(|path| Some((fs::read_to_string(&path).ok()?, path.display().to_string())));
-    let (text, path) =
-        installed.unwrap_or_else(|| (PACKAGED.to_owned(), format!("{NAME} as it is packaged")));
+    let (text, path) = installed.unwrap_or_else(|| (PACKAGED.to_owned(), format!("the packaged {NAME}")));
     // Of those with one name the first counts; all are read in the order of their names.
     let mut added: BTreeMap<std::ffi::OsString, PathBuf> = BTreeMap::new();
     for directory in directories() {

@@ -15,4 +15,4 @@ pub use forkyard_protocol::logs;
 pub use forkyard_protocol::program;
 pub use forkyard_protocol::refusals;
 pub use guests::{Guests, MOST_GUESTS, owners_socket};
-pub use session::{Heard, MOST_SESSIONS, Session};
+pub use session::{MOST_SESSIONS, Session, SessionInput};

@@ -11,7 +11,7 @@ pub const MOST_SESSIONS: usize = 16;
 
 /// The result of a look at a conversation.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum SessionInput {
     /// Nothing that would have to be done.
     Nothing,
     /// A request. Until it is answered no other is read.
@@ -76,18 +76,18 @@ impl Session {
     }
 
     /// Sends what fits and reads up to the next request.
-    pub fn poll(&mut self, now: Tick) -> Heard {
+    pub fn poll(&mut self, now: Tick) -> SessionInput {
         loop {
             match self.send() {
                 Some(true) => {}
-                Some(false) => return Heard::Nothing,
-                None => return Heard::End,
+                Some(false) => return SessionInput::Nothing,
+                None => return SessionInput::End,
             }
             if self.ends_when_sent {
-                return Heard::End;
+                return SessionInput::End;
             }
             if self.is_waiting {
-                return Heard::Nothing;
+                return SessionInput::Nothing;
             }
             if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.input.drain(..=end).collect();
@@ -95,7 +95,7 @@ impl Session {
                 match serde_json::from_slice(&line) {
                     Ok(request) => {
                         self.is_waiting = true;
-                        return Heard::Request(request);
+                        return SessionInput::Request(request);
                     }
                     Err(error) => {
                         let message = format!("this is no request: {error}");
@@ -114,8 +114,8 @@ impl Session {
             let mut buffer = [0; 4096];
             match self.socket.receive(&mut buffer) {
                 Ok(Progress::Done(count)) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
-                Ok(Progress::WouldBlock) => return Heard::Nothing,
-                Ok(Progress::Done(_)) | Err(_) => return Heard::End,
+                Ok(Progress::WouldBlock) => return SessionInput::Nothing,
+                Ok(Progress::Done(_)) | Err(_) => return SessionInput::End,
             }
         }
     }
@@ -154,12 +154,12 @@ mod tests {
     #[test]
     fn requests_are_taken_one_by_one() {
         let (mut session, mut client) = pair();
-        assert_eq!(session.poll(now()), Heard::Nothing);
+        assert_eq!(session.poll(now()), SessionInput::Nothing);
         client.write_all(b"{\"command\":\"pi").unwrap();
-        assert_eq!(session.poll(now()), Heard::Nothing);
+        assert_eq!(session.poll(now()), SessionInput::Nothing);
         client.write_all(b"ng\"}\n{\"command\":\"status\"}\n").unwrap();
-        assert_eq!(session.poll(now()), Heard::Request(Request::Ping {}));
-        assert_eq!(session.poll(now()), Heard::Nothing);
+        assert_eq!(session.poll(now()), SessionInput::Request(Request::Ping {}));
+        assert_eq!(session.poll(now()), SessionInput::Nothing);
         let pong = Answer::Pong {
             program: None,
             pid: 1,
@@ -168,24 +168,24 @@ mod tests {
             last_reload: None,
         };
         session.answer(&pong);
-        assert_eq!(session.poll(now()), Heard::Request(Request::Status {}));
+        assert_eq!(session.poll(now()), SessionInput::Request(Request::Status {}));
         let expected = b"{\"result\":\"pong\",\"pid\":1,\"version\":\"1\",\"mode\":\"draining\"}\n";
         let mut line = vec![0; expected.len()];
         client.read_exact(&mut line).unwrap();
         assert_eq!(line, expected);
         drop(client);
         session.answer(&pong);
-        assert_eq!(session.poll(now()), Heard::End);
+        assert_eq!(session.poll(now()), SessionInput::End);
     }
 
     #[test]
     fn nonsense_is_answered_and_too_much_of_it_ends() {
         let (mut session, mut client) = pair();
         client.write_all(b"\xff\n").unwrap();
-        assert_eq!(session.poll(now()), Heard::Nothing);
+        assert_eq!(session.poll(now()), SessionInput::Nothing);
         let long = vec![b'x'; LONGEST_REQUEST + 5000];
         client.write_all(&long).unwrap();
-        assert_eq!(session.poll(now()), Heard::End);
+        assert_eq!(session.poll(now()), SessionInput::End);
         drop(session);
         let mut text = String::new();
         // The rest of what was written was not read: the end may be a reset.

@@ -5,7 +5,7 @@ use super::frame;
 use super::names;
 use super::plan::{Facts, Kind, Plan, plan};
 use crate::config::Config;
-use crate::sys::{self, memfile, passed, process};
+use crate::sys::{self, inherited, memfile, process};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -60,14 +60,14 @@ pub fn collect() -> InheritedState {
         Some(number) => from_parcel(number.parse().unwrap_or(-1)),
         None => from_fd_store(),
     };
-    inherited.in_background = std::env::var_os(passed::BACKGROUND).is_some();
-    process::forget_variables(&passed::VARIABLES);
+    inherited.in_background = std::env::var_os(inherited::BACKGROUND).is_some();
+    process::forget_variables(&inherited::VARIABLES);
     inherited
 }
 
 /// Looks whether what is on a descriptor could be taken over.
 pub fn rehearse(fd: RawFd) -> Result<(), String> {
-    let parcel = passed::adopt(fd).ok_or("the document is missing")?;
+    let parcel = inherited::adopt(fd).ok_or("the document is missing")?;
     let (_, document, _) = open_parcel(&parcel)?;
     document.map(|_| ()).map_err(|error| error.to_string())
 }
@@ -106,14 +106,14 @@ fn open_parcel(fd: &OwnedFd) -> Result<Opened, String> {
 }
 
 fn from_parcel(number: RawFd) -> InheritedState {
-    let opened = passed::adopt(number)
+    let opened = inherited::adopt(number)
         .ok_or_else(|| "the document is missing".to_owned())
         .and_then(|parcel| open_parcel(&parcel));
     match opened {
         Ok((numbers, document, config)) => {
             let named = numbers
                 .into_iter()
-                .filter_map(|(name, fd)| Some((name, passed::adopt(fd)?)));
+                .filter_map(|(name, fd)| Some((name, inherited::adopt(fd)?)));
             from_descriptors(
                 named.collect(),
                 document.map_err(|error| error.to_string()),
@@ -122,7 +122,7 @@ fn from_parcel(number: RawFd) -> InheritedState {
         }
         // Whatever came through exec was to be taken over.
         Err(problem) => {
-            let all = passed::all().into_iter().enumerate();
+            let all = inherited::all().into_iter().enumerate();
             let named = all.map(|(number, fd)| (number.to_string(), fd));
             from_descriptors(named.collect(), Err(problem), None)
         }
@@ -134,7 +134,7 @@ fn from_fd_store() -> InheritedState {
     let ours = |name: &str| {
         names::COPIES.contains(&name) || name == names::CONFIG || names::number_in(name).is_some()
     };
-    let all = passed::from_service_manager(|name, kind| ours(name) || kind == Kind::Listener);
+    let all = inherited::from_service_manager(|name, kind| ours(name) || kind == Kind::Listener);
     let (mut stored, mut listeners) = (Vec::new(), Vec::new());
     for (name, fd) in all {
         if ours(&name) {
@@ -177,7 +177,7 @@ fn from_descriptors(
     for name in named.iter().map(|(name, _)| name) {
         inherited.highest = names::higher(inherited.highest, name);
     }
-    let is_listener = |fd: &OwnedFd| passed::kind(fd.as_fd()) == Kind::Listener;
+    let is_listener = |fd: &OwnedFd| inherited::kind(fd.as_fd()) == Kind::Listener;
     let document = match document {
         Ok(document) => document,
         Err(problem) => {
@@ -191,7 +191,7 @@ fn from_descriptors(
     let facts = Facts {
         kinds: named
             .iter()
-            .map(|(name, fd)| (name.clone(), passed::kind(fd.as_fd())))
+            .map(|(name, fd)| (name.clone(), inherited::kind(fd.as_fd())))
             .collect(),
         processes: workers
             .filter_map(|worker| Some((worker.pid, process::start_time(worker.pid)?)))

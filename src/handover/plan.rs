@@ -40,7 +40,7 @@ impl fmt::Display for Complaint {
             Complaint::Pool(pool, what) => {
                 write!(
                     f,
-                    "[pool {pool}] {what} is missing or wrong; the socket is opened anew"
+                    "[pool {pool}] {what} is missing or wrong; the socket is opened again"
                 )
             }
             Complaint::Generation(pool, what) => write!(
@@ -49,7 +49,7 @@ impl fmt::Display for Complaint {
             ),
             Complaint::Contradiction(pool) => write!(
                 f,
-                "[pool {pool}] what was handed over contradicts itself; the old workers finish by themselves"
+                "[pool {pool}] the hand-over document contradicts itself; the old workers finish by themselves"
             ),
             Complaint::Stranger(pool, pid) => {
                 write!(

@@ -10,7 +10,7 @@ use crate::logs::{Log, stream_of};
 use crate::sys::file::OwnStream;
 use crate::sys::notify::{self, Notifier, Receiver};
 use crate::sys::process::{self, Ended, Launcher, Program};
-use crate::sys::{self, Error, clock, fd, memfile, passed, signal, title};
+use crate::sys::{self, Error, clock, fd, inherited, memfile, signal, title};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::signal::Signal;
@@ -49,11 +49,11 @@ pub fn run(settings: KeeperSettings) -> sys::Result<u8> {
     signal::ignore_pipe();
     let above = Notifier::from_environment();
     let mut shelf = Shelf::default();
-    for (name, socket) in passed::from_service_manager(|_, _| true) {
+    for (name, socket) in inherited::from_service_manager(|_, _| true) {
         shelf.keep(&name, socket);
     }
     process::forget_variables(&["NOTIFY_SOCKET", "WATCHDOG_PID", "FDSTORE"]);
-    process::forget_variables(&passed::VARIABLES);
+    process::forget_variables(&inherited::VARIABLES);
     let receiver = Receiver::open()?;
     let poll = Poll::new().map_err(|e| Error::from_io("epoll_create1", "", &e))?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGHUP, SIGCHLD])
@@ -245,7 +245,7 @@ impl Keeper {
         }
         let mut names = Vec::new();
         let mut room = NAMES_BYTES;
-        for ((name, fd), number) in self.shelf.iter().zip(passed::FIRST..) {
+        for ((name, fd), number) in self.shelf.iter().zip(inherited::FIRST..) {
             let Some(left) = room.checked_sub(name.len() + 1) else {
                 log::warn!("there is no room for the names of all descriptors: some are not passed on");
                 break;
@@ -259,9 +259,9 @@ impl Keeper {
         set(notify::VARIABLES[0], self.receiver.address());
         set("FDSTORE", MOST.to_string().into());
         if self.settings.launcher.is_some() {
-            set(passed::BACKGROUND, "1".into());
+            set(inherited::BACKGROUND, "1".into());
         }
-        set(passed::KEEPER, std::process::id().to_string().into());
+        set(inherited::KEEPER, std::process::id().to_string().into());
         set("LISTEN_FDS", names.len().to_string().into());
         set("LISTEN_FDNAMES", names.join(":").into());
         let program = Program {

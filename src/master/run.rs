@@ -1,7 +1,7 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the executor.
 
 use super::action::{Action, ExitOutcome};
-use super::event::{Event, Wanted};
+use super::event::{CoreConfig, Event};
 use super::executor::{Executor, RunError, SIGNALS, Source};
 use super::frontend::ReadConfig;
 use super::lifecycle::Lifecycle;
@@ -44,7 +44,7 @@ pub(super) struct Master {
 
 impl Master {
     /// Performs what follows from what was taken over, then applies the configuration; or goes on ending.
-    pub(super) fn begin(&mut self, wanted: Wanted) {
+    pub(super) fn begin(&mut self, wanted: CoreConfig) {
         for action in std::mem::take(&mut self.executor.handover.todo) {
             self.executor.perform(action);
         }

@@ -1,6 +1,6 @@
 //! Starts the master, and cleans up after it: from a configuration, and what the master before this one has left, to the loop.
 
-use super::event::{Event, Wanted};
+use super::event::{CoreConfig, Event};
 use super::executor::{Executor, Handlers, RunError, SIGNALS};
 use super::frontend::{Frontend, say_skipped};
 use super::lifecycle::Lifecycle;
@@ -173,7 +173,7 @@ fn open(
     config: Config,
     before: Option<Config>,
     is_adopted: bool,
-) -> Result<(Wanted, Changes), RunError> {
+) -> Result<(CoreConfig, Changes), RunError> {
     let (global, pid_file) = (config.global.clone(), config.global.pid.clone());
     let by = match is_adopted {
         true => ReloadCause::Takeover,

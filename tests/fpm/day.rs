@@ -198,7 +198,7 @@ const OF_STOCK: &[&str] = &[" stopped for tracing", " seems busy "];
 const OF_OURS: &[&str] = &[
     " child N was serving ",
     " child N was sent signal ",
-    " was told to go and has not, ",
+    " did not exit in time, ",
 ];
 
 /// What is logged up to the end, without lines that only this program has.

@@ -170,7 +170,7 @@ fn the_command_says_what_it_could_not_take_over() {
         "# Made of {file} by forkyard import. conf/forkyard.toml shows every key.\n\n[global]\n\
          error_log = \"{0}/log\"\n\n[pool.www]\nreload = \"always\"\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
          pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"{1}\"\n\
-         # As in php-fpm. Without this line a request can't have settings that run code; see docs/explain/security.md.\n\
+         # As in php-fpm. If you remove this line, a request can't change settings that run code; see docs/explain/security.md.\n\
          request_settings = \"all\"\n\n[pool.www.application.php_value]\nmemory_limit = \"12M\"\n",
         path.display(),
         env!("FORKYARD_PHP")

@@ -2,7 +2,7 @@
 
 use forkyard_base::tick::Tick;
 use forkyard_core::spawn::capture::Capture;
-use forkyard_core::spawn::handshake::properties::{Address, Found, check, parse, to_look_at};
+use forkyard_core::spawn::handshake::properties::{Address, SocketOwner, check, parse, to_look_at};
 use forkyard_core::spawn::handshake::response::{Complaint, Properties, Response, StepFiles};
 use forkyard_core::spawn::plan::{Account, Kind, Plan};
 use forkyard_core::spawn::start_failure::{MOST_BYTES, StartFailure};
@@ -54,10 +54,10 @@ pub(super) fn properties(input: &[u8]) {
         assert_eq!(path.parent(), Some(Path::new(SOCKETS)), "{}", path.display());
         assert!(path.file_name().is_some_and(|name| name != ".." && name != "."));
         let uid = 1000 + number as u32 % 2;
-        found.insert(path.to_path_buf(), Found::Socket { uid });
+        found.insert(path.to_path_buf(), SocketOwner::Socket { uid });
     }
     if check(&sockets, &found, plan).is_ok() {
-        let is_ours = |path: &Path| found.get(path) == Some(&Found::Socket { uid: 1000 });
+        let is_ours = |path: &Path| found.get(path) == Some(&SocketOwner::Socket { uid: 1000 });
         let is_good = sockets.iter().all(|socket| match &socket.address {
             Address::Unix(path) => is_ours(path),
             Address::Tcp(..) => true,

@@ -289,7 +289,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     let (_dir, root) = site(&[("main.py", "from made import app\n")]);
     let said = Dev::refused(&root, &[]);
     assert!(
-        said.contains("main.py alone does not show what it is") && said.contains("runtime = \"asgi\""),
+        said.contains("main.py alone does not show the runtime") && said.contains("runtime = \"asgi\""),
         "{said}"
     );
     let (_dir, root) = site(&[("wsgi.py", WSGI)]);

@@ -89,7 +89,7 @@ impl Kept {
 /// Waits until the document that the master keeps up to date names this many workers.
 pub(super) fn until_known(keeper: u32, count: usize) {
     until("the document", || {
-        let copies = ["estate-a", "estate-b"].map(|name| descriptor(keeper, name));
+        let copies = ["handover-a", "handover-b"].map(|name| descriptor(keeper, name));
         let [first, second] = copies.map(|paths| fs::read(paths.first()?).ok());
         let document = Document::newest([&first?, &second?]).ok()?;
         let workers = document.generations.iter().map(|it| it.workers.len());
@@ -314,15 +314,15 @@ fn a_spoilt_document_costs_the_workers_and_no_request() {
     let held = kept.hold();
     let master = kept.master();
     process::signal(master, Signal::SIGSTOP);
-    for copy in descriptor(kept.keeper(), "estate-a")
+    for copy in descriptor(kept.keeper(), "handover-a")
         .into_iter()
-        .chain(descriptor(kept.keeper(), "estate-b"))
+        .chain(descriptor(kept.keeper(), "handover-b"))
     {
         let file = fs::File::options().write(true).open(copy).expect("copy");
         file.write_all_at(b"nonsense", 20).expect("write");
     }
     process::signal(master, Signal::SIGKILL);
-    kept.daemon.wait_for("only its sockets can");
+    kept.daemon.wait_for("unusable except for its sockets");
     kept.daemon.wait_for_count("ready to handle connections", 2);
     assert!(kept.daemon.get("www", "pid.php").ended);
     kept.release(held);

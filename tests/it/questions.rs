@@ -233,11 +233,11 @@ fn whether_the_web_server_can_connect() {
     // Status and health say it without being asked for a user.
     let (_, text) = daemon.said(&["status"]);
     assert!(
-        text.contains("unreachable") && text.contains("lets nobody connect but root"),
+        text.contains("unreachable") && text.contains("no user except root can connect"),
         "{text}"
     );
     let (code, text) = daemon.said(&["health", "--ready"]);
-    assert!(text.contains("lets nobody connect but root"), "{text}");
+    assert!(text.contains("no user except root can connect"), "{text}");
     assert_eq!(code, Some(1));
     // By a directory above it.
     close(&socket, 0o666);

@@ -98,7 +98,14 @@ fn descriptors_are_left_with_the_service_manager() {
     };
     names("READY=1");
     let before = names("w0.r");
-    for name in ["estate-a", "estate-b", "estate-config", "p1.l", "p1.qi", "g1.b"] {
+    for name in [
+        "handover-a",
+        "handover-b",
+        "handover-config",
+        "p1.l",
+        "p1.qi",
+        "g1.b",
+    ] {
         assert!(before.contains(name), "{name} in {before:?}");
     }
     daemon.signal(Signal::SIGUSR2);
@@ -106,7 +113,7 @@ fn descriptors_are_left_with_the_service_manager() {
     assert!(both.contains("g1.b") && both.contains("p1.l"), "{both:?}");
     daemon.wait_for("the new workers serve");
     daemon.signal(Signal::SIGQUIT);
-    let left = names("FDSTOREREMOVE=1\nFDNAME=estate-config");
+    let left = names("FDSTOREREMOVE=1\nFDNAME=handover-config");
     assert!(
         left.is_empty(),
         "nothing is left when the daemon has ended: {left:?}"

@@ -121,7 +121,7 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     let (text, code) = forkyard(&daemon, &["reload"]);
     assert!(
         text.contains(
-            "failed www: the path of a socket of its own leads to something else, and can't be bound again: "
+            "failed www: the path of the pool's private socket leads to another file, and can't be bound again: "
         ) && text.contains("exists and is no socket")
             && text.contains("kept other\n"),
         "{text}"

@@ -114,7 +114,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
             "outside",
             format!("{lost_root}/x.php"),
             Some(lost_root.clone()),
-            "is not there for this pool; in a container or with chroot",
+            "does not exist for this pool; in a container or with chroot",
         ),
         (
             named("link/b/c/x.php"),
@@ -206,7 +206,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
         for (words, most) in [
             ("does not exist", 1),
             ("lies outside application.root", 1),
-            ("is not there for this pool", 0),
+            ("does not exist for this pool", 0),
             ("can't search the directory", 1),
             ("can't be read by the pool's user", 0),
             ("let it send SCRIPT_FILENAME", 1),
@@ -262,7 +262,7 @@ fn a_root_that_a_chroot_does_not_have_is_told() {
         (found[0].0.as_str(), found[0].3.as_deref()),
         ("outside", site.to_str())
     );
-    daemon.wait_for("with chroot, root is to be the path inside it");
+    daemon.wait_for("with chroot, set root to the path inside it");
 }
 
 /// Programs of CGI, whose own answers say which it is.

@@ -354,7 +354,7 @@ fn without_the_document_the_sockets_are_taken_over() {
     );
     replace(&program(&daemon.dir), script.as_bytes());
     daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("only its sockets can");
+    daemon.wait_for("unusable except for its sockets");
     daemon.wait_for_count("ready to handle connections", 2);
     assert!(daemon.get("www", "pid.php").ended);
     fs::write(daemon.dir.join("go"), "").expect("go");

@@ -1,8 +1,8 @@
-//! Bytes as text, by RFC 4648 in its usual alphabet, with `=` at the end.
+//! Base64 (RFC 4648, standard alphabet, padded).
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Writes bytes.
+/// Encodes bytes.
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
@@ -18,7 +18,7 @@ pub fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads what was written so; `None`: it was not. The `=` may be missing.
+/// Decodes text, `None` if it is invalid. Padding is optional.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=').as_bytes();
     if text.len() - digits.len() > 2 || digits.len() % 4 == 1 {

@@ -1,18 +1,18 @@
-//! What a descriptor is, as far as it matters to what a daemon leaves to the next one.
+//! Kinds of descriptors that a master passes to its successor.
 
-/// What a descriptor is.
+/// Kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A stream socket that listens.
+    /// A listening stream socket.
     Listener,
     Stream,
-    /// A socket that keeps messages apart, in order (SOCK_SEQPACKET).
+    /// A SOCK_SEQPACKET socket.
     Packets,
-    /// A pipe's end to read from.
+    /// Read end of a pipe.
     PipeOut,
-    /// A pipe's end to write to.
+    /// Write end of a pipe.
     PipeIn,
-    /// A memory file that can neither grow nor shrink, of so many whole pages.
+    /// A memory file of fixed size, in pages.
     Memory(usize),
     Other,
 }

@@ -1,85 +1,84 @@
-//! Values that are found by their number, and by something else of theirs that never changes: what is done about one of ten
-//! thousand pools does not look at the others.
+//! A map with a second index, so that work on one of ten thousand pools doesn't scan the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-/// What a value is also found by. Several may have the same.
+/// A value's second key, not necessarily unique.
 pub trait Keyed {
-    /// Its type.
+    /// Type of the key.
     type Key: Ord + Clone + Debug;
-    /// It never changes.
+    /// The key, which must never change.
     fn key(&self) -> &Self::Key;
 }
 
-/// The least number is the default one.
+/// A map by id and key. The default id must be the smallest.
 #[derive(Debug)]
 pub struct Indexed<Id, Value: Keyed> {
-    /// Nearly half of a tree that grows at its end is room for more: there are none but small things in it.
+    /// Boxed: a tree that grows at its end leaves its nodes half empty.
     by_id: BTreeMap<Id, Box<Value>>,
     by_key: BTreeSet<(Value::Key, Id)>,
 }
 
 impl<Id: Ord + Copy + Default, Value: Keyed> Indexed<Id, Value> {
-    /// The value of this number.
+    /// Returns the value with this id.
     pub fn get(&self, id: &Id) -> Option<&Value> {
         self.by_id.get(id).map(AsRef::as_ref)
     }
 
-    /// The same, to be changed.
+    /// Returns the value with this id, mutably.
     pub fn get_mut(&mut self, id: &Id) -> Option<&mut Value> {
         self.by_id.get_mut(id).map(AsMut::as_mut)
     }
 
-    /// Whether there is one of this number.
+    /// Whether the id exists.
     pub fn contains_key(&self, id: &Id) -> bool {
         self.by_id.contains_key(id)
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// All of them, the least number first.
+    /// Iterates by id.
     pub fn iter(&self) -> impl Iterator<Item = (&Id, &Value)> {
         self.by_id.iter().map(|(id, value)| (id, value.as_ref()))
     }
 
-    /// Their numbers.
+    /// Iterates over the ids.
     pub fn keys(&self) -> impl Iterator<Item = &Id> {
         self.by_id.keys()
     }
 
-    /// All values.
+    /// Iterates over the values.
     pub fn values(&self) -> impl Iterator<Item = &Value> {
         self.by_id.values().map(AsRef::as_ref)
     }
 
-    /// The same, to be changed.
+    /// Iterates over the values, mutably.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.by_id.values_mut().map(AsMut::as_mut)
     }
 
-    /// Adds a value. The number is new.
+    /// Adds a value with a new id.
     pub fn insert(&mut self, id: Id, value: Value) {
         self.by_key.insert((value.key().clone(), id));
         self.by_id.insert(id, Box::new(value));
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn remove(&mut self, id: &Id) -> Option<Value> {
         let removed = self.by_id.remove(id)?;
         self.by_key.remove(&(removed.key().clone(), *id));
         Some(*removed)
     }
 
-    /// The values with this key, the least number first.
+    /// Returns the values with this key, by id.
     pub fn of(&self, key: &Value::Key) -> impl Iterator<Item = (Id, &Value)> {
         let from = self.by_key.range((key.clone(), Id::default())..);
         from.take_while(move |(other, _)| other == key)

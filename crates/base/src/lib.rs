@@ -1,5 +1,4 @@
-//! Plain values that every part knows: time, what is due, whose an application is, what a descriptor is, what to do about an
-//! error, how bytes are written in URLs, and how others' text is shown.
+//! Basic types and helpers without system calls: time, timers, text, encodings, file identities, error hints.
 #![forbid(unsafe_code)]
 
 pub mod base64;

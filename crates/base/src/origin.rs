@@ -1,20 +1,19 @@
-//! Where an application's code comes from, as it was when its directory was looked at.
+//! Identity of an application's code.
 //!
-//! A path is a name, and names change hands: a directory is deleted and made anew by another user, or the owner of the one
-//! above renames it. A process that runs as the old owner must not run what has taken the place. So device, inode and owner
-//! of the root and the owner of the start-up file belong to an application's identity. The process is in the root from its
-//! start: the kernel gives the inode's number to no other file meanwhile. An owner who replaces the start-up file in the same
-//! directory deploys: the application stays his.
+//! Paths can change hands: another user recreates a deleted directory, or the parent's owner renames it. A process of
+//! the old owner must not run the new code. So device, inode and owner of the root and the owner of the start-up file
+//! are part of the identity. The process has the root as working directory, so the kernel doesn't reuse the inode
+//! number. If the owner replaces the start-up file in the same directory, that is a deployment of the same application.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What tells a directory from all others that may come to have its name.
+/// Identity of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The file system's number.
+    /// Device number.
     pub device: u64,
-    /// The number on that file system.
+    /// Inode number.
     pub inode: u64,
     /// User id.
     pub owner: u32,
@@ -23,17 +22,16 @@ pub struct Mark {
 /// An application's root and start-up file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The root's path, without links.
+    /// Path of the root, without links.
     pub path: PathBuf,
     pub root: Mark,
-    /// The start-up file, relative to the root, and its owner; of a link, its own.
+    /// The start-up file, relative to the root, and its owner (of the link itself if it is one).
     pub startup: Option<(PathBuf, u32)>,
 }
 
 impl Origin {
-    /// Whether this is still the application, by the root that is there now and the owner of its start-up file. A root has to
-    /// be there. A start-up file need not: nothing is loaded from one that is missing, and an owner who replaces a file may
-    /// have removed it for a moment.
+    /// Whether this is still the application, given the current root and the start-up file's owner. The root must
+    /// exist. The start-up file may be missing: nothing is loaded from it, and the owner may be replacing it.
     pub fn is_met(&self, root: Option<Mark>, startup: Option<u32>) -> bool {
         let is_other = |known: u32| startup.is_some_and(|now| now != known);
         root == Some(self.root) && !self.startup.as_ref().is_some_and(|(_, known)| is_other(*known))

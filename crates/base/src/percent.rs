@@ -1,8 +1,8 @@
-//! Percent-encoding, as URLs have it.
+//! Percent-encoding in URLs.
 
 use std::borrow::Cow;
 
-/// `%41` becomes `A`; a `+` stays, and so does a `%` that two hexadecimal digits do not follow.
+/// Decodes `%41` to `A`; keeps `+`, and `%` without two hexadecimal digits.
 pub fn percent_decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return Cow::Borrowed(text);

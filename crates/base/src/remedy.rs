@@ -1,9 +1,9 @@
-//! What to do about a file or a socket that can't be had, as the end of an error's sentence.
+//! Hints for file and socket errors, to append to the error's text.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// `; ` and what to do about a file that can't be made or opened; empty where there is nothing to advise.
+/// Returns `; ` and a hint for a file that can't be created or opened, or an empty text.
 pub fn of_file(path: &Path, kind: ErrorKind) -> String {
     let directory = path.parent().unwrap_or(path).display();
     match kind {
@@ -22,7 +22,7 @@ pub fn of_file(path: &Path, kind: ErrorKind) -> String {
     }
 }
 
-/// The same of a socket that can't be had. `call`: the system call that failed; `address`: a path, or of TCP.
+/// Returns a hint for a socket error. `call`: the system call that failed; `address`: a path or a TCP address.
 pub fn of_socket(call: &str, address: &str, kind: ErrorKind) -> String {
     let is_path = address.starts_with('/');
     match (call, kind) {

@@ -1,6 +1,6 @@
-//! Numbers that differ from one process to the next, for what should not happen to all of them at once.
+//! Pseudo-random delays, so that processes don't act at the same moment.
 
-/// A number from 0 to `most`, an even spread over seeds (SplitMix64).
+/// Returns a number from 0 to `most`, evenly distributed over seeds (SplitMix64).
 pub fn within(seed: u64, most: u64) -> u64 {
     let mut bits = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

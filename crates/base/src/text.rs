@@ -1,10 +1,10 @@
-//! Text of others on its way to people.
+//! Displays untrusted text.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal obeys this character, or shows what follows in another order: control characters, line separators, and the
-/// marks of direction (Unicode Standard Annex 9).
+/// Whether a terminal may act on this character or reorder the text: control characters, line separators and
+/// bidirectional marks (Unicode Standard Annex 9).
 pub fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -13,12 +13,12 @@ pub fn is_control(c: char) -> bool {
         )
 }
 
-/// Text as part of a line: control characters are shown as `\x1b` or `\u202e`.
+/// Escapes control characters as `\x1b` or `\u202e`.
 pub fn line(text: &str) -> Cow<'_, str> {
     line_with(text, &[])
 }
 
-/// The same with some control characters as they are.
+/// Like [`line()`], but keeps some control characters.
 pub fn line_with<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     let is_shown = |c: char| is_control(c) && !kept.contains(&c);
     if !text.contains(is_shown) {
@@ -26,7 +26,7 @@ pub fn line_with<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     }
     let mut line = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        // Writing into memory does not fail.
+        // Writing to memory can't fail.
         let _ = match u32::from(c) {
             code if is_shown(c) && code < 0x100 => write!(line, "\\x{code:02x}"),
             code if is_shown(c) => write!(line, "\\u{code:04x}"),

@@ -1,9 +1,9 @@
-//! Monotonic time as a value, so that the pure parts never read a clock.
+//! Monotonic time as a value, so that pure code never reads a clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point on the monotonic clock, in nanoseconds since an unspecified start (`CLOCK_MONOTONIC`, clock_gettime(2)).
+/// Nanoseconds of `CLOCK_MONOTONIC` (clock_gettime(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tick(u64);
 
@@ -11,17 +11,17 @@ impl Tick {
     /// The start of the clock.
     pub const ZERO: Tick = Tick(0);
 
-    /// A tick from nanoseconds.
+    /// Creates a tick from nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Tick {
         Tick(nanos)
     }
 
-    /// Nanoseconds since the start of the clock.
+    /// Returns the nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Time since `earlier`; zero if that is later.
     pub const fn since(self, earlier: Tick) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

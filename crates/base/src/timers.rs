@@ -1,15 +1,14 @@
-//! When something is due, for the pure cores. A timer is set because something is due, and is gone when it fired: nothing
-//! here repeats.
+//! One-shot timers for pure code.
 
 use crate::tick::Tick;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-/// The shortest delay: a timer set while handling one is always later than it, whatever the configuration says.
+/// Shortest delay: a timer set by a timer's handler is always later.
 pub const SHORTEST: Duration = Duration::from_millis(1);
 
-/// All timers, each at most once. `T` says what is due.
+/// Timers by name, each set at most once.
 #[derive(Debug)]
 pub struct Timers<T> {
     order: BTreeSet<(Tick, T)>,
@@ -26,7 +25,7 @@ impl<T> Default for Timers<T> {
 }
 
 impl<T: Copy + Ord + Hash> Timers<T> {
-    /// Sets or moves a timer to a time from now.
+    /// Sets or moves a timer, relative to now.
     pub fn set(&mut self, timer: T, now: Tick, after: Duration) {
         self.set_at(timer, now + after.max(SHORTEST));
     }
@@ -38,7 +37,7 @@ impl<T: Copy + Ord + Hash> Timers<T> {
         self.due.insert(timer, at);
     }
 
-    /// Sets a timer, or moves it to an earlier time, never to a later one.
+    /// Sets a timer or moves it to an earlier time, never to a later one.
     pub fn set_by(&mut self, timer: T, now: Tick, after: Duration) {
         let at = now + after.max(SHORTEST);
         if self.due.get(&timer).is_none_or(|due| *due > at) {
@@ -46,7 +45,7 @@ impl<T: Copy + Ord + Hash> Timers<T> {
         }
     }
 
-    /// Forgets a timer.
+    /// Cancels a timer.
     pub fn clear(&mut self, timer: T) {
         if let Some(due) = self.due.remove(&timer) {
             self.order.remove(&(due, timer));
@@ -58,12 +57,12 @@ impl<T: Copy + Ord + Hash> Timers<T> {
         self.due.contains_key(&timer)
     }
 
-    /// When the first is due.
+    /// Time of the next timer.
     pub fn next(&self) -> Option<Tick> {
         self.order.first().map(|(due, _)| *due)
     }
 
-    /// Takes the first that is due.
+    /// Takes the first due timer.
     pub fn take_due(&mut self, now: Tick) -> Option<T> {
         let (due, timer) = *self.order.first()?;
         if due > now {
@@ -73,7 +72,7 @@ impl<T: Copy + Ord + Hash> Timers<T> {
         Some(timer)
     }
 
-    /// Every timer that is set, the first that is due first.
+    /// Iterates over the timers by time.
     pub fn iter(&self) -> impl Iterator<Item = T> {
         self.order.iter().map(|(_, timer)| *timer)
     }

@@ -1,27 +1,18 @@
-//! What the access log holds: php-fpm's `access.format`, parsed once.
-//!
-//! Two things are not php-fpm's: the format `json`, whose fields are those of `JSON`, and a format that begins as nginx's
-//! `log_format` does, with `escape=default`, `escape=json` or `escape=none`.
+//! The access log's format: php-fpm's `access.format`. Additions: the format `json`, with the fields of `JSON`, and the
+//! prefixes `escape=default`, `escape=json` and `escape=none`, as in nginx's `log_format`.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// php-fpm's default.
 pub const DEFAULT_FORMAT: &str = "%R - %u %t \"%m %r\" %s";
-/// How times are written unless the format says otherwise, for strftime(3).
 const DEFAULT_TIME: &str = "%d/%b/%Y:%H:%M:%S %z";
-/// Bytes of a time's format; php-fpm cuts there as well.
 const TIME_BYTES: usize = 128;
 
-/// The name of the format that is a JSON object.
 const JSON_NAME: &str = "json";
-/// What a format of one's own begins with that says how text is escaped.
 const ESCAPE: &str = "escape=";
 
-/// A field of the format `json`: its name, whether it is a string, and its value.
 type Field = (&'static str, bool, fn() -> Token);
 
-/// The fields of the format `json`, in order.
 const JSON: &[Field] = &[
     ("time", true, || Token::BegunExactly),
     ("pool", true, || Token::Pool),
@@ -47,115 +38,90 @@ fn param(name: &str) -> Token {
     Token::Param(name.to_owned())
 }
 
-/// A pool's access log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessLog {
-    /// The file.
     pub path: PathBuf,
-    /// What a line is made of.
     pub format: Format,
-    /// Successful GET and HEAD requests without query and body that have one of these URIs leave no line.
+    /// URIs of successful GET and HEAD requests, without query and body, that are not logged.
     pub suppress_paths: Vec<String>,
 }
 
-/// What a line is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Format {
-    /// Its parts.
     pub tokens: Vec<Token>,
-    /// How text is written that comes from elsewhere.
     pub escape: Escape,
 }
 
-/// How text is written that clients or the application have a say in; the names are nginx's.
+/// Escaping of text from clients or the application, with nginx's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Escape {
-    /// What could end a line or a quoted field is written as `\x0A`; what is missing is a dash.
+    /// Escapes characters that could end a line or field as `\x0A`. A missing value is a dash.
     #[default]
     Default,
-    /// As in a JSON string; what is missing is empty.
+    /// JSON string escapes. A missing value is empty.
     Json,
-    /// As it came.
     None,
 }
 
-/// A part of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Token {
     Text(String),
     /// `%C`: CPU time in percent of the request's time.
     Cpu(CpuPart),
-    /// `%d`: how long it took.
+    /// `%d`: the request's duration.
     Duration(DurationUnit),
     /// `%{NAME}e`: a FastCGI parameter.
     Param(String),
-    /// `%f`: path of the script.
+    /// `%f`: the script's path.
     Script,
-    /// `%l`: length of the request's body.
     ContentLength,
-    /// `%m`: request method.
     Method,
     /// `%M`: peak memory, in units of this many bytes.
     Memory(u64),
-    /// `%n`: the pool's name.
     Pool,
-    /// `%{NAME}o`: a header of the answer.
+    /// `%{NAME}o`: a response header.
     Header(String),
-    /// `%p`: process id.
     Pid,
-    /// `%P`: the parent's process id.
     ParentPid,
-    /// `%q`: query string.
     Query,
     /// `%Q`: a question mark if there is a query string.
     QueryMark,
     /// `%r`: the URI, without query string.
     Uri,
-    /// `%R`: address of the FastCGI client.
     Peer,
-    /// `%s`: status of the answer.
     Status,
-    /// Processor time, seconds with six decimals. Only in the format `json`.
+    /// CPU time in seconds with six decimals. Only in `json`.
     CpuTime,
-    /// When the request was taken up, by RFC 3339 with six decimals. Only in the format `json`.
+    /// Start time in RFC 3339 format with six decimals. Only in `json`.
     BegunExactly,
-    /// `%t`: when the request was taken up, by this strftime(3) format.
+    /// `%t`: start time, in this strftime(3) format.
     Begun(String),
-    /// `%T`: when the line was written, by this strftime(3) format.
+    /// `%T`: time of the log line, in this strftime(3) format.
     Logged(String),
-    /// `%u`: authenticated user.
     User,
 }
 
-/// Whose CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CpuPart {
-    /// User and system.
     Total,
-    /// The process itself.
     User,
-    /// The kernel on its behalf.
     System,
 }
 
-/// How a duration is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DurationUnit {
-    /// With three decimals.
     Seconds,
-    /// With three decimals.
     Milliseconds,
-    /// Whole ones.
     Microseconds,
-    /// Seconds with six decimals. Only in the format `json`.
+    /// Seconds with six decimals. Only in `json`.
     Exact,
 }
 
-/// Reads a format.
+/// Parses a format.
 ///
 /// # Errors
-/// What is wrong with it, where php-fpm knows it in php-fpm's words.
+/// The format is invalid; known errors have php-fpm's wording.
 pub fn parse_format(format: &str) -> Result<Format, String> {
     if format == JSON_NAME {
         return Ok(json());
@@ -183,7 +149,6 @@ pub fn parse_format(format: &str) -> Result<Format, String> {
     })
 }
 
-/// The format `json`.
 fn json() -> Format {
     let mut tokens = Vec::new();
     for (index, (name, is_string, value)) in JSON.iter().enumerate() {

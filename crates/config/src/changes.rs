@@ -1,11 +1,11 @@
-//! Which changes of a configuration what runs already can go on with.
+//! Decides what a configuration change must restart.
 
 use super::applications::Applications;
 use super::model::{Listen, Pool};
 
 impl Pool {
-    /// Whether the pool's workers serve as well by the settings that are wanted. What only concerns an open socket is set
-    /// without them.
+    /// Whether the pool's workers can keep running under the new settings. Ignores attributes that can be set on an
+    /// open socket.
     pub fn has_workers_for(&self, wanted: &Pool) -> bool {
         let wanted = Pool {
             listen: wanted.listen.with_attributes_of(&self.listen),
@@ -15,7 +15,7 @@ impl Pool {
         *self == wanted
     }
 
-    /// Whether instances of one application are as good as of the other. How many there may be does not matter to them.
+    /// Whether an application's instances can keep running. Ignores their number.
     pub fn has_instances_for(&self, wanted: &Pool) -> bool {
         let wanted = Pool {
             pm: self.pm,
@@ -26,7 +26,7 @@ impl Pool {
 }
 
 impl Listen {
-    /// The same address, with what an open socket can be given later as another one has it.
+    /// This address, with attributes of `other` that an open socket can change.
     fn with_attributes_of(&self, other: &Listen) -> Listen {
         Listen {
             backlog: other.backlog,
@@ -43,7 +43,7 @@ impl Listen {
 }
 
 impl Applications {
-    /// Whether the process that inspects applications' directories inspects them as well by the settings that are wanted.
+    /// Whether the inspector can keep running.
     pub fn has_inspector_for(&self, wanted: &Applications) -> bool {
         self.directories == wanted.directories
             && self.restart_dir == wanted.restart_dir

@@ -1,4 +1,4 @@
-//! The answer to "is this file a valid configuration?".
+//! Checks a configuration file.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,14 +8,14 @@ use super::error::{Diagnostic, Severity};
 use super::skip::Skipped;
 use super::{Errors, Loaded};
 
-/// The exit code for a configuration that can't be used (`EX_CONFIG` of sysexits.h).
+/// The exit code for an invalid configuration (`EX_CONFIG`, sysexits.h).
 pub const EXIT_INVALID: u8 = 78;
 
-/// Reads a configuration, writes what was found, one line each, and returns the exit code: 0 or [`EXIT_INVALID`].
-/// `further`: what else there is to find. `strict`: warnings are errors.
+/// Checks a configuration and writes one line per finding. Returns 0 or [`EXIT_INVALID`]. `further`: additional checks.
+/// `strict`: warnings count as errors.
 ///
 /// # Errors
-/// `out` can't be written to.
+/// Writing to `out` failed.
 pub fn check(
     path: &Path,
     strict: bool,

@@ -1,35 +1,31 @@
-//! When schedules are due: crontab(5) in a time zone.
+//! Computes times of crontab(5) schedules in a time zone.
 //!
-//! A schedule with fixed hours follows the clock on the wall. A time that the clock leaves out, when it is put forward, is due
-//! at the first moment after it; one that comes twice, when it is put back, the first time only. A schedule for every hour
-//! (`*` or `*/N`) follows elapsed time: it is due in each hour that passes.
+//! A schedule with fixed hours follows the wall clock: a skipped time is due right after the gap, and a repeated time
+//! only the first time. An hourly schedule (`*` or `*/N`) follows elapsed time.
 
 use cronexpr::{Crontab, MakeTimestamp};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// Times of the wall clock that were left out or have passed, of which none is after the moment asked for.
 const MOST_TRIES: usize = 10_000;
 
-/// A schedule's times.
 #[derive(Debug, Clone)]
 pub struct Times {
     zone: TimeZone,
-    /// In UTC, whose times are then those of the wall clock.
+    /// Evaluated as UTC, to match the wall clock.
     wall: Crontab,
-    /// In the zone; where it follows elapsed time.
+    /// In the zone, for schedules by elapsed time.
     elapsed: Option<Crontab>,
 }
 
-/// What is wrong with an expression.
+/// Checks an expression.
 ///
 /// # Errors
-/// In a line.
+/// Says in a line what is wrong.
 pub fn check(cron: &str) -> Result<(), String> {
     parse(cron, "UTC").map(|_| ())
 }
 
-/// Whether there is a time zone of this name.
 pub fn is_zone(name: &str) -> bool {
     TimeZone::get(name).is_ok()
 }
@@ -50,10 +46,10 @@ fn parse(cron: &str, zone: &str) -> Result<Crontab, String> {
 }
 
 impl Times {
-    /// The times of an expression in a zone.
+    /// Parses an expression in a zone.
     ///
     /// # Errors
-    /// What is wrong, in a line.
+    /// The problem in one line.
     pub fn new(cron: &str, zone: &str) -> Result<Times, String> {
         let wall = parse(cron, "UTC")?;
         let follows_time = cron
@@ -65,7 +61,7 @@ impl Times {
         Ok(Times { zone, wall, elapsed })
     }
 
-    /// The first time after a moment, both in milliseconds since 1970; `None`: never again.
+    /// The first time after a moment, both in milliseconds since 1970, or `None`.
     pub fn after(&self, millis: i64) -> Option<i64> {
         let moment = Timestamp::from_millisecond(millis).ok()?;
         if let Some(elapsed) = &self.elapsed {
@@ -78,7 +74,7 @@ impl Times {
             );
         }
         let mut wall = as_utc(&moment.to_zoned(self.zone.clone()))?;
-        // Put back by a day: a time that was left out, and is due after it, is before it on the wall clock.
+        // Start a day earlier: a skipped time precedes its due moment.
         wall = wall.checked_sub(jiff::SignedDuration::from_hours(24)).ok()?;
         for _ in 0..MOST_TRIES {
             let next = self.wall.find_next(MakeTimestamp(wall)).ok()?;
@@ -91,7 +87,7 @@ impl Times {
         None
     }
 
-    /// When the wall clock shows this for the first time, or has passed over it.
+    /// When the wall clock first shows or skips this time.
     fn moment_of(&self, wall: &Zoned) -> Option<Timestamp> {
         let shown = self.zone.to_ambiguous_zoned(wall.datetime());
         if !shown.is_ambiguous() {
@@ -99,7 +95,7 @@ impl Times {
         }
         let earlier = shown.clone().earlier().ok()?.timestamp();
         let later = shown.later().ok()?.timestamp();
-        // In a gap, the earlier of the two readings is after the change in offset and shows a time before it.
+        // In a gap, the earlier interpretation shows a different time.
         let is_gap = earlier.to_zoned(self.zone.clone()).datetime() != wall.datetime();
         if !is_gap {
             return Some(earlier);
@@ -109,7 +105,6 @@ impl Times {
     }
 }
 
-/// The moment at which UTC shows what the clock on the wall shows now.
 fn as_utc(zoned: &Zoned) -> Option<Timestamp> {
     Some(zoned.datetime().to_zoned(TimeZone::UTC).ok()?.timestamp())
 }

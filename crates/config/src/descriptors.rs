@@ -1,40 +1,31 @@
-//! How many descriptors the master needs for the pools of a configuration, and how many it leaves with a keeper or a service
-//! manager, so that a shortage is said before it is there.
+//! Estimates how many descriptors the master needs and stores with its keeper or service manager, to warn in advance.
 
 use super::model::{Config, Pool, ProcessManager};
 
-/// What the master has for itself: streams, log, control socket, epoll, signals, zygotes, connections to the control socket.
+/// Standard streams, log, control socket and its connections, epoll, signals and zygotes.
 const OWN: u64 = 64;
-/// A listening socket.
 const UNUSED: u64 = 1;
-/// Of a pool with processes: scoreboard, OPcache's memory, and two ends of the hand-off queue, the accept-notify pipe and the
-/// messages.
+/// A used pool: scoreboard, OPcache memory, and both ends of hand-off queue, accept-notify pipe and messages.
 const USED: u64 = 8;
-/// Of these OPcache's memory alone is not left for a next master: what is in it fits one zygote.
+/// OPcache memory is not stored: it fits only one zygote.
 const USED_AND_LEFT: u64 = USED - 1;
-/// The two copies of the document, and the configuration.
 const LEFT: u64 = 3;
-/// Two ends of the socket in which the access log lies.
+/// Both ends of the access log socket.
 const ACCESS: u64 = 2;
-/// What goes into the application's log is sent over.
 const APP_LOG: u64 = 1;
-/// A worker's stop pipe.
 const WORKER: u64 = 1;
-/// Its output.
 const OUTPUT: u64 = 2;
 
-/// What pools need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// When no pool is used, and those have their workers that always have some.
+    /// With only permanent workers.
     pub least: u64,
-    /// When every pool has one worker, or as many as it always has.
+    /// With at least one worker per pool.
     pub used: u64,
-    /// How many of the latter are left for a next master.
+    /// Descriptors of `used` that are stored for the next master.
     pub left: u64,
 }
 
-/// What the pools of a configuration need.
 pub fn descriptors(config: &Config) -> Descriptors {
     let mut all = Descriptors {
         least: OWN,
@@ -83,7 +74,6 @@ fn with_workers(pool: &Pool) -> u64 {
     access + worker * u64::from(workers_at_rest(pool.pm).max(1))
 }
 
-/// How many workers a pool has without any request.
 fn workers_at_rest(pm: ProcessManager) -> u32 {
     match pm {
         ProcessManager::Static { max_children } => max_children,

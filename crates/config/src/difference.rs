@@ -1,4 +1,4 @@
-//! Which keys of two configurations have different values, for people. Secrets are not shown.
+//! Lists keys that differ between two configurations, for display. Secrets are hidden.
 
 use super::model::{Config, Pool};
 use forkyard_protocol::changes::KeyChange;
@@ -6,9 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Stands for a value that is not shown.
 const HIDDEN: &str = "(not shown)";
-/// A key with one of these words in it has a secret.
 const SECRETS: [&str; 7] = [
     "password",
     "passwd",
@@ -18,22 +16,19 @@ const SECRETS: [&str; 7] = [
     "apikey",
     "api_key",
 ];
-/// Tables whose values are all secrets: nobody knows what an application is given by its environment.
+/// Tables of environment variables, which may all be secrets.
 const SECRET_TABLES: [&str; 3] = ["env", "own_env", "environment"];
-/// Words of the model that no file has.
+/// Model fields without a key.
 const INNER: [&str; 4] = ["title", "origin", "own_env", "is_control_written"];
 
-/// The keys of `[global]` that differ.
 pub fn global(before: &Config, after: &Config) -> Vec<KeyChange> {
     difference(&before.global, &after.global)
 }
 
-/// The keys of `[jobs]` that differ.
 pub fn jobs(before: &Config, after: &Config) -> Vec<KeyChange> {
     difference(&before.jobs, &after.jobs)
 }
 
-/// The keys of a pool that differ.
 pub fn pool(before: &Pool, after: &Pool) -> Vec<KeyChange> {
     difference(before, after)
 }
@@ -55,20 +50,16 @@ fn difference(before: &impl Serialize, after: &impl Serialize) -> Vec<KeyChange>
         .collect()
 }
 
-/// The value, unless it is a secret.
 fn shown(key: &str, value: &str) -> String {
     let key = key.to_ascii_lowercase();
     let is_secret = SECRETS.iter().any(|word| key.contains(word))
         || key.split('.').any(|table| SECRET_TABLES.contains(&table))
-        // The user and the password of a server.
         || value.contains("://") && value.contains('@');
     if is_secret { HIDDEN } else { value }.to_owned()
 }
 
-/// All keys with their values, as far as there are any.
 fn keys(of: &impl Serialize) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::new();
-    // Serialising plain values to memory can't fail.
     flatten("", &serde_json::to_value(of).unwrap_or_default(), &mut keys);
     keys
 }
@@ -101,14 +92,12 @@ fn flatten(key: &str, value: &Value, keys: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What belongs to a variant of an enumeration.
 fn flatten_variant(key: &str, inner: &Value, keys: &mut BTreeMap<String, String>) {
     match inner {
         Value::Object(map) if duration(map).is_none() => {
             map.iter()
                 .for_each(|(name, value)| flatten(&within(key, name), value, keys));
         }
-        // One value: it stands for the variant.
         Value::Null => {}
         one => flatten(key, one, keys),
     }
@@ -121,7 +110,6 @@ fn within(key: &str, name: &str) -> String {
     }
 }
 
-/// A list of names with values.
 fn pairs(list: &[Value]) -> Option<impl Iterator<Item = (&str, &Value)>> {
     let pair = |value: &Value| {
         matches!(
@@ -135,14 +123,12 @@ fn pairs(list: &[Value]) -> Option<impl Iterator<Item = (&str, &Value)>> {
     })
 }
 
-/// A variant of an enumeration that has more than its name.
 fn variant(map: &Map<String, Value>) -> Option<(&String, &Value)> {
     let (name, inner) = map.iter().next().filter(|_| map.len() == 1)?;
     name.starts_with(|first: char| first.is_ascii_uppercase())
         .then_some((name, inner))
 }
 
-/// A duration in the words of the configuration.
 fn duration(map: &Map<String, Value>) -> Option<String> {
     let number = |name: &str| map.get(name)?.as_u64();
     let (secs, nanos) = (number("secs")?, number("nanos")?);

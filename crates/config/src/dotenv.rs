@@ -1,21 +1,17 @@
-//! Variables in a file, as dotenv has them.
-//!
-//! Nothing is put in place of `$NAME`: the daemon reads the file, and the user who wrote it must not learn what the daemon's own
-//! environment holds.
+//! Parses dotenv files. `$NAME` is not expanded: the daemon reads the file, and its author must not see the daemon's
+//! environment.
 
-/// A line that can't be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// Counted from 1.
+    /// From 1.
     pub line: usize,
-    /// What is wrong, and what would be right.
     pub why: &'static str,
 }
 
-/// Reads a file's text. A name that is there twice has its last value.
+/// Parses a file. The last value of a name wins.
 ///
 /// # Errors
-/// The first line that can't be understood.
+/// The first invalid line.
 pub fn parse(text: &str) -> Result<Vec<(String, String)>, Wrong> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut variables: Vec<(String, String)> = Vec::new();
@@ -53,7 +49,6 @@ fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| is_part(c) && !c.is_ascii_digit()) && name.chars().all(is_part)
 }
 
-/// The value that the text begins with, and the lines behind it.
 fn value(text: &str) -> Result<(String, &str), &'static str> {
     let text = text.trim_start_matches([' ', '\t']);
     let (value, after) = match text.chars().next() {
@@ -81,14 +76,13 @@ fn value(text: &str) -> Result<(String, &str), &'static str> {
     Ok((value, lines))
 }
 
-/// Where a comment begins: at a # at the beginning or behind a space.
+/// A comment starts with # at the beginning or after a space.
 fn comment(line: &str) -> Option<usize> {
     let mut marks = line.match_indices('#');
     let found = marks.find(|(at, _)| *at == 0 || line[..*at].ends_with([' ', '\t']));
     found.map(|(at, _)| at)
 }
 
-/// The text up to the closing mark, with its escapes.
 fn double_quoted(text: &str) -> Result<(String, &str), &'static str> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -100,7 +94,12 @@ fn double_quoted(text: &str) -> Result<(String, &str), &'static str> {
                 Some((_, 'r')) => '\r',
                 Some((_, 't')) => '\t',
                 Some((_, c @ ('"' | '\\' | '$' | '\'' | '`'))) => c,
-                _ => return Err("only \\n, \\r, \\t, \\\", \\\\ and \\$ are known between \"; use ' for a text as it is"),
+                _ => {
+                    return Err(
+                        "only \\n, \\r, \\t, \\\", \\\\ and \\$ are escapes between \"; use ' for \
+                    literal text",
+                    );
+                }
             }),
             c => value.push(c),
         }

@@ -1,4 +1,4 @@
-//! What was written, key by key. A test holds the keys below to the table of all settings.
+//! Configuration keys as written. A test compares them with the settings table.
 
 use super::application::Interface;
 use super::error::Location;
@@ -10,7 +10,7 @@ use super::units::{
     Routing, Size, TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
 };
 
-/// Makes a struct of fields, the list of their keys, and the function that reads them.
+/// Defines a struct, its list of keys and its reader.
 macro_rules! draft {
     (
         $(#[$doc:meta])* $name:ident {
@@ -39,7 +39,6 @@ macro_rules! draft {
 }
 
 draft! {
-    /// `[global]`.
     GlobalDraft {
         keys {
             pid: Text = "pid",
@@ -70,7 +69,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME]`.
     PoolDraft {
         keys {
             listen: Text = "listen",
@@ -149,7 +147,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "php"`.
     PhpDraft {
         keys {
             version: Text = "application.version",
@@ -185,7 +182,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "cgi"`.
     CgiDraft {
         keys {
             script: Text = "application.script",
@@ -198,7 +194,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "http"` or `"node"`.
     HttpDraft {
         keys {
             address: Text = "application.address",
@@ -219,7 +214,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "fastcgi"`.
     FastCgiDraft {
         keys {
             start_command: Text = "application.start_command",
@@ -236,7 +230,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`.
     WrappedDraft {
         keys {
             root: Text = "application.root",
@@ -255,7 +248,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.applications]`.
     ApplicationsDraft {
         keys {
             directories: Texts = "applications.directories",
@@ -295,7 +287,6 @@ draft! {
 }
 
 draft! {
-    /// `[jobs]`, without its queues and schedules.
     JobsDraft {
         keys {
             store: Text = "store",
@@ -316,7 +307,6 @@ draft! {
 }
 
 draft! {
-    /// `[jobs.queue.NAME]`.
     JobQueueDraft {
         keys {
             pool: Text = "pool",
@@ -342,7 +332,6 @@ draft! {
 }
 
 draft! {
-    /// `[jobs.schedule.NAME]`.
     JobScheduleDraft {
         keys {
             queue: Text = "queue",
@@ -357,37 +346,27 @@ draft! {
     }
 }
 
-/// `[jobs]` as it was written.
 #[derive(Debug)]
 pub(super) struct JobsText {
-    /// Where its table starts.
     pub(super) location: Location,
     pub(super) draft: JobsDraft,
-    /// Its queues and schedules, each with its name and the place of its table.
     pub(super) queues: Vec<(String, Location, JobQueueDraft)>,
     pub(super) schedules: Vec<(String, Location, JobScheduleDraft)>,
 }
 
-/// What a pool runs, by `runtime`.
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
-    /// There is no application at all.
     Absent,
-    /// It can't be told what it is; that is already reported.
     Wrong,
     Php(Box<PhpDraft>),
     Cgi(Box<CgiDraft>),
     Http(Box<HttpDraft>),
-    /// One of Node.js.
     Node(Box<HttpDraft>),
     FastCgi(Box<FastCgiDraft>),
-    /// An application that a wrapper loads.
     Wrapped(Interface, Box<WrappedDraft>),
-    /// A handler of the embedding program; has no keys.
     Rust,
 }
 
-/// A pool and where its table starts.
 #[derive(Debug)]
 pub(super) struct PoolText {
     pub(super) name: String,
@@ -395,18 +374,15 @@ pub(super) struct PoolText {
     pub(super) draft: PoolDraft,
     pub(super) application: ApplicationDraft,
     pub(super) applications: Box<ApplicationsDraft>,
-    /// The first key of the pool's `applications`, if there is one.
     pub(super) applications_location: Option<Location>,
 }
 
 impl PoolText {
-    /// Where it says what it runs.
     pub(super) fn runtime_location(&self) -> &Location {
         let runtime = self.draft.runtime.written();
         runtime.map_or(&self.location, |runtime| &runtime.location)
     }
 
-    /// Whether its socket is that of many applications.
     pub(super) fn is_routed(&self) -> bool {
         self.draft
             .routing

@@ -1,22 +1,18 @@
-//! What is in force, and where it was written: the files, the variables of the environment, and the defaults.
+//! Renders the effective configuration with the source of each value.
 
 use super::flat_keys::FlatKeys;
 use super::settings::{self, RUNTIMES, Section};
 use std::fmt::Write as _;
 
-/// Columns before the source of a value.
 const COLUMN: usize = 56;
 
-/// One table.
 #[derive(Debug)]
 pub(super) struct Effective {
     pool: Option<String>,
-    /// Keys, values and sources.
     keys: Vec<(String, String, String)>,
 }
 
 impl Effective {
-    /// What a table says; `pool`: it is that of this pool.
     pub(super) fn of(pool: Option<&str>, keys: &FlatKeys<'_>) -> Effective {
         let said = keys.said();
         Effective {
@@ -27,7 +23,7 @@ impl Effective {
         }
     }
 
-    /// It as TOML, with what is in force where nothing is written.
+    /// Renders TOML, with defaults for missing keys.
     pub(super) fn render(&self, text: &mut String) {
         let _ = match &self.pool {
             None => writeln!(text, "[global]"),
@@ -63,7 +59,7 @@ impl Effective {
         }
     }
 
-    /// Whether a key, one within it, or the one that it is within is written.
+    /// Whether the key, a parent or a child is written.
     fn says(&self, key: &str) -> bool {
         let is_within = |inner: &str, outer: &str| {
             let rest = inner.strip_prefix(outer);
@@ -73,7 +69,6 @@ impl Effective {
         keys.any(|(known, ..)| is_within(known, key) || is_within(key, known))
     }
 
-    /// The sections of the table of settings that have its keys.
     fn sections(&self) -> Vec<Section> {
         if self.pool.is_none() {
             return vec![Section::Global];

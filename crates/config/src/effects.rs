@@ -1,4 +1,4 @@
-//! The configuration's view of the real machine; the only file here that touches it.
+//! Implements [`World`] for the real machine. No other file here accesses it.
 
 use std::fs;
 use std::io::{self, Read};
@@ -17,30 +17,27 @@ use nix::unistd::geteuid;
 use super::error::{Diagnostic, Errors, Kind, Location, Severity};
 use super::{Loaded, UserIds, World, glob, memory, overrides, resolve};
 
-/// A longer file is not a configuration.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// A longer file of an application is none that forkyard has to read.
 const MAX_APPLICATION_FILE_BYTES: u64 = 1 << 20;
-/// Where control groups are.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 /// Reads and resolves a configuration file.
 ///
 /// # Errors
-/// The file can't be read, or has mistakes: all of them, each with its place and what would be right.
+/// Every error in the file, with place and fix.
 pub fn load(path: &Path) -> Result<Loaded, Errors> {
     with_bytes(path, resolve::parse_bytes)
 }
 
-/// What is in force by a configuration file and the environment, as TOML with the source of each value.
+/// Renders the effective configuration as TOML with sources.
 ///
 /// # Errors
-/// As [`load`].
+/// As for [`load`].
 pub fn effective(path: &Path) -> Result<String, Errors> {
     with_bytes(path, resolve::effective)
 }
 
-/// Whether a configuration has anything to run. One that is wrong has, as far as can be told: its start says what is wrong.
+/// Whether a configuration contains pools. Assumes so if the file is invalid, so that the start reports the errors.
 pub fn has_pools(path: &Path) -> bool {
     let is_missing = |diagnostic: &Diagnostic| {
         diagnostic.key.as_deref() == Some("pool") && matches!(diagnostic.kind, Kind::Missing { .. })
@@ -73,14 +70,14 @@ fn with_bytes<T>(path: &Path, read: fn(&[u8], &Path, &dyn World) -> Result<T, Er
     read(&bytes, path, &host)
 }
 
-/// The control socket that a configuration names, also if the configuration can't be used: only the main file is read,
-/// and only `global.control` has to be right. `None` if the file can't be read, is not TOML or names none, and has none by itself.
+/// The control socket of a possibly invalid configuration. Reads only `global.control` in the main file. Returns `None`
+/// if the file is unreadable, isn't TOML, or has no control socket.
 pub fn control_socket(path: &Path) -> Option<PathBuf> {
     let host = Host::default();
     resolve::control_socket(&host.read(path).ok()?, path, &host)
 }
 
-/// The control socket that a variable of the environment names, whatever the file says.
+/// The control socket from the environment, which overrides the file.
 pub fn control_variable() -> Option<PathBuf> {
     let host = Host::default();
     let name = format!("{}CONTROL", overrides::GLOBAL);
@@ -88,11 +85,10 @@ pub fn control_variable() -> Option<PathBuf> {
     resolve::control_socket(b"", Path::new(&name), &host)
 }
 
-/// The machine this process runs on. Users and groups are read once.
+/// This machine. Users and groups are read once.
 #[derive(Debug)]
 pub struct Host {
     _accounts: accounts::Hold,
-    /// A path may lead to a file system that does not answer.
     may_hang: bool,
 }
 
@@ -105,7 +101,6 @@ impl Default for Host {
     }
 }
 
-/// Whether a file system is mounted that a process answers for (FUSE).
 fn has_fuse() -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let kinds = ["fuse ", "fuse.", "fuseblk "].map(|kind| format!(" - {kind}"));
@@ -113,7 +108,7 @@ fn has_fuse() -> bool {
 }
 
 impl Host {
-    /// Asks about a path. One about which there is no answer in time is taken to be right.
+    /// Checks a path. Assumes success after a timeout.
     fn ask(&self, is_so: impl FnOnce() -> bool) -> bool {
         if !self.may_hang {
             return is_so();
@@ -175,7 +170,7 @@ impl World for Host {
         let found = (host, port).to_socket_addrs();
         found.map(Iterator::collect).map_err(|error| {
             let text = error.to_string();
-            // std puts a sentence of its own before what getaddrinfo(3) says.
+            // std puts its own words before getaddrinfo(3)'s message.
             text.rsplit_once(": ")
                 .map_or(text.clone(), |(_, reason)| reason.to_owned())
         })
@@ -232,7 +227,7 @@ impl World for Host {
             };
             Finding::from([&[is_right][..], &bytes].concat())
         });
-        let found = found.ok_or("it can't be read in time; what is on the way does not answer")?;
+        let found = found.ok_or("it can't be read in time: a file system on its path does not answer")?;
         match found.bytes.split_first() {
             Some((1, bytes)) => Ok(bytes.to_vec()),
             Some((_, problem)) => Err(String::from_utf8_lossy(problem).into_owned()),
@@ -241,13 +236,13 @@ impl World for Host {
     }
 }
 
-/// Reads a regular file. A link is followed only where every directory on the way is closed to others.
+/// Reads a regular file. Follows links only if other users can't change the directories above.
 fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
     let said = |error: io::Error| error.to_string();
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
     let entry = HeldEntry::resolve(path).map_err(said)?;
     let kind = |mode| SFlag::from_bits_truncate(mode) & SFlag::S_IFMT;
-    // A device is not even opened.
+    // Opening a device could have side effects.
     if kind(entry.stat().map_err(said)?.st_mode) != SFlag::S_IFREG {
         return Err("it is no regular file".to_owned());
     }
@@ -256,7 +251,7 @@ fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
     if !opened.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    // One of its names may be another user's.
+    // Another link may belong to another user.
     if opened.nlink() > 1 && !entry.is_guarded() {
         return Err("it has several names; copy it".to_owned());
     }
@@ -276,7 +271,6 @@ fn ids(user: Account) -> UserIds {
     }
 }
 
-/// The entries of a directory that match; none if there is no such directory.
 fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let opened = if directory.as_os_str().is_empty() {
         Path::new(".")

@@ -1,24 +1,22 @@
-//! What is wrong with a configuration, where, and what would be right.
+//! Configuration errors with place and fix.
 
 use forkyard_protocol::control::Complaint;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where in which file, counted from one. Line 0: the file as a whole.
+/// A place in a file, from 1. Line 0 means the whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// The file, as it was named.
     pub file: Arc<Path>,
     pub line: usize,
-    /// Column, in characters.
+    /// In characters.
     pub column: usize,
-    /// The how-manieth file it is in the order of reading.
+    /// The file's position in reading order.
     pub(super) order: usize,
 }
 
 impl Location {
-    /// Its rank in the order of the files and of the text.
     pub(super) fn rank(&self) -> (usize, usize, usize) {
         (self.order, self.line, self.column)
     }
@@ -34,12 +32,10 @@ impl fmt::Display for Location {
     }
 }
 
-/// How bad a diagnostic is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The configuration can't be used.
     Error,
-    /// Something has no effect, or not the one that was meant.
+    /// A setting has no or an unexpected effect.
     Warning,
 }
 
@@ -54,38 +50,31 @@ impl fmt::Display for Severity {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// A file could not be read.
-    Unreadable { reason: String },
-    /// The text is not TOML.
+    Unreadable {
+        reason: String,
+    },
     Syntax {
-        /// What the parser says.
         problem: String,
-        /// What was probably meant.
         advice: Option<String>,
     },
-    /// There is no such key.
     UnknownKey {
-        /// The key that was probably meant, or where it belongs.
+        /// A similar key, or the right section.
         advice: Option<String>,
     },
-    /// A value of the wrong type or form.
     Value {
         found: String,
-        /// What it should be.
         expected: String,
     },
-    /// A number outside its range.
-    Range { found: i64, least: i64, most: i64 },
-    /// A key that has to be there.
+    Range {
+        found: i64,
+        least: i64,
+        most: i64,
+    },
     Missing {
-        /// What to write.
         write: String,
     },
-    /// A rule that needs more than the value itself.
     Rule {
-        /// What is wrong.
         problem: String,
-        /// What would be right.
         remedy: String,
     },
 }
@@ -117,15 +106,11 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One thing that was found, ready to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
     pub severity: Severity,
     pub location: Location,
-    /// The pool it belongs to.
     pub pool: Option<String>,
-    /// The key it is about, in full.
     pub key: Option<String>,
     pub kind: Kind,
 }
@@ -141,7 +126,6 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostic {
-    /// An error in a file, of no pool and no key.
     pub(super) fn error(location: Location, kind: Kind) -> Diagnostic {
         Diagnostic {
             severity: Severity::Error,
@@ -152,13 +136,12 @@ impl Diagnostic {
         }
     }
 
-    /// What a log line says of it, which has a level of its own, and, if it speaks of a pool, that pool's name.
+    /// The message without severity and, if it is the given pool's, without pool name.
     pub fn said_of(&self, pool: Option<&str>) -> String {
         let mut text = format!("{}: ", self.location);
         if let Some(own) = self.pool.as_deref().filter(|own| Some(*own) != pool) {
             text += &format!("[pool {own}] ");
         }
-        // To memory.
         let _ = self.write_matter(&mut text);
         text
     }
@@ -183,15 +166,13 @@ impl From<&Diagnostic> for Complaint {
     }
 }
 
-/// Why a configuration can't be used: at least one error, and the warnings that came with it.
+/// At least one error, with all warnings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
-    /// Errors and warnings in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Errors {
-    /// The errors alone.
     pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics
             .iter()
@@ -200,7 +181,7 @@ impl Errors {
 }
 
 impl Errors {
-    /// The errors alone, as they are told over the control socket.
+    /// The errors in the control protocol's form.
     pub fn complaints(&self) -> Vec<Complaint> {
         self.errors().map(Complaint::from).collect()
     }

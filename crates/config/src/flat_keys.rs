@@ -1,5 +1,5 @@
-//! One section's keys as a flat list of dotted paths, so that `ping.path`, `ping = { path = … }` and a table
-//! `[….ping]` are the same thing, and so that unknown keys can be reported.
+//! Flattens a section to dotted keys, so that `ping.path`, `ping = { path = … }` and `[….ping]` are equal and unknown
+//! keys can be reported.
 
 use std::time::Duration;
 
@@ -8,18 +8,17 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Kind, Location};
+use super::fpm_setting::FpmSetting;
 use super::known::{self, Section};
 use super::overrides::Override;
 use super::report::Report;
-use super::said::Said;
 use super::source::Source;
 use super::units::{Form, Time};
 use super::value::{self, Given};
 
-/// The key that is a value or a table.
+/// May be a value or a table.
 const LISTEN: &str = "listen";
 
-/// A value that was written, and where its key is.
 #[derive(Debug, Clone)]
 pub(super) struct Written<T> {
     pub(super) value: T,
@@ -27,14 +26,11 @@ pub(super) struct Written<T> {
     pub(super) key: &'static str,
 }
 
-/// What is known of a key after reading.
 #[derive(Debug, Clone)]
 pub(super) enum Field<T> {
-    /// Nothing was written.
     Absent,
-    /// Something was written that can't be read; that is already reported.
+    /// Invalid, and already reported.
     Wrong,
-    /// This was written.
     Is(Written<T>),
 }
 
@@ -52,38 +48,34 @@ impl<T> Field<T> {
 }
 
 impl<T: Form> Field<T> {
-    /// The value, if it was written.
     pub(super) fn get(&self) -> Option<T::Value> {
         self.written().map(|written| written.value.value().clone())
     }
 
-    /// The value, or this one.
     pub(super) fn or(&self, default: T::Value) -> T::Value {
         self.get().unwrap_or(default)
     }
 }
 
 impl Field<Time> {
-    /// A duration for which 0 is the same as none.
+    /// A duration with 0 meaning `None`.
     pub(super) fn above_zero(&self) -> Option<Duration> {
         self.get().filter(|time| !time.is_zero())
     }
 }
 
-/// The entries of a table of free names (environment, php.ini settings), in the order of the text.
+/// A table of free names (environment, php.ini settings), in text order.
 pub(super) type Entries<T> = Vec<KeyEntry<T>>;
 
-/// One entry of such a table.
 #[derive(Debug, Clone)]
 pub(super) struct KeyEntry<T> {
-    /// The name; its parts, if it was written with dots outside quotes.
+    /// The name, split at unquoted dots.
     pub(super) name: Vec<String>,
     pub(super) value: T,
     pub(super) location: Location,
     pub(super) table: &'static str,
 }
 
-/// The keys of one section that have not been read yet.
 #[derive(Debug)]
 pub(super) struct FlatKeys<'t> {
     flat_keys: Vec<FlatKey<'t>>,
@@ -99,7 +91,6 @@ struct FlatKey<'t> {
 }
 
 impl<'t> FlatKeys<'t> {
-    /// Flattens a section. `$pool` in its strings becomes `pool`.
     pub(super) fn new(table: DeTable<'t>, source: &Source<'t>, pool: Option<&str>) -> FlatKeys<'t> {
         let mut flat_keys = Vec::new();
         flatten(table, &[], source, pool, &mut flat_keys);
@@ -107,11 +98,10 @@ impl<'t> FlatKeys<'t> {
         FlatKeys { flat_keys }
     }
 
-    /// Puts variables of the environment over what is written.
     pub(super) fn override_by<'o>(&mut self, overrides: impl Iterator<Item = &'o Override>) {
         for one in overrides {
             let mut segments = one.segments.clone();
-            // A table is written: the variable is about the address in it.
+            // If `listen` is a table, the variable sets its address.
             let has_table = |key: &FlatKey<'_>| key.segments.len() > 1 && key.segments[0] == LISTEN;
             if segments == [LISTEN] && self.flat_keys.iter().any(has_table) {
                 segments.push("address".to_owned());
@@ -129,16 +119,15 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    /// What is written: keys, values as in TOML, and their places.
     pub(super) fn said(&self) -> impl Iterator<Item = (String, String, &Location)> {
         let keys = self.flat_keys.iter();
         keys.map(|key| (key.path.clone(), value::written(&key.value), &key.location))
     }
 
-    /// What files of php-fpm's say. Of entries with one name php-fpm applies the first last: the order is reversed.
-    pub(super) fn of(said: &[Said], file: &Location) -> FlatKeys<'t> {
+    /// Keys from php-fpm's files, reversed: php-fpm applies the first entry of a name last.
+    pub(super) fn of(said: &[FpmSetting], file: &Location) -> FlatKeys<'t> {
         let said = said.iter().rev().filter(|said| !said.key.is_empty());
-        let flat_key = |said: &Said| {
+        let flat_key = |said: &FpmSetting| {
             let names = said.key.split('.').map(str::to_owned);
             Some(FlatKey {
                 segments: names.chain(said.item.clone()).collect(),
@@ -153,7 +142,6 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    /// Takes a key out and reads its value; a value that can't be read is reported.
     pub(super) fn take<T: DeserializeOwned>(
         &mut self,
         key: &'static str,
@@ -176,7 +164,6 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    /// Takes a table of free names out.
     pub(super) fn take_entries<T: DeserializeOwned>(
         &mut self,
         table: &'static str,
@@ -196,7 +183,7 @@ impl<'t> FlatKeys<'t> {
         let mut entries = Vec::new();
         for flat_key in taken {
             if flat_key.segments.len() == depth {
-                // The table itself is a leaf only if it is empty, or no table at all.
+                // The table itself is a leaf only if it is empty or not a table.
                 if !flat_key.value.is_table() {
                     let found = value::shown(&flat_key.value);
                     let expected = "a table; write { NAME = \"value\" }".to_owned();
@@ -220,14 +207,12 @@ impl<'t> FlatKeys<'t> {
         entries
     }
 
-    /// Does any key start with this segment?
     pub(super) fn contains(&self, segment: &str) -> bool {
         self.flat_keys
             .iter()
             .any(|flat_key| flat_key.segments[0] == segment)
     }
 
-    /// The place of the first key that starts with this segment.
     pub(super) fn first_location(&self, segment: &str) -> Option<Location> {
         self.flat_keys
             .iter()
@@ -235,12 +220,10 @@ impl<'t> FlatKeys<'t> {
             .map(|flat_key| flat_key.location.clone())
     }
 
-    /// Drops all keys that start with this segment.
     pub(super) fn discard(&mut self, segment: &str) {
         self.flat_keys.retain(|flat_key| flat_key.segments[0] != segment);
     }
 
-    /// Reports what is left: these keys mean nothing here.
     pub(super) fn finish(self, section: Section, keys: &[&str], report: &mut Report<'_>) {
         let mut reported: Vec<&str> = Vec::new();
         for flat_key in &self.flat_keys {
@@ -252,7 +235,7 @@ impl<'t> FlatKeys<'t> {
             };
             match keys.iter().find(within) {
                 Some(key) if !known::is_php_fpm(&flat_key.path) => {
-                    // Only once for all that is in the table.
+                    // Once per table.
                     if !reported.contains(key) {
                         reported.push(key);
                         let remedy = format!("write {key} = followed by one value");
@@ -267,7 +250,7 @@ impl<'t> FlatKeys<'t> {
                     }
                 }
                 _ => {
-                    // Nothing else takes long.
+                    // Only the advice is slow.
                     let advice = match report.is_full() {
                         true => None,
                         false => known::advice(section, &flat_key.path, keys),
@@ -310,7 +293,6 @@ fn flatten<'t>(
     }
 }
 
-/// Replaces `$pool` in a string, or in the strings of an array.
 fn name_pool(value: &mut DeValue<'_>, pool: &str) {
     match value {
         DeValue::String(text) if text.contains("$pool") => *text = text.replace("$pool", pool).into(),
@@ -319,7 +301,7 @@ fn name_pool(value: &mut DeValue<'_>, pool: &str) {
     }
 }
 
-/// A path as it would be written.
+/// The path in TOML syntax.
 pub(super) fn dotted(segments: &[String]) -> String {
     let mut path = String::new();
     for segment in segments {

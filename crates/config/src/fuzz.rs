@@ -1,4 +1,4 @@
-//! Configuration: what operators write, what php-fpm's files say, and what applications say of themselves.
+//! Fuzz targets of configuration files, php-fpm's files and applications' own files.
 
 use super::fpm::{Line, Machine, Options, OsFailure};
 use super::{Config, Errors, Kind, UserIds, World, glob, import as importing, parse, resolve, site};
@@ -22,7 +22,6 @@ pub const TARGETS: &[Target] = &[
 
 const FILE: &str = "/etc/forkyard/f";
 
-/// A machine that has one file and some directories.
 struct Alone<'f> {
     file: &'f [u8],
     touched: RefCell<HashSet<PathBuf>>,
@@ -109,7 +108,7 @@ impl Machine for Alone<'_> {
     }
 }
 
-/// Every diagnostic is in the file, and says something.
+/// Checks that each diagnostic has a valid place and text.
 fn check(errors: &Errors, input: &[u8]) {
     assert!(!errors.diagnostics.is_empty());
     let lines = input.split(|byte| *byte == b'\n').collect::<Vec<_>>();
@@ -133,14 +132,12 @@ fn check(errors: &Errors, input: &[u8]) {
     }
 }
 
-/// A configuration that is understood is the same in a document that is handed over.
 fn survives(config: &Config) {
     let written = serde_json::to_vec(config).expect("a configuration can be written");
     let again: Config = serde_json::from_slice(&written).expect("and read again");
     assert!(again == *config, "another configuration is read than was written");
 }
 
-/// forkyard's own configuration.
 fn toml(input: &[u8]) {
     let world = Alone::with(input);
     let path = Path::new(FILE);
@@ -161,7 +158,6 @@ fn toml(input: &[u8]) {
     }
 }
 
-/// A process can be started with these: what execve(2) takes.
 fn can_be_passed_on(settings: &Settings) {
     let texts = settings.env.keys().chain(settings.env.values());
     let mut texts = texts.chain(&settings.entry).chain(&settings.start_command);
@@ -170,7 +166,6 @@ fn can_be_passed_on(settings: &Settings) {
     assert!(names.all(|name| !name.is_empty() && !name.contains('=')));
 }
 
-/// An application's `forkyard.toml`.
 fn site(input: &[u8]) {
     match site::parse(input, Path::new(FILE)) {
         Ok(settings) => {
@@ -184,7 +179,6 @@ fn site(input: &[u8]) {
     }
 }
 
-/// An application's `Passengerfile.json`.
 fn passengerfile(input: &[u8]) {
     match site::passengerfile(input, Path::new(FILE)) {
         Ok(Some(settings)) => {
@@ -206,7 +200,6 @@ fn passengerfile(input: &[u8]) {
     }
 }
 
-/// An application's `package.json`.
 fn package(input: &[u8]) {
     if let Some(command) = site::start_script(input) {
         assert!(!command.is_empty() && !command.contains('\0'));
@@ -221,7 +214,7 @@ fn options() -> Options {
     }
 }
 
-/// A file of php-fpm's: what is said of it names lines that it has.
+/// Checks that messages name existing lines.
 fn fpm(input: &[u8]) {
     let machine = Alone::with(input);
     let (config, journal) = super::fpm::load(&options(), &machine);
@@ -246,7 +239,7 @@ fn fpm(input: &[u8]) {
     assert!(usable || config.is_none(), "-t refuses what a start takes");
 }
 
-/// The TOML that is made of a file of php-fpm's is forkyard's, and means the same pools.
+/// Checks that the imported TOML is valid and defines the same pools.
 fn import(input: &[u8]) {
     let machine = Alone::with(input);
     let imported = importing::import(&options(), &machine);
@@ -266,7 +259,7 @@ fn import(input: &[u8]) {
                 assert_eq!(names(&loaded.config), names(config));
             }
         }
-        // Users and directories may be missing here; the text is still one of forkyard's.
+        // Users and directories may be missing here, but the text is valid.
         Err(errors) => {
             let is_of_the_text = |kind: &Kind| {
                 matches!(
@@ -283,7 +276,7 @@ fn import(input: &[u8]) {
     }
 }
 
-/// A pattern, and a name that it may match: a name matches itself where nothing in it is a wildcard.
+/// A name without wildcards matches itself.
 fn glob(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (pattern, name) = text.split_once('\n').unwrap_or((&text, &text));

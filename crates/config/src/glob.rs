@@ -1,11 +1,10 @@
-//! Patterns for file names: `*`, `?` and `[a-z]`, within one part of a path.
+//! File name patterns: `*`, `?` and `[a-z]`, within one path component.
 
-/// Does this part of a path hold any wildcard?
 pub(super) fn is_pattern(part: &str) -> bool {
     part.contains(['*', '?', '['])
 }
 
-/// Does the name match? As in a shell, a leading dot has to be matched by a dot.
+/// Matches a name. As in a shell, only a dot matches a leading dot.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     if name.starts_with('.') && !pattern.starts_with('.') {
         return false;
@@ -13,7 +12,7 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
     let (mut p, mut n) = (0, 0);
-    // Where to go on if what follows the last star doesn't match: one character further.
+    // Where to resume if the text after the last star doesn't match.
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {
         if pattern.get(p) == Some(&'*') {
@@ -32,7 +31,6 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// The length of the pattern's first element, if it matches this character.
 fn one(pattern: &[char], c: char) -> Option<usize> {
     match pattern.first()? {
         '?' => Some(1),
@@ -44,7 +42,7 @@ fn one(pattern: &[char], c: char) -> Option<usize> {
     }
 }
 
-/// The length of a `[…]` and whether the character is in it; `None` if it is not closed.
+/// The length of a `[…]` and whether it matches. `None` if unclosed.
 fn set(pattern: &[char], c: char) -> Option<(usize, bool)> {
     let negated = matches!(pattern.get(1), Some('!' | '^'));
     let first = if negated { 2 } else { 1 };

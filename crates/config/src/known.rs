@@ -1,38 +1,33 @@
-//! What was probably meant by a key that doesn't exist: the nearest one, the section it belongs in, or what a
-//! php-fpm setting is called here.
+//! Suggests fixes for unknown keys: a similar key, its right section, or the name of a php-fpm setting here.
 
 use super::draft::{GlobalDraft, PoolDraft};
 use super::settings;
 
-/// Keys less alike than this are not suggested.
 const LEAST_LIKENESS: f64 = 0.7;
 
-/// Where a key was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Section {
     Top,
     Global,
     Pool,
-    /// An application's own file.
     Site,
-    /// A table of background jobs.
     Jobs,
 }
 
-/// Names that are neither php-fpm's nor ours and yet plain to understand.
+/// Other common names.
 const ALIASES: &[(&str, &str)] = &[
     ("process_max", "write process.max"),
     ("process_priority", "write process.priority"),
     ("listen.setfib", "it exists on FreeBSD only; leave it out"),
 ];
 
-/// What to do about an unknown key. `keys` are those that are valid in its place.
+/// Advice for an unknown key. `keys`: the valid ones.
 pub(super) fn advice(section: Section, path: &str, keys: &[&str]) -> Option<String> {
     let plain = path.replace('"', "");
     if matches!(section, Section::Site | Section::Jobs) {
         return nearest(&plain, keys);
     }
-    // A dotted key would need `listen` to be a table, and mostly it is a string.
+    // `listen` is usually a string, which can't have dotted keys.
     let of_listen = plain
         .strip_prefix("listen")
         .and_then(|leaf| leaf.strip_prefix(['.', '_']));
@@ -47,12 +42,11 @@ pub(super) fn advice(section: Section, path: &str, keys: &[&str]) -> Option<Stri
         .or_else(|| nearest(&plain, keys))
 }
 
-/// Is this what php-fpm calls a setting that has another name or place here?
+/// Whether php-fpm has this setting under another name or place.
 pub(super) fn is_php_fpm(path: &str) -> bool {
     php_fpm(path).is_some()
 }
 
-/// Is this the name of a directive in a pool of php-fpm's?
 pub(super) fn is_directive(name: &str) -> bool {
     let name = name.split_once('[').map_or(name, |(table, _)| table);
     settings::directives(false).any(|(directive, _)| directive.name == name)
@@ -66,13 +60,13 @@ pub(super) fn is_directive(name: &str) -> bool {
         .contains(&name)
 }
 
-/// Does the head of a table belong to forkyard's own configuration, and not to php-fpm's?
+/// Whether a table head belongs to forkyard's configuration.
 pub(super) fn is_table(name: &str) -> bool {
     let first = name.split_once('.').map(|(first, _)| first);
     first.is_some_and(|first| ["pool", "pools", "jobs"].contains(&first)) || name == "jobs"
 }
 
-/// What was probably meant by a line that is not TOML, judging by what it would be in a php-fpm configuration.
+/// Advice for a line that isn't TOML, read as php-fpm's syntax.
 pub(super) fn advice_for_line(line: &str, problem: &str) -> Option<String> {
     let line = line.trim();
     if line.starts_with(';') {
@@ -108,16 +102,14 @@ fn in_listen(leaf: &str) -> String {
     format!("to give {leaf}, write listen = {{ address = \"...\", {leaf} = ... }}")
 }
 
-/// Is this a TOML number? One with a leading zero is not.
 fn is_number(value: &str) -> bool {
     value.parse::<i64>().is_ok() && (value == "0" || !value.starts_with('0'))
 }
 
-/// The word of a list that is most like this one, if any is.
 pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str> {
     let word = word.to_ascii_lowercase();
     let likeness = |other: &str| strsim::normalized_damerau_levenshtein(&word, other);
-    // Words of too different lengths are not compared, which takes long with long ones.
+    // Skip words of very different length: comparing long words is slow.
     let length = word.chars().count();
     let may_be_alike = |other: &&&str| {
         let other = other.chars().count();
@@ -128,7 +120,7 @@ pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str>
     (likeness(best) >= LEAST_LIKENESS).then_some(best)
 }
 
-/// What a php-fpm setting is called here, if that is not its own name.
+/// The name of a php-fpm setting here, if it differs.
 fn php_fpm(path: &str) -> Option<String> {
     let is_renamed = |setting: &&settings::Setting| {
         setting.directive.is_some_and(|directive| directive.name == path) && setting.key != path
@@ -147,7 +139,6 @@ fn php_fpm(path: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The section in which this very key would be right.
 fn elsewhere(section: Section, path: &str) -> Option<String> {
     let is = |keys: &[&str], path: &str| {
         keys.iter().any(|key| {
@@ -176,7 +167,7 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
     Some(format!("it belongs in {location}"))
 }
 
-/// The key that is most like this one, as a whole or in its last part.
+/// The most similar key, as a whole or in its last part.
 fn nearest(path: &str, keys: &[&str]) -> Option<String> {
     if let Some(key) = nearest_word(path, keys) {
         return Some(format!("did you mean {key}?"));

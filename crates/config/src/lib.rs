@@ -1,10 +1,9 @@
-//! Configuration: what the operator wrote, turned into what it means.
+//! Reads configuration files and resolves them.
 //!
-//! TOML text becomes drafts (what was written, with the place of every key), drafts become the model (what it means).
-//! A [`Config`] that exists has passed every rule. All diagnostics are collected, so that one run names all mistakes.
-//! [`settings`] is the table of all keys and of php-fpm's directives; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
-//! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
-//! no other part but the plain options of [`forkyard_core::applications`].
+//! TOML becomes drafts (keys as written, with places), and drafts become the model. A [`Config`] is always valid. All
+//! errors are collected, so that one run reports them all. [`settings`] is the table of all keys and php-fpm
+//! directives; [`fpm`] reads php-fpm's files, and [`import`] converts them to TOML. Access to the machine goes through
+//! [`World`], implemented in `effects.rs`.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -22,6 +21,7 @@ mod effects;
 mod error;
 mod flat_keys;
 pub mod fpm;
+mod fpm_setting;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod glob;
@@ -37,7 +37,6 @@ pub mod php;
 mod postgresql;
 mod report;
 mod resolve;
-mod said;
 pub mod settings;
 pub mod sharing;
 pub mod site;
@@ -60,28 +59,26 @@ pub use check::{EXIT_INVALID, check};
 pub use descriptors::{Descriptors, descriptors};
 pub use effects::{Host, control_socket, control_variable, effective, has_pools, load};
 pub use error::{Diagnostic, Errors, Kind, Location, Severity};
+pub use fpm_setting::FpmSetting;
 pub use jobs::*;
 pub use main_file::{SYSTEM, SYSTEM_CONTROL};
 pub use model::*;
 pub use path_pattern::PathPattern;
 pub use postgresql::{ClientCertificate, Encryption, PostgresqlServer, Roots, SslMode, UrlMistake};
 pub use resolve::parse;
-pub use said::Said;
 pub use skip::Skipped;
 pub use start_settings::{LeftOut, StartSetting, Trial};
 pub use units::duration;
 pub use watch::{Watched, missing_directory, watched};
 pub use world::{UserIds, World};
 
-/// A valid configuration and what was noticed on the way.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// What the file means.
     pub config: Config,
-    /// What was found, in the order of the text: warnings, and the errors of pools that are skipped.
+    /// In text order: warnings, and the errors of skipped pools.
     pub warnings: Vec<Diagnostic>,
-    /// Where the pools say what they run, by the pools' names.
+    /// The places of the pools' application settings, by pool name.
     pub locations: HashMap<String, Location>,
-    /// Where they say where they listen.
+    /// The places of the pools' listening addresses, by pool name.
     pub listens: HashMap<String, Location>,
 }

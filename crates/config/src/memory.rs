@@ -1,14 +1,12 @@
-//! How many workers there is memory for, for `max_children = "auto"`.
+//! Chooses the number of workers by memory, for `max_children = "auto"`.
 
-/// What workers may have of the memory that is there: the rest is for all else.
 const SHARE_PERCENT: u64 = 75;
-/// What a worker is taken to need, where its pool has no `memory_limit`.
 const OF_A_WORKER: u64 = 64 << 20;
-/// Fewer serve nothing beside a slow request; more than these gain nothing on any machine.
+/// One worker could be blocked by a slow request; more than the maximum helps on no machine.
 const LEAST: u64 = 2;
 const MOST: u64 = 1024;
 
-/// The number of workers. `memory`: the pool's part of what is there. `of_a_worker`: what one may use, 0 where nothing says.
+/// The number of workers. `memory`: the pool's part; `of_a_worker`: the limit per worker, or 0.
 pub(super) fn workers(memory: u64, of_a_worker: u64) -> u32 {
     let of_a_worker = if of_a_worker == 0 {
         OF_A_WORKER
@@ -19,8 +17,8 @@ pub(super) fn workers(memory: u64, of_a_worker: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The smallest limit of memory of a control group and those above it. `read`: reads a file below the root of control groups. `own`:
-/// the text of /proc/self/cgroup.
+/// The smallest memory limit of a cgroup and its ancestors. `read`: reads a file below the cgroup root; `own`: the text
+/// of /proc/self/cgroup.
 pub(super) fn limit(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let mut least: Option<u64> = None;
     for line in own.lines() {
@@ -33,7 +31,7 @@ pub(super) fn limit(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<
             it if it.split(',').any(|name| name == "memory") => ("memory/", "memory.limit_in_bytes"),
             _ => continue,
         };
-        // In a container the own group may be named by a path that is not seen: the root is what the container has then.
+        // In a container the cgroup's path may be invisible; its limits are then those of the root.
         let mut path = path.trim_matches('/');
         loop {
             let slash = if path.is_empty() { "" } else { "/" };
@@ -49,7 +47,7 @@ pub(super) fn limit(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<
     least
 }
 
-/// `MemTotal` of /proc/meminfo, bytes.
+/// `MemTotal` of /proc/meminfo, in bytes.
 pub(super) fn total(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace()

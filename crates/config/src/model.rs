@@ -1,4 +1,4 @@
-//! What a configuration means: a `Config` that exists has passed every rule.
+//! The resolved configuration. A `Config` is always valid.
 
 use super::access::AccessLog;
 use super::application::Application;
@@ -14,14 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A whole, valid configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     /// The file it came from, as named on the command line.
     pub path: PathBuf,
-    /// Settings of the daemon itself.
     pub global: Global,
-    /// The pools, in the order in which they were written.
     pub pools: Vec<Arc<Pool>>,
     /// What could not be had of the pools; with [`OnError::Skip`] alone.
     #[serde(default)]
@@ -32,125 +29,86 @@ pub struct Config {
     /// The settings that PHP has to know before it starts, by the pools' names; pools without any are not in it.
     #[serde(default)]
     pub start_settings: BTreeMap<String, Vec<StartSetting>>,
-    /// Background jobs; `None`: there are none.
     #[serde(default)]
     pub jobs: Option<Box<super::jobs::Jobs>>,
 }
 
-/// Settings of the daemon itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Global {
-    /// Where the master's pid is written; `None`: nowhere.
     pub pid: Option<PathBuf>,
-    /// Where log lines go.
     pub error_log: LogTarget,
     /// The least severe lines that are still logged.
     pub log_level: LogLevel,
-    /// How log lines look.
     pub log_format: LogFormat,
     /// Longest line of workers' output and of the access log, with its newline; bytes.
     pub log_limit: usize,
     /// How often the service manager is told what the pools do; `None`: never.
     pub systemd_interval: Option<Duration>,
-    /// Cap on workers over all pools; `None`: no cap.
     pub process_max: Option<u32>,
     /// So many crashed workers in so short a time give every pool new processes; `None`: never.
     pub emergency_restart: Option<EmergencyRestart>,
-    /// nice(2) value of the master.
     pub process_priority: Option<i32>,
-    /// How long a retiring worker may go on with its request before it is terminated.
     pub process_control_timeout: Duration,
-    /// Go to the background after start-up.
     pub daemonize: bool,
     /// `RLIMIT_NOFILE` of the master; `None`: as inherited, soft raised to hard.
     pub rlimit_files: Option<u64>,
-    /// `RLIMIT_CORE` of the master.
     pub rlimit_core: Option<CoreLimit>,
-    /// What a pool that can't be had does to the others.
     #[serde(default)]
     pub on_error: OnError,
-    /// Patterns of files, absolute, whose changes lead to a reload.
     #[serde(default)]
     pub watch: Vec<PathBuf>,
     /// The unix socket over which the daemon takes commands; `None`: there is none.
     pub control: Option<PathBuf>,
-    /// Whether it is written, and not only the system's.
     #[serde(default)]
     pub is_control_written: bool,
-    /// What SIGTERM means.
     #[serde(default)]
     pub on_sigterm: OnSigterm,
 }
 
-/// What SIGTERM means.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnSigterm {
-    /// Requests that run end.
     #[default]
     Terminate,
-    /// They are finished, as with SIGQUIT.
     Finish,
 }
 
-/// What a pool that can't be had does to the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnError {
-    /// Nothing starts, or is reloaded.
     #[default]
     Fail,
     /// They serve, and the pool is left out; or goes on as it was, if it runs.
     Skip,
 }
 
-/// Where log lines go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogTarget {
-    /// The standard error stream.
     Stderr,
-    /// A file, opened for append; opened again on SIGUSR1.
     File(PathBuf),
-    /// The system's log (syslog(3)).
-    Syslog {
-        /// The name before each message.
-        ident: String,
-        /// The facility's number, not shifted.
-        facility: u8,
-    },
+    Syslog { ident: String, facility: u8 },
 }
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogFormat {
     /// php-fpm's: `[20-Nov-2026 17:53:09] NOTICE: text`.
     Text,
-    /// One JSON object for each line.
     Json,
 }
 
-/// php-fpm's log levels, least severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogLevel {
-    /// Everything.
     Debug,
-    /// Normal, noteworthy events.
     Notice,
-    /// Something is wrong but service goes on.
     Warning,
-    /// Something failed.
     Error,
-    /// The daemon can't go on.
     Alert,
 }
 
-/// `RLIMIT_CORE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CoreLimit {
-    /// At most this many bytes.
     Bytes(u64),
     Unlimited,
 }
 
-/// Which reloads replace a pool's workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReloadWhen {
     /// Those that find something changed: settings, PHP's files, or code that PHP does not look at again by itself.
@@ -162,21 +120,15 @@ pub enum ReloadWhen {
 /// have is in boxes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
-    /// The pool's name, unique, non-empty, without control characters.
     pub name: String,
-    /// The word before the colon in the titles of its processes.
     pub title: String,
-    /// The listening socket.
     pub listen: Listen,
     /// User the workers run as (name or decimal id); `None`: the master's user. Only used by a root master.
     pub user: Option<String>,
-    /// Group the workers run as; `None`: the user's primary group.
     pub group: Option<String>,
-    /// How many workers there are and when.
     pub pm: ProcessManager,
     /// A worker retires after this many requests; `None`: never.
     pub max_requests: Option<u64>,
-    /// Up to so many more, another number for each worker.
     #[serde(default)]
     pub max_requests_jitter: u64,
     /// A worker that uses more memory retires after its request; bytes. `None`: never.
@@ -192,20 +144,14 @@ pub struct Pool {
     pub stop_timeout: Duration,
     /// Where and when a slow request is written down; `None`: it isn't.
     pub slow_log: Option<SlowLog>,
-    /// How long a silent client may keep a worker waiting, at each read and write.
     pub client_timeout: Duration,
-    /// How long an idle kept connection stays open.
     pub keepalive_timeout: Duration,
     /// New connections stay in the listening socket while as many workers compute as there are processors.
     #[serde(default)]
     pub wait_for_cpu: bool,
-    /// Limits on what a client may send.
     pub limits: Limits,
-    /// Working directory of the workers (inside `chroot` if that is set).
     pub chdir: Option<PathBuf>,
-    /// Root directory of the workers.
     pub chroot: Option<PathBuf>,
-    /// Start the workers' environment empty.
     pub clear_env: bool,
     /// The workers' environment, in the order written; a value `$NAME` is already replaced.
     pub env: Vec<(String, String)>,
@@ -213,7 +159,6 @@ pub struct Pool {
     /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
     #[serde(default)]
     pub own_env: Vec<(String, String)>,
-    /// A file with more variables, which is read at each start of the application.
     #[serde(default)]
     pub env_file: Option<EnvFile>,
     /// What an application of an application pool is made of; its processes run nothing that has taken its place. `None`: the
@@ -223,51 +168,31 @@ pub struct Pool {
     /// The limit of an application pool: workers tell their router how much memory they use, and it decides.
     #[serde(default)]
     pub told_memory_limit: Option<u64>,
-    /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
-    /// `RLIMIT_CORE` of the workers.
     pub rlimit_core: Option<CoreLimit>,
-    /// nice(2) value of the workers.
     pub process_priority: Option<i32>,
-    /// Let the workers be dumpable (prctl(2), `PR_SET_DUMPABLE`) after the change of user.
     pub process_dumpable: bool,
-    /// Set `no_new_privs` (prctl(2)) in the workers.
     pub no_new_privs: bool,
-    /// What is closed to the pool's processes beyond the rights of their user.
     pub confine: Confine,
     /// What it has of the machine beside other pools, where control groups do not say it.
     #[serde(default)]
     pub shares: Shares,
-    /// `RLIMIT_DATA` of each process, bytes.
     #[serde(default)]
     pub rlimit_data: Option<u64>,
-    /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
-    /// Where the pool's reporter listens, which answers status and ping alone; `None`: there is none.
     pub status_listen: Option<Box<Listen>>,
-    /// Where its workers speak HTTP instead of FastCGI; `None`: nowhere.
     #[serde(default)]
     pub http_listen: Option<Box<Listen>>,
-    /// URI (SCRIPT_NAME) that is answered with `ping_response`.
     pub ping_path: Option<String>,
-    /// Body of the answer to `ping_path`.
     pub ping_response: String,
-    /// Log what workers write to their standard output and error; otherwise it is dropped.
     pub catch_workers_output: bool,
-    /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
-    /// Where what workers write goes in place of the daemon's log.
     pub app_log: Option<AppLog>,
-    /// Answer requests with the report while the application can't be started.
     pub friendly_error_pages: bool,
-    /// Which reloads replace the workers.
     pub reload: ReloadWhen,
-    /// How long a worker that leaves may go on because it may have a job, if that is longer than `process_control_timeout`.
     #[serde(default)]
     pub drain_timeout: Option<Duration>,
-    /// Its access log.
     pub access: Option<AccessLog>,
-    /// What the workers run.
     pub application: Application,
     /// `Some`: requests go to many applications; what is said of one is then what holds for each.
     pub applications: Option<Box<super::applications::Applications>>,
@@ -280,36 +205,27 @@ fn default_stop_timeout() -> Duration {
     DEFAULT_STOP_TIMEOUT
 }
 
-/// What is closed to a pool's processes beyond the rights of their user. By default nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confine {
-    /// AppArmor profile `CURRENT//HAT` that the workers change to.
     pub apparmor_hat: Option<String>,
     /// The only paths that may be used (Landlock); `None`: all.
     pub paths: Option<Paths>,
     /// Refuse system calls that no web application needs and that attacks on the kernel begin with (seccomp).
     pub deny_system_calls: bool,
-    /// Give the pool a /tmp and a /var/tmp of its own.
     pub private_tmp: bool,
-    /// Limits on all processes of the pool together.
     pub cgroup: Option<Cgroup>,
 }
 
-/// Absolute paths, as seen from inside a chroot; what is below each is meant, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paths {
-    /// To be read and executed.
     pub read: Vec<PathBuf>,
-    /// To be written as well.
     pub write: Vec<PathBuf>,
 }
 
-/// What a pool has of the machine beside others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shares {
     /// Of processor time, 1 to 10000; 100 is a pool's without it.
     pub cpu_weight: Option<u32>,
-    /// Most memory of all processes, bytes.
     pub memory_max: Option<u64>,
 }
 
@@ -322,23 +238,18 @@ impl Shares {
     }
 }
 
-/// A pool's control group (cgroup v2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     /// An existing group, in which the pool's own is made under the pool's name.
     pub parent: PathBuf,
-    /// `memory.max`, bytes.
     pub memory_max: Option<u64>,
     /// `cpu.max`, hundredths of one processor's time.
     pub cpu_percent: Option<u32>,
-    /// `pids.max`.
     pub pids_max: Option<u32>,
-    /// `cpu.weight`.
     #[serde(default)]
     pub cpu_weight: Option<u32>,
 }
 
-/// A file with variables of the environment ([`crate::dotenv`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvFile {
     /// The file. Of an application pool's template: as seen from each application's root.
@@ -350,22 +261,16 @@ pub struct EnvFile {
     pub is_owners: bool,
 }
 
-/// Where what an application writes goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppLog {
-    /// The file, opened for append; opened again on SIGUSR1. Of an application pool's template: as seen from each
-    /// application's root.
     pub path: PathBuf,
     /// The way there is the application owner's: nothing is written to but what belongs to its user.
     pub is_owners: bool,
 }
 
-/// The log of slow requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowLog {
-    /// The file, opened for append; opened again on SIGUSR1.
     pub path: PathBuf,
-    /// A request that runs longer is slow.
     pub timeout: Duration,
     /// Calls that are written down at most, from the innermost on; at least 1.
     pub trace_depth: u32,
@@ -374,19 +279,13 @@ pub struct SlowLog {
 /// The one address in the list of a pool that not one peer may connect to over TCP: no peer has it.
 pub const NOT_ONE_CLIENT: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// A pool's listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     pub address: Address,
-    /// listen(2)'s backlog; -1: the kernel's maximum.
     pub backlog: i32,
-    /// Owner of a unix socket (name or decimal id).
     pub owner: Option<String>,
-    /// Group of a unix socket (name or decimal id).
     pub group: Option<String>,
-    /// Permission bits of a unix socket.
     pub mode: u32,
-    /// Peers that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
     /// What stands among them in php-fpm's file and is no address. Its workers say so.
     #[serde(default)]
@@ -394,7 +293,6 @@ pub struct Listen {
     /// Users (names or decimal ids) that may connect to the unix socket; with one of these two, `owner` and `group` are
     /// not used.
     pub acl_users: Vec<String>,
-    /// Groups that may connect to the unix socket.
     pub acl_groups: Vec<String>,
 }
 
@@ -412,10 +310,8 @@ impl Listen {
     }
 }
 
-/// Limits on what a client may send in one request, bytes and counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Sum of the lengths of all parameter names and values.
     pub params_bytes: usize,
     pub params_count: usize,
 }

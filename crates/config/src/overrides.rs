@@ -1,5 +1,5 @@
-//! Variables of the environment that stand over what the files say: `FORKYARD_POOL_WWW__MAX_CHILDREN=20` is
-//! `[pool.www] max_children = 20`. A container's configuration is changed so without another file.
+//! Environment variables that override the files: `FORKYARD_POOL_WWW__MAX_CHILDREN=20` means `[pool.www] max_children =
+//! 20`. Useful for containers.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -11,45 +11,36 @@ use super::error::{Diagnostic, Kind, Location, Severity};
 use super::known;
 use super::report::Diagnostics;
 
-/// What the names of such variables begin with.
 const PREFIX: &str = "FORKYARD_";
 pub(super) const GLOBAL: &str = "FORKYARD_GLOBAL__";
 const POOL: &str = "FORKYARD_POOL_";
-/// What a dot is written as.
 const DOT: &str = "__";
-/// The table whose names are those of variables, which have capitals.
+/// The table of environment variables, whose names keep their case.
 const VARIABLES: &str = "env";
 
-/// One variable.
 #[derive(Debug)]
 pub(super) struct Override {
     variable: String,
-    /// The pool's name as variables have it; `None`: it is for `[global]`.
     pool: Option<String>,
-    /// The key, in its parts.
     pub(super) segments: Vec<String>,
-    /// The value as it is written.
     pub(super) text: String,
     is_used: Cell<bool>,
 }
 
 impl Override {
-    /// Its name stands for the place in a file.
+    /// The variable's name, in place of a file.
     pub(super) fn location(&self) -> Location {
         location(&self.variable)
     }
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
     all: Vec<Override>,
-    /// Variables that look like some and are none, each with the one that was probably meant.
     missed: Vec<(String, String)>,
 }
 
 impl Overrides {
-    /// Those of the environment.
     pub(super) fn of(world: &dyn World) -> Overrides {
         let mut found = Overrides::default();
         for (name, text) in world.variables() {
@@ -63,19 +54,16 @@ impl Overrides {
         found
     }
 
-    /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Those for `[global]`, or for a pool.
     pub(super) fn for_table<'o>(&'o self, pool: Option<&str>) -> impl Iterator<Item = &'o Override> {
         let pool = pool.map(in_variables);
         let meant = self.all.iter().filter(move |one| one.pool == pool);
         meant.inspect(|one| one.is_used.set(true))
     }
 
-    /// Tells of those that have no effect: that no table is there for, or that only look like some.
     pub(super) fn finish(&self, diagnostics: &mut Diagnostics) {
         let unused = self
             .all
@@ -83,7 +71,8 @@ impl Overrides {
             .filter(|one| one.pool.is_some() && !one.is_used.get());
         for one in unused {
             let problem = "there is no such pool, so the variable has no effect".to_owned();
-            let remedy = "write the pool's name in capitals, with _ for what is neither letter nor digit";
+            let remedy = "write the pool's name in capitals, with _ in place of each character that is not a \
+                letter or digit";
             warn(diagnostics, &one.variable, problem, remedy.to_owned());
         }
         for (variable, meant) in &self.missed {
@@ -93,7 +82,6 @@ impl Overrides {
     }
 }
 
-/// Whether a place is a variable.
 pub(super) fn is_variable(location: &Location) -> bool {
     location.line == 0
         && location
@@ -102,7 +90,6 @@ pub(super) fn is_variable(location: &Location) -> bool {
             .is_some_and(|name| name.starts_with(PREFIX))
 }
 
-/// A variable's name, which stands for the place in a file.
 fn location(variable: &str) -> Location {
     Location {
         file: Arc::from(Path::new(variable)),
@@ -120,8 +107,7 @@ fn warn(diagnostics: &mut Diagnostics, variable: &str, problem: String, remedy: 
     });
 }
 
-/// What was probably meant by a variable that is none of these. `None`: it has nothing to do with the configuration, as a variable of
-/// an application's own.
+/// The likely intended name of an unknown variable. Returns `None` for an application's own variables.
 fn meant(variable: &str) -> Option<String> {
     let rest = variable.strip_prefix(PREFIX)?;
     if let Some(key) = rest.strip_prefix("GLOBAL") {
@@ -129,7 +115,6 @@ fn meant(variable: &str) -> Option<String> {
         return Some(format!("{GLOBAL}{}", key.as_deref().unwrap_or("KEY")));
     }
     if let Some(of_pool) = rest.strip_prefix("POOL_") {
-        // The longest key that the name ends with.
         let keys = of_pool.match_indices('_');
         let parts = keys.map(|(at, _)| (&of_pool[..at], &of_pool[at + 1..]));
         let exact = |(pool, key): (&str, &str)| {
@@ -141,7 +126,7 @@ fn meant(variable: &str) -> Option<String> {
         });
         return Some(meant.unwrap_or_else(|| format!("{POOL}NAME{DOT}KEY")));
     }
-    // It is a table, and a name that applications give to a variable of their own.
+    // Applications commonly use this name.
     if rest.eq_ignore_ascii_case(VARIABLES) {
         return None;
     }
@@ -153,7 +138,7 @@ fn meant(variable: &str) -> Option<String> {
     by(exact).or_else(|| by(nearest))
 }
 
-/// The key that a variable would name if underscores stood for dots as well, as variables have it.
+/// The key that matches if underscores also stand for dots.
 fn exact(name: &str, keys: &[&str]) -> Option<String> {
     let flat = |key: &str| key.replace('.', "_");
     let name = name.to_ascii_lowercase().replace(DOT, "_");
@@ -161,14 +146,13 @@ fn exact(name: &str, keys: &[&str]) -> Option<String> {
     Some(found.replace('.', DOT).to_ascii_uppercase())
 }
 
-/// The same, or else the key that is most like it.
+/// The exact or most similar key.
 fn nearest(name: &str, keys: &[&str]) -> Option<String> {
     let flat: Vec<String> = keys.iter().map(|key| key.replace('.', "_")).collect();
     let flat: Vec<&str> = flat.iter().map(String::as_str).collect();
     exact(name, keys).or_else(|| exact(known::nearest_word(&name.replace(DOT, "_"), &flat)?, keys))
 }
 
-/// A variable, if it is one.
 fn read(variable: &str, text: String) -> Option<Override> {
     let (pool, key) = match variable.strip_prefix(GLOBAL) {
         Some(key) => (None, key),
@@ -193,7 +177,6 @@ fn read(variable: &str, text: String) -> Option<Override> {
     })
 }
 
-/// A pool's name as variables have it.
 fn in_variables(name: &str) -> String {
     let letter = |c: char| {
         if c.is_ascii_alphanumeric() {

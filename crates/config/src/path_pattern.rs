@@ -1,4 +1,4 @@
-//! Patterns of paths: a part is as a shell has it, and `**` stands for any number of directories.
+//! Path patterns: shell wildcards within a component, and `**` for any number of directories.
 
 use crate::glob;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,6 @@ use std::path::{Component, Path, PathBuf};
 
 const ANY_DEPTH: &str = "**";
 
-/// An absolute pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct PathPattern {
@@ -29,12 +28,11 @@ impl From<PathPattern> for String {
 }
 
 impl PathPattern {
-    /// Whether it is one path, and stands for no other.
     pub fn is_plain(&self) -> bool {
         !self.parts.iter().any(|part| glob::is_pattern(part))
     }
 
-    /// The directory below which all that it matches lies.
+    /// The directory that contains all matches.
     pub fn root(&self) -> PathBuf {
         let plain = self
             .parts
@@ -47,18 +45,17 @@ impl PathPattern {
         root
     }
 
-    /// Whether it matches a file.
     pub fn matches(&self, path: &Path) -> bool {
         parts_of(path).is_some_and(|path| matches(&self.parts, &path))
     }
 
-    /// Whether it may match something below a directory.
+    /// Whether it can match something below a directory.
     pub fn leads_through(&self, directory: &Path) -> bool {
         parts_of(directory).is_some_and(|path| leads_through(&self.parts, &path))
     }
 }
 
-/// `None`: a name that no pattern can have.
+/// `None` if a component can't be part of a pattern.
 fn parts_of(path: &Path) -> Option<Vec<&str>> {
     let parts = path.components().filter_map(|component| match component {
         Component::Normal(part) => Some(part.to_str()),

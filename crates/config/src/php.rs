@@ -1,24 +1,21 @@
-//! Which version of PHP is meant.
+//! Determines the PHP version.
 
 use std::sync::OnceLock;
 
-/// The newest of the versions that are installed as files.
 static INSTALLED: OnceLock<String> = OnceLock::new();
 
-/// The version where nothing says which: the newest that is installed as a file, as packages have them, or else the newest
-/// one that forkyard-php was built for.
+/// The default version: the newest installed one, or else the newest that forkyard-php supports.
 pub fn newest() -> &'static str {
     INSTALLED.get().map_or(forkyard_php_shim::NEWEST, String::as_str)
 }
 
-/// Says which files for versions of PHP are beside forkyard-php, once and before a configuration is read.
+/// Sets the installed versions from file names next to forkyard-php. Call once before reading a configuration.
 pub fn set_installed(files: impl Iterator<Item = String>) {
     if let Some(version) = newest_of(files) {
         let _ = INSTALLED.set(version);
     }
 }
 
-/// The newest version of files such as `8.2-20220829.so`.
 fn newest_of(files: impl Iterator<Item = String>) -> Option<String> {
     let versions = files.filter_map(|file| {
         let (version, _) = file.strip_suffix(".so")?.split_once('-')?;
@@ -33,8 +30,8 @@ fn newest_of(files: impl Iterator<Item = String>) -> Option<String> {
     })
 }
 
-/// The version that is meant by a configuration file's path (`/etc/php/8.4/fpm/php-fpm.conf`), or else by the name that
-/// the program was called by (`php-fpm8.4`).
+/// Derives the version from a configuration's path (`/etc/php/8.4/fpm/php-fpm.conf`) or the program's name
+/// (`php-fpm8.4`).
 pub fn version_of(config: Option<&str>, program: &str) -> String {
     config
         .and_then(of_path)
@@ -43,7 +40,7 @@ pub fn version_of(config: Option<&str>, program: &str) -> String {
         .to_owned()
 }
 
-/// The version in a path: a directory of that name below one named `php`.
+/// The directory below one named `php`, if it is a version.
 pub fn of_path(path: &str) -> Option<&str> {
     let (_, rest) = path.split_once("/php/")?;
     let (version, _) = rest.split_once('/')?;
@@ -55,7 +52,6 @@ fn of_name(program: &str) -> Option<&str> {
     is_version(version).then_some(version)
 }
 
-/// Whether a version (`8.2`, `8.2.35`) is older than another.
 pub fn is_before(version: &str, other: &str) -> bool {
     let numbers = |text: &str| {
         let mut parts = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -64,7 +60,7 @@ pub fn is_before(version: &str, other: &str) -> bool {
     numbers(version) < numbers(other)
 }
 
-/// Whether a text is a major and a minor number.
+/// Whether a text has the form MAJOR.MINOR.
 pub fn is_version(text: &str) -> bool {
     let number = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('.')

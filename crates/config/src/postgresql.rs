@@ -1,18 +1,15 @@
-//! How a PostgreSQL server is reached: a URL in libpq's words, of which the client library understands all but those about TLS.
+//! Parses a PostgreSQL server's URL with libpq's parameters. The client library handles all except TLS.
 
 use forkyard_base::percent::percent_decode;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What a URL of a PostgreSQL server begins with.
 pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
-/// The parameters that are understood here.
 const MODE: &str = "sslmode";
 const ROOT: &str = "sslrootcert";
 const CERTIFICATE: &str = "sslcert";
 const KEY: &str = "sslkey";
-/// One that the client library understands, and that not every mode goes with.
 const NEGOTIATION: &str = "sslnegotiation";
 
 const MODES: [(&str, SslMode); 6] = [
@@ -24,67 +21,52 @@ const MODES: [(&str, SslMode); 6] = [
     ("verify-full", SslMode::VerifyFull),
 ];
 
-/// A database of a PostgreSQL server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PostgresqlServer {
-    /// Its URL, without what is said of TLS.
+    /// The URL without TLS parameters.
     pub url: String,
-    /// What is said of TLS.
     pub encryption: Encryption,
 }
 
-/// Whether a connection is encrypted, and who is trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encryption {
-    /// Whether it is.
     pub mode: SslMode,
-    /// Who signs the server's certificate. `None`: the certificate is not looked at.
+    /// The trusted authorities. `None`: don't verify the certificate.
     pub roots: Option<Roots>,
-    /// How the client proves who it is.
     pub client: Option<ClientCertificate>,
 }
 
-/// libpq's `sslmode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SslMode {
-    /// Never.
     Disable,
-    /// Where the server wants no other connection.
+    /// Encrypt if the server requires it.
     Allow,
-    /// Where the server has TLS.
+    /// Encrypt if the server supports it.
     Prefer,
-    /// Always.
     Require,
-    /// Always, with a server whose certificate an authority has signed.
+    /// Always encrypt and verify the certificate's authority.
     VerifyCa,
-    /// Always, with a server whose certificate an authority has signed for its name.
+    /// Always encrypt and verify the authority and the server's name.
     VerifyFull,
 }
 
-/// Who signs the server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Roots {
-    /// An authority that the system trusts.
     System,
-    /// One of this file.
     File(PathBuf),
 }
 
-/// How the client proves who it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientCertificate {
-    /// The file with its certificate, and those between it and the authority.
+    /// The certificate file, with intermediate certificates.
     pub certificate: PathBuf,
-    /// The file with its key.
     pub key: PathBuf,
 }
 
-/// What is wrong with a URL, and what would be right. The URL itself, which may have a password, is not in it.
+/// An invalid URL. Never contains the URL itself, which may include a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlMistake {
-    /// What is wrong.
     pub problem: String,
-    /// What to write.
     pub remedy: String,
 }
 
@@ -95,9 +77,9 @@ fn mistake<T>(problem: impl Into<String>, remedy: impl Into<String>) -> Result<T
     })
 }
 
-/// What a URL says of TLS. The last word counts, as with libpq.
+/// The TLS parameters. The last value wins, as in libpq.
 #[derive(Default)]
-struct Said {
+struct TlsOptions {
     mode: Option<String>,
     root: Option<String>,
     certificate: Option<String>,
@@ -106,13 +88,13 @@ struct Said {
 }
 
 impl PostgresqlServer {
-    /// Takes a URL apart.
+    /// Splits TLS parameters from a URL.
     ///
     /// # Errors
-    /// What it says of TLS can't be meant, or is not understood here.
+    /// The TLS parameters are invalid or unsupported.
     pub fn parse(url: &str) -> Result<PostgresqlServer, UrlMistake> {
         let (place, parameters) = split(url);
-        let mut said = Said::default();
+        let mut said = TlsOptions::default();
         let mut others = Vec::new();
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -139,11 +121,11 @@ impl PostgresqlServer {
             [] => place.to_owned(),
             others => format!("{place}?{}", others.join("&")),
         };
-        // The client library may see a parameter where a password ends that was not seen here.
+        // The client library may find the password's end elsewhere and see a TLS parameter that was missed here.
         if [MODE, ROOT].iter().any(|name| rest.contains(&format!("{name}="))) {
             let remedy = "write / and ? of a password as %2F and %3F";
             return mistake(
-                format!("it is not clear whether it says {MODE} or {ROOT}"),
+                format!("it is not clear whether this sets {MODE} or {ROOT}"),
                 remedy,
             );
         }
@@ -154,7 +136,7 @@ impl PostgresqlServer {
     }
 }
 
-impl Said {
+impl TlsOptions {
     fn meant(self) -> Result<Encryption, UrlMistake> {
         let root = self.root.filter(|root| !root.is_empty());
         let is_system = root.as_deref() == Some("system");
@@ -231,7 +213,7 @@ fn alone(name: &str, other: &str) -> Result<Encryption, UrlMistake> {
     mistake(format!("{name} needs {other}"), remedy)
 }
 
-/// What comes before the parameters, and these. A password may have a question mark.
+/// Splits off the parameters. A password may contain a question mark.
 fn split(url: &str) -> (&str, &str) {
     let scheme = SCHEMES.iter().find(|scheme| url.starts_with(**scheme));
     let start = scheme.map_or(0, |scheme| scheme.len());
@@ -245,7 +227,6 @@ fn split(url: &str) -> (&str, &str) {
     }
 }
 
-/// Text in which bytes are written as `%2F`.
 fn decoded(text: &str) -> Result<String, UrlMistake> {
     match String::from_utf8(percent_decode(text.as_bytes()).into_owned()) {
         Ok(decoded) if !decoded.contains('\0') => Ok(decoded),

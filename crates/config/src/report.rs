@@ -1,4 +1,4 @@
-//! Collects what is found while a configuration is read and resolved.
+//! Collects errors and warnings while a configuration is read and resolved.
 
 use super::error::{Diagnostic, Kind, Location, Severity};
 use super::flat_keys::{Field, KeyEntry, Written};
@@ -6,37 +6,30 @@ use super::model::LogLevel;
 use super::overrides::is_variable;
 use super::units::Whole;
 
-/// Collects what is found.
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
     list: Vec<Diagnostic>,
-    /// Pools that the diagnostic of this number concerns beside its own.
     others: Vec<(usize, String)>,
     dialect: Dialect,
-    /// How many are told; `None`: all.
     most: Option<usize>,
-    /// Whether there are more.
     has_more: bool,
 }
 
-/// By whose rules a configuration is resolved, and in whose words it is told what is wrong.
 #[derive(Debug, Default)]
 enum Dialect {
-    /// forkyard's.
     #[default]
     Toml,
-    /// php-fpm's: its own rules were kept before, and forkyard's do not hold. What php-fpm says, up to the first
-    /// failure, which ends its start.
+    /// php-fpm's. Its rules have already been checked, and forkyard's don't apply. Collects php-fpm's messages up to
+    /// the first error, which ends its start.
     PhpFpm {
         said: Vec<(LogLevel, String)>,
         has_failed: bool,
-        /// What some lines end with.
         line_end: &'static str,
     },
 }
 
 impl Diagnostics {
-    /// Of a configuration in php-fpm's own files. `line_end`: what some of its lines end with.
+    /// For php-fpm's own files. `line_end`: the ending of some lines.
     pub(super) fn php_fpm(line_end: &'static str) -> Diagnostics {
         let dialect = Dialect::PhpFpm {
             said: Vec::new(),
@@ -49,7 +42,7 @@ impl Diagnostics {
         }
     }
 
-    /// Of a file that anybody may have written: so many are told, and one more says that there are others.
+    /// For untrusted files: reports at most `most` diagnostics and a note that there are more.
     pub(super) fn at_most(most: usize) -> Diagnostics {
         Diagnostics {
             most: Some(most),
@@ -61,7 +54,6 @@ impl Diagnostics {
         matches!(self.dialect, Dialect::PhpFpm { .. })
     }
 
-    /// What php-fpm says, and what there is to say of variables of the environment.
     pub(super) fn said(self) -> Vec<(LogLevel, String)> {
         let Dialect::PhpFpm { mut said, .. } = self.dialect else {
             return Vec::new();
@@ -92,24 +84,21 @@ impl Diagnostics {
         }
     }
 
-    /// Whether another one would not be told.
     fn is_full(&self) -> bool {
         self.most.is_some_and(|most| self.list.len() >= most)
     }
 
-    /// Whether there are more than are told.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// The last diagnostic concerns another pool as well.
     pub(super) fn concerns(&mut self, pool: &str) {
         if let Some(last) = self.list.len().checked_sub(1) {
             self.others.push((last, pool.to_owned()));
         }
     }
 
-    /// The errors in the order of the files and of the text, each with the pools that it concerns beside its own.
+    /// The errors in file order, each with other affected pools.
     pub(super) fn errors(&self) -> Vec<(&Diagnostic, Vec<&str>)> {
         let numbered = self.list.iter().enumerate();
         let errors = numbered.filter(|(_, diagnostic)| diagnostic.severity == Severity::Error);
@@ -129,24 +118,20 @@ impl Diagnostics {
         has_failed || list.any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// All of them, in the order of the files and of the text.
     pub(super) fn into_sorted(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|diagnostic| diagnostic.location.rank());
         self.list
     }
 }
 
-/// Findings about one section.
 #[derive(Debug)]
 pub(super) struct Report<'f> {
     diagnostics: &'f mut Diagnostics,
     pool: Option<String>,
-    /// What comes before a key.
     prefix: String,
 }
 
 impl<'f> Report<'f> {
-    /// About `[global]`.
     pub(super) fn global(diagnostics: &'f mut Diagnostics) -> Report<'f> {
         Report {
             diagnostics,
@@ -155,7 +140,6 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// About a file without sections.
     pub(super) fn plain(diagnostics: &'f mut Diagnostics) -> Report<'f> {
         Report {
             diagnostics,
@@ -164,7 +148,7 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// About a table whose keys are named with all that leads to them.
+    /// For a table whose keys are reported with their full path.
     pub(super) fn table(diagnostics: &'f mut Diagnostics, table: &str) -> Report<'f> {
         Report {
             diagnostics,
@@ -181,17 +165,16 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// Whether php-fpm's rules hold, which were applied before, and not forkyard's.
+    /// Whether php-fpm's rules apply instead of forkyard's.
     pub(super) fn is_php_fpm(&self) -> bool {
         self.diagnostics.is_php_fpm()
     }
 
-    /// Whether another finding would not be told: it is not worth any work.
+    /// Whether further diagnostics are dropped, so that finding them is wasted work.
     pub(super) fn is_full(&self) -> bool {
         self.diagnostics.is_full()
     }
 
-    /// What some lines of php-fpm's end with.
     pub(super) fn line_end(&self) -> &'static str {
         match self.diagnostics.dialect {
             Dialect::PhpFpm { line_end, .. } => line_end,
@@ -199,17 +182,15 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// Says something in php-fpm's words, if they are wanted.
     pub(super) fn say(&mut self, level: LogLevel, text: String) {
         self.diagnostics.say(level, text, false);
     }
 
-    /// Says why php-fpm does not start, in its words, if they are wanted.
+    /// Adds php-fpm's reason not to start, if its wording applies.
     pub(super) fn fail(&mut self, text: String) {
         self.diagnostics.say(LogLevel::Error, text, true);
     }
 
-    /// Advice about pools in general, said of this one.
     pub(super) fn name_pool(&self, advice: String) -> String {
         match &self.pool {
             Some(pool) => advice.replace("[pool.NAME", &format!("[pool.{pool}")),
@@ -222,7 +203,7 @@ impl<'f> Report<'f> {
     }
 
     pub(super) fn find(&mut self, severity: Severity, location: &Location, key: &str, kind: Kind) {
-        // php-fpm has no rules for what variables say beside its directives.
+        // php-fpm's rules don't cover environment variables.
         if self.is_php_fpm() && !is_variable(location) {
             return;
         }
@@ -237,7 +218,6 @@ impl<'f> Report<'f> {
         self.diagnostics.push(diagnostic);
     }
 
-    /// An error that needs words of its own.
     pub(super) fn rule<T>(&mut self, at: &Written<T>, problem: impl Into<String>, remedy: impl Into<String>) {
         let kind = Kind::Rule {
             problem: problem.into(),
@@ -246,7 +226,6 @@ impl<'f> Report<'f> {
         self.error(&at.location, at.key, kind);
     }
 
-    /// Something that has no effect, or another one than was meant.
     pub(super) fn warn<T>(&mut self, at: &Written<T>, problem: impl Into<String>, remedy: impl Into<String>) {
         let kind = Kind::Rule {
             problem: problem.into(),
@@ -255,7 +234,6 @@ impl<'f> Report<'f> {
         self.find(Severity::Warning, &at.location, at.key, kind);
     }
 
-    /// The same, of an entry of a table.
     pub(super) fn rule_entry<T>(
         &mut self,
         entry: &KeyEntry<T>,
@@ -266,26 +244,23 @@ impl<'f> Report<'f> {
         self.error(&entry.location, entry.table, Kind::Rule { problem, remedy });
     }
 
-    /// The same, of what must not be written.
+    /// Adds an error about a forbidden key.
     pub(super) fn refuse<T>(&mut self, field: &Field<T>, problem: &str, remedy: &str) {
         if let Some(written) = field.written() {
             self.rule(written, problem, remedy);
         }
     }
 
-    /// The same, of what is written without effect.
     pub(super) fn useless<T>(&mut self, field: &Field<T>, problem: &str, remedy: &str) {
         if let Some(written) = field.written() {
             self.warn(written, problem, remedy);
         }
     }
 
-    /// A key that has to be there and isn't.
     pub(super) fn missing(&mut self, location: &Location, key: &str, write: impl Into<String>) {
         self.error(location, key, Kind::Missing { write: write.into() });
     }
 
-    /// The number, if it is within the range; an error otherwise.
     pub(super) fn range<N: TryFrom<i64>>(
         &mut self,
         field: &Field<Whole>,
@@ -302,12 +277,12 @@ impl<'f> Report<'f> {
         None
     }
 
-    /// Warns that a key has no effect because this process is not root.
+    /// Warns that a key has no effect without root.
     pub(super) fn ignored_without_root<T>(&mut self, field: &Field<T>) {
         let Some(written) = field.written() else {
             return;
         };
-        // Of the pools it was said when their users were looked at.
+        // For pools this was reported when their users were resolved.
         if self.pool.is_none() {
             let key = written.key;
             let text = format!("'{key}' directive is ignored when FPM is not running as root");

@@ -7,7 +7,6 @@ use super::model::{Address, Confine, Limits, Listen, Pool, ProcessManager, Reloa
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Environment variables that say where PHP looks for php.ini, and whether scripts have `forkyard_push()`.
 const START_VARIABLES: [&str; 3] = ["PHPRC", "PHP_INI_SCAN_DIR", JOBS_VARIABLE];
 
 /// Whether PHP has to know a php.ini setting before it starts: extensions, and all of those that share memory between workers.
@@ -41,7 +40,6 @@ const LATE_SETTINGS: [&str; 19] = [
     "opcache.use_cwd",
     "opcache.validate_timestamps",
 ];
-/// The same, of a name that begins so.
 const LATE_PREFIX: &str = "opcache.validate_";
 
 /// Whether a zygote has to know a php.ini setting before it starts: pools that differ in it have zygotes of their own.
@@ -49,7 +47,6 @@ pub fn is_zygote_setting(name: &str) -> bool {
     is_start_setting(name) && !LATE_SETTINGS.contains(&name) && !name.starts_with(LATE_PREFIX)
 }
 
-/// Whether a pool asks for workers of a zygote.
 pub fn wants_zygote(pool: &Pool) -> bool {
     php(pool).is_some_and(|php| php.preloading == Preloading::Zygote)
 }
@@ -100,13 +97,10 @@ pub fn choose(pool: &mut Pool, is_root: bool) {
     }
 }
 
-/// The script that OPcache runs before the first worker is made.
 pub(super) const PRELOAD: &str = "opcache.preload";
 
-/// What a zygote is called in titles and log lines.
 pub const ZYGOTE: &str = "zygote";
 
-/// What the process that makes a pool's workers is called in titles and log lines.
 pub fn label(pool: &Pool) -> &str {
     match wants_zygote(pool) {
         true => ZYGOTE,

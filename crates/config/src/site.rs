@@ -1,5 +1,4 @@
-//! What an application says of itself: `forkyard.toml` in its root, and the part of `Passengerfile.json` that means the
-//! same.
+//! Parses an application's own `forkyard.toml` and the equivalent part of `Passengerfile.json`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -17,7 +16,6 @@ use super::value::quoted;
 use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
 use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
 
-/// The keys of `forkyard.toml`.
 pub const KEYS: [&str; 20] = [
     "runtime",
     "entry",
@@ -41,7 +39,6 @@ pub const KEYS: [&str; 20] = [
     "env_file",
 ];
 
-/// The words for runtimes.
 const RUNTIMES: [(&str, Runtime); 8] = [
     ("php", Runtime::Php),
     ("wsgi", Runtime::Wsgi),
@@ -53,15 +50,12 @@ const RUNTIMES: [(&str, Runtime); 8] = [
     ("cgi", Runtime::Cgi),
 ];
 
-/// A runtime of pools of one only.
+/// Not available to applications of an application pool.
 const HANDLER: &str = "rust";
 
-/// The longest `forkyard.toml`, in bytes. Whoever looks at it does so for others, too.
 pub const MOST_BYTES: usize = 64 * 1024;
-/// Mistakes of one file that are told.
 const MOST_MISTAKES: usize = 20;
 
-/// What Passenger calls them.
 const TYPES: [(&str, Runtime); 6] = [
     ("wsgi", Runtime::Wsgi),
     ("python", Runtime::Wsgi),
@@ -71,19 +65,17 @@ const TYPES: [(&str, Runtime); 6] = [
     ("nodejs", Runtime::Node),
 ];
 
-/// Largest number of instances or requests that can be meant.
 const MOST: i64 = 1_000_000_000;
 
-/// The word for a runtime.
-pub fn word(runtime: Runtime) -> &'static str {
+pub fn runtime_name(runtime: Runtime) -> &'static str {
     let found = RUNTIMES.iter().find(|(_, known)| *known == runtime);
     found.map_or("", |(word, _)| word)
 }
 
-/// Reads `forkyard.toml`; `path` is its name in messages.
+/// Parses `forkyard.toml`. `path` is its name in messages.
 ///
 /// # Errors
-/// Everything that is wrong with it, with place and remedy.
+/// All errors, with place and fix.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
     let mut diagnostics = Diagnostics::at_most(MOST_MISTAKES);
     let settings = match std::str::from_utf8(bytes) {
@@ -198,11 +190,7 @@ fn runtime(field: &Field<Text>, report: &mut Report<'_>) -> Option<Runtime> {
     }
     if name == HANDLER {
         let remedy = "give the program that embeds forkyard a pool with this runtime";
-        report.rule(
-            written,
-            "a handler in Rust is of a pool of its own".to_owned(),
-            remedy,
-        );
+        report.rule(written, "a handler in Rust needs its own pool".to_owned(), remedy);
         return None;
     }
     let words: Vec<&str> = RUNTIMES.iter().map(|(word, _)| *word).collect();
@@ -222,7 +210,6 @@ fn text(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
     Some(written.value.0.clone())
 }
 
-/// A file below the application's root.
 fn file(field: &Field<Text>, example: &str, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let text = written.value.0.as_str();
@@ -235,7 +222,7 @@ fn file(field: &Field<Text>, example: &str, report: &mut Report<'_>) -> Option<S
     Some(text.to_owned())
 }
 
-/// Whether a path leads from a directory to a file below it.
+/// Whether a relative path stays below its directory.
 pub fn is_below(path: &Path) -> bool {
     let is_plain = |component| matches!(component, Component::Normal(_));
     path.file_name().is_some() && path.components().all(is_plain)
@@ -249,7 +236,7 @@ fn number_to(field: &Field<Whole>, least: i64, most: i64, report: &mut Report<'_
     report.range(field, least, most)
 }
 
-/// A time within which something has to be done: the operator's bounds can't be taken away by 0.
+/// A timeout. Rejects 0, which would disable the operator's limit.
 fn time(field: &Field<Time>, report: &mut Report<'_>) -> Option<Duration> {
     let written = field.written()?;
     if written.value.0.is_zero() {
@@ -291,12 +278,10 @@ fn env(flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> BTreeMap<String
     env
 }
 
-/// Whether an environment can have a variable of this name.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains('=') && !name.chars().any(char::is_control)
 }
 
-/// What `Passengerfile.json` says of an application. The other keys concern Passenger alone.
 #[derive(Debug, Default, Deserialize)]
 struct Passengerfile {
     app_type: Option<String>,
@@ -308,10 +293,10 @@ struct Passengerfile {
     max_requests: Option<u32>,
 }
 
-/// Reads `Passengerfile.json`. `None`: it does not say what the application is.
+/// Parses `Passengerfile.json`. Returns `None` if it doesn't name the application's type.
 ///
 /// # Errors
-/// What is wrong, with the line.
+/// The problem, with its line.
 pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, String> {
     let wrong =
         |line: usize, column: usize, what: &str| format!("{}:{line}:{column}: error: {what}", path.display());
@@ -361,7 +346,6 @@ pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, Stri
     }))
 }
 
-/// The command that `package.json` names for starting the application: its script `start`.
 pub fn start_script(bytes: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Package {

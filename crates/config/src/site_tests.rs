@@ -64,7 +64,7 @@ fn every_key_is_read() {
     for (name, runtime) in RUNTIMES {
         let text = format!("runtime = \"{name}\"");
         assert_eq!(parsed(&text).unwrap().runtime, Some(runtime));
-        assert_eq!(word(runtime), name);
+        assert_eq!(runtime_name(runtime), name);
     }
 }
 
@@ -182,7 +182,7 @@ fn no_file_of_an_allowed_length_takes_long() {
         fill(&|_| "\"\n".to_owned()),
     ];
     for text in texts {
-        // What else the machine does is not counted.
+        // Measure CPU time, so that other processes don't count.
         let on_processor = || {
             let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
             Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -190,7 +190,6 @@ fn no_file_of_an_allowed_length_takes_long() {
         let began = on_processor();
         assert!(parsed(&text).is_err());
         let took = on_processor() - began;
-        // Most take some milliseconds.
         assert!(took < Duration::from_secs(10), "{took:?} for {:?}…", &text[..20]);
     }
 }

@@ -1,10 +1,8 @@
-//! Pools that can't be had are left out where the configuration says so (`on_error = "skip"`), and go on as they were
-//! if they run.
+//! Skips pools with errors if `on_error = "skip"`. A running pool keeps its old settings.
 //!
-//! An error belongs to the pool that it is about; one that two pools make together (a name, an address) belongs to both,
-//! since it can't be told which of them is right, and the wrong one would answer the other's requests. An error in an
-//! included file that belongs to no pool, such as one of syntax, belongs to all pools of the file. All other errors,
-//! in `[global]` and in the main file's syntax, belong to every pool: nothing is left out then, and nothing starts.
+//! An error belongs to its pool. A conflict between two pools (name, address) belongs to both, since either could be
+//! wrong. An error in an included file outside any pool, such as a syntax error, belongs to all pools of that file. Any
+//! other error affects every pool, so nothing is skipped and nothing starts.
 
 use super::error::Diagnostic;
 use super::model::{Config, OnError};
@@ -14,16 +12,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A pool that is written in a file, whether it can be had or not.
+/// A pool named in a file, valid or not.
 #[derive(Debug, Clone)]
 pub(super) struct Mention {
     pub(super) pool: String,
     pub(super) file: Arc<Path>,
-    /// The how-manieth file it is; 0: the main one.
+    /// The file's position; 0 is the main file.
     pub(super) order: usize,
 }
 
-/// FlatKeys out the pools that have errors. `false`: the configuration can't be used.
+/// Removes pools with errors. Returns `false` if the configuration is unusable.
 pub(super) fn leave_out(config: &mut Config, mentions: &[Mention], diagnostics: &Diagnostics) -> bool {
     if !diagnostics.has_errors() {
         return true;
@@ -81,7 +79,6 @@ pub(super) fn leave_out(config: &mut Config, mentions: &[Mention], diagnostics: 
     !config.pools.is_empty() || !config.global.watch.is_empty()
 }
 
-/// The files that pools were included from.
 pub(super) fn included(mentions: &[Mention]) -> BTreeMap<String, PathBuf> {
     let included = mentions.iter().filter(|mention| mention.order > 0);
     included
@@ -90,7 +87,7 @@ pub(super) fn included(mentions: &[Mention]) -> BTreeMap<String, PathBuf> {
 }
 
 impl Config {
-    /// Lets the pools of `before` go on that can't be had any more.
+    /// Keeps pools of `before` that are now skipped.
     pub fn go_on_with(&mut self, before: &Config) {
         for skipped in std::mem::take(&mut self.skipped) {
             let is_meant = |name: &str| match &skipped.pool {
@@ -119,7 +116,7 @@ impl Config {
         }
     }
 
-    /// FlatKeys out a pool that turns out not to be had, or, if it runs, lets it go on.
+    /// Marks a pool as skipped. `goes_on`: it runs with its old settings.
     pub fn skip(&mut self, pool: &str, reason: String, goes_on: bool) {
         if let Some(known) = self.skipped.iter_mut().find(|one| one.is_of(pool)) {
             known.goes_on = goes_on;
@@ -137,12 +134,11 @@ impl Config {
         });
     }
 
-    /// Whether a pool goes on with the settings that it had.
+    /// Whether a skipped pool runs with its old settings.
     pub fn goes_on(&self, pool: &str) -> bool {
         self.skipped.iter().any(|one| one.goes_on && one.is_of(pool))
     }
 
-    /// Says no more of a pool that could not be had.
     pub fn forget_skipped(&mut self, pool: &str) {
         self.skipped.retain(|one| !one.is_of(pool));
     }

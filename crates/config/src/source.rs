@@ -1,4 +1,4 @@
-//! One configuration file's text: parsed, and able to say where in it something is.
+//! One configuration file's text, with places.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,14 +10,12 @@ use super::error::{Diagnostic, Kind, Location};
 use super::known;
 use super::report::Diagnostics;
 
-/// More syntax errors than this in one file are no help.
 const MAX_SYNTAX_ERRORS: usize = 20;
-/// Errors of the parser that are looked at. Each costs as much as there are lines before it.
+/// The maximum of parser errors examined. Locating each takes time proportional to its line number.
 const MAX_PARSER_ERRORS: usize = 1000;
-/// With so many comments in php-fpm's way a file is one of php-fpm's.
+/// This many comments in php-fpm's style mark a php-fpm file.
 const COMMENTS_OF_PHP_FPM: usize = 2;
 
-/// A file's name and text.
 #[derive(Debug)]
 pub(super) struct Source<'t> {
     file: Arc<Path>,
@@ -38,7 +36,6 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// The place of a byte of the text.
     pub(super) fn location(&self, offset: usize) -> Location {
         let offset = offset.min(self.text.len());
         let line = self.line_starts.partition_point(|&start| start <= offset);
@@ -52,7 +49,6 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// The file as a whole.
     pub(super) fn whole(&self) -> Location {
         Location {
             file: self.file.clone(),
@@ -62,7 +58,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// The text as a table; `None` after a syntax error, which is then among the diagnostics.
+    /// Parses TOML. Returns `None` after reporting a syntax error.
     pub(super) fn parse(&self, diagnostics: &mut Diagnostics) -> Option<DeTable<'t>> {
         let (table, mut errors) = DeTable::parse_recoverable(self.text);
         if errors.is_empty() {
@@ -71,7 +67,7 @@ impl<'t> Source<'t> {
         let start = |error: &toml::de::Error| error.span().unwrap_or_default().start;
         errors.sort_by_key(start);
         errors.truncate(MAX_PARSER_ERRORS);
-        // One mistake often makes the parser stumble several times in one line.
+        // One mistake often causes several parser errors in a line.
         errors.dedup_by_key(|error| self.location(start(error)).line);
         let comments = errors.iter().filter(|error| {
             self.line(self.location(start(error)).line)
@@ -86,14 +82,13 @@ impl<'t> Source<'t> {
             let problem = "this is a configuration of php-fpm's".to_owned();
             let file = self.file.display();
             let advice = Some(format!(
-                "forkyard import {file} makes TOML of it, and forkyard-fpm -y {file} runs it as it is"
+                "forkyard import {file} converts it to TOML, and forkyard-fpm -y {file} runs it unchanged"
             ));
             let location = self.location(start(&errors[0]));
             diagnostics.push(Diagnostic::error(location, Kind::Syntax { problem, advice }));
             return None;
         }
         let mut told = 0;
-        // A table that is there twice, so that all its keys may be.
         let mut again: Option<&str> = None;
         for error in &errors {
             let location = self.location(start(error));
@@ -113,7 +108,7 @@ impl<'t> Source<'t> {
                 continue;
             }
             let advice = known::advice_for_line(self.line(location.line), error.message());
-            // The parser's own guess is worse where there is a better one.
+            // Prefer our advice to the parser's guess.
             let end = if advice.is_some() {
                 error.message().find(", expected ")
             } else {
@@ -126,7 +121,7 @@ impl<'t> Source<'t> {
         None
     }
 
-    /// Whether lines that are no TOML are php-fpm's: one below the name of a pool as php-fpm writes it, or an `include` of one path.
+    /// Whether invalid lines look like php-fpm's: below a pool header in its style, or an `include` of one path.
     fn is_php_fpm(&self, wrong: &[&str]) -> bool {
         let mut headers = self.text.lines().filter_map(header);
         if headers.clone().any(known::is_table) {
@@ -140,7 +135,6 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// What is to be said of a key or a table that is there twice.
     fn duplicate(&self, line: usize, message: &str) -> Option<Kind> {
         if !message.starts_with("duplicate key") {
             return None;
@@ -172,13 +166,12 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// The table that a line belongs to; empty: none.
     fn table_of(&self, line: usize) -> &'t str {
         let mut headers = (1..=line).rev().filter_map(|number| header(self.line(number)));
         headers.next().unwrap_or_default()
     }
 
-    /// The names of the pools, as far as they can be made out of a text that has syntax errors.
+    /// The pools' names that can be found despite syntax errors.
     pub(super) fn pool_names(&self) -> Vec<String> {
         let (table, _) = DeTable::parse_recoverable(self.text);
         let pools = table.get_ref().get("pool").map(Spanned::get_ref);
@@ -196,13 +189,11 @@ impl<'t> Source<'t> {
     }
 }
 
-/// What stands between the brackets of a table's head; `None`: it is another line.
 fn header(line: &str) -> Option<&str> {
     let inner = line.trim().strip_prefix('[')?.split(']').next()?;
     Some(inner.trim())
 }
 
-/// Whether a table is this one or below it.
 fn is_within(table: &str, other: &str) -> bool {
     table
         .strip_prefix(other)

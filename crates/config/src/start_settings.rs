@@ -1,8 +1,8 @@
-//! Settings of a pool that PHP needs at its start, and the search for those that keep it from starting.
+//! Settings that PHP needs at its start, and a search for those that prevent it.
 //!
-//! php-fpm sets a pool's settings in each worker, after PHP has started: a size of OPcache's memory or a script to preload has no
-//! effect there. Here PHP starts with them, and some values make it fail. The search tries: an extension may have settings that
-//! no table lists.
+//! php-fpm applies a pool's settings in each worker after PHP's start, where some have no effect, such as OPcache's
+//! memory size or a preload script. Here PHP starts with them, and some values make it fail. The search works by trial,
+//! since extensions may have unknown settings.
 
 use super::application::{Application, Php};
 use super::draft::{ApplicationDraft, PhpDraft, PoolText};
@@ -14,16 +14,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Starts with fewer settings, after the first one with all.
 const MOST_TRIES: u32 = 5;
-/// Characters of a reason.
 const MOST_OF_A_REASON: usize = 300;
-/// PHP's words where there is no script.
 const NOWHERE: &str = " in Unknown on line 0";
-/// Its markup, if it shows errors.
 const MARKUP: [&str; 3] = ["<b>", "</b>", "<br />"];
 
-/// A setting that PHP needs at its start, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartSetting {
     /// `php_value`, `php_flag`, `php_admin_value` or `php_admin_flag`.
@@ -37,7 +32,6 @@ pub struct StartSetting {
 }
 
 impl StartSetting {
-    /// Its place.
     pub fn location(&self) -> Location {
         Location {
             file: self.file.as_path().into(),
@@ -48,7 +42,6 @@ impl StartSetting {
     }
 }
 
-/// Returns the settings of a pool that PHP needs at its start, in the order of the text.
 pub(super) fn of(text: &PoolText, pool: &Pool) -> Vec<StartSetting> {
     let (ApplicationDraft::Php(draft), Application::Php(php)) = (&text.application, &pool.application) else {
         return Vec::new();
@@ -67,7 +60,6 @@ fn written<'d>(draft: &'d PhpDraft, php: &'d Php) -> impl Iterator<Item = StartS
     ];
     tables.into_iter().flatten().filter_map(|entry| {
         let name = entry.name.join(".");
-        // A flag has several spellings.
         let is_flag = entry.table.ends_with("_flag");
         let value = match is_flag {
             true => all(php).find(|(known, _)| *known == name)?.1.clone(),
@@ -89,11 +81,9 @@ fn all(php: &Php) -> impl Iterator<Item = &(String, String)> {
     php.php_value.iter().chain(&php.php_admin_value)
 }
 
-/// A setting that keeps PHP from starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     pub setting: StartSetting,
-    /// PHP's message, or how its process ended.
     pub reason: String,
 }
 
@@ -116,23 +106,21 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// Finds the settings at fault: leaves out one after the other until PHP starts.
+/// Finds the faulty settings: leaves out one after another until PHP starts.
 #[derive(Debug, Clone)]
 pub struct Trial {
     settings: Vec<StartSetting>,
     /// Indices in `settings`, with reasons.
     left_out: Vec<(usize, String)>,
-    /// PHP failed in the same way without them.
+    /// Settings whose removal didn't change the failure.
     innocent: Vec<usize>,
-    /// The setting that the current start is the first to leave out.
     on_trial: Option<usize>,
-    /// The last failure, without words that differ from start to start.
+    /// The last failure, without words that change between starts.
     failure: String,
     tries: u32,
 }
 
 impl Trial {
-    /// No start has failed yet.
     pub fn new(settings: Vec<StartSetting>) -> Trial {
         Trial {
             settings,
@@ -144,18 +132,17 @@ impl Trial {
         }
     }
 
-    /// Whether another setting can be left out.
     pub fn can_go_on(&self) -> bool {
         self.left_out.len() < self.settings.len()
     }
 
-    /// Takes in a failed start, and chooses the settings that the next start leaves out. Returns false if no setting is at
-    /// fault. `output`: all output of the process; `summary`: the cause, for a process without output.
+    /// Handles a failed start and chooses the settings to leave out next. Returns `false` if no setting is at fault.
+    /// `output`: the process's output; `summary`: the cause, used if there is no output.
     pub fn failed(&mut self, output: &str, summary: &str) -> bool {
         if !self.can_go_on() {
             return false;
         }
-        // Times, addresses and numbers of processes differ from start to start.
+        // Drop times, addresses and pids, which change between starts.
         let words = output.split_whitespace().chain(summary.split_whitespace());
         let failure: String = words
             .filter(|word| !word.contains(|c: char| c.is_ascii_digit()))
@@ -176,7 +163,7 @@ impl Trial {
                 self.left_out.push((at, reason));
                 self.on_trial = Some(at);
             }
-            // Several settings are at fault, or the tries are used up.
+            // Several settings are at fault, or no retries remain.
             None => {
                 let rest = (0..self.settings.len()).filter(|at| !self.is_left_out(*at));
                 let rest: Vec<_> = rest.map(|at| (at, reason.clone())).collect();
@@ -186,7 +173,6 @@ impl Trial {
         true
     }
 
-    /// The settings that the next start leaves out.
     pub fn left_out(&self) -> impl Iterator<Item = LeftOut> + '_ {
         self.left_out.iter().map(|(at, reason)| LeftOut {
             setting: self.settings[*at].clone(),
@@ -194,7 +180,6 @@ impl Trial {
         })
     }
 
-    /// Removes the left-out settings from a pool's.
     pub fn apply(&self, php: &mut Php) {
         let stays = |(name, value): &(String, String)| {
             let mut gone = self.left_out.iter().map(|(at, _)| &self.settings[*at]);
@@ -208,8 +193,8 @@ impl Trial {
         self.left_out.iter().any(|(index, _)| *index == at)
     }
 
-    /// The likeliest setting: one that PHP's output names, then one that runs code. Extensions come last, because php-fpm loads
-    /// them.
+    /// The most likely setting: one named in PHP's output, then one that runs code. Extensions come last, because
+    /// php-fpm loads them too.
     fn suspect(&self, output: &str) -> Option<usize> {
         let rest =
             (0..self.settings.len()).filter(|at| !self.is_left_out(*at) && !self.innocent.contains(at));
@@ -221,14 +206,14 @@ impl Trial {
     }
 }
 
-/// How well the output matches a setting: its name, its value, or letters of words of its name ("interned strings buffer").
+/// How well the output matches a setting's name, value or words of its name ("interned strings buffer").
 fn named(setting: &StartSetting, output: &str) -> usize {
     let StartSetting { name, value, .. } = setting;
     let is_long = value.len() > 3;
     if output.contains(name.as_str()) || is_long && output.contains(value.as_str()) {
         return usize::MAX;
     }
-    // OPcache writes "lock file" of opcache.lockfile_path.
+    // OPcache writes "lock file" for opcache.lockfile_path.
     let letters: String = output.split_whitespace().collect();
     let words = name.split(['.', '_']).skip(1);
     words
@@ -237,7 +222,7 @@ fn named(setting: &StartSetting, output: &str) -> usize {
         .sum()
 }
 
-/// The last error that PHP wrote, its last line, or the cause.
+/// PHP's last error, its last line, or the cause.
 fn reason(output: &str, summary: &str) -> String {
     let mut lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
     let error = lines
@@ -253,7 +238,7 @@ fn reason(output: &str, summary: &str) -> String {
     printable.take(MOST_OF_A_REASON).collect()
 }
 
-/// A line without the time and process that OPcache begins it with: `Thu Nov 26 21:19:54 2026 (29758): `.
+/// Strips OPcache's time and pid: `Thu Nov 26 21:19:54 2026 (29758): `.
 fn without_time(line: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match line.split_once("): ") {
@@ -278,8 +263,8 @@ mod tests {
         }
     }
 
-    /// Runs a search. `fails` gets the remaining names, and returns the output of a failed start. Returns the left-out settings
-    /// and the number of failed starts.
+    /// Runs a search. `fails` gets the remaining names and returns a failed start's output. Returns the left-out
+    /// settings and the number of failures.
     fn run(
         settings: &[(&str, &str)],
         fails: impl Fn(&[&str]) -> Option<String>,
@@ -356,7 +341,7 @@ mod tests {
             let (left_out, _) = run(&settings, fails).expect("it starts");
             assert_eq!(names(&left_out), [at_fault]);
         }
-        // It fails in another way without the first: both are at fault.
+        // The failure changes without the first: both are at fault.
         let fails = |names: &[&str]| {
             ["c", "a"]
                 .into_iter()

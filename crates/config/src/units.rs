@@ -1,4 +1,4 @@
-//! The forms a value can be written in: durations, sizes, numbers, words.
+//! Value formats: durations, sizes, numbers and words.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,42 +10,38 @@ use super::application::{
 };
 use super::model::{CoreLimit, LogFormat, LogLevel, OnError, ReloadWhen};
 
-/// Longest duration: ten years. Keeps sums of times far from any overflow.
+/// Ten years, so that sums of times can't overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
 
-/// A duration: seconds, or a number with a unit.
+/// Seconds, or a number with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Time(pub(super) Duration);
 
-/// A number of bytes, or a number with `K`, `M` or `G`.
+/// Bytes, or a number with `K`, `M` or `G`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size(pub(super) u64);
 
-/// A size, or `unlimited`.
+/// A size or `unlimited`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Core(pub(super) CoreLimit);
 
-/// Permission bits, written in octal as a string.
+/// Permission bits as an octal string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileMode(pub(super) u32);
 
-/// A whole number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Whole(pub(super) i64);
 
-/// `true` or `false`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flag(pub(super) bool);
 
-/// A string without NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Text(pub(super) String);
 
-/// An array of strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Texts(pub(super) Vec<String>);
 
-/// A whole number that is not negative, or an array of some.
+/// One or several non-negative numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Counts(pub(super) Vec<u64>);
 
@@ -53,23 +49,19 @@ pub(super) struct Counts(pub(super) Vec<u64>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestRule(pub(super) RequestSettings);
 
-/// A php.ini setting: a string, a number, or a flag.
+/// A string, number or flag for php.ini.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IniValue(pub(super) String);
 
-/// The least severe lines that are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Level(pub(super) LogLevel);
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Format(pub(super) LogFormat);
 
-/// A syslog facility's number, not shifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facility(pub(super) u8);
 
-/// Which process manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manager {
     Static,
@@ -87,28 +79,23 @@ impl Manager {
     }
 }
 
-/// To what a pool's connections go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Routing {
-    /// To the workers of one application.
     Pool,
-    /// To the application that each request names.
     Application,
 }
 
-/// Which reloads replace a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reload(pub(super) ReloadWhen);
 
-/// What an error in one pool does to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ErrorRule(pub(super) OnError);
 
-/// How a program says where it listens: a flag, or `"socket"`.
+/// A flag or `"socket"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handshake(pub(super) Listens);
 
-/// Where an application is loaded: a flag, or `"auto"`.
+/// A flag or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PreloadRule(pub(super) Preload);
 
@@ -128,11 +115,10 @@ pub(super) struct IsolationChoice(pub(super) Isolation);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConnectionsChoice(pub(super) BootConnections);
 
-/// A resource limit, soft and hard: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
+/// Soft and hard limit: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
 
-/// A form of one value.
 pub(super) trait Form {
     type Value: Clone;
 
@@ -202,15 +188,13 @@ pub(super) fn size(text: &str) -> Option<u64> {
     number.checked_mul(bytes)
 }
 
-/// A number without a sign, and what follows it.
 fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     Some((number.parse().ok()?, unit))
 }
 
-/// What was probably meant by a size or a duration with another unit, in quotes: `"128M"` for `"128MB"`. `expected`: what the value
-/// should be, which says its kind.
+/// Suggests a size or duration with a valid unit, in quotes: `"128M"` for `"128MB"`. `expected`: the expected form.
 pub(super) fn meant(expected: &str, found: &str) -> Option<String> {
     let text = found.strip_prefix('"')?.strip_suffix('"')?;
     let (number, unit) = number_and_unit(text.trim())?;
@@ -282,7 +266,6 @@ fn log_format(text: &str) -> Option<LogFormat> {
     }
 }
 
-/// syslog(3)'s names and numbers.
 pub(super) const FACILITIES: [(&str, u8); 20] = [
     ("kern", 0),
     ("user", 1),
@@ -306,7 +289,6 @@ pub(super) const FACILITIES: [(&str, u8); 20] = [
     ("local7", 23),
 ];
 
-/// The number of a facility, by its name in any case.
 pub(super) fn facility(name: &str) -> Option<u8> {
     FACILITIES
         .iter()
@@ -331,7 +313,7 @@ fn reload(text: &str) -> Option<Reload> {
     }))
 }
 
-/// Implements `Deserialize` for a form: what it should be, and which TOML types it takes through which function.
+/// Implements `Deserialize`: the expected form, and the accepted TOML types with their parsers.
 macro_rules! form {
     ($type:ident, $expected:literal $(, str $from_str:expr)? $(, int $from_int:expr)? $(, flag $from_flag:expr)? $(, float $from_float:expr)?) => {
         impl<'de> Deserialize<'de> for $type {
@@ -393,7 +375,7 @@ form!(
 );
 form!(
     Bounds,
-    "a limit; write a number, a size such as \"512M\", \"unlimited\", or two of them as \"SOFT:HARD\"",
+    "a limit; write a number, a size such as \"512M\", \"unlimited\", or two limits as \"SOFT:HARD\"",
     str bounds,
     int | number | u64::try_from(number).ok().map(|number| Bounds(Some(number), Some(number)))
 );
@@ -407,7 +389,7 @@ form!(
     "a whole number; write digits without quotes, for example 10",
     int | number | Some(Whole(number))
 );
-form!(Flag, "true or false; write one of them without quotes", flag Flag);
+form!(Flag, "true or false, without quotes", flag Flag);
 form!(
     Text,
     "a string; write text in quotes, without NUL characters",

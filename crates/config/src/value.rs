@@ -1,4 +1,4 @@
-//! A serde deserializer over one parsed TOML value, whose errors keep "found" and "expected" apart.
+//! A serde deserializer for one value, with separate "found" and "expected" in errors.
 
 use std::fmt::{self, Display};
 
@@ -10,16 +10,14 @@ use toml::de::DeValue;
 use super::error::Kind;
 use super::units;
 
-/// Longer values are cut in messages.
 const MAX_SHOWN: usize = 80;
 
-/// A value that was written.
 #[derive(Debug)]
 pub(super) enum Given<'t> {
     Toml(DeValue<'t>),
-    /// In a file of php-fpm's, and as it would be in TOML.
+    /// From a php-fpm file, converted to TOML.
     Ini(toml_edit::Value),
-    /// In a variable of the environment: as the TOML that it may be, and as a text.
+    /// From the environment: parsed as TOML, and as text.
     Variable(toml_edit::Value, toml_edit::Value),
 }
 
@@ -29,7 +27,6 @@ impl Given<'_> {
     }
 }
 
-/// Reads a value as a `T`.
 pub(super) fn read<'v, T: Deserialize<'v>>(value: &'v Given<'v>) -> Result<T, Kind> {
     let value = match value {
         Given::Toml(value) => Value::Toml(value),
@@ -42,7 +39,6 @@ pub(super) fn read<'v, T: Deserialize<'v>>(value: &'v Given<'v>) -> Result<T, Ki
     T::deserialize(value).map_err(|error| error.0)
 }
 
-/// A value as in TOML.
 pub(super) fn written(value: &Given<'_>) -> String {
     match value {
         Given::Toml(value) => as_toml(value).to_string(),
@@ -75,7 +71,6 @@ fn as_toml(value: &DeValue<'_>) -> toml_edit::Value {
     }
 }
 
-/// How a value is shown in a message.
 pub(super) fn shown(value: &Given<'_>) -> String {
     let value = match value {
         Given::Toml(value) => value,
@@ -92,7 +87,6 @@ pub(super) fn shown(value: &Given<'_>) -> String {
     }
 }
 
-/// A string in quotes, without control characters, not too long.
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(MAX_SHOWN) {
         None => format!("{text:?}"),
@@ -106,7 +100,6 @@ enum Value<'v> {
 }
 
 impl<'v> Value<'v> {
-    /// Hands over what php-fpm's files say: texts, numbers, flags and lists.
     fn visit_ini<V: Visitor<'v>>(value: &'v toml_edit::Value, visitor: V) -> Result<V::Value, ValueError> {
         use toml_edit::Value::{Array, Boolean, Integer, String};
         match value {

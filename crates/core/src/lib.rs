@@ -5,7 +5,7 @@
 //! * [`applications`]: the application pool.
 //! * [`spawn`]: starts of application processes and reports of failures.
 //! * [`life`]: the life of a helper process.
-//! * [`config`]: settings.
+//! * [`config`]: the settings for decisions.
 #![forbid(unsafe_code)]
 
 pub mod applications;

@@ -1,23 +1,19 @@
-//! The header of an answer, as CGI has it.
+//! Parses the CGI header of an answer.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{StatusCode, header};
 
-/// Most bytes of a header.
 pub(crate) const MOST_BYTES: usize = 256 * 1024;
-/// Most fields.
 const MOST_FIELDS: usize = 256;
 
-/// What an answer begins with.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// Where the body begins.
     pub(crate) length: usize,
 }
 
-/// The header at the beginning of these bytes; `None`: it is not complete.
+/// Parses the header; `None`: incomplete.
 pub(crate) fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let (length, fields) = match httparse::parse_headers(bytes, &mut fields) {
@@ -39,7 +35,6 @@ pub(crate) fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
         }
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|error| error.to_string())?;
         let value = HeaderValue::from_bytes(field.value).map_err(|error| error.to_string())?;
-        // This server's own connection has its own.
         if name != header::CONNECTION && name != header::TRANSFER_ENCODING {
             headers.append(name, value);
         }

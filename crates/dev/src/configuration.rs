@@ -1,15 +1,12 @@
-//! The daemon's configuration.
+//! Writes the daemon's configuration.
 
 use crate::subject::{Subject, What};
 use std::path::{Path, PathBuf};
 
-/// Files in the private directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     pub(crate) configuration: PathBuf,
-    /// Where the daemon listens for requests.
     pub(crate) socket: PathBuf,
-    /// Where it takes commands.
     pub(crate) control: PathBuf,
 }
 
@@ -23,13 +20,13 @@ impl Paths {
     }
 }
 
-/// PHP as for a developer. Without OPcache a changed file is what the next request runs.
+/// PHP for development. Without OPcache, changes take effect with the next request.
 const PHP: &str = r#"php_value = { display_errors = "1", error_reporting = "32767" }
 php_admin_value = { log_errors = "1", "opcache.enable" = "0", "user_ini.cache_ttl" = "0" }
 "#;
 
-/// By what frameworks know that they are being developed with, where the developer's environment says nothing else: exceptions
-/// reach the browser, and templates are read anew.
+/// Variables that put frameworks into development mode, unless the developer sets them: browsers see exceptions, and
+/// templates are reloaded.
 pub(crate) const DEVELOPMENT: [(&str, &str); 6] = [
     ("APP_ENV", "development"),
     ("FLASK_DEBUG", "1"),
@@ -39,7 +36,6 @@ pub(crate) const DEVELOPMENT: [(&str, &str); 6] = [
     ("WSGI_ENV", "development"),
 ];
 
-/// The configuration. `php`: the version of PHP, where that is installed. `env`: variables over those of the daemon.
 pub(crate) fn write(subject: &Subject, paths: &Paths, php: Option<&str>, env: &[(&str, String)]) -> String {
     let version = php.map_or_else(String::new, |version| format!("version = {}\n", quoted(version)));
     let env: Vec<String> = env
@@ -80,7 +76,7 @@ fn shown(path: &Path) -> String {
     quoted(&path.to_string_lossy())
 }
 
-/// A text of JSON is one of TOML.
+/// A JSON string is a valid TOML string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

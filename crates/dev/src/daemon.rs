@@ -1,4 +1,4 @@
-//! The daemon, a child of this process: its start, its log, its restarts, its end.
+//! Runs the daemon as a child: start, log, restarts and exit.
 
 use crate::Failure;
 use crate::configuration::Paths;
@@ -15,31 +15,24 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// What the daemon's log has when it serves.
 const READY: &str = "ready to handle connections";
-/// How long it may take to end, with all that it runs.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long its last lines may take.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// A line of the daemon's log.
 #[derive(Debug, Deserialize)]
 struct Line {
     level: String,
     message: String,
-    /// Where the application wrote it, if it did.
     #[serde(default)]
     stream: Option<String>,
 }
 
-/// The directory of forkyard's programs: this one's.
 pub(crate) fn programs() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().ok();
     let directory = own.as_deref().and_then(Path::parent).map(Path::to_owned);
     directory.ok_or_else(|| Failure::Failed("can't find the directory of forkyard's programs".to_owned()))
 }
 
-/// The newest version of PHP that is installed.
 pub(crate) async fn newest_php(programs: &Path) -> Result<String, Failure> {
     let program = programs.join("forkyard-php");
     let output = Command::new(&program).arg("--versions").output().await;
@@ -63,14 +56,12 @@ pub(crate) async fn newest_php(programs: &Path) -> Result<String, Failure> {
     )))
 }
 
-/// A running daemon.
 pub(crate) struct Daemon {
     child: Child,
     log: tokio::task::JoinHandle<()>,
 }
 
 impl Daemon {
-    /// Starts it, and waits until it serves.
     pub(crate) async fn start(programs: &Path, paths: &Paths) -> Result<Daemon, Failure> {
         let program = programs.join("forkyard");
         let mut child = Command::new(&program)
@@ -79,7 +70,7 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // A Ctrl-C is for this process, which then ends the daemon.
+            // Ctrl-C must reach only this process, which then stops the daemon.
             .process_group(0)
             .spawn()
             .map_err(|error| Failure::Failed(format!("can't run {}: {error}", program.display())))?;
@@ -90,7 +81,6 @@ impl Daemon {
                 follow(stderr, sender).await;
             }
         });
-        // Without a word it has ended.
         if ready.await.is_ok() {
             return Ok(Daemon { child, log });
         }
@@ -101,15 +91,12 @@ impl Daemon {
         )))
     }
 
-    /// Waits until it ends, which it should not.
     pub(crate) async fn ended(&mut self) -> std::io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Ends it with all that it runs.
     pub(crate) async fn stop(mut self) {
         if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
-            // One that is gone already is what is wanted.
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
         if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
@@ -120,7 +107,6 @@ impl Daemon {
     }
 }
 
-/// Shows the daemon's log to the developer: what the application writes as it is, and the daemon's own warnings.
 async fn follow(stderr: ChildStderr, ready: oneshot::Sender<()>) {
     let mut ready = Some(ready);
     let mut lines = BufReader::new(stderr).split(b'\n');
@@ -151,7 +137,6 @@ fn shown(line: &Line) -> Option<String> {
     })
 }
 
-/// Gives the application new processes: no request that comes after this meets the old ones.
 pub(crate) async fn restart(control: &Path, root: &Path) -> Result<(), String> {
     let request = Request::Restart {
         application: root.to_owned(),
@@ -160,7 +145,6 @@ pub(crate) async fn restart(control: &Path, root: &Path) -> Result<(), String> {
     };
     let answer = ask(control, &request).await;
     match answer.map_err(|error| format!("the daemon does not answer: {error}"))? {
-        // One that has had no request yet is loaded by the first one.
         Answer::Done { .. } | Answer::Error { .. } => Ok(()),
         other => Err(format!("the daemon answers something else: {other:?}")),
     }

@@ -1,4 +1,4 @@
-//! One request over FastCGI. Both bodies are streamed, at the same time; so they can be the two directions of a WebSocket.
+//! One request over FastCGI. Both bodies are streamed concurrently, so they can carry a WebSocket.
 
 use crate::answer::{self, Head};
 use crate::params::Params;
@@ -17,39 +17,29 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinHandle;
 
-/// The only request on its connection.
 const ID: u16 = 1;
-/// Most bytes that are read at once.
 const PIECE: usize = 64 * 1024;
-/// Most bytes of the error stream that are kept.
 const MOST_ERRORS: usize = 64 * 1024;
 
-/// The body of a request.
 pub(crate) enum Upload {
-    /// As it comes.
     Coming(Incoming),
-    /// What was collected of it.
     Whole(Bytes),
-    /// What the client says in another protocol, if the application agrees to it.
+    /// Another protocol, if the application agrees to it.
     Tunnel(OnUpgrade),
 }
 
-/// An answer whose body is still to come.
 pub(crate) struct Begun {
     pub(crate) head: Head,
-    /// What came behind the header already.
     pub(crate) first: Bytes,
     stream: Stream,
     tunnel: Option<Tunnel>,
 }
 
-/// Both ways to the client, once there is a connection for them; and the way to the worker.
 struct Tunnel {
     client: OnUpgrade,
     write: OwnedWriteHalf,
 }
 
-/// Ends with its owner.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -58,18 +48,15 @@ impl Drop for Task {
     }
 }
 
-/// The answer's records.
 struct Stream {
     read: OwnedReadHalf,
     records: Answer,
     input: BytesMut,
-    /// What the application wrote into the request's error stream.
     errors: Vec<u8>,
     is_over: bool,
     _upload: Option<Task>,
 }
 
-/// Sends a request, and waits for the answer's header.
 pub(crate) async fn ask(socket: &Path, params: &Params, upload: Upload) -> io::Result<Begun> {
     let stream = UnixStream::connect(socket).await?;
     let (read, mut write) = stream.into_split();
@@ -127,13 +114,11 @@ pub(crate) async fn ask(socket: &Path, params: &Params, upload: Upload) -> io::R
     }
 }
 
-/// Sends a request and its body.
 fn send<B>(wire: Vec<u8>, mut write: OwnedWriteHalf, mut body: B) -> Task
 where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static,
 {
     Task(tokio::spawn(async move {
-        // A worker that reads no further than it has to is no error.
         let _ = async {
             write.write_all(&wire).await?;
             while let Some(frame) = body.frame().await {
@@ -145,7 +130,7 @@ where
             write.write_all(&header(RecordType::Stdin, ID, 0, 0)).await
         }
         .await;
-        // The connection is the worker's until the answer is over; the client's end is seen by its close.
+        // Closing signals the worker that the client is gone, so keep it open until the answer ends.
         std::future::pending::<()>().await;
         drop(write);
     }))
@@ -162,12 +147,10 @@ async fn send_piece(write: &mut OwnedWriteHalf, data: &[u8]) -> io::Result<()> {
 }
 
 impl Begun {
-    /// What is in the error stream so far.
     pub(crate) fn errors(&self) -> String {
         String::from_utf8_lossy(&self.stream.errors).into_owned()
     }
 
-    /// The rest of an answer that is not longer than this, and of its error stream; what it has beyond is left out.
     pub(crate) async fn collect(&mut self, most: usize) -> Bytes {
         let mut whole = BytesMut::from(&self.first[..]);
         while whole.len() <= most {
@@ -180,7 +163,6 @@ impl Begun {
         self.first.clone()
     }
 
-    /// The answer for the client.
     pub(crate) fn reply(self) -> Reply {
         let Begun {
             head,
@@ -190,7 +172,6 @@ impl Begun {
         } = self;
         if let Some(tunnel) = tunnel.filter(|_| head.status == StatusCode::SWITCHING_PROTOCOLS) {
             tokio::spawn(async move {
-                // Whichever end leaves, both connections are closed.
                 let _ = tunnel.carry(&first, stream).await;
             });
             return reply::switched(head.headers);
@@ -203,7 +184,6 @@ impl Begun {
             loop {
                 let next = tokio::select! {
                     next = stream.next() => next,
-                    // The client is gone: the worker sees it by the end of its connection.
                     () = sender.closed() => return,
                 };
                 let piece = match next {
@@ -225,7 +205,7 @@ impl Begun {
 }
 
 impl Tunnel {
-    /// Carries bytes both ways until either end says no more. `first`: what the application has said already.
+    /// Carries bytes both ways until either end closes. `first`: bytes already received from the application.
     async fn carry(self, first: &[u8], mut stream: Stream) -> io::Result<()> {
         let client = self.client.await.map_err(io::Error::other)?;
         let (mut from, mut to) = tokio::io::split(TokioIo::new(client));
@@ -254,7 +234,6 @@ impl Tunnel {
 }
 
 impl Stream {
-    /// The next piece of the answer; `None`: it is over.
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             while !self.is_over {
@@ -272,7 +251,7 @@ impl Stream {
                         Some(Bytes::new())
                     }
                     Part::Closed(_) | Part::Other(..) => Some(Bytes::new()),
-                    Part::Broken => return Err(io::Error::other("what the daemon answers is not FastCGI")),
+                    Part::Broken => return Err(io::Error::other("the daemon's answer is not FastCGI")),
                 };
                 self.input.advance(used);
                 match piece {

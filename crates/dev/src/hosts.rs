@@ -1,5 +1,5 @@
-//! Names that this site answers to. A page of another site can lead its own name to this machine (DNS rebinding): the browser
-//! then lets it read what it is answered.
+//! Restricts the names that this site answers to. Otherwise another site could point its name at this machine (DNS
+//! rebinding) and read answers in the browser.
 
 use crate::page::page;
 use crate::reply::Reply;
@@ -7,22 +7,19 @@ use hyper::http::uri::Authority;
 use hyper::{HeaderMap, StatusCode, Uri, header};
 use std::net::IpAddr;
 
-/// The names, in lower case. One that begins with a dot stands for all below it, too.
+/// Names in lower case. A leading dot includes all subdomains.
 #[derive(Debug)]
 pub(crate) struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// `more`: names beside those of this machine.
     pub(crate) fn new(more: &[String]) -> Hosts {
         let named = more.iter().map(|name| name.trim_end_matches('.').to_lowercase());
         Hosts(std::iter::once(".localhost".to_owned()).chain(named).collect())
     }
 
-    /// What a request by another name is answered.
     pub(crate) fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<Reply> {
         let mut named = headers.get_all(header::HOST).iter();
         let host = named.next().map(|host| String::from_utf8_lossy(host.as_bytes()));
-        // Only a client that is no browser names none.
         let names = [uri.authority().map(Authority::as_str), host.as_deref()];
         if let Some(name) = names.into_iter().flatten().find(|name| !self.has(name)) {
             let remedy = "A web page could have led another name to this machine. If the name is yours, start \
@@ -40,7 +37,6 @@ impl Hosts {
         })
     }
 
-    /// `authority`: a name or address, and a port if there is one.
     fn has(&self, authority: &str) -> bool {
         let Ok(authority) = authority.parse::<Authority>() else {
             return false;

@@ -1,18 +1,12 @@
-//! What differs between kinds of applications. The compiler asks here for a new kind.
+//! Differences between kinds of applications. The exhaustive matches make the compiler ask about a new kind.
 
 use forkyard_protocol::inspector::Kind;
 
-/// What there is to know of a kind.
 pub(crate) struct Traits {
-    /// For people.
     pub(crate) name: &'static str,
-    /// A client may have a WebSocket.
     pub(crate) has_websockets: bool,
-    /// It reads no body of an unknown length, as CGI has none.
     pub(crate) needs_length: bool,
-    /// It is a program that gets CGI's parameters as they are.
     pub(crate) is_plain_cgi: bool,
-    /// One of these runs it, and the packages that have it. None: the daemon says what is missing.
     pub(crate) programs: (&'static [&'static str], &'static str),
 }
 

@@ -1,22 +1,7 @@
-//! `forkyard dev`: serves the application in one directory over HTTP on this machine, for the user who develops it.
+//! `forkyard dev`: serves the application in a directory over HTTP on this machine, for its developer.
 //!
-//! It is a program of its own, because it alone speaks HTTP to clients. It starts the daemon as its child, with a configuration
-//! in a private directory, and speaks FastCGI to it as a web server does.
-//!
-//! * `subject`: what the directory holds.
-//! * `configuration`: the daemon's configuration for it.
-//! * `daemon`: the child: its start, its log, its restarts, its end.
-//! * `watch`: which files have changed.
-//! * `site`: what a path of a request means: a file, a script, or the application.
-//! * `params`: a request's parameters for FastCGI.
-//! * `hosts`: the names that this site answers to.
-//! * `gateway`: one request over FastCGI, both bodies streamed.
-//! * `answer`: the application's header.
-//! * `reply`: an answer to the client.
-//! * `port`: which process has a port.
-//! * `page`: what is shown where the application has no page of its own.
-//! * `output`: what is said on the terminal.
-//! * `server`: connections, requests, and the end.
+//! It is a separate program because only it speaks HTTP to clients. It starts the daemon as a child, with a
+//! configuration in a private directory, and sends it requests over FastCGI as a web server does.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -42,12 +27,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// sysexits.h, EX_USAGE.
+/// EX_USAGE, sysexits.h.
 const EXIT_USAGE: u8 = 64;
-/// sysexits.h, EX_SOFTWARE.
+/// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
 
-/// Serve the application in a directory on this machine, and load it anew when its files change
+/// Serve the application in a directory on this machine, and reload it when its files change
 #[derive(Debug, Parser)]
 #[command(name = "forkyard dev", version, max_term_width = 80)]
 pub struct Arguments {
@@ -65,16 +50,14 @@ pub struct Arguments {
     allowed_host: Vec<String>,
 }
 
-/// Why it ended.
 #[derive(Debug)]
 enum Failure {
-    /// What was asked can't be done: the user has to change something.
+    /// The user has to change something.
     Refused(String),
-    /// Something else went wrong.
     Failed(String),
 }
 
-/// Runs `forkyard-dev` with the arguments of this process.
+/// Runs `forkyard-dev` with this process's arguments.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments) {

@@ -1,4 +1,4 @@
-//! `forkyard dev`, a program of its own.
+//! The executable of `forkyard dev`.
 
 fn main() -> std::process::ExitCode {
     forkyard_dev::main()

@@ -1,4 +1,4 @@
-//! Pages where the application has none, and the developer's own code in them.
+//! Error pages, with excerpts of the developer's code.
 
 use crate::reply::{self, Reply};
 use bytes::Bytes;
@@ -7,13 +7,12 @@ use forkyard_spawn::source;
 use hyper::StatusCode;
 use std::path::Path;
 
-/// A page. `remedy`, `text`: may be empty.
+/// `remedy` and `text` may be empty.
 pub(crate) fn page(status: StatusCode, title: &str, remedy: &str, text: &str) -> Reply {
     let kind = status.canonical_reason().unwrap_or("Error");
     reply::html(status, exception(kind, title, remedy, text, None))
 }
 
-/// The page about an exception: its last line, the line of code, the whole of it.
 pub(crate) fn raised(text: &str, root: &Path) -> Reply {
     let excerpt = source::blamed(text, root);
     let title = title(text);
@@ -28,7 +27,7 @@ pub(crate) fn raised(text: &str, root: &Path) -> Reply {
     reply::html(status, page)
 }
 
-/// What an exception says in short: Python says it last, the others first.
+/// The short message of an exception: Python's last line, otherwise the first.
 fn title(text: &str) -> String {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let line = match text.starts_with("Traceback ") {
@@ -39,7 +38,7 @@ fn title(text: &str) -> String {
     line.strip_prefix("PHP message: ").unwrap_or(line).to_owned()
 }
 
-/// Puts the line of code that failed into the daemon's page about a start that failed, and the daemon's socket into its advice.
+/// Adds the failed line of code, and the daemon's socket in its advice, to the daemon's page about a failed start.
 pub(crate) fn completed(page: &Bytes, root: &Path, control: &Path) -> Option<String> {
     let page = std::str::from_utf8(page).ok()?;
     let (before, behind) = page.split_once(SOURCE_MARK)?;
@@ -51,7 +50,6 @@ pub(crate) fn completed(page: &Bytes, root: &Path, control: &Path) -> Option<Str
     ))
 }
 
-/// The text of a page.
 fn unescaped(page: &str) -> String {
     let mut text = page.to_owned();
     for (escape, meant) in [

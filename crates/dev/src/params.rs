@@ -1,4 +1,4 @@
-//! A request's parameters, as a web server sends them.
+//! Builds a request's parameters as a web server does.
 
 use crate::kinds::traits;
 use crate::reply::WEBSOCKET;
@@ -10,10 +10,9 @@ use hyper::http::request::Parts;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Names and values.
 pub(crate) type Params = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Headers that have parameters of their own, or are about the connection. `Proxy` would be HTTP_PROXY to programs.
+/// Headers with parameters of their own, and connection headers. `Proxy` would become HTTP_PROXY.
 const LEFT_OUT: [&str; 6] = [
     "content-type",
     "content-length",
@@ -23,14 +22,13 @@ const LEFT_OUT: [&str; 6] = [
     "proxy",
 ];
 
-/// Both ends of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) client: SocketAddr,
     pub(crate) server: SocketAddr,
 }
 
-/// `path`: decoded. `length`: of the body, where it is known.
+/// `path`: decoded. `length`: of the body, if known.
 pub(crate) fn params(
     subject: &Subject,
     target: &Target,
@@ -78,7 +76,6 @@ pub(crate) fn params(
             add("SCRIPT_NAME", b"");
             add("PATH_INFO", path.as_bytes());
         }
-        // As nginx's fastcgi_params have it; the workers know the path from it.
         _ => add("SCRIPT_NAME", path.as_bytes()),
     }
     if let Some(kind) = head.headers.get("content-type") {
@@ -88,7 +85,7 @@ pub(crate) fn params(
         add("CONTENT_LENGTH", length.to_string().as_bytes());
     }
     for name in head.headers.keys() {
-        // A name with an underscore could pass for another one.
+        // A name with an underscore could imitate another header.
         if LEFT_OUT.contains(&name.as_str()) || name.as_str().contains('_') {
             continue;
         }
@@ -105,7 +102,6 @@ pub(crate) fn params(
     params
 }
 
-/// The same of a request for a WebSocket.
 pub(crate) fn with_upgrade(mut params: Params) -> Params {
     let more = [
         ("HTTP_CONNECTION", "Upgrade"),
@@ -116,7 +112,6 @@ pub(crate) fn with_upgrade(mut params: Params) -> Params {
     params
 }
 
-/// Programs for CGI and FastCGI get the parameters as they are.
 fn has_own_path(subject: &Subject) -> bool {
     let What::Application { kind, .. } = subject.what else {
         return false;
@@ -128,7 +123,6 @@ fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_encoded_bytes()
 }
 
-/// The name that the client used, without the port.
 fn host(head: &Parts) -> String {
     let named = head.headers.get("host").and_then(|host| host.to_str().ok());
     let named = named.and_then(|host| host.parse::<hyper::http::uri::Authority>().ok());

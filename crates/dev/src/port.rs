@@ -1,12 +1,10 @@
-//! Which process has a port: of this user's processes, by /proc.
+//! Finds which of this user's processes uses a port, through /proc.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-/// State of a socket that listens, in /proc/net/tcp.
 const LISTENS: &str = "0A";
 
-/// The process that listens on a port: its number and name.
 pub(crate) fn holder(port: u16) -> Option<(i32, String)> {
     let sockets = inodes(port);
     let processes = fs::read_dir("/proc").ok()?.flatten();
@@ -17,7 +15,6 @@ pub(crate) fn holder(port: u16) -> Option<(i32, String)> {
     Some((pid, name.trim().to_owned()))
 }
 
-/// The sockets that listen on it.
 fn inodes(port: u16) -> Vec<String> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let wanted = format!(":{port:04X}");

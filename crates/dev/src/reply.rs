@@ -1,4 +1,4 @@
-//! An answer to a client: its body comes piece by piece, from the application or from a file.
+//! Answers to clients, with streamed bodies from the application or a file.
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -11,26 +11,20 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
-/// Pieces that wait for the client.
 const WAITING: usize = 8;
-/// Bytes of a file that are read at once.
 const PIECE: usize = 64 * 1024;
 
-/// The protocol that a connection can go over to, as `Upgrade` names it.
 pub(crate) const WEBSOCKET: &str = "websocket";
 
 pub(crate) type Sender = mpsc::Sender<io::Result<Bytes>>;
 pub(crate) type Reply = Response<Pieces>;
 
-/// A body.
 #[derive(Debug)]
 pub(crate) enum Pieces {
     Whole(Option<Bytes>),
-    /// They come as they are made. An error cuts the answer off.
     Coming(mpsc::Receiver<io::Result<Bytes>>),
 }
 
-/// A body, and what its pieces are sent to.
 pub(crate) fn coming() -> (Sender, Pieces) {
     let (sender, receiver) = mpsc::channel(WAITING);
     (sender, Pieces::Coming(receiver))
@@ -60,7 +54,6 @@ impl Body for Pieces {
     }
 }
 
-/// A page in HTML.
 pub(crate) fn html(status: StatusCode, text: String) -> Reply {
     let mut reply = Response::new(Pieces::Whole(Some(text.into())));
     *reply.status_mut() = status;
@@ -73,7 +66,6 @@ pub(crate) fn html(status: StatusCode, text: String) -> Reply {
     reply
 }
 
-/// The connection goes over to WebSocket, as the application has agreed to.
 pub(crate) fn switched(headers: HeaderMap) -> Reply {
     let mut reply = Response::new(Pieces::Whole(None));
     *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -86,7 +78,6 @@ pub(crate) fn switched(headers: HeaderMap) -> Reply {
     reply
 }
 
-/// The way to another address of this site.
 pub(crate) fn moved(to: &str) -> Reply {
     let mut reply = html(StatusCode::MOVED_PERMANENTLY, String::new());
     if let Ok(to) = header::HeaderValue::from_str(to) {
@@ -95,7 +86,6 @@ pub(crate) fn moved(to: &str) -> Reply {
     reply
 }
 
-/// A file as it is.
 pub(crate) async fn file(path: &Path, wants_body: bool) -> io::Result<Reply> {
     let mut file = tokio::fs::File::open(path).await?;
     let length = file.metadata().await?.len();
@@ -133,5 +123,4 @@ pub(crate) async fn file(path: &Path, wants_body: bool) -> io::Result<Reply> {
     builder.body(pieces).map_err(io::Error::other)
 }
 
-/// Nothing that a service does is an error to its connection.
 pub(crate) type Served = Result<Reply, Infallible>;

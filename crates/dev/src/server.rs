@@ -1,4 +1,4 @@
-//! Connections, requests, and the end.
+//! Accepts connections, answers requests and handles exit.
 
 use crate::configuration::{self, Paths};
 use crate::daemon::{self, Daemon};
@@ -26,20 +26,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 
-/// How often changes are looked for while no request comes. Editors save several files one after the other.
+/// How often to check for changes while no request comes; editors save several files in a row.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Most bytes of a body without a length, for programs that have to know it.
+/// The most bytes of a collected body, for programs that need its length.
 const MOST_COLLECTED: usize = 64 << 20;
-/// Most bytes of an answer that may be a worker's own, for an exception.
 const MOST_OF_ERROR: usize = 256;
-/// Most bytes of a report's page.
 const MOST_OF_REPORT: usize = 4 << 20;
-/// What workers answer to an exception.
 const OWN_ERROR: &[u8] = b"Internal Server Error\n";
-/// What PHP writes of a script that ended by an error.
 const PHP_ERRORS: [&str; 2] = ["PHP Parse error:", "PHP Fatal error:"];
 
-/// What every request needs.
 struct Site {
     paths: Paths,
     hosts: Hosts,
@@ -49,7 +44,6 @@ struct Site {
 
 struct DevState {
     watch: Watch,
-    /// What there is, or why it can't be served.
     subject: Result<Subject, String>,
 }
 
@@ -98,7 +92,6 @@ pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), F
                     is_short = false;
                     serve_connection(Arc::clone(&site), stream, Ends { client, server: address });
                 }
-                // No descriptor is free: connections wait until one is.
                 Err(error) => {
                     if !std::mem::replace(&mut is_short, true) {
                         eprintln!("forkyard: connections wait: {error}");
@@ -144,7 +137,6 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-/// The signals that end this program.
 struct Ending([tokio::signal::unix::Signal; 3]);
 
 impl Ending {
@@ -168,17 +160,14 @@ impl Ending {
     }
 }
 
-/// Restarts the application when a file is saved, so that what is wrong is on the terminal before the next request.
 async fn follow_changes(site: Arc<Site>) {
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
-        // What is wrong is on the terminal, and the next request is answered with it.
         let _ = site.refresh().await;
     }
 }
 
 fn serve_connection(site: Arc<Site>, stream: TcpStream, ends: Ends) {
-    // Small pieces of an answer are not held back.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let site = Arc::clone(&site);
@@ -186,7 +175,6 @@ fn serve_connection(site: Arc<Site>, stream: TcpStream, ends: Ends) {
     });
     tokio::spawn(async move {
         let mut builder = hyper::server::conn::http1::Builder::new();
-        // A client that is gone is no error.
         let _ = builder
             .half_close(false)
             .serve_connection(TokioIo::new(stream), service)
@@ -196,7 +184,6 @@ fn serve_connection(site: Arc<Site>, stream: TcpStream, ends: Ends) {
 }
 
 impl Site {
-    /// Has the application loaded anew if a file has changed, and says what there is.
     async fn refresh(&self) -> Result<Subject, String> {
         let mut state = self.state.lock().await;
         let changed = state.watch.changed();
@@ -225,10 +212,7 @@ impl Site {
             matches!(&state.subject, Ok(subject) if matches!(subject.what, What::Application { .. }));
         let is_read_anew = matches!(&state.subject, Ok(subject) if subject.is_php() && is_script);
         if is_application && !is_read_anew {
-            println!(
-                "{} has changed: the application is loaded anew",
-                changed.display()
-            );
+            println!("{} has changed: reloading the application", changed.display());
             if let Err(problem) = daemon::restart(&self.paths.control, &self.root).await {
                 eprintln!("forkyard: {problem}");
             }
@@ -306,7 +290,7 @@ impl Site {
                 let passed = self.pass(subject, &target, &path, request, ends).await;
                 passed.unwrap_or_else(|error| {
                     eprintln!("forkyard: {path}: {error}");
-                    let remedy = "The terminal has what the application wrote.";
+                    let remedy = "The terminal shows the application's output.";
                     page(
                         StatusCode::BAD_GATEWAY,
                         "The application gave no answer that a browser could be shown",
@@ -318,7 +302,6 @@ impl Site {
         }
     }
 
-    /// Passes a request on to the application.
     async fn pass(
         &self,
         subject: &Subject,
@@ -341,7 +324,6 @@ impl Site {
                 let bytes = collected.map_err(io::Error::other)?.to_bytes();
                 (Some(bytes.len() as u64), Upload::Whole(bytes))
             }
-            // A request without a body has no length either.
             Some(0) if !head.headers.contains_key("content-length") => (None, Upload::Coming(body)),
             known => (known, Upload::Coming(body)),
         };
@@ -365,7 +347,7 @@ impl Site {
     }
 }
 
-/// Whether a client asks for a WebSocket, of an application that can have one (RFC 6455 section 4.2.1).
+/// Whether the client requests a WebSocket and the application supports it (RFC 6455 section 4.2.1).
 fn wants_websocket(request: &Request<Incoming>, subject: &Subject) -> bool {
     let has = |name: header::HeaderName, word: &str| {
         let values = request.headers().get_all(name).into_iter();
@@ -381,7 +363,6 @@ fn wants_websocket(request: &Request<Incoming>, subject: &Subject) -> bool {
         && has(header::UPGRADE, WEBSOCKET)
 }
 
-/// Whether it may be the daemon's page about a start that failed.
 fn is_report(begun: &Begun) -> bool {
     let kind = begun
         .head
@@ -392,7 +373,6 @@ fn is_report(begun: &Begun) -> bool {
         && kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
-/// What the application wrote of the error by which it failed to answer, if it has no page of its own for it.
 async fn exception(subject: &Subject, begun: &mut Begun) -> Option<String> {
     if subject.is_php() {
         let errors = begun.errors();
@@ -409,13 +389,11 @@ async fn exception(subject: &Subject, begun: &mut Begun) -> Option<String> {
     (is_own && !errors.trim().is_empty()).then_some(errors)
 }
 
-/// Whether the daemon has to be told something else for it.
 fn needs_other_configuration(before: &Subject, now: &Subject) -> bool {
     let is_application = |subject: &Subject| matches!(subject.what, What::Application { .. });
     before.is_php() != now.is_php() || is_application(before) != is_application(now)
 }
 
-/// CGI has no bodies of an unknown length.
 fn needs_length(subject: &Subject) -> bool {
     match &subject.what {
         What::Documents => true,

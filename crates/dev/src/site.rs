@@ -1,35 +1,28 @@
-//! What a request's path means: a file for browsers, a script, or the application.
+//! Maps a request's path to a file, a script or the application.
 
 use crate::subject::{Subject, What};
 use forkyard_protocol::inspector::Kind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What answers a directory.
 const INDEXES: [&str; 3] = ["index.php", "index.html", "index.htm"];
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A file as it is.
     File(PathBuf),
-    /// The path with a slash at its end.
     Directory,
-    /// A script of PHP or a CGI program.
     Script {
         file: PathBuf,
-        /// Its part of the path.
         name: String,
-        /// The rest of the path.
         info: String,
     },
-    /// The application, by the whole path.
     Application,
     Missing,
-    /// A file that a link leads to, outside of the application's directory.
+    /// A link to a file outside the application's directory.
     Outside(PathBuf),
 }
 
-/// The path of a URL as its characters are meant, without `.` and `..`; `None`: it can't be one.
+/// Decodes a URL's path and resolves `.` and `..`; `None`: invalid.
 pub(crate) fn decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();
@@ -63,7 +56,6 @@ pub(crate) fn decoded(path: &str) -> Option<String> {
     Some(whole)
 }
 
-/// `path`: as [`decoded`] gives it.
 pub(crate) fn target(subject: &Subject, path: &str, is_reading: bool) -> Target {
     let found = named(subject, path, is_reading);
     let (Target::File(file) | Target::Script { file, .. }) = &found else {
@@ -79,7 +71,6 @@ pub(crate) fn target(subject: &Subject, path: &str, is_reading: bool) -> Target 
     }
 }
 
-/// The same, wherever links lead.
 fn named(subject: &Subject, path: &str, is_reading: bool) -> Target {
     let What::Application {
         kind, is_one_program, ..
@@ -101,14 +92,13 @@ fn named(subject: &Subject, path: &str, is_reading: bool) -> Target {
     }
 }
 
-/// Files whose names begin with a dot are not for browsers.
+/// Files whose names start with a dot are not served.
 fn is_hidden(path: &str) -> bool {
     let mut parts = path.split('/');
     parts.any(|part| part.starts_with('.') && part != ".well-known")
 }
 
-/// The script or file that a path names. In a directory of PHP it is, as with `php -S`, the index.php of the nearest directory
-/// where nothing else is there.
+/// The script or file that a path names. For PHP, as in `php -S`, it falls back to the nearest parent's index.php.
 fn scripts(documents: &Path, path: &str, is_php: bool) -> Target {
     if is_hidden(path) {
         return Target::Missing;
@@ -126,7 +116,7 @@ fn scripts(documents: &Path, path: &str, is_php: bool) -> Target {
             };
             return match (is_script, info.is_empty()) {
                 (true, _) => Target::Script { file: at, name, info },
-                // The source of a program that is not executable is never shown.
+                // Never show the source of a program that is not executable.
                 (false, true) if is_php => Target::File(at),
                 _ => Target::Missing,
             };
@@ -159,7 +149,7 @@ fn scripts(documents: &Path, path: &str, is_php: bool) -> Target {
 }
 
 fn nearest(documents: &Path, from: &Path, path: &str) -> Target {
-    // As with `php -S`, a name with an ending is a file, which is not there.
+    // As in `php -S`, a name with an extension is a missing file.
     let last = path.rsplit('/').next().unwrap_or_default();
     let has_ending = last.contains('.') && !last.ends_with(".php");
     let above = from.ancestors().take_while(|it| it.starts_with(documents));

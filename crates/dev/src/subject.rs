@@ -1,7 +1,7 @@
-//! What the directory holds, found as an application pool finds it; and whether this machine can run it.
+//! Detects the application in a directory, as an application pool does, and checks that this machine can run it.
 
 use crate::kinds::traits;
-use forkyard_protocol::inspector::{Found, Kind};
+use forkyard_protocol::inspector::{FoundApplication, Kind};
 use forkyard_router::inspector::find::{self, Terms};
 use forkyard_router::inspector::signs;
 use forkyard_sys::identity;
@@ -10,37 +10,27 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Endings of files that a directory of documents has.
 const DOCUMENTS: [&str; 3] = ["php", "html", "htm"];
-/// A directory that browsers may read all of.
 const PUBLIC: &str = "public";
 
-/// What is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// The directory, links resolved.
     pub(crate) root: PathBuf,
-    /// The directory of what browsers may read as it is.
     pub(crate) documents: Option<PathBuf>,
     pub(crate) what: What,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
-    /// An application, as an application pool has them.
     Application {
         kind: Kind,
-        /// The file that it is started from; relative to the root.
         file: Option<PathBuf>,
-        /// One CGI program answers every request.
         is_one_program: bool,
     },
-    /// Scripts of PHP and other files, each by its path.
     Documents,
 }
 
 impl Subject {
-    /// Whether PHP answers.
     pub(crate) fn is_php(&self) -> bool {
         matches!(
             self.what,
@@ -48,7 +38,6 @@ impl Subject {
         )
     }
 
-    /// For people.
     pub(crate) fn describe(&self) -> String {
         match &self.what {
             What::Documents => "PHP and files".to_owned(),
@@ -60,7 +49,6 @@ impl Subject {
     }
 }
 
-/// Looks at a directory.
 pub(crate) fn find(directory: &Path) -> Result<Subject, String> {
     let root = directory
         .canonicalize()
@@ -77,7 +65,6 @@ pub(crate) fn find(directory: &Path) -> Result<Subject, String> {
     Ok(subject)
 }
 
-/// Looks again, after a change.
 pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
     let parent = root
         .parent()
@@ -99,8 +86,8 @@ pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
     }
 }
 
-fn application(found: Found) -> Subject {
-    let Found {
+fn application(found: FoundApplication) -> Subject {
+    let FoundApplication {
         root,
         kind,
         startup_file,
@@ -126,7 +113,6 @@ fn application(found: Found) -> Subject {
     }
 }
 
-/// Whether the application says itself what it is; then nothing else is guessed.
 fn has_own_word(root: &Path) -> bool {
     root.join(signs::OWN_FILE).exists() || root.join(signs::PASSENGERFILE).exists()
 }
@@ -137,7 +123,7 @@ fn has_documents(root: &Path) -> bool {
     endings.any(|ending| DOCUMENTS.contains(&ending.as_str()))
 }
 
-/// Nothing runs as root: the program starts itself again as the directory's owner.
+/// Avoids running as root: restarts the program as the directory's owner.
 fn become_owner(root: &Path) -> Result<(), String> {
     if !identity::is_root() {
         return Ok(());
@@ -162,7 +148,6 @@ fn become_owner(root: &Path) -> Result<(), String> {
     Err(format!("can't run as the owner of {shown}: {}", command.exec()))
 }
 
-/// Whether what runs the application is installed.
 fn check(subject: &Subject) -> Result<(), String> {
     let What::Application { kind, .. } = subject.what else {
         return Ok(());

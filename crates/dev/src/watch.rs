@@ -1,13 +1,12 @@
-//! Which files of the application have changed.
+//! Detects changed files of the application.
 //!
-//! No thread and no delay is between a saved file and the next answer: what is asked when a request comes has every change that was
-//! made before the request.
+//! It has no thread and no delay: a check at the start of a request finds all earlier changes.
 
 use forkyard_sys::tree::{Change, Choice, Tree};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Directories that hold what others have written, what is generated, or what the application writes itself.
+/// Directories with dependencies, generated files, or the application's own output.
 const IGNORED: [&str; 14] = [
     "node_modules",
     "bower_components",
@@ -24,13 +23,11 @@ const IGNORED: [&str; 14] = [
     "vendor",
     "coverage",
 ];
-/// Endings of files that an application is made of. What it writes (databases, logs, uploads) has others.
 const SOURCES: [&str; 36] = [
     "py", "pyi", "rb", "ru", "rake", "erb", "haml", "slim", "js", "mjs", "cjs", "ts", "mts", "cts", "jsx",
     "tsx", "json", "php", "phtml", "pl", "pm", "psgi", "cgi", "fcgi", "sh", "go", "lua", "html", "htm", "j2",
     "jinja", "jinja2", "toml", "yml", "yaml", "ini",
 ];
-/// Files by their whole names.
 const NAMED: [&str; 6] = [
     "Gemfile",
     "Gemfile.lock",
@@ -39,13 +36,11 @@ const NAMED: [&str; 6] = [
     ".env",
     "requirements.txt",
 ];
-/// Watches a directory and those below it.
 pub(crate) struct Watch {
     root: PathBuf,
     tree: Tree<Sources>,
 }
 
-/// What an application is made of.
 struct Sources;
 
 impl Choice for Sources {
@@ -69,17 +64,15 @@ impl Watch {
         })
     }
 
-    /// Why some changes will not be noticed; once.
     pub(crate) fn take_trouble(&mut self) -> Option<String> {
         let (directory, errno) = self.tree.take_trouble()?;
         Some(format!(
-            "changes below {} are not noticed: {errno}; raise fs.inotify.max_user_watches (sysctl), or move what is no source out \
-             of the directory",
+            "changes below {} are not noticed: {errno}; raise fs.inotify.max_user_watches (sysctl), or move \
+             other files out of the directory",
             directory.display()
         ))
     }
 
-    /// A file that has changed since the last call, relative to the root.
     pub(crate) fn changed(&mut self) -> Option<PathBuf> {
         Some(match self.tree.changed()? {
             Change::File(path) => path.strip_prefix(&self.root).unwrap_or(&path).to_owned(),
@@ -88,7 +81,7 @@ impl Watch {
     }
 }
 
-/// Hidden directories hold what tools keep: .git, .venv, .idea.
+/// Hidden directories belong to tools: .git, .venv, .idea.
 fn is_ignored(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name.starts_with('.') || IGNORED.contains(&&*name)
@@ -97,7 +90,6 @@ fn is_ignored(name: &OsStr) -> bool {
 fn is_source(name: &OsStr) -> bool {
     let path = Path::new(name);
     let whole = name.to_string_lossy();
-    // Editors' own files.
     if whole.starts_with(".#") || whole.ends_with('~') {
         return false;
     }
@@ -106,7 +98,7 @@ fn is_source(name: &OsStr) -> bool {
     }
     match path.extension() {
         Some(ending) => SOURCES.contains(&&*ending.to_string_lossy()),
-        // A script; some editors try with a file of digits whether they can write.
+        // A script; some editors test write access with a file named in digits.
         None => !whole.starts_with('.') && !whole.bytes().all(|byte| byte.is_ascii_digit()),
     }
 }
@@ -143,12 +135,10 @@ mod tests {
             assert_eq!(watch.changed().is_some(), seen, "{file}");
             assert_eq!(watch.changed(), None);
         }
-        // A directory that is new is watched as well, and its files are a change.
         fs::create_dir_all(root.join("shop/models")).unwrap();
         assert_eq!(watch.changed(), None);
         fs::write(root.join("shop/models/a.rb"), "x").unwrap();
         assert_eq!(watch.changed(), Some(PathBuf::from("shop/models/a.rb")));
-        // Most editors write another file and give it the name.
         fs::write(root.join("new~"), "x").unwrap();
         fs::rename(root.join("new~"), root.join("app.py")).unwrap();
         assert_eq!(watch.changed(), Some(PathBuf::from("app.py")));

@@ -1,22 +1,22 @@
-//! The client side: requests to bytes, bytes to answers. For programs behind a worker, for tests and for measuring.
+//! The client side, for programs behind a worker, tests and benchmarks.
 
 use super::pairs::append_pair;
 use super::record::{Cursor, MAX_CONTENT, ProtocolStatus, RecordType, Records, Role, header, padding_for};
 
-/// A request as a web server would send it.
+/// A request as a web server sends it.
 #[derive(Debug, Clone)]
 pub struct Request<'r> {
-    /// The number that the answer will carry; not 0.
+    /// Request id, not 0.
     pub id: u16,
-    /// What the application is asked to be.
+    /// Role of the application.
     pub role: Role,
-    /// Ask to keep the connection (FCGI_KEEP_CONN).
+    /// Keep the connection (FCGI_KEEP_CONN).
     pub keep: bool,
     /// Names and values, in order.
     pub params: &'r [(&'r [u8], &'r [u8])],
-    /// The body; the parameters should tell its length as CONTENT_LENGTH.
+    /// The body; the parameters should contain its CONTENT_LENGTH.
     pub body: &'r [u8],
-    /// The most content of one record, 1 to [`MAX_CONTENT`]: what is smaller than a pair cuts pairs.
+    /// Maximum content of a record, 1 to [`MAX_CONTENT`]; small values split pairs.
     pub record_content: usize,
     /// Pad records to a multiple of eight bytes.
     pub pads: bool,
@@ -37,13 +37,13 @@ impl Default for Request<'_> {
 }
 
 impl Request<'_> {
-    /// Appends the whole request: BEGIN_REQUEST, PARAMS, STDIN.
+    /// Appends BEGIN_REQUEST, PARAMS and STDIN.
     pub fn encode(&self, wire: &mut Vec<u8>) {
         self.encode_head(wire);
         self.encode_stream(wire, RecordType::Stdin, self.body);
     }
 
-    /// Appends BEGIN_REQUEST and PARAMS; what follows is the body, as STDIN records.
+    /// Appends BEGIN_REQUEST and PARAMS; STDIN records must follow.
     pub fn encode_head(&self, wire: &mut Vec<u8>) {
         let [role_high, role_low] = (self.role as u16).to_be_bytes();
         wire.extend_from_slice(&header(RecordType::BeginRequest, self.id, 8, 0));
@@ -66,7 +66,7 @@ impl Request<'_> {
     }
 }
 
-/// A question for the application's limits (section 4.1): the least that every application has to answer.
+/// Encodes GET_VALUES (section 4.1), which every application must answer.
 pub fn get_values() -> Vec<u8> {
     let mut pairs = Vec::new();
     for name in ["FCGI_MAX_CONNS", "FCGI_MAX_REQS", "FCGI_MPXS_CONNS"] {
@@ -84,26 +84,26 @@ pub fn get_values() -> Vec<u8> {
 pub enum Part<'i> {
     /// All input is consumed.
     More,
-    /// A piece of the answer, never empty.
+    /// A non-empty part of the answer.
     Stdout(&'i [u8]),
-    /// A piece of error text, never empty.
+    /// A non-empty part of the error text.
     Stderr(&'i [u8]),
-    /// The stream was closed by an empty record, as it should be before the end.
+    /// An empty record has closed the stream.
     Closed(RecordType),
-    /// The request is over; what follows belongs to another.
+    /// End of the request.
     End {
-        /// The application's own status.
+        /// Application status.
         app_status: u32,
-        /// The protocol's.
+        /// Protocol status.
         status: ProtocolStatus,
     },
-    /// A piece of another record's content, or the whole of an empty one.
+    /// Part of another record's content, or an empty record.
     Other(RecordType, &'i [u8]),
-    /// What came is not FastCGI.
+    /// Not FastCGI.
     Broken,
 }
 
-/// Understands the answers on one connection, whatever request they belong to.
+/// Decodes the answers on a connection.
 #[derive(Debug, Default)]
 pub struct Answer {
     records: Records,
@@ -117,18 +117,18 @@ pub struct Answer {
 const END_LENGTH: usize = 8;
 
 impl Answer {
-    /// Awaits the first record.
+    /// Creates a decoder.
     pub fn new() -> Answer {
         Answer::default()
     }
 
-    /// The request that the last part belonged to.
+    /// Request id of the last part.
     pub fn request_id(&self) -> u16 {
         self.request_id
     }
 
-    /// Looks at the start of `input`; says how many bytes it consumed and what they meant. To be called with the rest
-    /// until it says [`Part::More`].
+    /// Decodes the start of `input`; returns the bytes consumed and the part. Call it with the rest until
+    /// [`Part::More`].
     pub fn receive<'i>(&mut self, input: &'i [u8]) -> (usize, Part<'i>) {
         let mut cursor = Cursor::new(input);
         let part = if self.broken { None } else { self.next(&mut cursor) };
@@ -140,7 +140,6 @@ impl Answer {
         (cursor.at, part)
     }
 
-    /// None is for what can't be an answer.
     fn next<'i>(&mut self, cursor: &mut Cursor<'i>) -> Option<Part<'i>> {
         let kind = match self.open {
             Some(kind) => kind,

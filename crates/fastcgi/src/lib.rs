@@ -1,11 +1,9 @@
-//! The FastCGI protocol, version 1: bytes to values and back.
+//! The FastCGI protocol, version 1.
 //!
-//! [`Responder`] is the server side of one connection and [`Output`] encodes its answers; [`Request`] and [`Answer`]
-//! are the client side. All are pure: they own no descriptor, read no clock and never block, so the same code serves a
-//! worker, a test and a load generator. The crate knows `std` alone; it must not learn what a parameter means to PHP or to
-//! a web server.
+//! [`Responder`] is the server side of a connection and [`Output`] encodes its answers; [`Request`] and [`Answer`] are
+//! the client side. All are pure: no descriptors, no clock, no blocking. Parameters have no meaning here.
 //!
-//! Section numbers in the documentation are those of the FastCGI Specification 1.0.
+//! Section numbers refer to the FastCGI Specification 1.0.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -30,7 +28,6 @@ pub use reply::{Reply, Values};
 pub use responder::{Input, Responder};
 pub use violation::Violation;
 
-/// The example in the README.
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]
 struct Readme;

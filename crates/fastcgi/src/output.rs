@@ -1,17 +1,16 @@
-//! The answer to a request, as records.
+//! Encodes the answer to a request.
 
 use super::record::{
     END_REQUEST_LENGTH, HEADER_LENGTH, ProtocolStatus, RecordType, end_request, header, padding_for,
 };
 use super::reply::Reply;
 
-/// Encodes STDOUT, STDERR and END_REQUEST records into one buffer, so that an answer that fits leaves in one write.
+/// Encodes STDOUT, STDERR and END_REQUEST records into one buffer, so that a short answer needs one write.
 ///
-/// What is given is gathered in an open record behind a hole for its header, which is filled in when the record is
-/// closed: by the other stream, by the end, or because its bytes are wanted.
+/// Content is collected in an open record, whose header is filled in when the other stream, the end or a write closes
+/// the record.
 #[derive(Debug)]
 pub struct Output {
-    /// Bytes before `sent` are written, the rest is to be.
     buffer: Vec<u8>,
     sent: usize,
     open: Option<Open>,
@@ -22,7 +21,6 @@ pub struct Output {
 #[derive(Debug, Clone, Copy)]
 struct Open {
     kind: RecordType,
-    /// Where its header goes.
     at: usize,
 }
 
@@ -34,11 +32,11 @@ enum OutputState {
 
 const CAPACITY: usize = 64 * 1024;
 
-/// Kept free for the end: padding of the open record, END_REQUEST.
+/// Reserved for padding and END_REQUEST.
 const RESERVED: usize = 7 + END_REQUEST_LENGTH;
 
 impl Output {
-    /// An empty buffer of 64 KiB, before any answer.
+    /// Creates an empty buffer of 64 KiB.
     pub fn new() -> Output {
         Output {
             buffer: Vec::with_capacity(CAPACITY),
@@ -49,28 +47,28 @@ impl Output {
         }
     }
 
-    /// Starts the answer to a request. What is pending of an earlier one stays in front of it.
+    /// Starts an answer behind any pending bytes.
     pub fn begin(&mut self, request_id: u16) {
         self.close();
         self.request_id = request_id;
         self.answer = OutputState::Answering;
     }
 
-    /// Adds to the answer; says how many bytes were taken. Fewer than given means full: write [`Output::pending`] first.
-    /// Between [`Output::end`] and [`Output::begin`] there is no answer to add to, and all is taken and dropped.
+    /// Adds to the answer; returns how many bytes were taken. If fewer than given, write [`Output::pending`] first.
+    /// Outside [`Output::begin`] and [`Output::end`] all bytes are taken and discarded.
     pub fn stdout(&mut self, bytes: &[u8]) -> usize {
         self.append(RecordType::Stdout, bytes)
     }
 
-    /// Adds error text, between what was and what will be given to [`Output::stdout`]; in all else alike.
+    /// Adds error text, otherwise like [`Output::stdout`].
     pub fn stderr(&mut self, bytes: &[u8]) -> usize {
         self.append(RecordType::Stderr, bytes)
     }
 
-    /// Ends the answer with END_REQUEST. There is always room for it. A second end does nothing.
+    /// Ends the answer with END_REQUEST, for which there is always room. Idempotent.
     ///
-    /// No empty record closes STDOUT or STDERR before it (section 5.3), as php-fpm sends none either: nginx takes an empty
-    /// STDOUT record on a kept connection for the end of a whole answer, even if bytes of its Content-Length are missing.
+    /// Sends no empty STDOUT or STDERR record (section 5.3), like php-fpm: on a kept connection nginx takes an empty
+    /// STDOUT record for the end of the answer, even if bytes of its Content-Length are missing.
     pub fn end(&mut self, app_status: u32, status: ProtocolStatus) {
         if self.answer == OutputState::Ended {
             return;
@@ -81,7 +79,7 @@ impl Output {
             .extend_from_slice(&end_request(self.request_id, app_status, status));
     }
 
-    /// Puts a record of the protocol's own between those of the answer; false, and nothing done, if it is full.
+    /// Inserts a protocol record between the answer's records; `false` if the buffer is full.
     pub fn reply(&mut self, reply: &Reply) -> bool {
         let record = reply.bytes();
         self.make_room(record.len());
@@ -93,13 +91,13 @@ impl Output {
         true
     }
 
-    /// The bytes that are to be written, whole records from the first that wasn't. Closes the open record.
+    /// Closes the open record and returns the bytes to write, which start at a record.
     pub fn pending(&mut self) -> &[u8] {
         self.close();
         &self.buffer[self.sent..]
     }
 
-    /// The first `count` pending bytes were written.
+    /// Removes written bytes.
     pub fn consume(&mut self, count: usize) {
         let complete = self.open.map_or(self.buffer.len(), |open| open.at);
         self.sent = self.sent.saturating_add(count).min(complete);
@@ -109,7 +107,7 @@ impl Output {
         }
     }
 
-    /// Ends the answer and forgets what is pending: its client is gone, and no other client may get it.
+    /// Ends the answer and discards pending bytes, because the client is gone and no other may get them.
     pub fn abandon(&mut self) {
         self.buffer.clear();
         self.sent = 0;
@@ -117,12 +115,12 @@ impl Output {
         self.answer = OutputState::Ended;
     }
 
-    /// Nothing is to be written.
+    /// Whether nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// How many bytes [`Output::stdout`] would take at once.
+    /// How many bytes [`Output::stdout`] would take.
     pub fn room(&self) -> usize {
         self.spare(RESERVED + self.cost_of(RecordType::Stdout))
     }
@@ -148,7 +146,6 @@ impl Output {
         taken
     }
 
-    /// What it takes to go on with a record of `kind`: nothing, or a header and the padding of the record before.
     fn cost_of(&self, kind: RecordType) -> usize {
         match self.open {
             Some(open) if open.kind == kind => 0,
@@ -165,7 +162,6 @@ impl Output {
         CAPACITY.saturating_sub(self.buffer.len() + reserved)
     }
 
-    /// Moves what is pending to the front when that is needed, and cheaper than what it gains.
     fn make_room(&mut self, wanted: usize) {
         let pending = self.buffer.len() - self.sent;
         if self.sent < pending || self.sent == 0 || self.spare(RESERVED) >= wanted {
@@ -183,7 +179,6 @@ impl Output {
         let Some(open) = self.open.take() else { return };
         let length = self.length_of(open);
         let padding = padding_for(length);
-        // The buffer is smaller than the longest record, so the length fits.
         let header = header(open.kind, self.request_id, length as u16, padding);
         self.buffer[open.at..open.at + HEADER_LENGTH].copy_from_slice(&header);
         self.buffer.extend_from_slice(&[0; 8][..usize::from(padding)]);

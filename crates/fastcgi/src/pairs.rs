@@ -1,8 +1,8 @@
-//! Name-value pairs (section 3.4), which a sender may cut over records anywhere.
+//! Name-value pairs (section 3.4), which may be split across records anywhere.
 
 use super::params::{Limits, Params, Repeated};
 
-/// Appends one pair as it goes over the wire. Lengths beyond 31 bits can't be said; nothing is appended then.
+/// Encodes a pair; ignores one whose lengths exceed 31 bits.
 pub fn append_pair(wire: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let (Some(name_length), Some(value_length)) = (wire_length(name), wire_length(value)) else {
         return;
@@ -26,17 +26,14 @@ fn wire_length(text: &[u8]) -> Option<u32> {
 const LONG: u8 = 0x80;
 const LONG_FLAG: u32 = 0x8000_0000;
 
-/// The lengths in front of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairHead {
-    /// How many bytes said the lengths.
     pub(super) head: usize,
     pub(super) name: usize,
     pub(super) value: usize,
 }
 
 impl PairHead {
-    /// None while the lengths are not all there.
     #[inline]
     pub(super) fn decode(wire: &[u8]) -> Option<PairHead> {
         match *wire {
@@ -57,7 +54,7 @@ impl PairHead {
         }
     }
 
-    /// The whole pair's length; 31-bit lengths can't overflow it where `usize` has 64 bits, and saturate elsewhere.
+    /// 31-bit lengths can't overflow a 64-bit `usize`; saturates elsewhere.
     pub(super) fn total(self) -> usize {
         self.head.saturating_add(self.name).saturating_add(self.value)
     }
@@ -74,29 +71,26 @@ fn decode_length(wire: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-/// Why parameters are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Excess {
     Bytes,
     Count,
 }
 
-/// Puts together the pairs of one request out of pieces of its PARAMS records.
 #[derive(Debug)]
 pub(super) struct Pairs {
     limits: Limits,
     pub(super) repeated: Repeated,
     bytes: usize,
     count: usize,
-    /// The start of a pair whose rest has not come. Never longer than the limit on bytes and the lengths.
+    /// An incomplete pair.
     carry: Vec<u8>,
 }
 
-/// A carry buffer longer than this is given back after the request.
+/// Freed after the request if larger.
 const KEPT_CARRY: usize = 64 * 1024;
 
 impl Pairs {
-    /// Bytes that a pair takes whose rest has not come.
     pub(super) fn memory(&self) -> usize {
         self.carry.capacity()
     }
@@ -111,7 +105,6 @@ impl Pairs {
         }
     }
 
-    /// A new request's parameters are to come.
     pub(super) fn restart(&mut self) {
         (self.bytes, self.count) = (0, 0);
         self.carry.clear();
@@ -120,12 +113,10 @@ impl Pairs {
         }
     }
 
-    /// No pair is open.
     pub(super) fn is_whole(&self) -> bool {
         self.carry.is_empty()
     }
 
-    /// Takes in all of `piece`.
     pub(super) fn receive(&mut self, mut piece: &[u8], params: &mut Params) -> Result<(), Excess> {
         while !self.carry.is_empty() && !piece.is_empty() {
             piece = self.complete(piece, params)?;
@@ -146,7 +137,6 @@ impl Pairs {
         Ok(())
     }
 
-    /// Carries over as much of `piece` as the open pair lacks, and stores the pair if that completes it.
     fn complete<'p>(&mut self, piece: &'p [u8], params: &mut Params) -> Result<&'p [u8], Excess> {
         let Some(pair) = PairHead::decode(&self.carry) else {
             let (byte, rest) = piece.split_at(1);
@@ -172,7 +162,6 @@ impl Pairs {
         }
     }
 
-    /// Judges a pair by its lengths, before any of it is kept.
     fn check(&self, pair: PairHead) -> Result<(), Excess> {
         if self.count >= self.limits.params_count {
             return Err(Excess::Count);

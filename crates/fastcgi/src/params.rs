@@ -1,19 +1,18 @@
-//! The parameters of one request (section 5.2), stored so that C can read them too.
+//! The parameters of a request (section 5.2), stored for C as well.
 
 use std::fmt;
 
-/// How much of parameters a request may bring. What arrives counts, repeated names included.
+/// Limits on a request's parameters, counting repeated names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes that all names and values may have together.
+    /// Total bytes of names and values.
     pub params_bytes: usize,
-    /// The most name-value pairs.
+    /// Number of pairs.
     pub params_count: usize,
 }
 
 impl Default for Limits {
-    /// 1 MiB in 10 000 pairs. Web servers refuse request headers far smaller than that (commonly 8 to 64 KiB), so it
-    /// stops nothing honest, and a worker that is sent the most still holds little memory.
+    /// Far more than web servers accept as headers (8 to 64 KiB), and still little memory.
     fn default() -> Limits {
         Limits {
             params_bytes: 1024 * 1024,
@@ -22,20 +21,20 @@ impl Default for Limits {
     }
 }
 
-/// What becomes of a parameter whose name arrives a second time.
+/// How to handle a repeated name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Repeated {
     /// The last value wins, as in php-fpm.
     #[default]
     Replace,
-    /// Header fields (`HTTP_…`) are joined by `", "`, and cookies by `"; "` (RFC 3875 section 4.1.18, RFC 9110 section 5.3,
-    /// RFC 6265 section 4.2.1). Web servers such as nginx before 1.23 send one parameter for each field line. The last value
-    /// wins for fields that have one value (`SINGLE`) and for all other names: a web server's configuration may set
-    /// them after an included file has.
+    /// Joins headers (`HTTP_…`) with `", "` and cookies with `"; "` (RFC 3875 section 4.1.18, RFC 9110 section 5.3, RFC
+    /// 6265 section 4.2.1): some web servers, such as nginx before 1.23, send a parameter per header line. The last
+    /// value wins for single-valued headers (`SINGLE`) and other names, which a web server's configuration may
+    /// override.
     JoinHeaders,
 }
 
-/// Fields that are not lists: those of RFC 9110, and those by which a web server describes its client.
+/// Single-valued in RFC 9110, or descriptions of the client.
 const SINGLE: [&[u8]; 16] = [
     b"HTTP_AUTHORIZATION",
     b"HTTP_CONTENT_LENGTH",
@@ -55,7 +54,6 @@ const SINGLE: [&[u8]; 16] = [
     b"HTTP_X_REAL_IP",
 ];
 
-/// How two values of a parameter are joined; `None` if the last one wins.
 fn separator(name: &[u8]) -> Option<&'static [u8]> {
     match name {
         b"HTTP_COOKIE" => Some(b"; "),
@@ -64,18 +62,15 @@ fn separator(name: &[u8]) -> Option<&'static [u8]> {
     }
 }
 
-/// The parameters of a request: bytes, in order of arrival, each name once.
+/// A request's parameters: bytes, in order of arrival, with unique names.
 ///
-/// A name that arrives again keeps its place ([`Repeated`]). Every name and value is followed by a NUL in
-/// memory; the `_with_nul` methods include it, for callers that hand the text to C. Memory is kept from one request
-/// to the next, so a stream of like requests allocates nothing.
+/// A repeated name keeps its place ([`Repeated`]). A NUL follows every name and value in memory; the `_with_nul`
+/// methods include it for C. Memory is reused, so similar requests don't allocate.
 #[derive(Clone)]
 pub struct Params {
-    /// Text up to `used`; what follows is slack that gathers no meaning.
     text: Vec<u8>,
     used: usize,
     entries: Vec<Entry>,
-    /// First entry of each bucket's chain.
     buckets: [u32; BUCKETS],
 }
 
@@ -83,7 +78,7 @@ pub struct Params {
 struct Entry {
     name: Span,
     value: Span,
-    /// Bytes that a value may have where this one is, without the NUL.
+    /// Without the NUL.
     room: usize,
     hash: u32,
     next: u32,
@@ -98,21 +93,20 @@ struct Span {
 const BUCKETS: usize = 64;
 const END_OF_CHAIN: u32 = u32::MAX;
 
-/// Short texts are copied as this many bytes whatever their length: a fixed copy is two instructions, a measured one is
-/// a call. The excess lands in the slack.
+/// A fixed copy takes two instructions instead of a call. The excess goes to unused bytes.
 const SHORT: usize = 32;
 
-/// Memory beyond this is given back when the request that needed it is over.
+/// Freed after the request if larger.
 const KEPT_BYTES: usize = 64 * 1024;
 const KEPT_ENTRIES: usize = 1024;
 
 impl Params {
-    /// Bytes that they take.
+    /// Memory in use.
     pub fn memory(&self) -> usize {
         self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// No parameters and no memory yet.
+    /// Creates an empty set without memory.
     pub fn new() -> Params {
         Params {
             text: Vec::new(),
@@ -122,7 +116,7 @@ impl Params {
         }
     }
 
-    /// Forgets all parameters. Keeps the memory, unless an unusually large request had claimed it.
+    /// Removes all parameters. Keeps the memory unless a large request needed much.
     pub fn clear(&mut self) {
         if self.text.len() > KEPT_BYTES {
             self.text = Vec::new();
@@ -135,48 +129,48 @@ impl Params {
         self.buckets = [END_OF_CHAIN; BUCKETS];
     }
 
-    /// How many parameters there are.
+    /// Number of parameters.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// There are none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The value of `name`.
+    /// Returns a value.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let entry = &self.entries[self.find(name, hash(name))?];
         Some(self.text(entry.value))
     }
 
-    /// The value of `name` and the NUL that follows it.
+    /// Returns a value with its NUL.
     pub fn get_with_nul(&self, name: &[u8]) -> Option<&[u8]> {
         let entry = &self.entries[self.find(name, hash(name))?];
         Some(self.text_with_nul(entry.value))
     }
 
-    /// The name and value in place `index`, counted from 0 in order of arrival.
+    /// Returns name and value by index, in order of arrival.
     pub fn at(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let entry = self.entries.get(index)?;
         Some((self.text(entry.name), self.text(entry.value)))
     }
 
-    /// As [`Params::at`], with the NULs that follow.
+    /// Like [`Params::at`], with NULs.
     pub fn at_with_nul(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let entry = self.entries.get(index)?;
         Some((self.text_with_nul(entry.name), self.text_with_nul(entry.value)))
     }
 
-    /// All names and values in order of arrival.
+    /// Iterates in order of arrival.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.entries
             .iter()
             .map(|entry| (self.text(entry.name), self.text(entry.value)))
     }
 
-    /// Replaces the value of `name`, or appends both.
+    /// Replaces or appends a parameter.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
         let hash = hash(name);
         match self.find(name, hash) {
@@ -189,7 +183,7 @@ impl Params {
         }
     }
 
-    /// Takes `name` away; says whether it was there.
+    /// Removes a parameter; returns whether it existed.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let Some(index) = self.find(name, hash(name)) else {
             return false;
@@ -204,8 +198,7 @@ impl Params {
         true
     }
 
-    /// Stores the name and value that stand one after the other at the start of `wire`, which should go on behind them
-    /// so that short copies may read on. The caller has checked that both are there.
+    /// Name and value are adjacent at the start of `wire` and complete; short copies may read beyond them.
     pub(super) fn set_from_wire(
         &mut self,
         wire: &[u8],
@@ -251,7 +244,7 @@ impl Params {
         });
     }
 
-    /// A value that fits where the old one is goes there, so that setting again and again takes no memory.
+    /// Reuses the space if the value fits, so that repeated changes need no memory.
     fn replace(&mut self, index: usize, from: &[u8], length: usize) {
         let Entry { value: old, room, .. } = self.entries[index];
         if length <= room {
@@ -264,8 +257,7 @@ impl Params {
         }
     }
 
-    /// Appends to a value. One that has to move gets twice the room, so many repetitions take no more than four times
-    /// the bytes that arrived.
+    /// Doubles the space when the value moves, so repetitions need at most four times the received bytes.
     fn join(&mut self, index: usize, separator: &[u8], more: &[u8]) {
         let Entry { value: old, room, .. } = self.entries[index];
         let separator = if old.length == 0 || more.is_empty() {
@@ -293,7 +285,6 @@ impl Params {
         self.entries[index].value = Span { at, length };
     }
 
-    /// Stores the first `length` bytes of `from` and a NUL.
     #[inline]
     fn append(&mut self, from: &[u8], length: usize) -> Span {
         let at = self.used;
@@ -349,7 +340,6 @@ fn bucket_of(hash: u32) -> usize {
     hash as usize % BUCKETS
 }
 
-/// Multiply and rotate over words of eight bytes; the last word overlaps the one before rather than being shorter.
 #[inline]
 fn hash(name: &[u8]) -> u32 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,72 +1,71 @@
-//! Records (section 3.3) and the numbers of section 8.
+//! Records (section 3.3) and constants (section 8).
 
 use std::fmt;
 
-/// How many bytes precede the content of every record (section 3.3).
+/// Length of a record's header (section 3.3).
 pub const HEADER_LENGTH: usize = 8;
 
-/// The most content that this side puts in one record: the largest multiple of 8 that the 16-bit length can say, so that
-/// full records need no padding.
+/// Maximum content that we put in a record: the largest multiple of 8 in 16 bits, so that full records need no padding.
 pub const MAX_CONTENT: usize = 65_528;
 
-/// The protocol's only version.
+/// The only protocol version.
 pub const VERSION: u8 = 1;
 
-/// What a record carries (section 8, "Values for type component of FCGI_Header").
+/// Record type (section 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RecordType {
-    /// A request starts (section 5.1).
+    /// Starts a request (section 5.1).
     BeginRequest = 1,
-    /// The client no longer wants the answer (section 5.4).
+    /// Cancels a request (section 5.4).
     AbortRequest = 2,
-    /// The answer is complete (section 5.5).
+    /// Ends an answer (section 5.5).
     EndRequest = 3,
-    /// Name-value pairs of the request (section 5.2).
+    /// Name-value pairs (section 5.2).
     Params = 4,
-    /// The body of the request (section 5.3).
+    /// Request body (section 5.3).
     Stdin = 5,
-    /// The answer (section 5.3).
+    /// Answer (section 5.3).
     Stdout = 6,
-    /// Error text of the application (section 5.3).
+    /// Error text (section 5.3).
     Stderr = 7,
-    /// The file that a filter is to filter (section 5.3).
+    /// Input of a filter (section 5.3).
     Data = 8,
-    /// A question for the application's limits (section 4.1).
+    /// Asks for limits (section 4.1).
     GetValues = 9,
-    /// The answer to it (section 4.1).
+    /// Answers GET_VALUES (section 4.1).
     GetValuesResult = 10,
-    /// The answer to a management record that is not known here (section 4.2).
+    /// Answers an unknown management record (section 4.2).
     UnknownType = 11,
 }
 
-/// What an application is asked to be (section 6).
+/// Role of the application (section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Role {
     /// Answers HTTP requests (section 6.2).
     Responder = 1,
-    /// Says whether a request may go on (section 6.3).
+    /// Authorizes requests (section 6.3).
     Authorizer = 2,
-    /// Answers with a changed file (section 6.4).
+    /// Filters a file (section 6.4).
     Filter = 3,
 }
 
-/// How the protocol, not the application, sees the end of a request (section 5.5).
+/// Protocol status of an ended request (section 5.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ProtocolStatus {
-    /// Normal end of a request.
+    /// Normal end.
     RequestComplete = 0,
-    /// Refused: one connection carries one request at a time.
+    /// Rejected: a connection carries one request at a time.
     CantMultiplex = 1,
-    /// Refused: out of some resource.
+    /// Rejected: out of resources.
     Overloaded = 2,
-    /// Refused: the role is not known here.
+    /// Rejected: unknown role.
     UnknownRole = 3,
 }
 
-/// A number on the wire that names nothing this side knows.
+/// An unknown number on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownNumber(pub u16);
 
@@ -127,7 +126,7 @@ impl TryFrom<u8> for ProtocolStatus {
 }
 
 impl Role {
-    /// The role as applications know it.
+    /// The role's name.
     pub fn name(self) -> &'static str {
         match self {
             Role::Responder => "RESPONDER",
@@ -137,23 +136,23 @@ impl Role {
     }
 }
 
-/// The start of a record, decoded but not judged (section 3.3).
+/// A decoded, unchecked record header (section 3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The protocol's version; 1 is the only one there is.
+    /// Protocol version; must be 1.
     pub version: u8,
-    /// The number of a [`RecordType`], known or not.
+    /// Number of a [`RecordType`], known or not.
     pub kind: u8,
-    /// The request that the record belongs to; 0 for management records.
+    /// Request id; 0 for management records.
     pub request_id: u16,
-    /// How many bytes of content follow.
+    /// Length of the content.
     pub content_length: u16,
-    /// How many bytes to skip follow the content.
+    /// Length of the padding.
     pub padding_length: u8,
 }
 
 impl Header {
-    /// Decodes the eight bytes that start a record.
+    /// Decodes a header.
     pub fn decode(bytes: [u8; HEADER_LENGTH]) -> Header {
         let [
             version,
@@ -175,7 +174,7 @@ impl Header {
     }
 }
 
-/// Encodes the start of a record whose content follows elsewhere, as in a gathered write.
+/// Encodes a header whose content is written separately.
 pub fn header(kind: RecordType, request_id: u16, content_length: u16, padding: u8) -> [u8; HEADER_LENGTH] {
     let [id_high, id_low] = request_id.to_be_bytes();
     let [length_high, length_low] = content_length.to_be_bytes();
@@ -191,10 +190,9 @@ pub fn header(kind: RecordType, request_id: u16, content_length: u16, padding: u
     ]
 }
 
-/// Length of a whole END_REQUEST record.
 pub(super) const END_REQUEST_LENGTH: usize = HEADER_LENGTH + 8;
 
-/// Encodes a whole END_REQUEST record (section 5.5), reserved bytes zero.
+/// Encodes an END_REQUEST record (section 5.5).
 pub fn end_request(request_id: u16, app_status: u32, status: ProtocolStatus) -> [u8; END_REQUEST_LENGTH] {
     let mut record = [0; END_REQUEST_LENGTH];
     record[..HEADER_LENGTH].copy_from_slice(&header(RecordType::EndRequest, request_id, 8, 0));
@@ -203,12 +201,11 @@ pub fn end_request(request_id: u16, app_status: u32, status: ProtocolStatus) -> 
     record
 }
 
-/// How many bytes of padding bring `content_length` to a multiple of eight, as section 3.3 recommends.
+/// Recommended by section 3.3.
 pub(super) fn padding_for(content_length: usize) -> u8 {
     (content_length.wrapping_neg() & 7) as u8
 }
 
-/// A piece of input and how far it has been read.
 pub(super) struct Cursor<'i> {
     input: &'i [u8],
     pub(super) at: usize,
@@ -233,7 +230,6 @@ impl<'i> Cursor<'i> {
     }
 }
 
-/// Finds records in input that may be cut anywhere. What a record's content means is the owner's affair.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     partial: [u8; HEADER_LENGTH],
@@ -243,7 +239,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// The next record's header, once the content of the one before is taken and the header is complete.
+    /// The previous content must be consumed.
     pub(super) fn header(&mut self, cursor: &mut Cursor<'_>) -> Option<Header> {
         debug_assert_eq!(self.content_left, 0);
         self.skip_padding(cursor);
@@ -270,7 +266,6 @@ impl Records {
         Some(header)
     }
 
-    /// What is there of the current record's content, at most `most` bytes.
     pub(super) fn content<'i>(&mut self, cursor: &mut Cursor<'i>, most: usize) -> &'i [u8] {
         let piece = cursor.take(self.content_left.min(most));
         self.content_left -= piece.len();
@@ -281,14 +276,12 @@ impl Records {
         self.content_left
     }
 
-    /// Skips what is there of the padding, once the content before it is taken.
     pub(super) fn skip_padding(&mut self, cursor: &mut Cursor<'_>) {
         if self.content_left == 0 && self.padding_left > 0 {
             self.padding_left -= cursor.take(self.padding_left).len();
         }
     }
 
-    /// Nothing of a record has been seen that is not wholly consumed.
     pub(super) fn is_at_boundary(&self) -> bool {
         self.filled == 0 && self.content_left == 0 && self.padding_left == 0
     }

@@ -1,26 +1,24 @@
-//! What the protocol itself has to say to the peer, beside any application's answer.
+//! Replies of the protocol itself.
 
 use super::pairs::PairHead;
 use super::record::{HEADER_LENGTH, ProtocolStatus, RecordType, end_request, header, padding_for};
 use std::fmt;
 
-/// Bytes for the peer: one whole record, to be written between two others.
+/// A whole record to send between other records.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
     bytes: [u8; LONGEST],
     length: usize,
 }
 
-/// A GET_VALUES_RESULT with all three values, each of at most ten digits.
 const LONGEST: usize = 80;
 
 impl Reply {
-    /// The record.
+    /// The record's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// The end of a request that is not served.
     pub(super) fn end(request_id: u16, status: ProtocolStatus) -> Reply {
         let mut reply = Reply {
             bytes: [0; LONGEST],
@@ -30,7 +28,7 @@ impl Reply {
         reply
     }
 
-    /// The answer to a management record of a type that is not known here (section 4.2).
+    /// Section 4.2.
     pub(super) fn unknown_type(kind: u8) -> Reply {
         let mut reply = Reply {
             bytes: [0; LONGEST],
@@ -53,19 +51,18 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// What is answered to GET_VALUES (section 4.1). A value that is `None` is left out of the answer, as the values that
-/// aren't known here are. FCGI_MPXS_CONNS is always 0: one connection carries one request at a time.
+/// Answers to GET_VALUES (section 4.1); `None` omits a value. FCGI_MPXS_CONNS is always 0: a connection carries one
+/// request at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Values {
-    /// FCGI_MAX_CONNS: how many connections are accepted at once.
+    /// FCGI_MAX_CONNS: limit on connections.
     pub max_connections: Option<u32>,
-    /// FCGI_MAX_REQS: how many requests are served at once.
+    /// FCGI_MAX_REQS: limit on concurrent requests.
     pub max_requests: Option<u32>,
 }
 
 impl Values {
-    /// Answers the content of a GET_VALUES record. Names asked twice are answered once, a last pair that is cut is
-    /// passed over.
+    /// Answers repeated names once and ignores an incomplete last pair.
     pub(super) fn answer(self, mut question: &[u8]) -> Reply {
         let known: [(&[u8], Option<u32>); 3] = [
             (b"FCGI_MAX_CONNS", self.max_connections),

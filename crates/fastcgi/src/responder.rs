@@ -1,4 +1,4 @@
-//! The server side of one connection: what a web server sends, understood.
+//! The server side of a connection.
 //!
 //! ```text
 //!            BEGIN            empty PARAMS          empty STDIN
@@ -10,9 +10,9 @@
 //!    └───────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A request is active from BEGIN until `finish`. Idle and Draining differ only in what is known of the old request's
-//! STDIN: in both, records of a request that isn't active are skipped (section 3.3) and BEGIN starts a new one. A
-//! refused request is drained like one that was answered early.
+//! A request is active from BEGIN until `finish`. Records of an inactive request are skipped (section 3.3), and BEGIN
+//! starts a new one. In Draining, the old request's STDIN has not ended. A rejected request is drained like one that
+//! was answered early.
 
 use super::pairs::{Excess, Pairs};
 use super::params::{Limits, Params, Repeated};
@@ -20,33 +20,32 @@ use super::record::{Cursor, Header, ProtocolStatus, RecordType, Records, Role, V
 use super::reply::{Reply, Values};
 use super::violation::Violation;
 
-/// What the input meant.
+/// A decoded event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input<'i> {
-    /// Nothing yet: more input is needed. All input is consumed, except that the next request, sent before the current
-    /// one was finished, is left where it is until it is; then there is no use in reading more.
+    /// Needs more input. All input is consumed, except a next request that was sent before the current one was
+    /// finished: it stays, and reading more is useless.
     More,
-    /// A request began and its parameters are in.
+    /// A request with complete parameters.
     Request,
-    /// A piece of the request's body, never empty.
+    /// A non-empty part of the body.
     Body(&'i [u8]),
-    /// The request's body is complete.
+    /// End of the body.
     BodyEnd,
-    /// The client no longer wants the answer. It is still to be ended.
+    /// The client has cancelled the request, which must still be finished.
     Abort,
-    /// These bytes are to be written to the peer, between two records.
+    /// Send these bytes between two records.
     Reply(Reply),
-    /// The connection can't go on. Said again for all that is received after it.
+    /// The connection is unusable. Returned for all later input, too.
     Broken(Violation),
 }
 
-/// Understands the input of one connection, request after request.
+/// Decodes a connection's requests.
 #[derive(Debug)]
 pub struct Responder {
     records: Records,
     sink: Sink,
     state: ResponderState,
-    /// A BEGIN header that waits for the current request to finish.
     held: Option<Header>,
     broken: Option<Violation>,
     params: Params,
@@ -58,10 +57,8 @@ pub struct Responder {
     keep: bool,
     body_ended: bool,
     aborted: bool,
-    /// The start of a BEGIN body that was cut.
     begin: [u8; BEGIN_LENGTH],
     begin_filled: usize,
-    /// The content of a GET_VALUES record; one record bounds it.
     question: Vec<u8>,
 }
 
@@ -77,10 +74,9 @@ enum ResponderState {
     Draining,
 }
 
-/// Where the current record's content goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sink {
-    /// No record is open.
+    /// Between records.
     None,
     Skip,
     Begin,
@@ -89,16 +85,15 @@ enum Sink {
     Question,
 }
 
-/// What a header leads to.
 enum Route<'i> {
     To(Sink),
-    /// Say this; the content is skipped.
+    /// Return this and skip the content.
     Say(Input<'i>),
     Hold,
 }
 
 impl Responder {
-    /// Awaits the first request of a connection.
+    /// Creates a decoder for a new connection.
     pub fn new(limits: Limits) -> Responder {
         Responder {
             records: Records::default(),
@@ -121,7 +116,7 @@ impl Responder {
         }
     }
 
-    /// Forgets the connection but keeps the memory, for the next connection.
+    /// Prepares for another connection; keeps the memory.
     pub fn reset(&mut self) {
         self.params.clear();
         self.pairs.restart();
@@ -134,18 +129,18 @@ impl Responder {
         };
     }
 
-    /// Sets what becomes of parameters whose names arrive twice.
+    /// Sets how to handle repeated parameters.
     pub fn set_repeated(&mut self, repeated: Repeated) {
         self.pairs.repeated = repeated;
     }
 
-    /// Says what GET_VALUES is answered from now on.
+    /// Sets the answers to GET_VALUES.
     pub fn set_values(&mut self, values: Values) {
         self.values = values;
     }
 
-    /// Looks at the start of `input`; says how many bytes it consumed and what they meant. To be called with the rest
-    /// until it says [`Input::More`]. Takes partial records, so a buffer of any size will do.
+    /// Decodes the start of `input`; returns the bytes consumed and the event. Call it with the rest until
+    /// [`Input::More`]. Accepts partial records.
     pub fn receive<'i>(&mut self, input: &'i [u8]) -> (usize, Input<'i>) {
         let mut cursor = Cursor::new(input);
         let meaning = self.next(&mut cursor);
@@ -159,47 +154,47 @@ impl Responder {
         (cursor.at, meaning)
     }
 
-    /// The parameters of the current request, complete once [`Input::Request`] was said. The first is FCGI_ROLE.
+    /// Parameters of the current request, complete after [`Input::Request`]. The first is FCGI_ROLE.
     pub fn params(&self) -> &Params {
         &self.params
     }
 
-    /// Bytes that what has come of a request takes.
+    /// Memory of the received request.
     pub fn memory(&self) -> usize {
         self.params.memory() + self.pairs.memory() + self.question.capacity()
     }
 
-    /// The parameters, to be changed.
+    /// The parameters, mutably.
     pub fn params_mut(&mut self) -> &mut Params {
         &mut self.params
     }
 
-    /// The number by which the peer knows the current or last request.
+    /// Id of the current or last request.
     pub fn request_id(&self) -> u16 {
         self.request_id
     }
 
-    /// The connection is to be kept after the current request (FCGI_KEEP_CONN, section 5.1).
+    /// Whether to keep the connection (FCGI_KEEP_CONN, section 5.1).
     pub fn keep(&self) -> bool {
         self.keep
     }
 
-    /// What the current request asks the application to be.
+    /// Requested role.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// All of the current request's body has been received.
+    /// Whether the whole body was received.
     pub fn body_ended(&self) -> bool {
         self.body_ended
     }
 
-    /// The current request's answer has ended: what still comes of its body is skipped, the next request is awaited.
-    /// Input that was left because of [`Input::More`] is to be received again before more is read.
+    /// Ends the current request; the rest of its body is skipped. Input left by [`Input::More`] must be passed again
+    /// before reading more.
     pub fn finish(&mut self) {
         self.state = match self.state {
             ResponderState::Idle | ResponderState::Served => ResponderState::Idle,
-            // After an abort the rest of the body may never come.
+            // After an abort the body may never end.
             ResponderState::Params | ResponderState::Body if self.aborted => ResponderState::Idle,
             ResponderState::Params | ResponderState::Body | ResponderState::Draining => {
                 ResponderState::Draining
@@ -210,8 +205,8 @@ impl Responder {
         }
     }
 
-    /// Nothing of a next request has been seen and nothing of the last one is still to come. Only then can the
-    /// connection be left to wait, or be handed to another process, without loss. (After an abort nothing is awaited.)
+    /// Whether nothing of a next request was received and nothing of the last one is outstanding, so that the
+    /// connection can wait or move to another process. (After an abort nothing is outstanding.)
     pub fn is_between_requests(&self) -> bool {
         self.state == ResponderState::Idle
             && self.sink == Sink::None
@@ -220,8 +215,7 @@ impl Responder {
             && self.records.is_at_boundary()
     }
 
-    /// All that may still come of the last request is the rest of its body, and its answer has ended; nothing of a next one has
-    /// been seen.
+    /// Whether the answer has ended and only the rest of the body is outstanding.
     pub fn is_draining(&self) -> bool {
         self.state == ResponderState::Draining
             && self.sink != Sink::Begin
@@ -229,8 +223,8 @@ impl Responder {
             && self.broken.is_none()
     }
 
-    /// The last record is wholly consumed, its padding included, and nothing of a next one is. A caller
-    /// that passes the following bytes on asks this after [`Input::Request`] or [`Input::BodyEnd`].
+    /// Whether the last record is consumed with its padding, and nothing of the next. For callers that pass on the
+    /// following bytes, after [`Input::Request`] or [`Input::BodyEnd`].
     pub fn is_at_boundary(&self) -> bool {
         self.sink == Sink::None && self.held.is_none() && self.records.is_at_boundary()
     }
@@ -275,7 +269,6 @@ impl Responder {
         }
     }
 
-    /// Decides on a record by its header.
     fn route<'i>(&mut self, header: Header) -> Route<'i> {
         let kind = RecordType::try_from(header.kind);
         if header.version != VERSION {
@@ -294,7 +287,7 @@ impl Responder {
             Ok(RecordType::AbortRequest) => self.route_abort(header),
             Ok(RecordType::Params) => self.route_params(header),
             Ok(RecordType::Stdin) => self.route_stdin(header),
-            // DATA is a filter's second input, which no runtime reads; the others are never sent to an application.
+            // DATA is for filters; the others are never sent to an application.
             Ok(
                 RecordType::Data
                 | RecordType::EndRequest
@@ -348,7 +341,7 @@ impl Responder {
                 self.state = ResponderState::Idle;
                 Route::To(Sink::Skip)
             }
-            // The caller has not been told of the request, so it is ended here.
+            // The caller doesn't know the request yet, so it ends here.
             ResponderState::Params => {
                 self.state = ResponderState::Idle;
                 if self.keep {
@@ -426,7 +419,7 @@ impl Responder {
         }
     }
 
-    /// The body of BEGIN_REQUEST is in: role, flags and reserved bytes (section 5.1).
+    /// Role, flags, reserved bytes (section 5.1).
     fn begin<'i>(&mut self) -> Option<Input<'i>> {
         let [role_high, role_low, flags, ..] = self.begin;
         let role = u16::from_be_bytes([role_high, role_low]);

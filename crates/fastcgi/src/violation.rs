@@ -1,61 +1,61 @@
-//! The ways a peer can end a connection by what it sends.
+//! Protocol violations.
 
 use super::record::ProtocolStatus;
 use super::reply::Reply;
 use std::fmt;
 
-/// Why nothing more can come of a connection. It is to be closed, after [`Violation::reply`] if there is one.
+/// Why a connection must be closed, after [`Violation::reply`] if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
-    /// A record's version is not 1, the only one there is: another protocol, most likely.
+    /// The version is not 1; probably another protocol.
     NotFastcgi {
-        /// The version, or the byte in its place.
+        /// The version byte.
         version: u8,
-        /// The type, or the byte in its place.
+        /// The type byte.
         kind: u8,
     },
-    /// The content of a BEGIN_REQUEST record isn't eight bytes long.
+    /// BEGIN_REQUEST's content is not eight bytes.
     BeginLength {
         /// Its length.
         length: u16,
     },
-    /// A request began again before its STDIN had ended.
+    /// A request began again before the end of its STDIN.
     BegunTwice {
         /// The request.
         request_id: u16,
     },
-    /// STDIN came before PARAMS had ended.
+    /// STDIN before the end of PARAMS.
     BodyBeforeParams {
         /// The request.
         request_id: u16,
     },
-    /// PARAMS ended inside a name-value pair.
+    /// PARAMS ended within a pair.
     PairCut {
         /// The request.
         request_id: u16,
     },
-    /// The parameters are longer than [`super::Limits::params_bytes`].
+    /// More bytes than [`super::Limits::params_bytes`].
     ParamsTooLong {
         /// The request.
         request_id: u16,
         /// The limit.
         limit: usize,
     },
-    /// The parameters are more than [`super::Limits::params_count`].
+    /// More parameters than [`super::Limits::params_count`].
     ParamsTooMany {
         /// The request.
         request_id: u16,
         /// The limit.
         limit: usize,
     },
-    /// The role isn't known here, and the connection was to be closed after the request.
+    /// Unknown role, on a connection that is not kept.
     UnknownRole {
         /// The request.
         request_id: u16,
-        /// The role asked for.
+        /// The requested role.
         role: u16,
     },
-    /// The client took its request back before its parameters were in, and the connection was to be closed after it.
+    /// Cancelled before the end of its parameters, on a connection that is not kept.
     AbortedEarly {
         /// The request.
         request_id: u16,
@@ -63,7 +63,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// What the peer is told before the connection is closed.
+    /// The last reply before closing.
     pub fn reply(&self) -> Option<Reply> {
         let (request_id, status) = match *self {
             Violation::ParamsTooLong { request_id, .. } | Violation::ParamsTooMany { request_id, .. } => {

@@ -1,4 +1,4 @@
-//! What a process of forkyard's has around it: its listening sockets, its log, and what of the system is closed to it.
+//! A process's surroundings: listening sockets, log, confinement.
 #![deny(unsafe_code)]
 
 pub mod confine;

@@ -1,4 +1,4 @@
-//! A file with a secret, which no other user may read.
+//! Secrets in files that no other user may read.
 
 use crate::config::Secret;
 use crate::sys::identity;
@@ -8,17 +8,16 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// More than any secret has, with the end of its line.
 const MOST_BYTES: u64 = 1_024;
 
-/// Why a file is no secret.
+/// Why a file is rejected.
 #[derive(Debug)]
 pub enum SecretError {
     /// It can't be read.
     Unread(PathBuf, io::Error),
-    /// Others may read or write it, or it belongs to another user.
+    /// Others may read or write it, or another user owns it.
     Open(PathBuf),
-    /// What is in it is too short, too long, or more than a word.
+    /// The content is too short, too long, or more than one word.
     Unfit(PathBuf),
 }
 
@@ -66,13 +65,13 @@ impl std::error::Error for SecretError {
     }
 }
 
-/// Reads a file that belongs to root or to this process' user, and that no other user can read or write.
+/// Reads a secret from a file of root's or this process's user that no other user can read or write.
 ///
 /// # Errors
-/// It is no such file, or has no secret.
+/// The file is rejected.
 pub fn read(path: &Path) -> Result<Secret, SecretError> {
     let unread = |error| SecretError::Unread(path.to_owned(), error);
-    // What is opened is looked at, so that nothing can take its place; a pipe does not hold this up.
+    // Checks the opened file, which can't be swapped; doesn't block on a FIFO.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -89,7 +88,7 @@ pub fn read(path: &Path) -> Result<Secret, SecretError> {
     secret.ok_or_else(|| SecretError::Unfit(path.to_owned()))
 }
 
-/// Why a file is no secret for the daemon; nothing as well where this user can't see that, and root may.
+/// Why the daemon would reject a file; `None` also if only root could find out.
 pub fn unfit(path: &Path) -> Option<SecretError> {
     read(path).err().filter(|error| match error {
         SecretError::Unread(_, error) => {

@@ -137,7 +137,7 @@ impl Database for Postgresql {
         }
         let (session, statement) = self.prepared(statement)?;
         let rows = session.query(&statement, &values)?;
-        rows.into_iter().try_for_each(|row| each(&Found(row)))
+        rows.into_iter().try_for_each(|row| each(&QueryRow(row)))
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -278,9 +278,9 @@ fn ended() -> SqlError {
     }
 }
 
-struct Found(tokio_postgres::Row);
+struct QueryRow(tokio_postgres::Row);
 
-impl Found {
+impl QueryRow {
     fn refused(error: &tokio_postgres::Error) -> SqlError {
         SqlError {
             trouble: Trouble::Statement,
@@ -289,17 +289,17 @@ impl Found {
     }
 }
 
-impl Row for Found {
+impl Row for QueryRow {
     fn int(&self, column: usize) -> Result<Option<i64>> {
-        self.0.try_get(column).map_err(|error| Found::refused(&error))
+        self.0.try_get(column).map_err(|error| QueryRow::refused(&error))
     }
 
     fn text(&self, column: usize) -> Result<Option<String>> {
-        self.0.try_get(column).map_err(|error| Found::refused(&error))
+        self.0.try_get(column).map_err(|error| QueryRow::refused(&error))
     }
 
     fn blob(&self, column: usize) -> Result<Option<Vec<u8>>> {
-        self.0.try_get(column).map_err(|error| Found::refused(&error))
+        self.0.try_get(column).map_err(|error| QueryRow::refused(&error))
     }
 }
 

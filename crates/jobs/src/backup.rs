@@ -11,7 +11,7 @@ const EXIT_DAMAGED: u8 = 65;
 const EXIT_NO_COPY: u8 = 73;
 
 /// Copies the file of jobs `store` to the new file `file`, and says how that went.
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a command of its own")]
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "its own command")]
 pub fn back_up(store: &Path, file: &Path) -> ExitCode {
     identity::set_umask(0o077);
     match Sqlite::copy(store, file) {

@@ -297,7 +297,7 @@ impl Call {
                 }
                 Part::Closed(_) | Part::Other(..) => {}
                 Part::Broken => {
-                    let error = Some("what came is no FastCGI answer".to_owned());
+                    let error = Some("the answer is not FastCGI".to_owned());
                     let output = Output {
                         error,
                         ..self.remains()

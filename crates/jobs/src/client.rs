@@ -46,7 +46,7 @@ const LONGEST_WORD: usize = 20;
 
 /// What came of a look at a client.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ClientInput {
     Nothing,
     /// A request. Until it is answered no other is read.
     Line(Vec<u8>),
@@ -155,30 +155,30 @@ impl Client {
     }
 
     /// Sends what fits, and reads up to the next request.
-    pub(crate) fn poll(&mut self) -> Heard {
+    pub(crate) fn poll(&mut self) -> ClientInput {
         loop {
             while self.sent < self.output.len() {
                 match socket::send(self.socket.as_fd(), &self.output[self.sent..]) {
                     Ok(Progress::Done(count)) => self.sent += count,
-                    Ok(Progress::WouldBlock) => return Heard::Nothing,
-                    Err(_) => return Heard::Gone,
+                    Ok(Progress::WouldBlock) => return ClientInput::Nothing,
+                    Err(_) => return ClientInput::Gone,
                 }
             }
             (self.output, self.sent) = (Vec::new(), 0);
             if self.is_last && !self.is_waiting && self.input.is_empty() {
-                return Heard::Gone;
+                return ClientInput::Gone;
             }
             if self.is_waiting {
                 return match self.has_left() {
-                    true => Heard::Gone,
-                    false => Heard::Nothing,
+                    true => ClientInput::Gone,
+                    false => ClientInput::Nothing,
                 };
             }
             let rest = self.input.get(self.searched..).unwrap_or_default();
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                 let end = self.searched + end;
                 (self.is_waiting, self.searched) = (true, 0);
-                return Heard::Line(self.input.drain(..=end).collect());
+                return ClientInput::Line(self.input.drain(..=end).collect());
             }
             self.searched = self.input.len();
             let (most, room) = match self.rights {
@@ -194,8 +194,8 @@ impl Client {
             let buffer = &mut buffer[..room];
             match socket::receive(self.socket.as_fd(), buffer) {
                 Ok(Progress::Done(count)) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
-                Ok(Progress::WouldBlock) => return Heard::Nothing,
-                Ok(Progress::Done(_)) | Err(_) => return Heard::Gone,
+                Ok(Progress::WouldBlock) => return ClientInput::Nothing,
+                Ok(Progress::Done(_)) | Err(_) => return ClientInput::Gone,
             }
         }
     }

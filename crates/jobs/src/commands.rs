@@ -49,7 +49,7 @@ const ROOTS: &str = "only root and the user that keeps the jobs may do this";
 
 /// What a request leads to.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum Plan {
     /// An operation of the store, and what its reply is for.
     Store(Operation, For),
     /// Jobs are added, within so many milliseconds.
@@ -62,12 +62,12 @@ pub(crate) enum Wanted {
     Connections,
 }
 
-impl Wanted {
+impl Plan {
     /// Whether the store has to be asked.
     pub(crate) fn is_of_store(&self) -> bool {
         matches!(
             self,
-            Wanted::Store(..) | Wanted::Push(..) | Wanted::Wait(..) | Wanted::RunNow(_)
+            Plan::Store(..) | Plan::Push(..) | Plan::Wait(..) | Plan::RunNow(_)
         )
     }
 }
@@ -98,7 +98,7 @@ pub(crate) enum For {
 /// # Errors
 /// Why it is refused, for the client.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
+pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
     wanted(RequestLine::read(line)?.request()?, rights, jobs)
 }
 
@@ -106,18 +106,18 @@ pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Wanted, S
 ///
 /// # Errors
 /// Why it is refused, for the client.
-pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
+pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
     use JobsRequest as Request;
     let is_root = rights == Rights::All;
     Ok(match request {
         Request::Push(request) => {
             let pushed = request.job.into_iter().chain(request.jobs).collect();
-            Wanted::Push(checked(pushed, rights, jobs)?, request.timeout_ms)
+            Plan::Push(checked(pushed, rights, jobs)?, request.timeout_ms)
         }
         Request::Show(JobName { id, queue, reference }) => {
-            Wanted::Store(named(id, queue, reference, rights, jobs)?, For::Show)
+            Plan::Store(named(id, queue, reference, rights, jobs)?, For::Show)
         }
-        Request::Wait(wait) => Wanted::Wait(
+        Request::Wait(wait) => Plan::Wait(
             named(wait.id, wait.queue, wait.reference, rights, jobs)?,
             wait.timeout_ms,
         ),
@@ -136,7 +136,7 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
                 before: list.before,
                 limit: list.limit.unwrap_or(LISTED),
             };
-            Wanted::Store(Operation::List(filter), For::List)
+            Plan::Store(Operation::List(filter), For::List)
         }
         Request::Count(count) => {
             let filter = Filter {
@@ -145,7 +145,7 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
                 kind: count.kind,
                 ..Filter::default()
             };
-            Wanted::Store(Operation::Count(filter), For::Count)
+            Plan::Store(Operation::Count(filter), For::Count)
         }
         Request::Last(last) => {
             let by = By::of_name(&last.by)
@@ -157,7 +157,7 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
                 limit: last.limit.unwrap_or(LISTED),
                 ..Filter::default()
             };
-            Wanted::Store(Operation::Last(by, filter, last.like), For::List)
+            Plan::Store(Operation::Last(by, filter, last.like), For::List)
         }
         Request::Run(run) => {
             let filter = Filter {
@@ -167,23 +167,23 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
                 limit: u32::try_from(MOST_PUSHED).unwrap_or(u32::MAX),
                 ..Filter::default()
             };
-            Wanted::Store(Operation::Last(By::Key, filter, Some(run.key)), For::Run)
+            Plan::Store(Operation::Last(By::Key, filter, Some(run.key)), For::Run)
         }
         Request::Retry(selected) => {
             let selection = selection(selected, &RETRIED, rights, jobs)?;
-            Wanted::Store(Operation::Retry(selection), For::Change)
+            Plan::Store(Operation::Retry(selection), For::Change)
         }
         Request::Cancel(selected) => {
             let selection = selection(selected, &CANCELLED, rights, jobs)?;
-            Wanted::Store(Operation::Cancel(selection), For::Change)
+            Plan::Store(Operation::Cancel(selection), For::Change)
         }
         Request::Discard(selected) => {
             let selection = selection(selected, &DISCARDED, rights, jobs)?;
-            Wanted::Store(Operation::Discard(selection), For::Change)
+            Plan::Store(Operation::Discard(selection), For::Change)
         }
         Request::Purge(selected) => {
             let selection = selection(selected, &PURGED, rights, jobs)?;
-            Wanted::Store(Operation::Purge(selection), For::Change)
+            Plan::Store(Operation::Purge(selection), For::Change)
         }
         Request::Pause(PauseRequest { queue, reason }) => pause(queue, reason, true, rights, jobs)?,
         Request::Resume(QueueName { queue }) => pause(queue, None, false, rights, jobs)?,
@@ -195,20 +195,20 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
                 percent: said.percent.min(100),
                 text: said.text.chars().take(200).collect(),
             };
-            Wanted::Store(progress, For::Progress)
+            Plan::Store(progress, For::Progress)
         }
         // Of a user's own queues alone: that is seen to when they are shown.
-        Request::Queues(Nothing {}) => Wanted::Store(Operation::Counts, For::Queues),
-        Request::Stats(Nothing {}) => Wanted::Store(Operation::Counts, For::Stats),
+        Request::Queues(Nothing {}) => Plan::Store(Operation::Counts, For::Queues),
+        Request::Stats(Nothing {}) => Plan::Store(Operation::Counts, For::Stats),
         Request::Schedules(_) | Request::RunNow(_) | Request::Kinds(_) | Request::Connections(_)
             if !is_root =>
         {
             return Err(ROOTS.to_owned());
         }
-        Request::Schedules(Nothing {}) => Wanted::Schedules,
-        Request::RunNow(RunNow { schedule }) => Wanted::RunNow(schedule),
-        Request::Kinds(Nothing {}) => Wanted::Kinds,
-        Request::Connections(Nothing {}) => Wanted::Connections,
+        Request::Schedules(Nothing {}) => Plan::Schedules,
+        Request::RunNow(RunNow { schedule }) => Plan::RunNow(schedule),
+        Request::Kinds(Nothing {}) => Plan::Kinds,
+        Request::Connections(Nothing {}) => Plan::Connections,
         Request::SequenceBegin(begin) => sequence::begin(begin, rights, jobs)?,
         Request::SequenceAdd(add) => sequence::add(add, rights, jobs)?,
         Request::SequenceEnd(SequenceName { id }) => sequence::end(id, rights, jobs),
@@ -293,14 +293,14 @@ fn pause(
     is_paused: bool,
     rights: Rights,
     jobs: &Jobs,
-) -> Result<Wanted, String> {
+) -> Result<Plan, String> {
     queues(Some(queue.clone()), rights, jobs)?;
     let pause = Operation::Pause {
         queue,
         reason,
         is_paused,
     };
-    Ok(Wanted::Store(pause, For::Pause))
+    Ok(Plan::Store(pause, For::Pause))
 }
 
 /// The queues that are meant: this one, or all that the client may use; `None`: all.

@@ -2,7 +2,7 @@
 
 use crate::answer::{self, Bounded};
 use crate::client::Rights;
-use crate::commands::{self, Wanted};
+use crate::commands::{self, Plan};
 use crate::sample;
 use crate::store::{Filter, Operation, Selection, SequenceOperation};
 use forkyard_fuzz::{Grammar, Target, target, words};
@@ -29,8 +29,8 @@ fn requests(line: &[u8]) {
     };
     let own = Some(vec!["mail".to_owned()]);
     match commands::read(line, Rights::Own(USER), &jobs) {
-        Ok(Wanted::Push(pushed, _)) => check(&pushed),
-        Ok(Wanted::Store(Operation::Sequence(operation), _)) => match operation {
+        Ok(Plan::Push(pushed, _)) => check(&pushed),
+        Ok(Plan::Store(Operation::Sequence(operation), _)) => match operation {
             SequenceOperation::Begin { queue, .. } => assert_eq!(queue, "mail"),
             SequenceOperation::Add { queues, jobs, .. } => {
                 assert_eq!(queues, own);
@@ -41,7 +41,7 @@ fn requests(line: &[u8]) {
             | SequenceOperation::Show { queues, .. } => assert_eq!(queues, own),
             SequenceOperation::List { .. } => panic!("all sequences are shown to a user"),
         },
-        Ok(Wanted::Store(
+        Ok(Plan::Store(
             Operation::Retry(selection) | Operation::Cancel(selection) | Operation::Discard(selection),
             _,
         )) => match selection {
@@ -50,7 +50,7 @@ fn requests(line: &[u8]) {
             | Selection::Rest(Filter { queues, .. }, ..) => assert_eq!(queues, own),
             Selection::Ref(queue, _) => assert_eq!(queue, "mail"),
         },
-        Ok(Wanted::Store(operation, _)) => {
+        Ok(Plan::Store(operation, _)) => {
             let is_own = match &operation {
                 // What is shown is looked at when it is there.
                 Operation::Show(_) | Operation::Counts => true,
@@ -62,9 +62,9 @@ fn requests(line: &[u8]) {
             };
             assert!(is_own, "{operation:?}");
         }
-        Ok(Wanted::Wait(Operation::ShowRef(queue, _), _)) => assert_eq!(queue, "mail"),
-        Ok(Wanted::Wait(..)) | Err(_) => {}
-        Ok(Wanted::Schedules | Wanted::RunNow(_) | Wanted::Kinds | Wanted::Connections) => {
+        Ok(Plan::Wait(Operation::ShowRef(queue, _), _)) => assert_eq!(queue, "mail"),
+        Ok(Plan::Wait(..)) | Err(_) => {}
+        Ok(Plan::Schedules | Plan::RunNow(_) | Plan::Kinds | Plan::Connections) => {
             panic!("a user does what is root's")
         }
     }

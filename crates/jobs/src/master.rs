@@ -218,7 +218,7 @@ impl Process {
         let Some(channel) = &self.channel else { return };
         let bytes = serde_json::to_vec(message).unwrap_or_default();
         if let Err(error) = send_with(channel.as_fd(), &bytes, &[]) {
-            log::debug!("jobs: the master can't be told: {error}");
+            log::debug!("jobs: can't send to the master: {error}");
             self.foreign.forget_questions();
         }
     }
@@ -254,7 +254,7 @@ impl Process {
                     ended.into_iter().for_each(|job| self.end_orphan(job));
                 }
                 Ok(ToJobs::Died { pool, query, how }) => self.worker_died(pool, query, how),
-                Err(error) => log::error!("jobs: the master says what is not known: {error}"),
+                Err(error) => log::error!("jobs: unknown message from the master: {error}"),
             }
         }
     }

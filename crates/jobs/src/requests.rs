@@ -1,11 +1,11 @@
 //! What clients want: asked of the store, and answered.
 
 use crate::client::Rights;
-use crate::commands::{self, For, Wanted};
+use crate::commands::{self, For, Plan};
 use crate::core::{Event, JobId};
 use crate::lease::Lease;
 use crate::master::FOREIGN_MS;
-use crate::run::{Asked, Peer, Process};
+use crate::run::{Peer, PendingReply, Process};
 use crate::store::sql::Notice;
 use crate::store::{Operation, Reply, State, StateCount, StoreEvent};
 use forkyard_protocol::jobs::{JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
@@ -28,42 +28,42 @@ impl Process {
         }
     }
 
-    pub(crate) fn want(&mut self, client: usize, wanted: Wanted) {
+    pub(crate) fn want(&mut self, client: usize, wanted: Plan) {
         let refusal = self.refusal();
         match wanted {
-            Wanted::Store(_, For::Stats) if refusal.is_some() => {
+            Plan::Store(_, For::Stats) if refusal.is_some() => {
                 let answer = self.stats(client, Vec::new());
                 self.answer(client, &answer);
             }
             wanted if refusal.is_some() && (wanted.is_of_store() || !self.is_loaded) => {
                 self.answer(client, &JobsAnswer::not_now(refusal.unwrap_or_default()));
             }
-            Wanted::Push(jobs, limit_ms) => {
+            Plan::Push(jobs, limit_ms) => {
                 let limit_ms = limit_ms.unwrap_or_else(|| self.push_timeout_ms());
                 let until_ms = self.now().mono_ms.saturating_add(limit_ms);
                 let number = self.store.ask(Operation::Push(jobs));
                 let what = For::Push;
-                self.asked.insert(number, Asked { client, what, id: 0 });
+                self.asked.insert(number, PendingReply { client, what, id: 0 });
                 self.push_limits.insert((until_ms, number));
             }
-            Wanted::Store(operation, what) => {
+            Plan::Store(operation, what) => {
                 let paused = match &operation {
                     Operation::Pause { queue, is_paused, .. } => Some((queue.clone(), *is_paused)),
                     _ => None,
                 };
                 let number = self.store.ask(operation);
-                self.asked.insert(number, Asked { client, what, id: 0 });
+                self.asked.insert(number, PendingReply { client, what, id: 0 });
                 if let Some(paused) = paused {
                     self.pausing.insert(number, paused);
                 }
             }
-            Wanted::Wait(Operation::Show(id), limit_ms) => self.wait_for(client, id, limit_ms),
-            Wanted::Wait(show, limit_ms) => {
+            Plan::Wait(Operation::Show(id), limit_ms) => self.wait_for(client, id, limit_ms),
+            Plan::Wait(show, limit_ms) => {
                 let number = self.store.ask(show);
                 let what = For::Await(limit_ms);
-                self.asked.insert(number, Asked { client, what, id: 0 });
+                self.asked.insert(number, PendingReply { client, what, id: 0 });
             }
-            Wanted::Schedules => {
+            Plan::Schedules => {
                 let view = |planned: &crate::core::schedule::Planned| ScheduleView {
                     name: planned.schedule.name.clone(),
                     queue: planned.schedule.queue.clone(),
@@ -75,11 +75,11 @@ impl Process {
                 let schedules = self.schedules.all().iter().map(view).collect();
                 self.answer(client, &JobsAnswer::Schedules { schedules });
             }
-            Wanted::Kinds => {
+            Plan::Kinds => {
                 let kinds = self.figures.kinds(&self.jobs);
                 self.answer(client, &JobsAnswer::Kinds { kinds });
             }
-            Wanted::Connections => {
+            Plan::Connections => {
                 let now_ms = self.now().mono_ms;
                 let mut connections: Vec<_> = (self.peers.iter())
                     .filter_map(|(token, peer)| match peer {
@@ -90,7 +90,7 @@ impl Process {
                 connections.sort_by_key(|connection| connection.id);
                 self.answer(client, &JobsAnswer::Connections { connections });
             }
-            Wanted::RunNow(name) => match self.schedules.find(&name) {
+            Plan::RunNow(name) => match self.schedules.find(&name) {
                 Some(planned) => {
                     let schedule = &planned.schedule;
                     let job = NewJob {
@@ -101,7 +101,7 @@ impl Process {
                     };
                     let number = self.store.ask(Operation::Push(vec![job]));
                     let what = For::Push;
-                    self.asked.insert(number, Asked { client, what, id: 0 });
+                    self.asked.insert(number, PendingReply { client, what, id: 0 });
                 }
                 None => self.answer(
                     client,
@@ -182,7 +182,7 @@ impl Process {
             if self.stop_waiting(client, id) {
                 let number = self.store.ask(Operation::Show(id));
                 let what = For::Show;
-                self.asked.insert(number, Asked { client, what, id });
+                self.asked.insert(number, PendingReply { client, what, id });
             }
         }
         // Clients that came while it was opened are told that it is not.
@@ -343,7 +343,7 @@ impl Process {
         }
         let Some(asked) = self.asked.remove(&number) else {
             if let Reply::Failed(why) = reply {
-                log::error!("jobs: what was to be written is lost: {why}");
+                log::error!("jobs: an answer is lost: {why}");
                 self.is_foreign_asked = false;
             }
             return;
@@ -355,7 +355,7 @@ impl Process {
 
     /// Has the rest of a change done that is made in portions; gives the reply when all is done. A process that is about to go does
     /// not begin with another.
-    fn go_on(&mut self, number: u64, asked: Asked, reply: Reply) -> Option<Reply> {
+    fn go_on(&mut self, number: u64, asked: PendingReply, reply: Reply) -> Option<Reply> {
         let (before, mut told) = self.portions.remove(&number).unwrap_or_default();
         let Reply::Changed { count, running, rest } = reply else {
             return Some(reply);
@@ -380,7 +380,7 @@ impl Process {
         }
     }
 
-    fn reply_to(&mut self, asked: Asked, reply: Reply) {
+    fn reply_to(&mut self, asked: PendingReply, reply: Reply) {
         if asked.what == For::Wait && !self.ends_wait(asked, &reply) {
             return;
         }
@@ -401,7 +401,7 @@ impl Process {
                 Ok(again) => {
                     let number = self.store.ask(again);
                     let what = For::Sequence;
-                    self.asked.insert(number, Asked { what, ..asked });
+                    self.asked.insert(number, PendingReply { what, ..asked });
                     return;
                 }
                 Err(why) => Some(JobsAnswer::error(why)),
@@ -441,7 +441,7 @@ impl Process {
 
     /// Whether a client that waits for a job is answered with this, and waits no more. A job that ends may be looked for several
     /// times at once: the first of these answers.
-    fn ends_wait(&mut self, asked: Asked, reply: &Reply) -> bool {
+    fn ends_wait(&mut self, asked: PendingReply, reply: &Reply) -> bool {
         let has_ended = match reply {
             Reply::Show(Some(job)) => State::of_name(&job.state).is_some_and(State::is_end),
             _ => true,
@@ -465,7 +465,7 @@ impl Process {
     fn look_for(&mut self, client: usize, id: JobId) {
         let number = self.store.ask(Operation::Show(id));
         let what = For::Wait;
-        self.asked.insert(number, Asked { client, what, id });
+        self.asked.insert(number, PendingReply { client, what, id });
     }
 }
 

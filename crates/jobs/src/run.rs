@@ -1,7 +1,7 @@
 //! The loop: clients, pools, the master and the store to events, and what is decided to requests and answers.
 
 use crate::call::{Call, CallProgress};
-use crate::client::{Client, Heard, Origin, Rights};
+use crate::client::{Client, ClientInput, Origin, Rights};
 use crate::commands::{self, For};
 use crate::core::schedule::Schedules;
 use crate::core::{Action, Event, JobId, Moment, Scheduler};
@@ -48,7 +48,7 @@ pub(crate) enum Peer {
 
 /// What waits for a reply of the store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct PendingReply {
     pub(crate) client: usize,
     pub(crate) what: For,
     /// The job that is waited for.
@@ -79,7 +79,7 @@ pub(crate) struct Process {
     pub(crate) deaths: VecDeque<(String, String, String)>,
     /// Queues of which it was told that their pools can't be reached.
     pub(crate) told_unreached: BTreeSet<String>,
-    pub(crate) asked: HashMap<u64, Asked>,
+    pub(crate) asked: HashMap<u64, PendingReply>,
     pub(crate) pausing: HashMap<u64, (String, bool)>,
     /// Changes of many jobs that are made in portions: how many were changed so far, and which are under way.
     pub(crate) portions: HashMap<u64, (u64, Vec<JobId>)>,
@@ -490,15 +490,17 @@ impl Process {
             // What there is is not known yet.
             Some(Peer::Client(_)) if !self.is_loaded && refusal.is_none() => {}
             Some(Peer::Client(client)) => match client.poll() {
-                Heard::Nothing => {
+                ClientInput::Nothing => {
                     if matches!(self.peers.get(&token), Some(Peer::Client(client)) if self.is_too_much(client))
                     {
                         self.refuse_rest(token);
                     }
                 }
-                Heard::Gone => _ = self.remove(token),
-                Heard::Line(line) if client.rights == Rights::Stranger => self.hear_stranger(token, &line),
-                Heard::Line(line) => {
+                ClientInput::Gone => _ = self.remove(token),
+                ClientInput::Line(line) if client.rights == Rights::Stranger => {
+                    self.hear_stranger(token, &line)
+                }
+                ClientInput::Line(line) => {
                     let rights = client.rights;
                     let wanted = RequestLine::read(&line).and_then(|line| {
                         client.note(line.command(), clock::now().as_nanos() / 1_000_000);

@@ -1,13 +1,13 @@
 /*
- * code_cache.c: a part of shim.c. OPcache in an application that boots once.
+ * code_cache.c, part of shim.c: OPcache in an application that boots once.
  *
- * OPcache begins anew when a process begins a request, which no worker of such an application ever does. And its code is that
- * of the boot all the same. So what asks OPcache to begin anew asks for another boot, which has an OPcache of its own.
+ * OPcache resets when a process begins a request, which workers of such an application never do, and their code
+ * dates from the boot. So a reset of OPcache requests another boot, which has its own OPcache.
  */
 
 static zif_handler reset_of_opcache;
 
-/* As OPcache judges it: opcache.restrict_api is the beginning of the paths of scripts that may. */
+/* As in OPcache: opcache.restrict_api is a prefix of the allowed scripts' paths. */
 static bool may_use_opcache(void)
 {
     const char *restricted = ini_text("opcache.restrict_api");
@@ -48,7 +48,8 @@ static bool is_set(const zval *status, const char *name)
 EXPORT int forkyard_shim_is_code_full(void)
 {
     volatile bool is_full = false;
-    /* A list of paths that may ask is for scripts, and asking would be a warning. After a fatal error PHP calls no function. */
+    /* opcache.restrict_api applies to scripts, and a refusal would raise a warning. After a fatal error PHP calls no
+     * function. */
     if (!may_use_opcache() || CG(unclean_shutdown)) {
         return 0;
     }

@@ -1,12 +1,12 @@
 /*
- * disabling.c: a part of shim.c. disable_functions of one request: the functions are as if they did not exist, and are back
- * after it.
+ * disabling.c, part of shim.c: disable_functions of one request. The functions do not exist during the request and
+ * return after it.
  *
- * The compiler looks at the table of functions. Where it finds one it writes a call that expects it to be there, or, for
- * strlen() and its like, no call at all. OPcache keeps what was compiled for other requests, so this one does without OPcache.
+ * For a function in the table, the compiler emits a call that expects it there, or, for strlen() and similar ones,
+ * no call at all. OPcache keeps code compiled for other requests, so this request runs without OPcache.
  */
 
-/* What opcache.preload has compiled expects the functions that were there then. */
+/* Code compiled by opcache.preload expects all functions. */
 static bool has_preloaded(void)
 {
     const char *path = ini_text("opcache.preload");
@@ -28,7 +28,7 @@ static ZEND_COLD void call_of_disabled(INTERNAL_FUNCTION_PARAMETERS)
     zend_throw_error(NULL, "Call to undefined function %s()", ZSTR_VAL(execute_data->func->common.function_name));
 }
 
-/* The entry stays where it is: PHP counts on its own functions to be the first in the table, and in this order. */
+/* Keeps the entry in place: PHP expects its own functions first in the table, in this order. */
 static void disable_for_request(Bucket *entry)
 {
     struct disabled_function *disabled = pemalloc(sizeof(*disabled), 1);
@@ -67,7 +67,7 @@ static void disable_functions_for_request(const char *list)
     efree(names);
 }
 
-/* Not by their places: a table that has grown since may have closed gaps. */
+/* Not by position: a table that has grown may have closed gaps. */
 static void name_functions_again(void)
 {
     Bucket *entry;

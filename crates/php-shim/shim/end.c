@@ -1,21 +1,20 @@
 /*
- * end.c: a part of shim.c. The end of a worker.
+ * end.c, part of shim.c: the end of a worker.
  *
- * PHP's module shutdown mostly frees memory that a process which goes on would want back. A worker ends: freeing its classes
- * and functions would first copy every page of them, which it shares with the process that it was forked from. So only that is
- * done which others could notice: persistent connections are closed, and extensions say good-bye, except those that are part
- * of PHP itself, which only free.
+ * PHP's module shutdown mostly frees memory, which only a continuing process needs. In a worker, freeing classes and
+ * functions would first copy their pages, which are shared with the parent. So a worker does only what others can
+ * observe: it closes persistent connections and shuts down third-party extensions. PHP's own only free memory.
  */
 
-/* Extensions of PHP's own have its version. */
+/* PHP's own extensions have its version. */
 static bool is_of_php(const char *version)
 {
     zend_module_entry *standard = zend_hash_str_find_ptr(&module_registry, "standard", sizeof("standard") - 1);
     return standard && standard->version && version && strcmp(version, standard->version) == 0;
 }
 
-/* Those to be told. Found once, by the process that workers are forked from: to look at a hundred libraries for it would map a
- * page of each into a worker that is about to end. */
+/* Modules to shut down. Found once, before the fork: checking a hundred libraries would map a page of each into an
+ * exiting worker. */
 static zend_module_entry **modules_to_tell;
 static size_t modules_to_tell_count;
 static zend_extension **extensions_to_tell;
@@ -45,7 +44,7 @@ static void find_whom_to_tell(void)
 
 EXPORT void forkyard_shim_end_worker(void)
 {
-    /* In the order of zend_shutdown(). What fails does not keep the others from it. */
+    /* In the order of zend_shutdown(). A failure does not skip the others. */
     zend_first_try {
         zend_hash_graceful_reverse_destroy(&EG(persistent_list));
     } zend_end_try();

@@ -1,10 +1,10 @@
 /*
- * heap.c: a part of shim.c. Huge pages for the memory of large scripts.
+ * heap.c, part of shim.c: huge pages for large scripts.
  *
- * PHP takes memory from the kernel in chunks of 2 MB and gives most of it back after each request, so that a script
- * that needs 20 MB pays for 5,000 page faults each time. It can ask for huge pages, which are one fault each, but does
- * so only where an environment variable wants it. The first chunk gets none: every worker has it, and the few pages of
- * it that a small script touches would become 2 MB in each of them.
+ * PHP gets memory from the kernel in chunks of 2 MB and returns most of it after each request, so a script that
+ * needs 20 MB causes 5,000 page faults each time. Huge pages need one fault each, but PHP uses them only if an
+ * environment variable is set. The first chunk gets none: every worker has it, and the few pages that a small script
+ * touches would become 2 MB each.
  */
 
 #define HUGE_PAGES "USE_ZEND_ALLOC_HUGE_PAGES"
@@ -18,13 +18,13 @@ static void forbid_huge_pages_in_first_chunk(void)
     }
 }
 
-/* Module start-up. An operator's own choice comes first. */
+/* Module start-up. An operator's setting has priority. */
 static int start_with_huge_pages(void)
 {
     if (getenv(HUGE_PAGES)) {
         return sapi.startup(&sapi);
     }
-    /* The first chunk is touched before it can be had out. */
+    /* The first chunk is touched before it can be excluded. */
     bool is_enabled = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
     if (!is_enabled || prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0) {
         return sapi.startup(&sapi);

@@ -1,8 +1,8 @@
 /*
- * input.c: a part of shim.c. Input: the body, the cookies, the parameters.
+ * input.c, part of shim.c: the body, the cookies, the parameters.
  */
 
-/* false: a file was named and can't be read. */
+/* Returns false if a file is named but unreadable. */
 static bool open_body_file(void)
 {
     const char *path = PARAM("REQUEST_BODY_FILE");
@@ -30,8 +30,8 @@ static size_t on_read_post(char *buffer, size_t size)
         ptrdiff_t count = body_file < 0 ? api->read_body(REQUEST(), buffer + done, wanted - done)
                                         : read(body_file, buffer + done, wanted - done);
         if (count <= 0) {
-            /* The client has left, or sent less than it said. As in php-fpm, the block is lost: a script must not take what is there
-             * of "amount=1000" for the whole. */
+            /* The client left early. As in php-fpm, drop the block: a script must not read part of "amount=1000" as
+             * the whole. */
             return body_file < 0 ? 0 : done;
         }
         done += (size_t)count;
@@ -52,7 +52,7 @@ static char *on_getenv(const char *name, size_t length)
 typedef void (*param_visitor)(const char *name, unsigned int name_length, char *value, unsigned int value_length,
                               void *context);
 
-/* Visits the parameters in php-fpm's order: the last first, and at the end the role, which php-fpm adds itself. */
+/* Visits the parameters in php-fpm's order: last first, then the role, which php-fpm adds itself. */
 static void each_param(param_visitor visit, void *context)
 {
     struct forkyard_text name, value;
@@ -64,7 +64,7 @@ static void each_param(param_visitor visit, void *context)
         if (!api->param_at(REQUEST(), i, &name, &value)) {
             continue;
         }
-        /* getallheaders() takes what is behind a zero byte in a name from memory that nobody has written to. */
+        /* For a name with a zero byte, getallheaders() reads uninitialised memory. */
         if (memchr(name.data, '\0', name.length)) {
             continue;
         }
@@ -95,7 +95,7 @@ static void register_raw(const char *name, unsigned int name_length, char *value
     php_register_variable_safe(name, value, value_length, array);
 }
 
-/* Gives array the elements of $_ENV or $_SERVER if that has been made already. */
+/* Copies $_ENV or $_SERVER to array if it exists already. */
 static bool copy_superglobal(zval *array, int which)
 {
     zval *made = &PG(http_globals)[which];
@@ -110,12 +110,12 @@ static bool copy_superglobal(zval *array, int which)
 
 static void import_environment(zval *array)
 {
-    /* It stays over requests of a worker script, so nothing of theirs may be in it. */
+    /* It outlives requests of a worker script, so it must contain nothing of theirs. */
     if (worker_script && array == &PG(http_globals)[TRACK_VARS_ENV]) {
         import_process_environment(array);
         return;
     }
-    /* Of a worker script's requests, what has been made already is that of the request before. */
+    /* In a worker script, the existing one belongs to the previous request. */
     if (!worker_script && (copy_superglobal(array, TRACK_VARS_ENV) || copy_superglobal(array, TRACK_VARS_SERVER))) {
         return;
     }

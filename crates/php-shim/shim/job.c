@@ -1,16 +1,16 @@
 /*
- * job.c: a part of shim.c. Requests for background jobs, whose answer says what becomes of the job.
+ * job.c, part of shim.c: requests of background jobs, whose answer decides the job's result.
  *
- * The head of an answer is sent with the first output that is not buffered. What a script would say in it after that is lost, and a
- * job would be done that has failed. So it is told over the error stream, by a line that the process that keeps jobs knows.
+ * Headers are sent with the first unbuffered output. A later failure could not change them, and the job would count
+ * as done. So it is reported on the error stream, in a line that the job server knows.
  */
 
-/* As answer.rs of forkyard-jobs has it. */
+/* As in answer.rs of forkyard-jobs. */
 #define LATE_VERDICT "Forkyard-Job-Late: "
 
 static zif_handler header_of_php, response_code_of_php;
 
-/* No client can send a parameter whose name does not begin with HTTP_. */
+/* Clients can only send parameters whose names begin with HTTP_. */
 static bool is_job(void)
 {
     return PARAM("FORKYARD_JOB_ID") != NULL;
@@ -59,7 +59,7 @@ static PHP_FUNCTION(forkyard_http_response_code)
     response_code_of_php(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 }
 
-/* The status that says so can't be sent any more. */
+/* For a failure whose status can't be sent any more. */
 static void tell_late_error(void)
 {
     if (EG(exit_status) == 255 && is_too_late()) {

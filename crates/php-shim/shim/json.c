@@ -1,9 +1,9 @@
 /*
- * json.c: a part of shim.c. JSON that PHP decodes for forkyard.
+ * json.c, part of shim.c: JSON that PHP decodes for forkyard.
  */
 
-/* Decodes a text into arrays. PHP's scanner stops at a zero byte only, which this adds: the buffer has room for length + 1 bytes.
- * Returns false if the text is not JSON. */
+/* Decodes a text into arrays. PHP's scanner needs a final zero byte, which this adds: the buffer has room for length
+ * + 1 bytes. Returns false if the text is not JSON. */
 static bool decode_json(zval *value, char *text, size_t length, int depth)
 {
     text[length] = '\0';

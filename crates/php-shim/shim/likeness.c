@@ -1,5 +1,5 @@
 /*
- * likeness.c: a part of shim.c. What libphp was built with and php-fpm was not, and the other way round.
+ * likeness.c, part of shim.c: differences between the builds of libphp and php-fpm.
  */
 
 static int is_constant_of(zval *constant, void *module_number)
@@ -16,8 +16,8 @@ static int is_class_of(zval *entry, void *module_number)
     return is_its ? ZEND_HASH_APPLY_REMOVE : ZEND_HASH_APPLY_KEEP;
 }
 
-/* Gives the module that was registered last the number of one that is gone. PHP takes the count of modules for the number of
- * the next one, which would be OPcache's and another one's then, and get_defined_constants() mix them up. */
+/* Gives the last registered module the number of a removed one. PHP uses the count of modules as the next number, so
+ * OPcache and another module would share one, and get_defined_constants() would mix them up. */
 static void take_number(uint32_t number)
 {
     zend_module_entry *module, *last = NULL;
@@ -45,9 +45,9 @@ static void take_number(uint32_t number)
     last->module_number = (int)number;
 }
 
-/* Debian builds libphp with pcntl, php-fpm without. A script that forks would share its worker's connections, and
- * pcntl_exec is in no list of disabled functions that was written for php-fpm. Early enough, so that its request hooks
- * are never called and no preloaded script sees it. */
+/* Debian builds libphp with pcntl and php-fpm without. A forked script would share its worker's connections, and
+ * php-fpm's lists of disabled functions omit pcntl_exec. Removed early, before its request hooks and any preloaded
+ * script. */
 static void remove_pcntl(void)
 {
     zend_module_entry *pcntl = zend_hash_str_find_ptr(&module_registry, "pcntl", sizeof("pcntl") - 1);
@@ -62,8 +62,8 @@ static void remove_pcntl(void)
     take_number(number);
 }
 
-/* Debian's libphp names its own directory, /etc/php/8.2/embed; what is read is php-fpm's. NULL: there is no such directory
- * beside it. */
+/* Debian's libphp names its own directory, /etc/php/8.2/embed, but php-fpm's is read. Returns NULL if there is none
+ * next to it. */
 static zend_string *php_fpms_directory(const char *embeds)
 {
     static const char own[] = "/embed", theirs[] = "/fpm";
@@ -85,17 +85,18 @@ static void correct_path_constant(const char *name, size_t length)
     zend_string *path = constant ? php_fpms_directory(Z_STRVAL(constant->value)) : NULL;
     if (path) {
         zend_string_release(Z_STR(constant->value));
-        /* Without a count: the end of PHP frees a counted string, and then the table of interned ones frees it again. */
+        /* Without a reference count: PHP's shutdown would free a counted string twice, the second time with the
+         * table of interned strings. */
         ZVAL_INTERNED_STR(&constant->value, zend_string_init_interned(ZSTR_VAL(path), ZSTR_LEN(path), 1));
         zend_string_release(path);
     }
 }
 
 static zif_handler phpinfo_of_libphp;
-/* PHP_CONFIG_FILE_PATH as libphp has it. The header's is that of PHP's command line. */
+/* libphp's PHP_CONFIG_FILE_PATH. The header's is that of the CLI. */
 static char *path_of_libphp;
 
-/* phpinfo() has the path of libphp's own php.ini written into its code. */
+/* phpinfo() has libphp's path of php.ini compiled in. */
 static void print_with_path_of_php_fpm(void (*print)(void *), void *context)
 {
     zend_string *path = path_of_libphp ? php_fpms_directory(path_of_libphp) : NULL;
@@ -144,15 +145,15 @@ static void print_whole_info(void *context)
     php_print_info(0xFFFFFFFF);
 }
 
-/* Early enough, so that no preloaded script sees how it was before. */
+/* Early, before any preloaded script. */
 static void become_like_php_fpm(void)
 {
     remove_pcntl();
     /* PHP has it only in programs that serve one user. */
     zend_hash_str_del(CG(function_table), "chroot", sizeof("chroot") - 1);
-    /* The end of a request drops what is behind the place where PHP's own ended when it began, and OPcache counts a script's
-     * functions by the table's length. A table that has gaps closes them when it grows, and a script's own first ones would
-     * then be before that place. */
+    /* Request shutdown drops entries after the position where PHP's own ended at the start, and OPcache counts a
+     * script's functions by the table's length. A table closes its gaps when it grows, which would move a script's
+     * first functions before that position. */
     zend_hash_rehash(CG(function_table));
     zend_hash_rehash(CG(class_table));
     zend_hash_rehash(EG(zend_constants));

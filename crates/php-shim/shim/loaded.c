@@ -1,5 +1,5 @@
 /*
- * loaded.c: a part of shim.c. The files that extensions were loaded from.
+ * loaded.c, part of shim.c: the files of loaded extensions.
  */
 
 static void name_file(void *handle, void (*each)(void *context, const char *path, size_t length), void *context)

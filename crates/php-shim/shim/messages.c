@@ -1,5 +1,5 @@
 /*
- * messages.c: a part of shim.c. Messages: to the web server's error log, and to standard error.
+ * messages.c, part of shim.c: messages to the web server's error log and to standard error.
  */
 
 static const char *level_name(enum forkyard_shim_level level)
@@ -16,7 +16,7 @@ static const char *level_name(enum forkyard_shim_level level)
     }
 }
 
-/* Writes a line to standard error: the level, the message, the mark that it was cut. */
+/* Writes a line to standard error: level, message, and a mark if it was cut. */
 static void write_to_stderr(const char *level, const char *message, size_t length, const char *mark)
 {
     struct iovec line[] = {
@@ -27,13 +27,13 @@ static void write_to_stderr(const char *level, const char *message, size_t lengt
         {"\n", 1},
     };
     if (writev(STDERR_FILENO, line, sizeof(line) / sizeof(*line)) < 0) {
-        /* Standard error is gone, and there is no other place. */
+        /* Standard error is closed; there is no other place. */
     }
 }
 
-/* To the web server's error log, and to standard error where that is read. Messages of one request are joined,
- * since a web server makes a line of its own of each record. As in php-fpm, log_level keeps this worker's own messages from
- * standard error; of a message of PHP it only leaves out the level. */
+/* Writes to the web server's error log, and to standard error if that is read. Joins the messages of a request,
+ * because a web server makes each record a line. As in php-fpm, log_level hides only this worker's own messages; for
+ * PHP's it only omits the level. */
 static void say(enum forkyard_shim_level level, bool is_of_php, const char *message, size_t length)
 {
     const char *mark = "";
@@ -83,7 +83,7 @@ static void on_log_message(const char *message, int syslog_type)
 {
     (void)syslog_type;
     if (!api) {
-        /* Module start-up: standard error is the preloader's, and the master reads it. */
+        /* Module start-up: standard error is the preloader's, which the master reads. */
         fprintf(stderr, "%s\n", message);
         return;
     }

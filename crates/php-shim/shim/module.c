@@ -1,5 +1,5 @@
 /*
- * module.c: a part of shim.c. The module with the ini entries and functions of php-fpm's SAPI, and the SAPI itself.
+ * module.c, part of shim.c: php-fpm's ini entries and functions, and the SAPI itself.
  */
 
 PHP_INI_BEGIN()
@@ -19,7 +19,7 @@ PHP_INI_BEGIN()
     STD_PHP_INI_ENTRY("fpm.config", NULL, PHP_INI_SYSTEM, OnUpdateString, fpm_config, struct sapi_ini, sapi_ini)
 PHP_INI_END()
 
-/* PHP's own, which no header declares. */
+/* PHP's, without a declaration in its headers. */
 extern char *php_ini_opened_path, *php_ini_scanned_path, *php_ini_scanned_files;
 
 static char *copy_of(const char *text)
@@ -33,7 +33,7 @@ static void name_ini_files(void)
     php_ini_opened_path = copy_of(ini_names->php_ini);
     free(php_ini_scanned_files);
     php_ini_scanned_files = copy_of(ini_names->scanned);
-    /* It is the environment's. */
+    /* From the environment. */
     php_ini_scanned_path = copy_of(ini_names->directories);
     zval *path = cfg_get_entry("cfg_file_path", sizeof("cfg_file_path") - 1);
     if (path && ini_names->php_ini) {
@@ -96,7 +96,7 @@ static PHP_FUNCTION(fastcgi_finish_request)
         RETURN_FALSE;
     }
     if (is_job()) {
-        /* It has no client that waits: what it does from here on is the job still. */
+        /* No client waits: later work still belongs to the job. */
         RETURN_TRUE;
     }
     php_output_end_all();
@@ -116,7 +116,7 @@ static PHP_FUNCTION(apache_request_headers)
     }
 }
 
-/* Room for a pool of several thousand workers. */
+/* Enough for a pool of several thousand workers. */
 #define STATUS_SIZE ((size_t)4 << 20)
 /* Object, list of workers, worker. */
 #define STATUS_DEPTH 4
@@ -127,7 +127,7 @@ static PHP_FUNCTION(fpm_get_status)
     if (!REQUEST() || !worker.status) {
         RETURN_FALSE;
     }
-    /* Not of the request's memory, whose peak it would be. Only what is written of it is ever there. */
+    /* Not from the request's memory, whose peak it would raise. Only written pages take memory. */
     static char *buffer;
     if (!buffer && !(buffer = malloc(STATUS_SIZE + 1))) {
         RETURN_FALSE;
@@ -153,7 +153,7 @@ static const zend_function_entry functions[] = {
     PHP_FE_END
 };
 
-/* Applications look for php-fpm's module under this name. */
+/* Applications look for php-fpm's module by this name. */
 static zend_module_entry module_entry = {
     STANDARD_MODULE_HEADER,
     "cgi-fcgi",
@@ -172,7 +172,7 @@ static int start_module(sapi_module_struct *module)
     return php_module_startup(module, &module_entry);
 }
 
-/* OPcache and applications know php-fpm by this name and would not know another. */
+/* OPcache and applications know php-fpm by this name. */
 static int end_request(void)
 {
     tell_later_status();

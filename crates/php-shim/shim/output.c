@@ -1,11 +1,11 @@
 /*
- * output.c: a part of shim.c. Output: what a script prints, and the headers before it.
+ * output.c, part of shim.c: a script's output and headers.
  */
 
 static size_t on_write(const char *bytes, size_t length)
 {
     if (!REQUEST()) {
-        /* What a worker script prints between two requests is for the log. */
+        /* A worker script's output between two requests goes to the log. */
         return api && !worker_script ? length : fwrite(bytes, 1, length, stderr);
     }
     if (has_finished) {
@@ -48,7 +48,7 @@ static const char *reason_phrase(int code)
     return NULL;
 }
 
-/* Appends the status line. false: the script's own "Status:" header is it. */
+/* Appends the status line. Returns false if the script's own "Status:" header replaces it. */
 static bool append_status(smart_str *out, zend_llist *headers, int *code)
 {
     char line[STATUS_LINE_SIZE];
@@ -120,7 +120,7 @@ static int on_send_headers(sapi_headers_struct *sapi_headers)
     return SAPI_HEADER_SENT_SUCCESSFULLY;
 }
 
-/* Up to PHP 8.2 a script may set another response code when the headers are gone. */
+/* Up to PHP 8.2 a script may change the response code after the headers. */
 static void tell_later_status(void)
 {
     int status = SG(sapi_headers).http_response_code;

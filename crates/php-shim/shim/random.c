@@ -1,16 +1,17 @@
 /*
- * random.c: a part of shim.c. Random number generators that keep their state in memory: forked processes, and a process that is
- * put back, draw the same numbers if the boot has used one.
+ * random.c, part of shim.c: random number generators with state in memory. Forked or rewound processes would draw
+ * equal numbers if the boot has used one.
  *
- * docs/howto/boot-once.md lists the generators of PHP and of its extensions. Those that ask the kernel each time need nothing.
+ * docs/howto/boot-once.md lists the generators of PHP and its extensions. Those that ask the kernel each time need
+ * nothing.
  */
 
-/* Functions of libraries; NULL: the library is not loaded, or need not be told. */
+/* Library functions; NULL: not loaded, or not needed. */
 static void (*reset_sqlite)(int length, void *bytes);
 static void (*reseed_gnutls)(void);
 static int (*stir_openssl)(void);
 
-/* Random bytes from the kernel. glibc's getrandom() may take them from a state of its own. */
+/* Random bytes from the kernel. glibc's getrandom() may keep a state. */
 static bool draw(void *bytes, size_t length)
 {
     size_t done = 0;
@@ -44,11 +45,11 @@ static int is_seeded(void)
     return 1;
 }
 
-/* OpenSSL reseeds its generators after a fork, but does not see that a process was put back. This makes it keep no state. A new seed
- * for each request would cost as much as the rest of a small request. */
+/* Makes OpenSSL keep no state. It reseeds after a fork but can't detect a rewind, and a new seed per request would
+ * cost as much as a small request. */
 static void let_openssl_draw_from_kernel(void)
 {
-    /* RAND_METHOD of <openssl/rand.h>, which need not be there when this is compiled. */
+    /* RAND_METHOD of <openssl/rand.h>, which may be missing at compile time. */
     static const struct {
         int (*seed)(const void *, int);
         int (*bytes)(unsigned char *, int);
@@ -63,8 +64,8 @@ static void let_openssl_draw_from_kernel(void)
     }
 }
 
-/* mt_rand() and what uses its generator take a new seed at the next call. So does lcg_value(), but up to PHP 8.2 from the time and
- * the process id: of some thousand requests of a process two would have the same. */
+/* mt_rand() and its users take a new seed at the next call. So does lcg_value(), but up to PHP 8.2 from the time and
+ * process id: about two of a thousand requests of a process would have equal seeds. */
 static void seed_php(const uint32_t seeds[2])
 {
     RANDOM_G(combined_lcg_seeded) = false;
@@ -77,8 +78,8 @@ static void seed_php(const uint32_t seeds[2])
 #endif
 }
 
-/* gmp_random_bits() and gmp_random_range(). The extension seeds its generator at the first use in a request, and drops it at the
- * request's end, which a boot does not have. */
+/* gmp_random_bits() and gmp_random_range(). The extension seeds its generator at the first use and drops it at the
+ * end of a request, which a boot lacks. */
 static void drop_gmp(void)
 {
     zend_module_entry *gmp = zend_hash_str_find_ptr(&module_registry, "gmp", sizeof("gmp") - 1);
@@ -87,14 +88,14 @@ static void drop_gmp(void)
     }
 }
 
-/* In a process that others are forked of, or that is put back: looking for these takes longer than all else here. */
+/* Before forks and rewinds: finding these takes longer than the rest. */
 static void find_generators(void)
 {
     reset_sqlite = (void (*)(int, void *))dlsym(RTLD_DEFAULT, "sqlite3_randomness");
     reseed_gnutls = (void (*)(void))dlsym(RTLD_DEFAULT, "gnutls_rnd_refresh");
 }
 
-/* In each new process, and each time that it was put back. */
+/* In each new process, and after each rewind. */
 static void seed_generators(void)
 {
     struct {
@@ -106,14 +107,14 @@ static void seed_generators(void)
         return;
     }
     seed_php(seeds.lcg);
-    /* random() and rand(); drand48() and its like. */
+    /* random() and rand(); drand48() and similar. */
     srandom(seeds.libc);
     seed48(seeds.libc48);
     if (reset_sqlite) {
         reset_sqlite(0, NULL);
     }
     if (reseed_gnutls) {
-        /* It counts forks by pthread_atfork(3), which does not see those by clone3(2). */
+        /* It counts forks with pthread_atfork(3), which misses clone3(2). */
         reseed_gnutls();
     }
     if (stir_openssl) {

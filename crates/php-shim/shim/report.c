@@ -1,5 +1,5 @@
 /*
- * report.c: what PHP says of itself, on standard output.
+ * report.c, part of shim.c: PHP's reports on standard output.
  */
 
 static size_t write_report(const char *data, size_t length)
@@ -12,7 +12,7 @@ static int send_no_headers(sapi_headers_struct *headers)
     return SAPI_HEADER_SENT_SUCCESSFULLY;
 }
 
-/* A request that comes from no web server. */
+/* A request without a web server. */
 static void come_from_nobody(size_t (*write)(const char *, size_t), void (*register_variables)(zval *))
 {
     sapi_module.ub_write = write;
@@ -25,7 +25,7 @@ static void come_from_nobody(size_t (*write)(const char *, size_t), void (*regis
     sapi_module.register_server_variables = register_variables;
 }
 
-/* Begins it; the answer has a body and nothing else. */
+/* The answer has a body but no headers. */
 static bool begin_without_headers(void)
 {
     if (php_request_startup() == FAILURE) {
@@ -85,7 +85,7 @@ static void print_version(void)
     php_print_version(&sapi_module);
 }
 #else
-/* libphp tells when it was built in phpinfo() only. */
+/* libphp shows its build date only in phpinfo(). */
 static FILE *general_information;
 
 static size_t keep_report(const char *data, size_t length)

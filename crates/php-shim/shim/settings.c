@@ -1,9 +1,9 @@
 /*
- * settings.c: a part of shim.c. Ini values from the pool's configuration, and from the parameters PHP_VALUE and PHP_ADMIN_VALUE.
+ * settings.c, part of shim.c: ini values from the pool's configuration, and from PHP_VALUE and PHP_ADMIN_VALUE.
  */
 
-/* Sets the value that holds between requests. false: no such entry. A value that PHP refuses is passed over silently,
- * as php-fpm does. */
+/* Sets the value between requests. Returns false if there is no such entry. Values that PHP rejects are silently
+ * ignored, as in php-fpm. */
 static bool change_ini(const char *name, const char *value, int mode, struct ini_change *change)
 {
     zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
@@ -23,7 +23,7 @@ static bool change_ini(const char *name, const char *value, int mode, struct ini
         change->modifiable = entry->modifiable;
     }
     entry->value = text;
-    /* As php-fpm: a user's value leaves the entry to .user.ini files, ini_set() and what an administrator has settled. */
+    /* As in php-fpm: .user.ini files, ini_set() and administrators' values can still change a user's value. */
     if (mode == FORKYARD_SHIM_SYSTEM) {
         entry->modifiable = ZEND_INI_SYSTEM;
     }
@@ -41,7 +41,7 @@ static void remember(const struct ini_change *change)
     }
 }
 
-/* Leaves an entry's value to administrators. false: no such entry. */
+/* Allows changes only to administrators. Returns false if there is no such entry. */
 static bool hold_ini(const char *name)
 {
     zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
@@ -74,7 +74,7 @@ static void on_param_ini(zval *name, zval *value, zval *index, int type, void *m
     if (worker.may_set && !worker.may_set(Z_STRVAL_P(name))) {
         return;
     }
-    /* What can't be undone is for the pool's settings. */
+    /* Only the pool's settings may make changes that can't be undone. */
     bool is_lasting = strcmp(Z_STRVAL_P(name), "extension") == 0 || strcmp(Z_STRVAL_P(name), "disable_classes") == 0;
     struct ini_change change = {0};
     if (is_lasting || !change_ini(Z_STRVAL_P(name), Z_STRVAL_P(value), *(int *)mode, &change)) {
@@ -98,7 +98,7 @@ static void apply_param_ini(const char *text, int mode)
     efree(lines);
 }
 
-/* Puts back what PHP_VALUE and PHP_ADMIN_VALUE changed, latest first. php-fpm leaves it to all later requests. */
+/* Undoes PHP_VALUE and PHP_ADMIN_VALUE, latest first. php-fpm keeps them for later requests. */
 static void undo_param_ini(void)
 {
     while (ini_changes) {

@@ -1,9 +1,9 @@
 /*
  * shim.c: php-fpm's server API over forkyard.h.
  *
- * It is C because most of what an embedder needs of PHP is macros, and because fatal errors, timeouts and vanished
- * clients leave PHP by longjmp: every jump starts and lands in this file or in libphp, and Rust is only called by
- * functions that return.
+ * It is C because most of PHP's embedding API is macros, and because fatal errors, timeouts and disconnected clients
+ * leave PHP by longjmp: every jump starts and lands in this file or in libphp, and the Rust functions called here
+ * always return.
  */
 #include "php.h"
 
@@ -60,12 +60,11 @@
 #define TEXT_OF_SETTING(setting) (setting)
 #endif
 
-/* php-fpm's length of a status line, with its final zero byte. */
+/* php-fpm's length of a status line, including the final NUL. */
 #define STATUS_LINE_SIZE 1024
-/* php-fpm keeps this much of a line for its level ("NOTICE: ") and the newline. */
+/* php-fpm reserves this much of a line for the level ("NOTICE: ") and the newline. */
 #define LOG_LINE_OVERHEAD 9
 
-/* The ini entries of the SAPI. */
 struct sapi_ini {
     bool rfc2616_headers;
     bool nph;
@@ -77,7 +76,7 @@ struct sapi_ini {
     char *fpm_config;
 };
 
-/* An ini entry that a request's PHP_VALUE or PHP_ADMIN_VALUE has changed. */
+/* An ini entry changed by a request's PHP_VALUE or PHP_ADMIN_VALUE. */
 struct ini_change {
     struct ini_change *earlier;
     zend_ini_entry *entry;
@@ -86,7 +85,7 @@ struct ini_change {
     uint8_t modifiable;
 };
 
-/* A function that a request's disable_functions has switched off. */
+/* A function disabled by a request's disable_functions. */
 struct disabled_function {
     struct disabled_function *earlier;
     zend_internal_function *function;
@@ -94,7 +93,7 @@ struct disabled_function {
     zend_string *name; /* NULL: it is still in the table */
 };
 
-/* The .user.ini values that hold in one directory. */
+/* The .user.ini values of one directory. */
 struct user_config {
     time_t expires;
     HashTable values;
@@ -109,28 +108,28 @@ static void (*import_process_environment)(zval *array);
 static const struct forkyard_shim_request *serving;
 static struct ini_change *ini_changes;
 static struct disabled_function *disabled_functions;
-/* The name of a function that can't be found. PHP lists none whose name begins with a zero byte. */
+/* A name that is never found: no function's name starts with a zero byte. */
 static zend_string *no_name;
 static uint32_t compiler_options;
-/* What a pool disables is disabled before opcache.preload compiles anything. */
+/* Disabled before opcache.preload compiles anything. */
 static const char *disabled_by_pool;
 static const struct forkyard_shim_ini_names *ini_names;
 static int body_file = -1;
-/* Where the worker is between two scripts; negative: PHP finds its way back by itself. */
+/* The worker's directory between two scripts; negative: PHP returns by itself. */
 static int home_directory = -1;
 static bool has_logged;
-/* The script has ended its answer and goes on: what it still prints is dropped. */
+/* The script has ended its answer and continues; further output is dropped. */
 static bool has_finished;
-/* The response code with which the headers were sent; 0: they were not. */
+/* The response code sent with the headers; 0: not sent. */
 static int sent_status;
 static bool has_served;
-/* Of an application that boots once; NULL: the pool has none. */
+/* The script of an application that boots once, or NULL. */
 static const struct forkyard_shim_script *worker_script;
 static bool has_worker_functions;
 static bool has_push_function;
-/* Its worker is put back after each request, and has had its request. */
+/* The worker is rewound after each request, and has had its request. */
 static bool is_rewinding, has_answered;
-/* What it wants to be called before the snapshot of it, and after. */
+/* The script's callbacks before and after the snapshot. */
 static zval before_snapshot, after_snapshot;
 
 #define REQUEST() ((forkyard_request *)SG(server_context))
@@ -148,7 +147,7 @@ static char *param(const char *name, size_t length)
 
 #include "json.c"
 
-/* smart_str_appendl() without its inline code: in the headers of a security release that calls a function which the first
+/* smart_str_appendl() without inlining: in the headers of a security release it calls a function that earlier
  * releases of the same version lack. */
 static void append(smart_str *out, const char *bytes, size_t length)
 {
@@ -160,14 +159,13 @@ static void append(smart_str *out, const char *bytes, size_t length)
     ZSTR_LEN(out->s) = after;
 }
 
-/* The release that runs, which need not be that of the headers. */
+/* The running release, which may differ from that of the headers. */
 static const char *php_release(void)
 {
     zend_module_entry *standard = zend_hash_str_find_ptr(&module_registry, "standard", sizeof("standard") - 1);
     return standard && standard->version ? standard->version : PHP_VERSION;
 }
 
-/* The value of a setting, or NULL. */
 static const char *ini_text(const char *name)
 {
     return zend_ini_string_ex(name, strlen(name), 0, NULL);
@@ -203,7 +201,7 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
 {
     zend_signal_startup();
     sapi_startup(&sapi);
-    /* sapi_startup has cleared these. */
+    /* sapi_startup cleared these. */
     sapi.php_ini_path_override = start->php_ini ? strdup(start->php_ini) : NULL;
     sapi.ini_entries = start->ini_entries ? strdup(start->ini_entries) : NULL;
     sapi.executable_location = start->executable ? strdup(start->executable) : NULL;
@@ -216,7 +214,7 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     has_push_function = start->pushes_jobs;
     bool is_put_back = start->worker_script == FORKYARD_SHIM_PUT_BACK;
     if (is_put_back) {
-        /* A huge page would be put back whole. */
+        /* A rewind would restore a whole huge page. */
         prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     }
     if ((is_put_back ? sapi.startup(&sapi) : start_with_huge_pages()) != SUCCESS) {
@@ -252,11 +250,11 @@ EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
 /* --- what a worker calls --- */
 
 #if PHP_VERSION_ID >= 80500
-/* Not in every build of these versions. */
+/* Missing in some builds of these versions. */
 extern void php_child_init(void) __attribute__((weak));
 #endif
 
-/* Not in the first releases of PHP 8.2 and 8.3, whose getenv() without a name calls the other function. */
+/* Missing in the first releases of PHP 8.2 and 8.3, whose getenv() without a name calls the other function. */
 extern PHPAPI void (*php_load_environment_variables)(zval *array_ptr) __attribute__((weak));
 
 static void take_over_environment(void)
@@ -281,7 +279,7 @@ EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given,
         php_child_init();
     }
 #endif
-    /* PHP hands signals on to the handlers that it has seen here: the worker's, not the preloader's. */
+    /* PHP chains to the handlers it finds here: the worker's, not the preloader's. */
     zend_signal_startup();
     if (worker_script) {
         go_on_in_worker();
@@ -291,8 +289,7 @@ EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given,
         seed_generators();
     }
 
-    /* PHP goes to the script's directory and back by asking where it is and walking there by name. Going back through a
-     * descriptor is the same for less. */
+    /* PHP enters the script's directory and returns by name. Returning through a descriptor is cheaper. */
     home_directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (home_directory >= 0) {
         SG(options) |= SAPI_OPTION_NO_CHDIR;
@@ -367,9 +364,9 @@ static void refuse(int status, const char *body)
 static void run_script(void)
 {
     zend_file_handle file = {0};
-    /* PHP frees the path when it can't open the file. */
+    /* PHP frees the path if it can't open the file. */
     char *path = estrdup(SG(request_info).path_translated);
-    /* What is reported below is not to be an older failure. */
+    /* Do not report an earlier failure below. */
     errno = 0;
     if (php_fopen_primary_script(&file) == FAILURE) {
         int reason = errno;
@@ -480,7 +477,7 @@ EXPORT int forkyard_shim_serve(forkyard_request *request, const struct forkyard_
     serving = NULL;
 #ifdef ZEND_SIGNALS
     if (!has_served) {
-        /* PHP's handlers are in place now and need not be put there again for each request. */
+        /* PHP's handlers are installed and need not be installed for each request. */
         SIGG(reset) = 0;
     }
 #endif

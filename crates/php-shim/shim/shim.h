@@ -1,8 +1,8 @@
 /*
- * shim.h: what the PHP shim and the preloader say to each other. ffi.rs is the same in Rust.
+ * shim.h: the interface between the shim and the preloader. ffi.rs is its Rust counterpart.
  *
- * The shim is compiled once per PHP API number, because PHP's structures and macros differ between them; the preloader
- * loads the one that fits the libphp it has opened.
+ * The shim is compiled once per PHP API number, because PHP's structures and macros differ. The preloader loads the
+ * one that fits its libphp.
  */
 #ifndef FORKYARD_SHIM_H
 #define FORKYARD_SHIM_H
@@ -12,42 +12,42 @@
 
 #include "forkyard.h"
 
-/* Grows with every change of this file. */
+/* Increases with every change of this file's interface. */
 #define FORKYARD_SHIM_VERSION 13
 
-/* How an ini value is set: the numbers are PHP's own. */
+/* How an ini value is set. The numbers are PHP's. */
 enum forkyard_shim_mode {
     FORKYARD_SHIM_USER = 1,  /* scripts may change it */
     FORKYARD_SHIM_SYSTEM = 4 /* scripts may not */
 };
 
-/* What scripts are told of the files of settings, where PHP has read other ones. NULL: there is none. */
+/* Names of settings files that scripts see, if PHP has read other files. NULL: none. */
 struct forkyard_shim_ini_names {
     const char *php_ini;
-    const char *directories; /* of the files that are read after it, as PHP_INI_SCAN_DIR has them */
-    const char *scanned;     /* those files, as php_ini_scanned_files() gives them */
+    const char *directories; /* of the other files, as in PHP_INI_SCAN_DIR */
+    const char *scanned;     /* these files, as php_ini_scanned_files() returns them */
 };
 
 struct forkyard_shim_start {
-    const char *php_ini;     /* php.ini or its directory; NULL: where libphp looks by itself */
-    const char *ini_entries; /* "name=value\n" lines that win over every file; NULL: none */
-    const char *executable;  /* for the PHP_BINARY constant; NULL: it is empty */
-    const char *disabled_functions; /* besides php.ini's; NULL: none */
-    const struct forkyard_shim_ini_names *ini_names; /* NULL: those that PHP has read */
-    uint8_t no_php_ini;      /* no file is read */
-    uint8_t extended_info;   /* scripts are compiled with what debuggers and profilers want */
-    uint8_t zygote;          /* workers of pools of several users come of this process: no script may run in it */
-    uint8_t worker_script;   /* the functions for worker scripts are there: FORKYARD_SHIM_PUT_BACK or another number than 0 */
-    uint8_t pushes_jobs;     /* there is a process that keeps jobs: scripts have forkyard_push() */
+    const char *php_ini;     /* php.ini or its directory; NULL: libphp's default */
+    const char *ini_entries; /* "name=value\n" lines that override every file; NULL: none */
+    const char *executable;  /* the PHP_BINARY constant; NULL: empty */
+    const char *disabled_functions; /* in addition to php.ini's; NULL: none */
+    const struct forkyard_shim_ini_names *ini_names; /* NULL: the files that PHP has read */
+    uint8_t no_php_ini;      /* read no file */
+    uint8_t extended_info;   /* compile scripts with information for debuggers and profilers */
+    uint8_t zygote;          /* workers of several users are forked from this process: no script may run in it */
+    uint8_t worker_script;   /* add the functions for worker scripts: FORKYARD_SHIM_PUT_BACK, or another value than 0 */
+    uint8_t pushes_jobs;     /* jobs are enabled: scripts have forkyard_push() */
 };
 
-/* Workers are put back after each request. */
+/* Workers are rewound after each request. */
 #define FORKYARD_SHIM_PUT_BACK 2
 
-/* What the start of a zygote may end in besides 0 and -1: opcache.preload names a script, which was not run. */
+/* A zygote's result besides 0 and -1: opcache.preload names a script, which was not run. */
 #define FORKYARD_SHIM_PRELOADS 1
 
-/* Ini values that matter before PHP sees a request: mostly how its parameters name a script. */
+/* Ini values needed before PHP sees a request, mostly to find the script. */
 struct forkyard_shim_facts {
     uint8_t expose_php;
     uint8_t fix_pathinfo;
@@ -58,49 +58,48 @@ struct forkyard_shim_facts {
 
 struct forkyard_shim_worker {
     const struct forkyard_api *api;
-    /* Writes what fpm_get_status() gives as JSON and returns its length, 0 if it does not fit. */
+    /* Writes the value of fpm_get_status() as JSON. Returns its length, or 0 if it does not fit. */
     size_t (*status)(const forkyard_request *request, char *buffer, size_t size);
-    /* Whether a request may bring this setting along; says in the log why not. NULL: it may bring any. */
+    /* Whether a request may set this; logs refusals. NULL: all settings are allowed. */
     uint8_t (*may_set)(const char *name);
-    /* A response code that the script set when the headers were gone: php-fpm's access log has that one. */
+    /* A response code set after the headers were sent, for the access log, as in php-fpm. */
     void (*later_status)(forkyard_request *request, uint32_t status);
-    /* The request's script could not be opened; forbidden: by open_basedir. */
+    /* The request's script could not be opened. forbidden: because of open_basedir. */
     void (*unopened)(forkyard_request *request, const char *path, uint8_t forbidden);
-    /* A line for the daemon's log. */
     void (*log)(int level, const char *text, size_t length);
-    uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
-    uint8_t log_level;     /* messages below it do not go to standard error; enum forkyard_shim_level */
-    uint8_t stderr_caught; /* messages also go to standard error */
+    uint32_t log_limit;    /* longest line of an error log, in bytes; longer messages are cut */
+    uint8_t log_level;     /* messages below this level are kept from standard error; enum forkyard_shim_level */
+    uint8_t stderr_caught; /* also write messages to standard error */
 };
 
-/* One request. Texts are C strings that live until forkyard_shim_serve returns; NULL: there is none. */
+/* One request. Texts are C strings that live until forkyard_shim_serve returns, or NULL. */
 struct forkyard_shim_request {
     const char *method;
     const char *query_string;
     const char *request_uri;
     const char *content_type;
-    const char *script; /* NULL: no script, the answer is "File not found." */
+    const char *script; /* NULL: none, the answer is "File not found." */
     const char *authorization;
     const char *role;
     int64_t content_length;
-    uint32_t status; /* the response code to begin with */
-    /* 1: the script's name has an ending that is not to be run; 2: it is outside application.script_root; 3: it has a zero byte,
-     * and `script` is NULL. */
+    uint32_t status; /* the initial response code */
+    /* 1: the script's extension is not allowed; 2: it is outside application.script_root; 3: its name contains a
+     * zero byte, and `script` is NULL. */
     uint8_t denied;
 };
 
-/* FORKYARD_SHIM_VERSION of the shim. */
+/* The shim's FORKYARD_SHIM_VERSION. */
 uint32_t forkyard_shim_version(void);
 
-/* In the preloader: module start-up, once. 0, -1 or FORKYARD_SHIM_PRELOADS. PHP may also exit by itself. */
+/* Preloader: module start-up, once. Returns 0, -1 or FORKYARD_SHIM_PRELOADS. PHP may exit instead. */
 int forkyard_shim_start(const struct forkyard_shim_start *start);
-/* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. value NULL: it stays, but only
- * an administrator may change it from now on. */
+/* Preloader or worker, outside a request. Returns 0, or -1 if there is no such entry. value NULL: keeps the value
+ * but allows changes only to administrators. */
 int forkyard_shim_set_ini(const char *name, const char *value, int mode);
 
-/* Where the engine keeps the calls that it is in. Offsets, but for the first; the bits are of words there. */
+/* Where the engine keeps its calls. Offsets, except the first; the last three are bit masks. */
 struct forkyard_shim_stack {
-    uint64_t current_call; /* the address of the pointer to the innermost call, in this process and all forked of it */
+    uint64_t current_call; /* address of the pointer to the innermost call, in this process and its children */
     uint32_t call_opline;
     uint32_t call_function;
     uint32_t call_info;
@@ -111,44 +110,44 @@ struct forkyard_shim_stack {
     uint32_t opline_line;
     uint32_t string_length;
     uint32_t string_text;
-    uint32_t info_code;     /* in a call's information: a file or eval */
-    uint32_t info_top;      /* in a call's information: not called by PHP code */
-    uint32_t type_internal; /* in a function's type: not PHP code */
+    uint32_t info_code;     /* of a call's information: a file or eval */
+    uint32_t info_top;      /* of a call's information: not called by PHP code */
+    uint32_t type_internal; /* of a function's type: not PHP code */
 };
-/* In the preloader, once it has started. */
+/* Preloader, after the start. */
 void forkyard_shim_stack(struct forkyard_shim_stack *stack);
-/* After the start: names the files that extensions were loaded from. `each` must return. */
+/* After the start: the files of loaded extensions. `each` must return. */
 void forkyard_shim_loaded(void (*each)(void *context, const char *path, size_t length), void *context);
-/* After the start of a zygote: the first extension that has started a thread or left a descriptor open; NULL: none is known. */
+/* After a zygote's start: the first extension that started a thread or left a descriptor open; NULL: none. */
 const char *forkyard_shim_leaver(void);
-/* After the start: an ini value, which lives until it is changed; NULL: there is no such entry. */
+/* After the start: an ini value, valid until it is changed; NULL: no such entry. */
 const char *forkyard_shim_ini(const char *name);
 
-/* Instead of serving, in a process of its own: a request that says nothing. 0, or -1. The two functions after it are
- * for such a process. */
+/* In a process that serves nothing: begins a request without output. Returns 0 or -1. The next two functions require
+ * it. */
 int forkyard_shim_begin_quiet(void);
-/* Names the scripts that OPcache holds. `each` must return. */
+/* Lists OPcache's scripts. `each` must return. */
 void forkyard_shim_scripts(void (*each)(void *context, const char *path, size_t length, int64_t hits), void *context);
-/* Compiles a script and does not run it. 0, or -1 when it can't be compiled. */
+/* Compiles a script without running it. Returns 0, or -1 on failure. */
 int forkyard_shim_compile(const char *path);
 
-/* What PHP can be asked about itself. */
+/* Reports that PHP can print. */
 enum forkyard_shim_report {
     FORKYARD_SHIM_VERSION_TEXT = 0, /* PHP, the engine and its extensions */
     FORKYARD_SHIM_MODULES = 1,
     FORKYARD_SHIM_INFO = 2
 };
-/* Instead of everything below: writes that to standard output. 0, or -1. */
+/* Replaces all functions below: prints a report to standard output. Returns 0 or -1. */
 int forkyard_shim_report(int what);
 
-/* In a worker: before its first request, after its signal handlers are in place. */
+/* Worker: before its first request, after its signal handlers are installed. */
 void forkyard_shim_begin_worker(const struct forkyard_shim_worker *worker, struct forkyard_shim_facts *facts);
-/* 1 when the path leads to anything, else 0. Asks PHP's cache of resolved paths first. */
+/* Returns 1 if the path exists. Uses PHP's cache of resolved paths. */
 int forkyard_shim_resolves(const char *path);
-/* 0, or -1 when PHP is in no state to serve another request. */
+/* Returns 0, or -1 if PHP can't serve another request. */
 int forkyard_shim_serve(forkyard_request *request, const struct forkyard_shim_request *description);
 
-/* How serious a line for the daemon's log is. */
+/* Severity of a line in the daemon's log. */
 enum forkyard_shim_level {
     FORKYARD_SHIM_DEBUG = 0,
     FORKYARD_SHIM_NOTICE = 1,
@@ -161,7 +160,7 @@ struct forkyard_shim_pair {
     const char *value;
 };
 
-/* A forkyard_request in the preloader: its boot, or a warm-up request. It has no client. */
+/* A forkyard_request in the preloader: its boot or a warm-up request. It has no client. */
 struct forkyard_shim_boot_request {
     const struct forkyard_shim_pair *params;
     size_t count;
@@ -170,22 +169,22 @@ struct forkyard_shim_boot_request {
     uint8_t is_finished;
 };
 
-/* How a worker script has ended. */
+/* How a worker script ended. */
 struct forkyard_shim_end {
-    uint8_t has_asked;  /* it has called forkyard_handle_request() */
+    uint8_t has_asked;  /* it called forkyard_handle_request() */
     uint8_t has_failed; /* by a fatal error or an exception */
     uint8_t is_aborted; /* because its client is gone */
-    const char *message; /* of the error; NULL: there is none */
+    const char *message; /* the error's, or NULL */
     const char *file;
     uint32_t line;
 };
 
-/* What becomes of workers after a request; for forkyard_worker(). */
+/* What happens to workers after a request; for forkyard_worker(). */
 #define FORKYARD_SHIM_REASONS 8
 struct forkyard_shim_worker_facts {
-    uint8_t is_rewinding;   /* else it ends */
-    uint64_t requests;      /* that this worker was given */
-    uint64_t rewound;       /* of all workers of the boot, as the rest */
+    uint8_t is_rewinding;   /* otherwise it exits */
+    uint64_t requests;      /* of this worker */
+    uint64_t rewound;       /* this and the rest: of all workers of the boot */
     uint64_t pages;
     uint64_t nanos;
     uint64_t mappings_read;
@@ -193,44 +192,44 @@ struct forkyard_shim_worker_facts {
     const char *reasons[FORKYARD_SHIM_REASONS];
 };
 
-/* What `next` of a worker script says, besides 0 and 1: the process is to take a snapshot of itself, and then to ask again. */
+/* A result of `next` besides 0 and 1: take a snapshot and call it again. */
 #define FORKYARD_SHIM_SNAPSHOT 2
 
-/* The worker script of an application that boots once. */
 struct forkyard_shim_script {
     const char *path;
-    const char *mode;         /* how it answers, as the configuration has it */
-    const char *max_requests; /* what it finds as MAX_REQUESTS */
+    const char *mode;         /* how it answers, from the configuration */
+    const char *max_requests; /* its MAX_REQUESTS */
     struct forkyard_shim_boot_request *boot;
-    /* The script asks for a request. 1, or 0: it is to end. `status`: the response code of the request before, 0 if there
-     * is none. Both texts and request live until the next call. In the preloader it forks, and returns in the worker; the
-     * preloader does not come back. */
+    /* Returns 1 and a request, or 0: end the script. `status`: the response code of the last request, or 0. Texts
+     * and request live until the next call. In the preloader it forks, returns in the worker, and never returns in
+     * the preloader. */
     int (*next)(void *context, int status, forkyard_request **request, struct forkyard_shim_request *description);
-    /* Takes the snapshot: `resume` is called each time the process was put back, and jumps. */
+    /* Takes the snapshot. `resume` is called after each rewind and jumps. */
     void (*take)(void *context, void (*resume)(void *context));
-    /* The request is over: puts the process back, and returns only if it has to end instead. */
+    /* Rewinds after a request. Returns only if the process must exit instead. */
     void (*rewind)(void *context);
     void (*facts)(void *context, struct forkyard_shim_worker_facts *facts);
-    /* The script has ended. What it has left to do at the end of PHP's request follows. */
+    /* The script has ended. The rest of PHP's request shutdown follows. */
     void (*ended)(void *context, const struct forkyard_shim_end *end);
-    /* It has called opcache_reset(). */
+    /* The script called opcache_reset(). */
     void (*code_reset)(void *context);
     void *context;
 };
-/* In the preloader: runs it. Returns when it has ended, there or in a worker. 0, or -1 when PHP could not begin. */
+/* Preloader: runs the script. Returns when it has ended, in the preloader or a worker: 0, or -1 if PHP could not
+ * begin. */
 int forkyard_shim_run_script(const struct forkyard_shim_script *script);
-/* In the preloader, before any worker: each request boots the application that is to boot once, for this reason. */
+/* Preloader, before any worker: why each request boots the application. */
 void forkyard_shim_boots_again(const char *why, size_t length);
-/* In a worker of such a script, between two requests: how much memory PHP's own heap has taken from the system. */
+/* Worker of such a script, between two requests: bytes of PHP's heap. */
 uint64_t forkyard_shim_heap_bytes(void);
-/* Likewise: 1 when OPcache takes no more code, else 0. */
+/* Likewise: returns 1 if OPcache is full. */
 int forkyard_shim_is_code_full(void);
 
-/* In the preloader, when the last warm-up request is over: calls what the script wants to be called, and makes the heap ready if
- * workers are put back. 0, or -1: a function has failed. */
+/* Preloader, after the last warm-up request: runs the script's callbacks, and prepares the heap for rewinds. Returns
+ * 0, or -1 if a callback failed. */
 int forkyard_shim_before_snapshot(int is_to_rewind);
 
-/* Before the end of a worker: closes persistent connections, and lets extensions say good-bye. */
+/* Before a worker exits: closes persistent connections and shuts extensions down. */
 void forkyard_shim_end_worker(void);
 
 #endif

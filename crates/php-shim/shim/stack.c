@@ -1,5 +1,5 @@
 /*
- * stack.c: a part of shim.c. Where the engine keeps the calls that it is in, for who reads them from outside.
+ * stack.c, part of shim.c: where the engine keeps its calls, for readers from outside.
  */
 
 EXPORT void forkyard_shim_stack(struct forkyard_shim_stack *stack)

@@ -1,5 +1,6 @@
 /*
- * user_ini.c: a part of shim.c. Ini values that depend on the request: .user.ini files, and php.ini's [PATH=] and [HOST=] sections.
+ * user_ini.c, part of shim.c: ini values that depend on the request, from .user.ini files and php.ini's [PATH=] and
+ * [HOST=] sections.
  */
 
 static void free_user_config(zval *element)
@@ -9,8 +10,8 @@ static void free_user_config(zval *element)
     free(config);
 }
 
-/* Reads the .user.ini files from the document root down to directory, which ends with a slash. Only directory's own
- * if it isn't below the document root. */
+/* Reads the .user.ini files from the document root down to directory (with a final slash), or only directory's own
+ * if it is outside the document root. */
 static void read_user_config(HashTable *values, char *directory, size_t length, const char *root, size_t root_length)
 {
     if (length <= root_length) {
@@ -100,13 +101,13 @@ static int on_activate(void)
 #define ON_ACTIVATE on_activate
 #endif
 
-/* Also called at the end of module start-up, where there is no request. No script runs after it. */
+/* Also called at the end of module start-up, without a request. No script runs afterwards. */
 static int on_deactivate(void)
 {
     if (!SG(sapi_started) || !REQUEST()) {
         return SUCCESS;
     }
-    /* A worker script goes on after it, for as long as it likes, unless its process is put back then. */
+    /* A worker script continues afterwards, unless its process is rewound. */
     int (*end)(forkyard_request *) = worker_script && !is_rewinding ? api->finish : api->end;
     if (end(REQUEST()) < 0) {
         php_handle_aborted_connection();

@@ -1,5 +1,5 @@
 /*
- * warm.c: a part of shim.c. What OPcache holds, and compiling scripts into it without running them.
+ * warm.c, part of shim.c: lists OPcache's scripts, and compiles scripts into it without running them.
  */
 
 static size_t drop_output(const char *data, size_t length)
@@ -8,7 +8,7 @@ static size_t drop_output(const char *data, size_t length)
     return length;
 }
 
-/* A script that does not compile is told of when it is asked for. */
+/* A script that does not compile is reported when it is requested. */
 static void drop_error(int type, zend_string *file, const uint32_t line, zend_string *message)
 {
     (void)file;
@@ -32,14 +32,15 @@ EXPORT int forkyard_shim_begin_quiet(void)
     zend_error_cb = drop_error;
     volatile int result = -1;
     zend_first_try {
-        /* A list of paths that may ask is for scripts. */
+        /* opcache.restrict_api applies to scripts. */
         change_ini("opcache.restrict_api", "", ZEND_INI_SYSTEM, NULL);
         result = begin_without_headers() ? 0 : -1;
     } zend_end_try();
     return result;
 }
 
-/* Calls a function of an extension, which is in no table where disable_functions has it. false: there is none. */
+/* Calls an extension's function, which disable_functions may have removed from the table. Returns false if there is
+ * none. */
 static bool call_function_of(const char *extension, const char *name, zval *result, uint32_t count, zval *arguments)
 {
     zend_module_entry *module = zend_hash_str_find_ptr(&module_registry, extension, strlen(extension));

@@ -1,16 +1,17 @@
 /*
- * worker_end.c: a part of shim.c. What runs at the end of a worker script's requests: exceptions that nothing has caught,
- * shutdown functions, destructors.
+ * worker_end.c, part of shim.c: what runs at the end of a worker script's requests: uncaught exceptions, shutdown
+ * functions, destructors.
  *
- * The functions that the boot and the warm-up requests have registered stay in PHP's list, so that they come first. A worker
- * that is put back ends each request with its script: PHP calls the whole list then. In a loop the list is called where the
- * script ends: for each of its requests that fails, and when the worker ends. Error handlers of frameworks undo themselves
- * when they are called, so they can't be called for the requests in between. The functions of a request leave the list with it.
+ * Functions registered by the boot and the warm-up requests stay first in PHP's list. A rewound worker ends its
+ * script with each request, and PHP calls the whole list. In a loop, PHP calls the list where the script ends: after
+ * a request that fails, and when the worker exits. It can't call the boot's functions for other requests, because
+ * frameworks' error handlers deregister themselves when called. A request's functions leave the list with the
+ * request.
  */
 
 enum outcome { RETURNED, EXITED, EXITED_WITH_ERROR, CAUGHT, UNCAUGHT };
 
-/* PHP has caught a fatal error itself, and left its stack for good. */
+/* PHP caught a fatal error itself and abandoned its stack. */
 static void leave_if_fatal(void)
 {
     if (CG(unclean_shutdown)) {
@@ -21,8 +22,8 @@ static void leave_if_fatal(void)
 #ifdef ZEND_HAS_OOM
 static bool has_delayed_oom;
 
-/* Releases of PHP append fields to its globals: an older libphp than the headers lacks this one. Searching the symbols takes
- * longer than a small request, so the boot does it. */
+/* Later releases append fields to PHP's globals, so an older libphp may lack this one. Searching takes longer than a
+ * small request, so the boot does it. */
 static void find_delayed_oom(void)
 {
     Dl_info info;
@@ -34,7 +35,7 @@ static void find_delayed_oom(void)
 static void find_delayed_oom(void) {}
 #endif
 
-/* After exhausted memory nothing is called any more, until this is taken back as at the end of PHP's requests. */
+/* After memory exhaustion PHP calls nothing until this is reset, as at the end of its requests. */
 static void forget_exhausted_memory(void)
 {
 #ifdef ZEND_HAS_OOM
@@ -44,7 +45,7 @@ static void forget_exhausted_memory(void)
 #endif
 }
 
-/* An exception that the handler did not catch; exit() is one, too. */
+/* An exception that the handler did not catch, including exit(). */
 static enum outcome settle_exception(void)
 {
     enum outcome outcome = UNCAUGHT;
@@ -62,13 +63,13 @@ static enum outcome settle_exception(void)
 
 /* --- shutdown functions --- */
 
-/* The key of the first function that a request registers; PHP gives them in order. */
+/* The key of the first function that a request registers; keys increase. */
 static zend_long first_function_of_request;
-/* The only function with a name in PHP's list is that of session_register_shutdown(). */
+/* The only named function in PHP's list is that of session_register_shutdown(). */
 static bool has_named_function;
-/* The whole list, while those of a request are called. */
+/* The whole list, while a request's functions are called. */
 static HashTable *all_functions;
-/* In a loop: the request has come to its shutdown functions. */
+/* In a loop: the request's shutdown functions have started. */
 static bool is_ending;
 
 static void note_functions_that_hold(void)
@@ -84,7 +85,7 @@ static void note_functions_that_hold(void)
     }
 }
 
-/* Takes the request's functions out of the list. NULL: there are none. */
+/* Removes the request's functions from the list. Returns NULL if there are none. */
 static HashTable *take_functions_of_request(void)
 {
     HashTable *list = BG(user_shutdown_function_names), *own = NULL;
@@ -127,7 +128,7 @@ static HashTable *take_functions_of_request(void)
     return own;
 }
 
-/* Calls those of a request that a loop goes on after. */
+/* Calls the functions of a request after which a loop continues. */
 static void call_functions_of_request(void)
 {
     is_ending = true;
@@ -145,8 +146,8 @@ static void call_functions_of_request(void)
     all_functions = NULL;
 }
 
-/* Where a request fails after its shutdown functions, or in one of them, those of the boot hear nothing of it: PHP would have
- * called them before. */
+/* If a request fails in its shutdown functions or later, the boot's are not called: PHP would have called them
+ * before. */
 static void forget_late_failure(void)
 {
     if (all_functions) {
@@ -158,13 +159,13 @@ static void forget_late_failure(void)
         forget_last_error();
     }
     if (is_ending && OG(running)) {
-        /* A callback of the output has failed. PHP would not call it again. */
+        /* An output callback failed; PHP would not call it again. */
         php_output_deactivate();
         php_output_activate();
     }
 }
 
-/* Whether the script ends with the request, so that all functions are called, and destructors of what the boot has left. */
+/* Whether the script ends with the request, so that all functions run, and destructors of the boot's objects. */
 static bool ends_script(enum outcome outcome)
 {
     if (!is_in_worker || outcome == RETURNED) {
@@ -178,8 +179,8 @@ static bool ends_script(enum outcome outcome)
 
 /* --- destructors --- */
 
-/* As PHP destroys a global variable. An old object without a destructor would only be memory to be put back; a closure is small,
- * and lets go of what it uses. */
+/* As PHP destroys a global variable. An old object without a destructor is only memory that a rewind restores; a
+ * closure is small and releases what it uses. */
 static int destroy_global(zval *variable)
 {
     if (Z_TYPE_P(variable) == IS_INDIRECT) {
@@ -194,12 +195,12 @@ static int destroy_global(zval *variable)
     return is_inert ? ZEND_HASH_APPLY_KEEP : ZEND_HASH_APPLY_REMOVE;
 }
 
-/* In PHP's order: global variables, the last one first, and what is left in the order in which it was made. */
+/* In PHP's order: global variables, last first, then the rest in order of creation. */
 static void call_destructors(void)
 {
     zend_try {
         uint32_t before;
-        /* After a fatal error none is called. */
+        /* None after a fatal error. */
         while (!CG(unclean_shutdown)) {
             before = zend_hash_num_elements(&EG(symbol_table));
             zend_hash_reverse_apply(&EG(symbol_table), destroy_global);

@@ -1,5 +1,5 @@
 /*
- * worker_functions.c: a part of shim.c. The functions that worker scripts have, besides forkyard's under FrankenPHP's names:
+ * worker_functions.c, part of shim.c: functions of worker scripts. They also have FrankenPHP's names, because
  * applications test for these.
  */
 
@@ -74,7 +74,7 @@ static PHP_FUNCTION(frankenphp_response_headers)
     zend_llist_apply_with_argument(&SG(sapi_headers).headers, add_header, return_value);
 }
 
-/* FastCGI has one answer to a request: what is to come before it stays with the headers. */
+/* FastCGI allows one answer per request, so early headers stay with the answer's. */
 static PHP_FUNCTION(headers_send)
 {
     zend_long status = 200;

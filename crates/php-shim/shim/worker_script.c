@@ -1,14 +1,13 @@
 /*
- * worker_script.c: a part of shim.c. An application that boots once.
+ * worker_script.c, part of shim.c: an application that boots once.
  *
- * A worker script runs in the preloader up to its first forkyard_handle_request(). There the preloader makes workers, and each
- * of them comes out of the same call with a request. All of the script is one request of PHP's: what the requests of clients
- * have of their own (input, output, headers, session, time limit) is begun and ended inside of it, while variables, classes
- * and settings stay.
+ * A worker script runs in the preloader up to its first forkyard_handle_request(). There the preloader forks
+ * workers, and each returns from this call with a request. The whole script is one request of PHP. Each client's
+ * request has its own input, output, headers, session and time limit inside it, while variables, classes and
+ * settings stay.
  *
- * The order of the calls is that of php_request_startup() and php_request_shutdown(). A fatal error leaves by longjmp(3) to
- * where the script was started: PHP's stack is lost then, so the worker ends, after what is left of the request has been
- * done as at the end of any other.
+ * The order of calls is that of php_request_startup() and php_request_shutdown(). A fatal error jumps to where the
+ * script was started (longjmp(3)) and PHP's stack is lost, so the worker completes the request's shutdown and exits.
  */
 
 /* Weak: PHP can be built without sessions. */
@@ -16,23 +15,23 @@ extern php_ps_globals ps_globals __attribute__((weak));
 
 static bool has_asked;
 static bool is_handling;
-/* The request that the script has now. */
+/* The script's current request. */
 static struct forkyard_shim_request handled;
 static mode_t boot_umask;
-/* When it last asked for a request in the preloader: the end of the boot, once there are workers. */
+/* The last request for work in the preloader; in workers, the end of the boot. */
 static struct timeval booted;
 static bool is_in_worker;
 /* Objects from here on are younger than the snapshot. */
 static uint32_t first_young_object = 1;
-/* Requests of the worker, with the one that it has. */
+/* Requests of the worker, including the current one. */
 static zend_long request_count;
 /* Why each request boots the application; NULL: it boots once. */
 static zend_string *boots_again;
-/* As the boot has left them: the seconds of set_time_limit(), and ignore_user_abort(). */
+/* Values at the end of the boot: seconds of set_time_limit(), and ignore_user_abort(). */
 static zend_long boot_time_limit;
 static bool boot_ignores_abort;
 
-/* Extensions that keep something of a request, of which nothing may be left for the next. */
+/* Extensions with state of a request, which the next must not see. */
 static const char *const renewed[] = {"session", "filter", "zlib", "json"};
 #define RENEWED (sizeof(renewed) / sizeof(*renewed))
 
@@ -50,7 +49,8 @@ static void renew_modules(bool is_begin)
     }
 }
 
-/* Ends the session and forgets its data and id. The functions of session_set_save_handler() are the application's. */
+/* Ends the session and forgets its data and id. The functions of session_set_save_handler() belong to the
+ * application. */
 static void end_modules(void)
 {
     zval kept[sizeof(ps_globals.mod_user_names) / sizeof(zval)];
@@ -60,7 +60,7 @@ static void end_modules(void)
     }
     if (has_sessions) {
         memcpy(kept, &PS(mod_user_names), sizeof(kept));
-        /* Nothing to be freed: a zval of zeroes is undefined. */
+        /* Frees nothing: a zeroed zval is undefined. */
         memset(&PS(mod_user_names), 0, sizeof(kept));
     }
     renew_modules(false);
@@ -70,7 +70,7 @@ static void end_modules(void)
     zend_hash_str_del(&EG(symbol_table), "_SESSION", sizeof("_SESSION") - 1);
 }
 
-/* PHP closes these with the request whose body they read, which they have no reference to. */
+/* PHP closes these with the request whose body they read, without a reference to it. */
 static void close_body(php_stream *body)
 {
     zend_resource *resource;
@@ -99,7 +99,7 @@ static void forget_script_path(void)
     }
 }
 
-/* Its texts are about to go. */
+/* Its texts are about to be freed. */
 static void forget_request_info(void)
 {
     SG(request_info).request_method = NULL;
@@ -113,7 +113,7 @@ static void forget_request_info(void)
     serving = NULL;
 }
 
-/* What is written into links and forms of an answer. All but what tags have links is the request's. */
+/* Text added to links and forms. Everything except the set of tags belongs to the request. */
 static void forget_rewriting(url_adapt_state_ex_t *state)
 {
     if (!state->active && !state->form_app.s && !state->url_app.s) {
@@ -129,7 +129,7 @@ static void forget_rewriting(url_adapt_state_ex_t *state)
     memset(state, 0, offsetof(url_adapt_state_ex_t, tags));
 }
 
-/* What PHP and its extensions would have forgotten at the end of a request, besides what belongs to modules of their own. */
+/* State that PHP and its extensions drop at the end of a request, outside module shutdown functions. */
 static void forget_leftovers(void)
 {
     zval result;
@@ -152,7 +152,7 @@ static void set_long(const char *name, zend_long value)
     zend_string_release(key);
 }
 
-/* A request may change these for itself. */
+/* Requests may change these for themselves. */
 static void restore_limits(void)
 {
     if (EG(timeout_seconds) != boot_time_limit) {
@@ -163,7 +163,7 @@ static void restore_limits(void)
     }
 }
 
-/* error_get_last() is about this request. */
+/* error_get_last() concerns this request. */
 static void forget_last_error(void)
 {
     if (!PG(last_error_message)) {
@@ -196,12 +196,12 @@ static void end_request_in_script(void)
     forget_request_info();
     forget_last_error();
     zend_set_memory_limit(PG(memory_limit));
-    /* Until the next request the script may buffer output, which has no headers. */
+    /* Between requests the script may buffer output, which has no headers. */
     php_output_activate();
     SG(request_info).no_headers = 1;
 }
 
-/* The request in which the script was started: what it has printed is in the log. */
+/* Ends the request in which the script was started; its output is in the log. */
 static void end_boot(void)
 {
     end_request_in_script();
@@ -211,12 +211,12 @@ static void end_boot(void)
     boot_ignores_abort = PG(ignore_user_abort);
 }
 
-/* Code that is compiled does not ask again for those that are made at their first use. */
+/* Compiled code does not recreate superglobals that are created at first use. */
 static void renew_superglobals(void)
 {
     zend_auto_global *global;
     ZEND_HASH_FOREACH_PTR(CG(auto_globals), global) {
-        /* The environment is the process'. */
+        /* The environment belongs to the process. */
         if (global->auto_global_callback && !zend_string_equals_literal(global->name, "_ENV")) {
             global->armed = global->auto_global_callback(global->name);
         }
@@ -253,7 +253,7 @@ static void read_request(void)
 {
     set_request_info(serving);
     sapi_activate();
-    /* After the .user.ini files of its directory would have been read. */
+    /* After the point where .user.ini files would have been read. */
     SG(request_info).path_translated = estrdup(worker_script->path);
     zend_set_timeout(PG(max_input_time) == -1 ? EG(timeout_seconds) : PG(max_input_time), 1);
     begin_output();
@@ -261,8 +261,8 @@ static void read_request(void)
     renew_modules(true);
 }
 
-/* PHP reads a request before the script runs. Warnings about it name no line of the script, and neither the application's
- * error handler nor its error_reporting() apply to them. */
+/* PHP reads a request before the script runs. Warnings about it name no line, and the application's error handler
+ * and error_reporting() do not apply. */
 static void read_request_as_php(void)
 {
     zval handler;
@@ -287,7 +287,8 @@ static void read_request_as_php(void)
     }
 }
 
-/* Objects that the request before has left in these end before there is an answer that their destructors could print to. */
+/* The previous request's objects in them are destroyed before the answer starts, so that destructors can't print to
+ * it. */
 static void empty_superglobals(void)
 {
     static const char *const names[] = {"_GET", "_POST", "_COOKIE", "_FILES", "_REQUEST", "_SERVER"};
@@ -316,7 +317,7 @@ static void begin_request_in_script(forkyard_request *request)
     EG(exit_status) = 0;
     forget_last_error();
     if (&ps_globals != NULL && PS(session_status) == php_session_active) {
-        /* The script has begun one between two requests. */
+        /* The script started one between two requests. */
         end_modules();
     }
     if (!is_rewinding) {
@@ -350,7 +351,7 @@ static void add_facts(zval *array);
 static int next_request(forkyard_request **request);
 static void go_back(void);
 
-/* Calls the handler. Returns false if the script has to end. */
+/* Calls the handler. Returns false if the script must end. */
 static bool handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
 {
     zval result;
@@ -372,7 +373,7 @@ static bool handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
         return false;
     }
     if (is_rewinding) {
-        /* The end of the script is the end of the request. */
+        /* The end of the script ends the request. */
         return true;
     }
     add_error_header();
@@ -385,7 +386,7 @@ static bool handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
     return true;
 }
 
-/* Where a worker can't be put back, each request runs all of the script. */
+/* If workers can't be rewound, each request runs the whole script. */
 static void handle_in_ordinary_request(zend_fcall_info *handler, zend_fcall_info_cache *cache)
 {
     zval result;
@@ -428,7 +429,7 @@ static PHP_FUNCTION(forkyard_handle_request)
         has_asked = true;
     }
     if (has_answered) {
-        /* The script does not mind what it was told. */
+        /* The script ignores the result. */
         zend_throw_unwind_exit();
         RETURN_THROWS();
     }
@@ -441,8 +442,8 @@ static PHP_FUNCTION(forkyard_handle_request)
     is_handling = true;
     request_count++;
     begin_request_in_script(request);
-    /* What comes after the handler is called by nothing, as at the end of PHP's requests: an exception of it is an error of this
-     * request, and not the script's. */
+    /* What runs after the handler has no caller, as at the end of PHP's requests: an exception there is an error of
+     * this request, not of the script. */
     zend_execute_data *frame = EG(current_execute_data);
     bool goes_on = handle(&handler, &cache);
     has_answered = is_rewinding;
@@ -477,7 +478,7 @@ static PHP_FUNCTION(forkyard_worker)
     add_facts(return_value);
 }
 
-/* PHP's own handlers are where it has just looked for those of before it, since it is in the middle of a request. */
+/* PHP is inside a request, so its own handlers are where it just looked for earlier ones. */
 static void take_over_signals(void)
 {
 #ifdef ZEND_SIGNALS
@@ -546,7 +547,7 @@ static ptrdiff_t boot_write(forkyard_request *request, const void *bytes, size_t
     return (ptrdiff_t)length;
 }
 
-/* It has been written to standard error. */
+/* Already written to standard error. */
 static ptrdiff_t boot_write_error(forkyard_request *request, const void *bytes, size_t length)
 {
     return (ptrdiff_t)length;
@@ -617,7 +618,7 @@ static void execute_worker_script(void)
 
 static void tell_end(void)
 {
-    /* Of an exception that nothing has caught there is an error, but no jump. */
+    /* An uncaught exception is an error without a jump. */
     bool has_failed = CG(unclean_shutdown) || (PG(last_error_message) && (PG(last_error_type) & E_FATAL_ERRORS));
     struct forkyard_shim_end end = {.has_asked = has_asked, .has_failed = has_failed};
     end.is_aborted = is_handling && (PG(connection_status) & PHP_CONNECTION_ABORTED) != 0;

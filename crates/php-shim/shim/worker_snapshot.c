@@ -1,11 +1,11 @@
 /*
- * worker_snapshot.c: a part of shim.c. Worker scripts whose process is put back after each request.
+ * worker_snapshot.c, part of shim.c: worker scripts whose process is rewound after each request.
  *
- * The preloader boots as for a loop. A worker takes a snapshot of itself where its script waits for the first request, and is
- * put back to it after each: memory with all that PHP and its extensions keep there, the stack, descriptors. What others could
- * notice of the end of a request is done before, and nothing is freed for its own sake: that would only be memory to be put
- * back. This file knows which objects and resources are older than the snapshot. The younger ones are told of their end, as at
- * the end of PHP's own requests: connections say good-bye, files and locks are let go of.
+ * The preloader boots as for a loop. A worker takes a snapshot when its script waits for the first request and is
+ * rewound to it after each: memory with all of PHP's and its extensions' state, stack and descriptors. Before a
+ * rewind it does what others can observe of a request's end, and frees nothing that the rewind restores anyway. This
+ * file distinguishes objects and resources older than the snapshot from younger ones. The younger ones are ended as
+ * at the end of PHP's requests: connections are closed properly, files and locks released.
  */
 #include <malloc.h>
 #include <setjmp.h>
@@ -24,8 +24,7 @@ static void resume_snapshot(void *context)
     _longjmp(snapshot_point, 1);
 }
 
-/* Asks for a request. The first time in a worker that is to be put back, this takes the snapshot, and returns from there once
- * for each request. */
+/* Asks for a request. In a worker that is rewound, the first call takes the snapshot and returns once per request. */
 static int next_request(forkyard_request **request)
 {
     int what = worker_script->next(worker_script->context, sent_status, request, &handled);
@@ -43,12 +42,12 @@ static int next_request(forkyard_request **request)
     seed_generators();
     struct forkyard_shim_worker_facts facts = {0};
     worker_script->facts(worker_script->context, &facts);
-    /* Without the one that it has now. */
+    /* Without the current one. */
     request_count = (zend_long)facts.requests - 1;
     return what;
 }
 
-/* Calls functions one after the other; false: one has failed. */
+/* Calls functions in order. Returns false if one failed. */
 static bool call_all(zval *functions)
 {
     zval *function;
@@ -67,7 +66,7 @@ static bool call_all(zval *functions)
     return true;
 }
 
-/* In a worker, before its first request after the snapshot. False: an exception is to be settled. */
+/* In a worker, before its first request after the snapshot. Returns false if an exception is pending. */
 static bool call_after_snapshot(void)
 {
     if (has_called_after || api == &boot_api) {
@@ -85,7 +84,7 @@ static void note_function(INTERNAL_FUNCTION_PARAMETERS, zval *functions)
         Z_PARAM_FUNC(function, cache)
     ZEND_PARSE_PARAMETERS_END();
     if (worker_script && api != &boot_api) {
-        /* There is no snapshot to come. */
+        /* There will be no snapshot. */
         return;
     }
     if (Z_TYPE_P(functions) != IS_ARRAY) {
@@ -132,8 +131,8 @@ static void add_facts(zval *array)
     add_assoc_zval(array, "given_up", &reasons);
 }
 
-/* The flag that each object gets at the end would make a page of the snapshot differ for each of those that have nothing to be
- * called. */
+/* The flag that each object gets at the end would change pages of the snapshot, so objects without a destructor get
+ * it here. */
 static void mark_what_has_no_destructor(void)
 {
     zend_objects_store *store = &EG(objects_store);
@@ -145,8 +144,8 @@ static void mark_what_has_no_destructor(void)
     }
 }
 
-/* PHP gives a chunk back to the kernel as soon as it is free, unless it has met the same a few times. A chunk that the heap
- * keeps at the snapshot need not be mapped in a request, and not be unmapped after it. */
+/* PHP returns a free chunk to the kernel at once, unless it has recently done so several times. A chunk that the
+ * heap keeps at the snapshot need not be mapped and unmapped in each request. */
 static void keep_spare_chunks(void)
 {
     enum { CHUNKS = 2, TIMES = 6, OVERHEAD = 4 * 4096 };
@@ -161,8 +160,8 @@ static void keep_spare_chunks(void)
     }
 }
 
-/* The same for malloc(3): the end of its heap moved by brk(2) and back again in each request, with a page fault for each page that
- * came. What a request takes for itself alone goes when the process is put back, so nothing is given back to the kernel before. */
+/* Likewise for malloc(3): brk(2) would move the end of its heap in each request, with a fault per page. A rewind
+ * drops a request's memory, so nothing is returned to the kernel before. */
 static void keep_spare_heap(void)
 {
     enum { SPARE = 1 << 20, PIECE = 64 << 10, PIECES = 32, MOST = 32 << 20 };
@@ -198,7 +197,7 @@ EXPORT int forkyard_shim_before_snapshot(int is_to_rewind)
     keep_spare_chunks();
     keep_spare_heap();
     mark_what_has_no_destructor();
-    /* No number of before is used again. */
+    /* Do not reuse older numbers. */
     EG(objects_store).free_list_head = -1;
     first_young_object = EG(objects_store).top;
     first_young_resource = EG(regular_list).nNextFreeElement;
@@ -206,7 +205,7 @@ EXPORT int forkyard_shim_before_snapshot(int is_to_rewind)
     return 0;
 }
 
-/* As the end of PHP's requests does for all. */
+/* As the end of PHP's requests does for all objects. */
 static void free_young_objects(void)
 {
     zend_objects_store *store = &EG(objects_store);
@@ -235,7 +234,7 @@ static void close_young_resources(void)
     } ZEND_HASH_FOREACH_END();
 }
 
-/* No step keeps the next from being done. */
+/* A failing step does not skip the next. */
 static void end_answer(void)
 {
     zend_try { php_output_end_all(); } zend_end_try();
@@ -246,7 +245,7 @@ static void end_answer(void)
     forget_request_info();
 }
 
-/* After the script has ended, by whatever way. Does not return, unless the process has to end. */
+/* After the script has ended in any way. Returns only if the process must exit. */
 static void go_back(void)
 {
     EG(flags) |= EG_FLAGS_IN_SHUTDOWN;
@@ -262,7 +261,7 @@ static void go_back(void)
     zend_try { close_young_resources(); } zend_end_try();
     zend_try { free_young_objects(); } zend_end_try();
     zend_unset_timeout();
-    /* What follows asks OPcache how it is, and is put back, too. */
+    /* The following steps query OPcache; a rewind undoes this. */
     zend_set_memory_limit(SIZE_MAX >> 1);
     worker_script->rewind(worker_script->context);
 }

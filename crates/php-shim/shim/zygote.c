@@ -1,12 +1,12 @@
 /*
- * zygote.c: a part of shim.c. How OPcache starts in a process that workers of pools of several users come of.
+ * zygote.c, part of shim.c: starts OPcache in a process that forks workers for several users.
  *
- * OPcache starts in two parts: its own, and one that follows when all extensions have started. The second makes its shared
- * memory, copies into it every string that PHP has so far, and runs the script of opcache.preload. Here it is held back until
- * it is clear that there is no such script, since it would run as no pool's user.
+ * OPcache starts in two parts, the second after all extensions. The second creates its shared memory, copies all
+ * strings of PHP into it, and runs the script of opcache.preload. It is held back until it is clear that there is no
+ * such script, which would run as no pool's user.
  *
- * Copying the strings touches most of a table of 2 MB, of which each pool would need a copy: it is kept from finding them.
- * Those that a pool's scripts use are then copied when these are compiled, as any others.
+ * Copying the strings touches most of a 2 MB table, of which each pool would need a copy, so they are hidden from
+ * it. Strings that a pool's scripts use are copied when the scripts are compiled, as usual.
  */
 
 #include <sys/stat.h>
@@ -14,8 +14,8 @@
 static bool is_zygote;
 static zend_result (*held_back)(void);
 
-/* The hook stands behind OPcache in the list of such extensions, because modules start after the files of settings were read. PHP
- * takes an extension whose start fails out of the list, and out of what phpinfo() shows: scripts see none of forkyard's. */
+/* The hook follows OPcache in the list of such extensions, because modules start after the settings files were read.
+ * PHP removes an extension whose start fails from the list and from phpinfo(), so scripts see none of forkyard's. */
 static int hold_back(zend_extension *extension)
 {
     (void)extension;
@@ -34,14 +34,14 @@ static zend_extension zygote_hook = {
     .resource_number = -1,
 };
 
-/* Extensions whose start is watched: what starts a thread or leaves a descriptor open can't be forked for pools of several users. */
+/* Extensions to watch: a thread or an open descriptor can't be shared between several users' pools. */
 enum { MOST_WATCHED = 256 };
 static struct { zend_module_entry *module; zend_result (*start)(INIT_FUNC_ARGS); } watched[MOST_WATCHED];
 static size_t watched_count;
-/* The first that has left something; NULL: none has. */
+/* The first that left something; NULL: none. */
 static const char *leaver;
 
-/* Changes with a thread or a descriptor that comes. */
+/* Changes when a thread or descriptor is created. */
 static uint64_t threads_and_descriptors(void)
 {
     struct stat threads = {0};
@@ -71,7 +71,7 @@ static zend_result start_watched(INIT_FUNC_ARGS)
     return FAILURE;
 }
 
-/* Before extensions that come from files are started. */
+/* Before extensions from files start. */
 static void watch_extensions(void)
 {
     zend_module_entry *module;
@@ -90,7 +90,7 @@ EXPORT const char *forkyard_shim_leaver(void)
     return leaver;
 }
 
-/* What OPcache looks up while it starts, by version of PHP's interface: only where that was compared with a start that hides
+/* What OPcache looks up during its start, by PHP's API version: only versions compared with a start that hides
  * nothing. */
 #if ZEND_MODULE_API_NO == 20220829 || ZEND_MODULE_API_NO == 20240924 || ZEND_MODULE_API_NO == 20250925
 #define HIDES_STRINGS 1
@@ -99,11 +99,11 @@ EXPORT const char *forkyard_shim_leaver(void)
 #endif
 
 #if HIDES_STRINGS
-/* The functions that OPcache puts its own in the place of, and the setting that it wants to be told of. */
+/* The functions that OPcache overrides, and the setting it registers a handler for. */
 static const char *const overridden[] = {"chdir", "file_exists", "is_file", "is_readable"};
 static const char include_path[] = "include_path";
 
-/* A table that is no pointer: its place has an empty one meanwhile. */
+/* A table without a pointer: an empty table takes its place. */
 struct hidden {
     HashTable *place;
     HashTable whole;
@@ -130,12 +130,12 @@ static void keep(HashTable *few, HashTable *all, const char *name, size_t length
     }
 }
 
-/* Another extension that waits for the end of the start may look for anything. */
+/* Another extension waiting for the end of the start could look up anything. */
 static bool is_opcaches_alone(void)
 {
     Dl_info info;
 #if PHP_VERSION_ID >= 80500
-    /* OPcache is a part of libphp, and the last of its parts to ask for this. */
+    /* OPcache is part of libphp, and the last part to register this. */
     Dl_info libphp;
     return dladdr((void *)held_back, &info) && dladdr((void *)php_module_startup, &libphp) && info.dli_fbase == libphp.dli_fbase;
 #else
@@ -214,7 +214,7 @@ static int start_opcache(void)
 }
 #endif
 
-/* After the start: what was held back. */
+/* The held-back part, after the start. */
 static int finish_zygote(void)
 {
     const char *script = ini_text("opcache.preload");

@@ -1,9 +1,9 @@
-//! The shim between forkyard-php and libphp: C, compiled for each version of PHP whose headers were there.
+//! The shim between forkyard-php and libphp: C code, compiled for each PHP version with installed headers.
 #![forbid(unsafe_code)]
 
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 
-/// The APIs of PHP 8.2, 8.3, 8.4 and 8.5. Zygotes and snapshots depend on how PHP works inside: with any other there are neither.
+/// The APIs of PHP 8.2 to 8.5. Zygotes and snapshots depend on PHP's internals and work only with these.
 const KNOWN_APIS: [u32; 4] = [20_220_829, 20_230_831, 20_240_924, 20_250_925];
 
 /// Whether zygotes and snapshots work with an API of PHP.
@@ -11,15 +11,15 @@ pub fn is_known(api: u32) -> bool {
     KNOWN_APIS.contains(&api)
 }
 
-/// The newest version that a shim was compiled for: what is meant where nothing says which.
+/// The newest version with a shim, the default.
 pub const NEWEST: &str = env!("FORKYARD_PHP");
 
 /// The shim for one version of PHP.
 #[derive(Debug)]
 pub struct Shim {
-    /// The PHP version that it was compiled for, as `8.2`.
+    /// Its PHP version, such as `8.2`.
     pub version: &'static str,
-    /// The number of the API that it was compiled for.
+    /// The API number that it was compiled for.
     pub api: u32,
     /// The shared object.
     pub object: &'static [u8],

@@ -1,7 +1,7 @@
-//! The shim uses no more of libphp than every release of that version of PHP has.
+//! Checks that the shim uses only symbols that every release of its PHP version has.
 //!
-//! The shims are those that are built into the crate. scripts/php-versions sets `FORKYARD_SHIM_DIR`, which has the files of
-//! more versions (`8.2-20220829.so`), and `FORKYARD_LIBPHP_DIR`, which has the oldest libphp of each (`libphp8.2.so`).
+//! By default it checks the built-in shims. scripts/php-versions sets `FORKYARD_SHIM_DIR` to files of more versions
+//! (`8.2-20220829.so`), and `FORKYARD_LIBPHP_DIR` to the oldest libphp of each (`libphp8.2.so`).
 
 use forkyard_php_shim::SHIMS;
 use std::collections::BTreeSet;
@@ -19,7 +19,6 @@ fn version(text: &str) -> Version {
     (major.parse().expect("a number"), minor.parse().expect("a number"))
 }
 
-/// The symbols that a version may use.
 fn allowed(wanted: Version) -> BTreeSet<&'static str> {
     let lines = LIST.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -30,7 +29,6 @@ fn allowed(wanted: Version) -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// Names with their types.
 fn symbols(library: &Path, option: &str) -> Vec<(String, String)> {
     let output = Command::new("nm")
         .args(["--dynamic", "--format=posix", option])
@@ -50,7 +48,7 @@ fn symbols(library: &Path, option: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What a shim can't do without. Names of the C library have a version, after an @.
+/// A shim's undefined symbols. C library names have a version after an @.
 fn used(shim: &Path) -> Vec<String> {
     let symbols = symbols(shim, "--undefined-only").into_iter();
     let used: Vec<String> = symbols
@@ -61,7 +59,6 @@ fn used(shim: &Path) -> Vec<String> {
     used
 }
 
-/// Each shim with its version.
 fn shims(directory: &Path) -> Vec<(Version, PathBuf)> {
     if let Some(files) = env::var_os("FORKYARD_SHIM_DIR") {
         let entries = fs::read_dir(files).expect("FORKYARD_SHIM_DIR is a directory");

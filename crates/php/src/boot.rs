@@ -1,8 +1,8 @@
-//! An application that boots once: its worker script runs here, in the preloader, up to its first request. There the preloader
-//! makes its workers, and each of them comes out of the same call as [`Serving`].
+//! An application that boots once: its worker script runs in the preloader up to its first request. There the preloader
+//! forks workers, and each returns from the same call as [`Serving`].
 //!
-//! The script is PHP's, and the loop is the script's: [`Boot::next`] is asked for one request after the other. The first it
-//! gives are the pool's warm-up requests, which have no client.
+//! The script contains the loop and asks [`Boot::next`] for each request. The first are the pool's warm-up requests,
+//! which have no client.
 
 mod connections;
 mod requests;
@@ -33,57 +33,46 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-/// As many bytes of a warm-up request's answer are kept for the report.
 const KEPT_BYTES: usize = 16 << 10;
-/// The response code from which on a warm-up request has failed.
+/// Response codes from here on are failures of a warm-up request.
 const FIRST_FAILURE: c_int = 500;
 
-/// Why the application has not booted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) summary: String,
     pub(crate) solution: &'static str,
-    /// What a developer wants to see besides.
     pub(crate) details: Option<String>,
 }
 
-/// As what the process runs the script.
 enum Role<'p> {
     Preloader(Box<Preloader>, Option<Notes>),
     Worker(Placed<Serving<'p>>),
-    /// Between the two, and where a start has failed.
+    /// During a fork, or after a failed start.
     Neither,
 }
 
-/// What the script's calls lead to.
 struct Boot<'p> {
     php: &'p Php,
     script: CString,
     connections: Connections,
-    /// Descriptors that were open before the boot.
     open_before: Vec<(RawFd, String)>,
     warm_up: WarmUp,
     request: BootRequest,
-    /// What the warm-up request under way has answered.
+    /// The answer to the current warm-up request.
     answer: Vec<u8>,
     role: Role<'p>,
     failure: Option<Failure>,
     booted: Booted,
-    /// When what is under way has begun, nanoseconds.
     begun: u64,
     times: BootTimes,
 }
 
-/// What the script is told that has asked for a request.
 enum Next {
     Request(*mut c_void, Description),
-    /// Take a snapshot, and ask again.
     Snapshot,
-    /// End.
     End,
 }
 
-/// Runs the worker script. Returns if it has not booted.
 pub(crate) fn run(
     mut preloader: Preloader,
     php: &Php,
@@ -101,7 +90,7 @@ pub(crate) fn run(
         return ExitCode::from(EXIT_START_FAILED as u8);
     };
     let (mode, max_requests) = (warm_up.mode.clone(), warm_up.max_requests.clone());
-    // Before the boot, which reads the files.
+    // Before the boot, because it reads the files.
     preloader.watch(&application.watch);
     let connections = Connections::before_boot(application.boot_connections);
     let boot = Box::into_raw(Box::new(Boot {
@@ -127,8 +116,8 @@ pub(crate) fn run(
             ..BootTimes::default()
         },
     }));
-    // SAFETY: `boot` lives until it is taken back below, and only the functions use it meanwhile, one at a time: PHP calls
-    // them from where it was called, and they return before it goes on.
+    // SAFETY: `boot` lives until it is taken back below. Only the functions use it, one at a time: PHP calls them from
+    // inside this call, and they return before it continues.
     let has_begun = unsafe {
         (*boot).request.context = boot.cast();
         php.run_script(&WorkerScript {
@@ -145,7 +134,7 @@ pub(crate) fn run(
             context: boot.cast(),
         })
     };
-    // SAFETY: made above, and PHP is done with it.
+    // SAFETY: made above; PHP no longer uses it.
     let boot = unsafe { Box::from_raw(boot) };
     match boot.role {
         Role::Worker(mut serving) => {
@@ -168,7 +157,7 @@ pub(crate) fn run(
     }
 }
 
-const SEE_OUTPUT: &str = "Correct what PHP says of it: read the application's output.";
+const SEE_OUTPUT: &str = "Correct PHP's error: read the application's output.";
 
 impl<'p> Boot<'p> {
     fn next(&mut self, status: c_int) -> Next {
@@ -202,7 +191,6 @@ impl<'p> Boot<'p> {
                 match serving.next() {
                     Some((request, description)) => Next::Request(request, description),
                     None if self.booted.after == After::GoesOn => Next::End,
-                    // What the script has to do at its end each request has done.
                     None => self.leave(),
                 }
             }
@@ -210,7 +198,6 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// In a worker: whether it is to take a snapshot now.
     fn prepare_snapshot(&mut self) -> bool {
         if let (Role::Worker(serving), true) = (&mut self.role, self.booted.after == After::IsPutBack) {
             serving.lets_go_of_connections();
@@ -221,7 +208,6 @@ impl<'p> Boot<'p> {
         })
     }
 
-    /// The end of a worker that has nothing left to do.
     fn leave(&mut self) -> ! {
         let code = match std::mem::replace(&mut self.role, Role::Neither) {
             Role::Worker(mut serving) => serving.end(),
@@ -231,7 +217,7 @@ impl<'p> Boot<'p> {
         exit_now(code)
     }
 
-    /// The request is over, and all that others could notice of its end is done. Puts the process back; returns if it has to end
+    /// Rewinds the process after a request whose end is complete for all observers. Returns if the process must exit
     /// instead.
     fn rewind(&mut self) {
         let Role::Worker(serving) = &mut self.role else {
@@ -242,15 +228,13 @@ impl<'p> Boot<'p> {
         }
         match self.booted.survivors() {
             Ok(Some(survivors)) => self.booted.keep_open(&serving.carry(survivors)),
-            // Each request has a worker of its own.
             Ok(None) => return serving.give_up(None),
             Err(why) => return serving.give_up(Some(why)),
         }
-        // SAFETY: `survivors` has found one thread, and the script's frames are those of its call for the first request.
+        // SAFETY: `survivors` found one thread, and the script's frames are those of its first call for a request.
         unsafe { self.booted.rewind() }
     }
 
-    /// Notes how long the boot has taken, or the warm-up request before.
     fn take_time(&mut self) {
         let now = clock::now().as_nanos();
         let took_ms = now.saturating_sub(self.begun) / 1_000_000;
@@ -261,7 +245,6 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// Whether the warm-up request before, if there was one, was answered.
     fn is_well_so_far(&mut self, status: c_int) -> bool {
         let Some(path) = self.warm_up.under_way() else {
             return true;
@@ -273,14 +256,13 @@ impl<'p> Boot<'p> {
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         self.failure = Some(Failure {
             summary: format!("the warm-up request {path} was answered with {status}"),
-            solution: "Correct the application, or leave the path out of warm_up_requests. What it needs in $_SERVER is in \
-                       warm_up_server.",
+            solution: "Correct the application, or leave the path out of warm_up_requests. Set values that it \
+                needs in $_SERVER in warm_up_server.",
             details: (!body.trim().is_empty()).then(|| body.to_owned()),
         });
         false
     }
 
-    /// Makes workers, for as long as the master wants some. Comes back in each of them.
     fn become_worker(&mut self) {
         let left_open = match self.keep() {
             Ok(left_open) => left_open,
@@ -310,7 +292,6 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// What is to be kept of the boot for workers, and what is not.
     fn keep(&mut self) -> Result<connections::LeftOpen, Failure> {
         let is_to_rewind = self.booted.after == After::IsPutBack;
         if !self.php.before_snapshot(is_to_rewind) {
@@ -320,7 +301,6 @@ impl<'p> Boot<'p> {
                 details: None,
             });
         }
-        // These functions close what the boot has opened.
         let left_open = self.check()?;
         self.booted.keep(self.closable()).map_err(|error| Failure {
             summary: format!("the snapshot could not be taken: {error}"),
@@ -330,7 +310,6 @@ impl<'p> Boot<'p> {
         Ok(left_open)
     }
 
-    /// The descriptors that scripts can close one by one: those that the boot has opened. `None`: they can close any.
     fn closable(&self) -> Option<Vec<RawFd>> {
         let open = fd::open_ones().ok()?;
         let is_of_boot = |one: &(RawFd, String)| !self.open_before.contains(one);
@@ -338,7 +317,6 @@ impl<'p> Boot<'p> {
         (!has_native_calls(self.php)).then(|| of_boot.map(|(number, _)| number).collect())
     }
 
-    /// Whether workers can be forked of the process.
     fn check(&self) -> Result<connections::LeftOpen, Failure> {
         if !process::has_one_thread() {
             return Err(Failure {
@@ -364,7 +342,6 @@ impl<'p> Boot<'p> {
             Role::Worker(serving) if self.booted.after == After::GoesOn => {
                 serving.ended(end, problem.as_deref());
             }
-            // PHP has said what there is to say, and the process is put back.
             Role::Worker(_) => {}
             Role::Preloader(..) if self.failure.is_none() => {
                 self.failure = Some(why_ended(end, problem, self.warm_up.under_way()));
@@ -373,10 +350,8 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// What the boot prints is in the log; what a warm-up request prints is its answer.
     fn write(&mut self, bytes: &[u8]) {
         if self.warm_up.under_way().is_none() {
-            // Without a reader it is lost.
             let _ = std::io::stderr().write_all(bytes);
             return;
         }
@@ -385,11 +360,9 @@ impl<'p> Boot<'p> {
     }
 }
 
-/// Whether scripts can call functions of libraries by FFI.
 fn has_native_calls(php: &Php) -> bool {
     match php.ini(c"ffi.enable").as_deref() {
         None | Some("" | "0" | "off" | "no" | "false") => false,
-        // Scripts that are preloaded can.
         Some("preload") => php
             .ini(c"opcache.preload")
             .is_some_and(|script| !script.is_empty()),
@@ -403,7 +376,7 @@ fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) ->
         None => "while the application booted".to_owned(),
     };
     if end.has_failed != 0 {
-        let problem = problem.unwrap_or_else(|| "PHP has not said why".to_owned());
+        let problem = problem.unwrap_or_else(|| "PHP gave no reason".to_owned());
         let (first, rest) = problem.split_once('\n').unwrap_or((&problem, ""));
         return Failure {
             summary: format!("the worker script failed {stage}: {first}"),
@@ -414,7 +387,7 @@ fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) ->
     if end.has_asked != 0 {
         return Failure {
             summary: format!("the worker script ended {stage}"),
-            solution: "It has to call forkyard_handle_request() again as long as that returns true.",
+            solution: "It must call forkyard_handle_request() again while that returns true.",
             details: None,
         };
     }
@@ -427,10 +400,10 @@ fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) ->
     }
 }
 
-/// `next` of the script.
+/// The script's `next`.
 ///
 /// # Safety
-/// `context` is the boot's, `request` and `description` can be written to.
+/// `context` is the boot's; `request` and `description` are writable.
 unsafe extern "C" fn next(
     context: *mut c_void,
     status: c_int,
@@ -453,21 +426,21 @@ unsafe extern "C" fn next(
     }
 }
 
-/// `take` of the script.
+/// The script's `take`.
 ///
 /// # Safety
-/// `context` is the boot's; `resume` jumps to where this was called.
+/// `context` is the boot's; `resume` jumps back to the caller.
 unsafe extern "C" fn take(context: *mut c_void, resume: Resume) {
     // SAFETY: see `run`.
     let boot = unsafe { &*context.cast::<Boot<'_>>() };
-    // SAFETY: the process was forked with one thread, which is this; the boot lives as long as it.
+    // SAFETY: the process was forked with one thread, this one; the boot lives as long as the process.
     if let Err(error) = unsafe { boot.booted.take(resume, context) } {
         log::error!("worker failed to initialize: {error}");
         exit_now(EXIT_START_FAILED)
     }
 }
 
-/// `rewind` of the script.
+/// The script's `rewind`.
 ///
 /// # Safety
 /// `context` is the boot's.
@@ -476,10 +449,10 @@ unsafe extern "C" fn rewind(context: *mut c_void) {
     unsafe { (*context.cast::<Boot<'_>>()).rewind() }
 }
 
-/// `facts` of the script.
+/// The script's `facts`.
 ///
 /// # Safety
-/// `context` is the boot's, and there is room for what is written.
+/// `context` is the boot's; `room` is writable.
 unsafe extern "C" fn facts(context: *mut c_void, room: *mut WorkerFacts) {
     // SAFETY: see `run`, and the caller's promise.
     unsafe {
@@ -492,17 +465,17 @@ unsafe extern "C" fn facts(context: *mut c_void, room: *mut WorkerFacts) {
     }
 }
 
-/// `ended` of the script.
+/// The script's `ended`.
 ///
 /// # Safety
-/// `context` is the boot's, `end` can be read.
+/// `context` is the boot's; `end` is readable.
 unsafe extern "C" fn ended(context: *mut c_void, end: *const ScriptEnd) {
     // SAFETY: see `run`, and the caller's promise.
     let (boot, end) = unsafe { (&mut *context.cast::<Boot<'_>>(), &*end) };
     boot.ended(end);
 }
 
-/// `code_reset` of the script. A boot's own has nothing to forget.
+/// The script's `code_reset`. The boot itself has no cached code.
 ///
 /// # Safety
 /// `context` is the boot's.
@@ -514,10 +487,10 @@ unsafe extern "C" fn code_reset(context: *mut c_void) {
     }
 }
 
-/// `write` of a request.
+/// A request's `write`.
 ///
 /// # Safety
-/// `context` is the boot's, and there are so many bytes.
+/// `context` is the boot's; `bytes` has `length` bytes.
 unsafe extern "C" fn write(context: *mut c_void, bytes: *const c_char, length: usize) {
     // SAFETY: see `run`, and the caller's promise.
     let (boot, bytes) = unsafe {

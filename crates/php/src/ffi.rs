@@ -1,4 +1,4 @@
-//! libphp and the shim, opened: the only place that calls them. shim.h is the same in C.
+//! Loads libphp and the shim; only this module calls them. Its types mirror shim.h.
 
 mod error;
 mod library;
@@ -16,15 +16,12 @@ use std::ptr::{self, NonNull};
 
 use library::{Library, build_of, memory_file};
 
-/// FORKYARD_SHIM_VERSION.
 const SHIM_VERSION: u32 = 13;
 
-/// Ini values set in this mode can be changed by scripts.
+/// Mode of ini values that scripts can change.
 pub(crate) const USER: c_int = 1;
-/// Ini values set in this mode can't.
 pub(crate) const SYSTEM: c_int = 4;
 
-/// struct forkyard_shim_start.
 #[repr(C)]
 pub(crate) struct StartArguments {
     pub(crate) php_ini: *const c_char,
@@ -39,50 +36,36 @@ pub(crate) struct StartArguments {
     pub(crate) pushes_jobs: u8,
 }
 
-/// What PHP is to be started with.
-pub(crate) struct Wanted<'w> {
-    /// php.ini or its directory; `None`: where libphp looks by itself.
+pub(crate) struct StartOptions<'w> {
+    /// php.ini or its directory; `None`: libphp's default.
     pub(crate) php_ini: Option<&'w CStr>,
-    /// Lines that win over every file.
+    /// Lines that override every file.
     pub(crate) ini_entries: Option<&'w CStr>,
-    /// `PHP_BINARY`.
     pub(crate) executable: Option<&'w CStr>,
-    /// Functions that are disabled besides php.ini's.
     pub(crate) disabled_functions: Option<&'w CStr>,
-    /// What scripts are told of the files of settings; `None`: what PHP has read.
+    /// Names of the settings files that scripts see; `None`: the files that PHP has read.
     pub(crate) ini_names: Option<&'w IniNames>,
-    /// No file is read.
     pub(crate) no_php_ini: bool,
-    /// Scripts are compiled with what debuggers and profilers want.
     pub(crate) extended_info: bool,
-    /// Workers of pools of several users come of this process: no script may run in it.
     pub(crate) is_zygote: bool,
-    /// Which functions for worker scripts are there.
     pub(crate) worker_functions: WorkerFunctions,
-    /// Scripts have `forkyard_push()`.
     pub(crate) pushes_jobs: bool,
 }
 
-/// Whether there are functions for worker scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkerFunctions {
     None = 0,
     There = 1,
-    /// And workers are put back after each request.
     PutBack = 2,
 }
 
-/// The result of module start-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartResult {
     Done,
-    /// PHP has written why to standard error.
     Failed,
-    /// As a zygote it can't: opcache.preload names a script, which was not run.
     Preloads,
 }
 
-/// struct forkyard_shim_ini_names.
 #[repr(C)]
 pub(crate) struct IniNames {
     pub(crate) php_ini: *const c_char,
@@ -90,7 +73,6 @@ pub(crate) struct IniNames {
     pub(crate) scanned: *const c_char,
 }
 
-/// struct forkyard_shim_facts.
 #[repr(C)]
 pub(crate) struct Facts {
     pub(crate) expose_php: u8,
@@ -100,7 +82,6 @@ pub(crate) struct Facts {
     pub(crate) doc_root: *const c_char,
 }
 
-/// struct forkyard_shim_worker.
 #[repr(C)]
 pub(crate) struct Worker {
     pub(crate) api: *const c_void,
@@ -114,7 +95,6 @@ pub(crate) struct Worker {
     pub(crate) stderr_caught: u8,
 }
 
-/// struct forkyard_shim_request.
 #[repr(C)]
 pub(crate) struct Description {
     pub(crate) method: *const c_char,
@@ -129,7 +109,6 @@ pub(crate) struct Description {
     pub(crate) denied: u8,
 }
 
-/// struct forkyard_shim_pair.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -137,7 +116,6 @@ pub(crate) struct Pair {
     pub(crate) value: *const c_char,
 }
 
-/// struct forkyard_shim_boot_request.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct BootRequest {
@@ -148,7 +126,6 @@ pub(crate) struct BootRequest {
     pub(crate) is_finished: u8,
 }
 
-/// struct forkyard_shim_end.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct ScriptEnd {
@@ -160,7 +137,6 @@ pub(crate) struct ScriptEnd {
     pub(crate) line: u32,
 }
 
-/// struct forkyard_shim_script.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WorkerScript {
@@ -177,14 +153,11 @@ pub(crate) struct WorkerScript {
     pub(crate) context: *mut c_void,
 }
 
-/// Goes on where a snapshot was taken.
 pub(crate) type Resume = unsafe extern "C" fn(*mut c_void) -> !;
-/// What `next` of a worker script says, besides 0 and 1 (FORKYARD_SHIM_SNAPSHOT).
+/// A result of a worker script's `next` (FORKYARD_SHIM_SNAPSHOT).
 pub(crate) const TAKE_SNAPSHOT: c_int = 2;
-/// FORKYARD_SHIM_REASONS.
 pub(crate) const REASONS: usize = 8;
 
-/// struct forkyard_shim_worker_facts.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WorkerFacts {
@@ -220,12 +193,10 @@ type BeforeSnapshotFn = unsafe extern "C" fn(c_int) -> c_int;
 type EndWorkerFn = unsafe extern "C" fn();
 type StackFn = unsafe extern "C" fn(*mut PhpLayout);
 
-/// libphp with its shim. Never unloaded: PHP leaves handlers and threads' data behind.
+/// libphp with its shim. Never unloaded, because PHP leaves handlers and thread data behind.
 #[derive(Debug)]
 pub(crate) struct Php {
-    /// As `8.2.35`.
     pub(crate) version: String,
-    /// Zygotes and snapshots work with it.
     pub(crate) is_known: bool,
     start: StartFn,
     set_ini: SetIniFn,
@@ -249,7 +220,6 @@ pub(crate) struct Php {
 }
 
 impl Php {
-    /// Opens libphp `version` (as `8.2`) and the shim that belongs to it.
     pub(crate) fn open(version: &str, library: Option<&Path>) -> Result<Php, Error> {
         let shim = shims::all().into_iter().find(|shim| shim.version == version);
         let shim = shim.ok_or_else(|| Error::NotBuilt(version.to_owned()))?;
@@ -268,8 +238,8 @@ impl Php {
             let found = format!("{} ({})", build.version, build.id);
             return Err(Error::Version(path, found, format!("{version} ({id})")));
         }
-        // By absolute path, because every libphp has the same SONAME; global, because extensions and the shim resolve
-        // their symbols against it.
+        // By absolute path, because all libphp have the same SONAME; global, because extensions and the shim link
+        // against it.
         Library::open(&path, libc::RTLD_NOW | libc::RTLD_GLOBAL)?;
         let api = shim.api;
         let shim_path;
@@ -284,12 +254,11 @@ impl Php {
                 Library::open(&shim_path, libc::RTLD_NOW | libc::RTLD_LOCAL)?
             }
         };
-        // SAFETY: each symbol has the type that shim.h gives it, and the version below is checked before any other
-        // use. The library stays loaded.
+        // SAFETY: each symbol has the type in shim.h; the version is checked before any other use. The library stays
+        // loaded.
         unsafe {
             let shim_version: unsafe extern "C" fn() -> u32 =
                 std::mem::transmute(shim.symbol(c"forkyard_shim_version")?);
-            // A package of another version has installed it.
             if shim_version() != SHIM_VERSION {
                 return Err(Error::Shim(shim_path, version.to_owned()));
             }
@@ -349,8 +318,8 @@ impl Php {
         }
     }
 
-    /// Module start-up. PHP may also exit by itself instead of returning.
-    pub(crate) fn start(&self, wanted: &Wanted<'_>) -> StartResult {
+    /// Module start-up. PHP may exit instead of returning.
+    pub(crate) fn start(&self, wanted: &StartOptions<'_>) -> StartResult {
         let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
         let start = StartArguments {
             php_ini: pointer(wanted.php_ini),
@@ -372,19 +341,17 @@ impl Php {
         }
     }
 
-    /// Sets an ini value for all requests; `false` when there is no such entry.
+    /// Sets an ini value for all requests. Returns false if there is no such entry.
     pub(crate) fn set_ini(&self, name: &CStr, value: &CStr, mode: c_int) -> bool {
         // SAFETY: the strings live longer than the call, which copies them; no request is being served.
         unsafe { (self.set_ini)(name.as_ptr(), value.as_ptr(), mode) == 0 }
     }
 
-    /// Leaves an ini value to administrators from now on; `false` when there is no such entry.
     pub(crate) fn hold_ini(&self, name: &CStr) -> bool {
         // SAFETY: the string lives longer than the call; no request is being served.
         unsafe { (self.set_ini)(name.as_ptr(), std::ptr::null(), SYSTEM) == 0 }
     }
 
-    /// Makes PHP ready to serve, in a worker. Says what matters before PHP sees a request.
     pub(crate) fn begin_worker(&self, worker: &Worker) -> Facts {
         let mut facts = Facts {
             expose_php: 0,
@@ -398,28 +365,25 @@ impl Php {
         facts
     }
 
-    /// Whether a path leads to anything. PHP remembers paths for a while (`realpath_cache_ttl`).
     pub(crate) fn resolves(&self, path: &CStr) -> bool {
         // SAFETY: a C string that lives longer than the call; the worker has begun.
         unsafe { (self.resolves)(path.as_ptr()) != 0 }
     }
 
-    /// Serves one request; `false` when PHP can't serve another.
+    /// Serves one request. Returns false if PHP can't serve another.
     ///
     /// # Safety
-    /// `request` is what the functions of the worker's table take, and nothing else uses it until this returns.
+    /// `request` is a handle for the worker's table of functions; nothing else uses it until this returns.
     pub(crate) unsafe fn serve(&self, request: *mut c_void, description: &Description) -> bool {
-        // SAFETY: as this function's; the description's strings live longer than the call.
+        // SAFETY: the caller's promise; the description's strings live longer than the call.
         unsafe { (self.serve)(request, description) == 0 }
     }
 
-    /// Writes to standard output what PHP says of itself; `false` when it could not. It serves nothing afterwards.
     pub(crate) fn report(&self, what: c_int) -> bool {
         // SAFETY: PHP has started and serves no request.
         unsafe { (self.report)(what) == 0 }
     }
 
-    /// An ini value; `None`: there is no such entry.
     pub(crate) fn ini(&self, name: &CStr) -> Option<String> {
         // SAFETY: PHP has started; the name is a C string.
         let value = unsafe { (self.ini)(name.as_ptr()) };
@@ -427,7 +391,6 @@ impl Php {
         (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
     }
 
-    /// The files that extensions were loaded from.
     pub(crate) fn loaded(&self) -> Vec<PathBuf> {
         unsafe extern "C" fn each(context: *mut c_void, path: *const c_char, length: usize) {
             // SAFETY: the context is the vector below, and the path has this length.
@@ -438,18 +401,17 @@ impl Php {
             }
         }
         let mut found: Vec<PathBuf> = Vec::new();
-        // SAFETY: PHP has started; `found` outlives the call and nothing else uses it meanwhile; `each` returns.
+        // SAFETY: PHP has started; `found` outlives the call and has no other user; `each` returns.
         unsafe { (self.loaded)(each, (&raw mut found).cast()) };
         found
     }
 
-    /// Begins a request that says nothing, in a process that serves none; `false` when PHP can't.
     pub(crate) fn begin_quiet(&self) -> bool {
         // SAFETY: PHP has started and serves no request.
         unsafe { (self.begin_quiet)() == 0 }
     }
 
-    /// The scripts that OPcache holds with how often they were run. After [`Php::begin_quiet`].
+    /// OPcache's scripts with their hit counts. Call it after [`Php::begin_quiet`].
     pub(crate) fn scripts(&self) -> Vec<(Vec<u8>, i64)> {
         unsafe extern "C" fn each(context: *mut c_void, path: *const c_char, length: usize, hits: i64) {
             // SAFETY: the context is the vector below, and the path has this length.
@@ -459,18 +421,17 @@ impl Php {
             }
         }
         let mut found: Vec<(Vec<u8>, i64)> = Vec::new();
-        // SAFETY: `found` outlives the call and nothing else uses it meanwhile; `each` returns.
+        // SAFETY: `found` outlives the call and has no other user; `each` returns.
         unsafe { (self.scripts)(each, (&raw mut found).cast()) };
         found
     }
 
-    /// Compiles a script and does not run it; `false` when it can't be compiled. After [`Php::begin_quiet`].
+    /// Compiles a script without running it. Returns false on failure. Call it after [`Php::begin_quiet`].
     pub(crate) fn compile(&self, path: &CStr) -> bool {
         // SAFETY: a C string that lives longer than the call.
         unsafe { (self.compile)(path.as_ptr()) == 0 }
     }
 
-    /// Where the engine keeps its calls, in this process and all that are forked of it.
     pub(crate) fn stack(&self) -> PhpLayout {
         let mut layout = PhpLayout::default();
         // SAFETY: struct forkyard_shim_stack is the same in C; PHP has started.
@@ -478,23 +439,24 @@ impl Php {
         layout
     }
 
-    /// Runs a worker script to its end, here or in a worker; `false`: PHP could not begin.
+    /// Runs a worker script to its end. Returns false if PHP could not begin.
     ///
     /// # Safety
-    /// What `script` points to lives until this returns, and its functions take what they are given. Nothing else uses its
-    /// context meanwhile.
+    /// The data of `script` lives until this returns, and its functions accept their arguments. Nothing else uses its
+    /// context.
     pub(crate) unsafe fn run_script(&self, script: &WorkerScript) -> bool {
-        // SAFETY: as this function's; PHP has started and serves no request.
+        // SAFETY: the caller's promise; PHP has started and serves no request.
         unsafe { (self.run_script)(script) == 0 }
     }
 
-    /// Where a worker script has asked for its first request: calls what it wants to be called then. `false`: that has failed.
+    /// At the script's first call for a request: runs the callbacks registered for this point. Returns false on
+    /// failure.
     pub(crate) fn before_snapshot(&self, is_to_rewind: bool) -> bool {
-        // SAFETY: the script waits in the function that has called this.
+        // SAFETY: the script is inside the function that called this.
         unsafe { (self.before_snapshot)(c_int::from(is_to_rewind)) == 0 }
     }
 
-    /// In a zygote: the first extension that has started a thread or left a descriptor open.
+    /// In a zygote: the first extension that started a thread or left a descriptor open.
     pub(crate) fn leaver(&self) -> Option<String> {
         // SAFETY: NULL or a C string that lives as long as the extension.
         unsafe {
@@ -503,25 +465,21 @@ impl Php {
         }
     }
 
-    /// In the preloader: each request boots the application that is to boot once, for this reason.
     pub(crate) fn boots_again(&self, why: &str) {
-        // SAFETY: so many bytes, of which it makes a copy.
+        // SAFETY: `why` has this length and is copied.
         unsafe { (self.boots_again)(why.as_ptr().cast(), why.len()) }
     }
 
-    /// In a worker of such a script, between two requests: bytes that PHP's own heap has taken from the system.
     pub(crate) fn heap_bytes(&self) -> u64 {
         // SAFETY: as below.
         unsafe { (self.heap_bytes)() }
     }
 
-    /// In a worker of such a script, between two requests: whether OPcache takes no more code.
     pub(crate) fn is_code_full(&self) -> bool {
-        // SAFETY: PHP is in the middle of the worker script, which has called the caller.
+        // SAFETY: PHP is inside the worker script, which called this.
         unsafe { (self.is_code_full)() != 0 }
     }
 
-    /// Module shutdown, at the end of a worker.
     pub(crate) fn end_worker(&self) {
         // SAFETY: no request is being served, and none will be.
         unsafe { (self.end_worker)() }

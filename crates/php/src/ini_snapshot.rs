@@ -1,5 +1,5 @@
-//! Files of settings that the master has kept since the daemon's start, for a process that is not to read those that are
-//! there. PHP reads php.ini from memory, and the files after it as further lines; scripts see their real paths.
+//! Starts PHP with the settings files that the master remembered. PHP reads php.ini from memory and the other files as
+//! additional lines; scripts see the real paths.
 
 use crate::ffi::IniNames;
 use crate::preloader::Error;
@@ -11,26 +11,22 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
-/// A line that ends a section of php.ini: each file begins outside of any.
+/// Ends a section of php.ini, because each file starts outside of sections.
 const OUTSIDE_SECTIONS: &[u8] = b"\n[PHP]\n";
 
-/// The files that this process was started with, if it was.
 pub(crate) fn inherited() -> Result<Option<IniFiles>, Error> {
     if std::env::args().nth(1).as_deref() != Some(OPTION) {
         return Ok(None);
     }
-    // SAFETY: the option says that the program is started with this descriptor, and nothing has taken it before.
+    // SAFETY: the option promises this descriptor, and nothing else has taken it.
     let file = unsafe { fd::adopt(runtime::SCRIPT) };
     let json = memfile::read(file.as_fd(), MOST_JSON_BYTES)?;
     let files = serde_json::from_slice(&json).map(Some);
     files.map_err(|error| Error::Preloader(preloader::Error::Line(error)))
 }
 
-/// What PHP is given to read.
 pub(crate) struct Feed {
-    /// php.ini, which must stay open until PHP has started.
     file: OwnedFd,
-    /// The text of the files after it.
     pub(crate) lines: Vec<u8>,
     php_ini: Option<CString>,
     scanned: Option<CString>,
@@ -38,13 +34,11 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// `directories`: those whose files are read after php.ini.
     pub(crate) fn new(files: &IniFiles, directories: Option<&OsStr>) -> Result<Feed, Error> {
         let text = files.php_ini.as_ref().map_or(&[][..], |file| &file.text);
         let mut lines = Vec::new();
         for file in &files.scanned {
             lines.extend_from_slice(OUTSIDE_SECTIONS);
-            // PHP ends a file's text there.
             lines.extend(file.text.iter().take_while(|byte| **byte != 0));
         }
         if !lines.is_empty() {
@@ -71,12 +65,10 @@ impl Feed {
         })
     }
 
-    /// Where PHP finds php.ini.
     pub(crate) fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
 
-    /// What scripts see.
     pub(crate) fn names(&self) -> IniNames {
         let pointer = |name: &Option<CString>| name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
         IniNames {

@@ -1,9 +1,7 @@
-//! forkyard-php, the preloader of PHP pools: starts PHP once and forks workers that have it ready. The only program that
-//! knows libphp.
+//! forkyard-php, the preloader of PHP pools: starts PHP once and forks workers. The only program that loads libphp.
 //!
-//! The master starts it with one end of a socket as descriptor 3, over which the two exchange lines
-//! ([`forkyard_worker::runtime::php::protocol`]). It has one thread. Its workers are the master's children, not its own, so
-//! they outlive it.
+//! Descriptor 3 is a socket to the master, which carries lines ([`forkyard_worker::runtime::php::protocol`]). The
+//! process has one thread. Its workers are the master's children, so they outlive it.
 
 mod boot;
 mod ffi;
@@ -18,7 +16,7 @@ mod zygote;
 
 use std::process::ExitCode;
 
-/// The program. To be called before the process has a thread.
+/// Runs the program. Call it before the process has another thread.
 pub fn main() -> ExitCode {
     forkyard_sys::title::prepare();
     forkyard_sys::signal::ignore_pipe();

@@ -1,8 +1,8 @@
-//! Starts PHP, then forks a worker whenever the master asks for one.
+//! Starts PHP and forks a worker whenever the master asks.
 
 use crate::boot::{self, Failure};
 use crate::ffi;
-use crate::ffi::{Php, SYSTEM, USER, Wanted, WorkerFunctions};
+use crate::ffi::{Php, SYSTEM, StartOptions, USER, WorkerFunctions};
 use crate::ini_snapshot::{self, Feed};
 use crate::sapi::PhpRuntime;
 use crate::warm;
@@ -28,23 +28,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Why there are no workers to be had.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// What any preloader may fail by.
     Preloader(preloader::Error),
-    /// The pool runs something else.
     NotPhp,
-    /// php.ini is there and can't be read: PHP would start without a word, and without its settings.
     Unreadable(PathBuf, std::io::Error),
-    /// A setting that can't be written as a line of php.ini.
     Setting(String),
     Php(ffi::Error),
-    /// Module start-up failed; PHP has said why on standard error.
+    /// Module start-up failed; PHP wrote the reason to standard error.
     Start,
-    /// PHP can't be started once for pools of several users: why.
     Unfit(String),
-    /// The application that boots once has not.
     Boot(Box<Failure>),
 }
 
@@ -70,7 +63,6 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// Writes down why PHP can't be started, in which step, and what to do about it.
     fn note(&self, notes: &Notes) {
         let (step, category) = match self {
             Error::Preloader(error) => error.blames(),
@@ -95,7 +87,6 @@ impl Error {
         notes.fail(step, category, &complaint);
     }
 
-    /// What to do about it.
     pub(crate) fn solution(&self) -> String {
         let text = match self {
             Error::Preloader(error) => error.solution(),
@@ -108,8 +99,8 @@ impl Error {
             Error::Boot(failure) => failure.solution,
             Error::Unfit(_) => "Write preloader = \"own\" in the pools that need it.",
             Error::Start => {
-                "PHP has said why: read its output. Look into php.ini, the files that are read after it, the extensions \
-                 that they name, and opcache.preload."
+                "PHP gave the reason: read its output. Check php.ini, the files that are read after it, the \
+                 extensions that they name, and opcache.preload."
             }
         };
         text.to_owned()
@@ -134,12 +125,11 @@ impl From<worker::ProcessSettingsError> for Error {
     }
 }
 
-/// Serves the master until it closes the socket.
 pub(crate) fn run() -> ExitCode {
     let notes = Notes::inherited();
-    // Before the title takes the place of the arguments.
+    // Before the title overwrites the arguments.
     let held = ini_snapshot::inherited();
-    // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
+    // SAFETY: the program is started with this descriptor, and nothing else has taken it.
     let socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
         Ok(socket) => socket,
         Err(error) => {
@@ -194,8 +184,8 @@ pub(crate) fn run() -> ExitCode {
     serve(preloader, &php, &mut cache, None)
 }
 
-/// What PHP is, once it has started. `has_memory`: a zygote sends some along.
-/// `boot`: so has an application that is to boot once, or not.
+/// Describes PHP after its start. `has_memory`: a zygote's answer carries memory. `boot`: times of an application that
+/// boots once.
 pub(crate) fn ready(php: &Php, has_memory: bool, boot: Option<BootTimes>) -> Answer {
     Answer::Ready {
         version: php.version.clone(),
@@ -211,7 +201,6 @@ pub(crate) fn ready(php: &Php, has_memory: bool, boot: Option<BootTimes>) -> Ans
     }
 }
 
-/// Makes workers until the master closes the socket.
 pub(crate) fn serve(
     preloader: Preloader,
     php: &Php,
@@ -231,19 +220,18 @@ pub(crate) fn serve(
     }
 }
 
-/// Makes workers until the master closes the socket, which ends the process. Comes back in each worker.
+/// Forks workers until the master closes the socket, which ends the process. Returns in each worker.
 pub(crate) fn fork_until_worker(
     mut preloader: Preloader,
     cache: &mut dyn CodeCache,
     mut after_each: impl FnMut(),
-) -> Result<(Preloader, preloader::Wanted), preloader::Error> {
+) -> Result<(Preloader, preloader::WorkerOrder), preloader::Error> {
     loop {
-        // PHP's own shutdown is for workers: nothing has happened here that would have to be undone.
         let Some(wanted) = preloader.wait(cache)? else {
             exit_now(0)
         };
-        // SAFETY: the process has one thread. The child goes on as a worker: it takes everything that it has over, and
-        // the socket, which it shares with the preloader, it closes.
+        // SAFETY: the process has one thread. The child becomes a worker: it takes over all descriptors and closes the
+        // socket it shares with the preloader.
         match unsafe { fork_sibling() } {
             Ok(Side::Parent(pid)) => {
                 preloader.made(&wanted, pid);
@@ -256,7 +244,6 @@ pub(crate) fn fork_until_worker(
     }
 }
 
-/// Tells the master why there will be no workers.
 pub(crate) fn failed(preloader: &Preloader, notes: Option<&Notes>, error: &Error) -> ExitCode {
     if let Some(notes) = notes {
         error.note(notes);
@@ -265,13 +252,11 @@ pub(crate) fn failed(preloader: &Preloader, notes: Option<&Notes>, error: &Error
     ExitCode::from(EXIT_START_FAILED as u8)
 }
 
-/// Says something that must not be lost although the master can't be told.
 pub(crate) fn lost(why: &dyn fmt::Display) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "forkyard-php: {why}");
     ExitCode::from(EXIT_START_FAILED as u8)
 }
 
-/// Its memory is shared with the workers.
 struct OpCache<'p> {
     php: &'p Php,
     config: &'p config::Php,
@@ -289,7 +274,6 @@ impl CodeCache for OpCache<'_> {
     }
 }
 
-/// Becomes what the pool says and starts PHP.
 fn start(
     settings: &Settings,
     held: Option<&IniFiles>,
@@ -298,7 +282,8 @@ fn start(
     let Application::Php(config) = &settings.pool.application else {
         return Err(Error::NotPhp);
     };
-    // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
+    // Before PHP code such as opcache.preload runs, so that none runs as root. A chroot waits until everything is
+    // loaded.
     let is_jailed = settings.pool.chroot.is_some();
     if !is_jailed {
         worker::apply_process_settings(settings)?;
@@ -330,11 +315,11 @@ fn start(
     Ok((php, config.clone()))
 }
 
-/// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
-fn work(preloader: Preloader, mut wanted: preloader::Wanted, php: &Php, zygote: Option<&Zygote>) -> ! {
-    // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
+/// A worker's life. Unknown descriptors stay open, because OPcache needs its lock.
+fn work(preloader: Preloader, mut wanted: preloader::WorkerOrder, php: &Php, zygote: Option<&Zygote>) -> ! {
+    // Also SIGSEGV: a stack overflow in a script must end the process in the usual way.
     signal::reset_in_child();
-    // Before anything of PHP is used: what is there is shared with the workers of others.
+    // Before PHP is used, because its memory is still shared with other pools.
     if let Some(Err(error)) = zygote.map(|zygote| zygote.part_from_others(wanted.take_memory())) {
         lost(&error);
         exit_now(EXIT_START_FAILED)
@@ -356,17 +341,14 @@ fn work(preloader: Preloader, mut wanted: preloader::Wanted, php: &Php, zygote: 
     exit_now(code)
 }
 
-/// Which pools PHP is started for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// For pools of one user, as whom the process runs.
     Own,
-    /// For pools of several users: what is one's own is set in the workers.
     Zygote,
 }
 
-/// Finds libphp and starts it with the settings of a pool. `held`: the files of settings, if they are not to be read.
-/// `pushes_jobs`: scripts have `forkyard_push()`.
+/// Finds libphp and starts it with a pool's settings. `held`: remembered settings files. `pushes_jobs`: scripts have
+/// `forkyard_push()`.
 pub(crate) fn start_php(
     config: &config::Php,
     held: Option<&IniFiles>,
@@ -374,7 +356,6 @@ pub(crate) fn start_php(
     pushes_jobs: bool,
 ) -> Result<Php, Error> {
     let own_lines = php_settings::start_lines(config).map_err(Error::Setting)?;
-    // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
     let before = std::env::var_os("PHP_INI_SCAN_DIR");
     let scanned = scanned_directories(config, before.as_deref());
     let feed = held
@@ -419,7 +400,7 @@ pub(crate) fn start_php(
         .map(|names| c_string("disable_functions", &names))
         .transpose()?;
     let names = feed.as_ref().map(Feed::names);
-    let started = php.start(&Wanted {
+    let started = php.start(&StartOptions {
         php_ini: php_ini.as_deref(),
         ini_entries: lines.as_deref(),
         executable: executable.as_deref(),
@@ -465,18 +446,16 @@ pub(crate) fn set_values<'v>(
     Ok(())
 }
 
-/// What was set before PHP started is the administrator's as well, where the pool says so. In the worker, since the pools of a
-/// zygote may each say it otherwise.
+/// Makes start settings read-only if the pool says so. Done in the worker, because a zygote's pools may differ.
 pub(crate) fn hold_values(php: &Php, config: &config::Php) {
     for name in php_settings::held_start_settings(config) {
-        // An extension is no entry.
         if let Ok(name) = CString::new(name) {
             php.hold_ini(&name);
         }
     }
 }
 
-/// PHP would start without a word, and without its settings, where php.ini is there and can't be read.
+/// Rejects an unreadable php.ini, which PHP would silently ignore.
 fn readable(path: &Path) -> Result<(), Error> {
     let file = files::in_directory(path);
     match std::fs::File::open(&file) {
@@ -486,8 +465,7 @@ fn readable(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The list of directories whose files are read after php.ini: the operator's, in which an empty part stands for the
-/// usual one, or that one.
+/// The directories read after php.ini: the operator's, where an empty part is the default, or the default.
 fn scanned_directories(config: &config::Php, variable: Option<&OsStr>) -> Option<OsString> {
     let usual = files::conf_d(config).map(PathBuf::into_os_string);
     let wanted = config.scan_dir.as_deref().map(OsStr::new).or(variable);
@@ -506,12 +484,10 @@ fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {
     CString::new(value.as_ref().as_bytes()).map_err(|_| Error::Setting(name.to_owned()))
 }
 
-/// The files that extensions were loaded from, as many as a line has room for.
 fn loaded(php: &Php) -> Vec<PathBuf> {
     let mut room = LOADED_BYTES;
     let files = php.loaded().into_iter();
     files
-        // A line is JSON.
         .filter(|path| path.to_str().is_some())
         .take_while(|path| {
             let left = room.checked_sub(path.as_os_str().len());
@@ -521,7 +497,6 @@ fn loaded(php: &Php) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What PHP says of itself to clients, unless `expose_php` forbids it.
 fn powered_by(php: &Php) -> Option<String> {
     let value = php.ini(c"expose_php");
     value

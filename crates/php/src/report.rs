@@ -1,5 +1,5 @@
-//! What PHP is: its version, its modules, its settings; forkyard-fpm asks, for its own options of these names. Which
-//! versions of PHP can be run, and whether one starts; `forkyard check` asks.
+//! Reports PHP's version, modules and settings for forkyard-fpm, and installed versions and start errors for `forkyard
+//! check`.
 
 use crate::preloader::{Error, Role, start_php};
 use crate::shims;
@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
 
-/// What is asked of PHP; the numbers are shim.h's.
+/// The numbers are those of shim.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     Version = 0,
@@ -25,7 +24,6 @@ pub(crate) enum Question {
     Info = 2,
 }
 
-/// The question on the command line, if there is one.
 pub(crate) fn asked() -> Option<Question> {
     match std::env::args().nth(1)?.as_str() {
         "--version" => Some(Question::Version),
@@ -35,7 +33,6 @@ pub(crate) fn asked() -> Option<Question> {
     }
 }
 
-/// Starts PHP and lets it answer.
 pub(crate) fn answer(question: Question) -> ExitCode {
     match try_answer(question) {
         Ok(true) => ExitCode::SUCCESS,
@@ -47,7 +44,6 @@ pub(crate) fn answer(question: Question) -> ExitCode {
     }
 }
 
-/// Shows a line for each version that there is a shim for: the version, and where its libphp is (`-`: nowhere).
 pub(crate) fn versions() -> ExitCode {
     let mut text = String::new();
     for shim in shims::all() {
@@ -66,12 +62,11 @@ pub(crate) fn versions() -> ExitCode {
     }
 }
 
-/// Starts PHP, as for a pool, and ends. What PHP says goes to standard error. If it can't be started, two lines of our own
-/// follow: why, and what to do.
+/// Starts PHP as for a pool, and exits. PHP's messages go to standard error. After a failure, two more lines follow:
+/// the reason and the remedy.
 pub(crate) fn start() -> ExitCode {
     Log::install();
     match start_php(&settings(std::env::args().skip(2)), None, Role::Own, false) {
-        // PHP's own shutdown is for workers.
         Ok(_) => exit_now(0),
         Err(error) => {
             eprintln!("forkyard-php: {error}\nforkyard-php: {}", error.solution());
@@ -85,9 +80,8 @@ fn try_answer(question: Question) -> Result<bool, Error> {
     Ok(php.report(question as i32))
 }
 
-/// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm; `--php VERSION`: which PHP; `--library PATH`: which libphp;
-/// `--binary PATH`: what PHP takes for its own program; `--value NAME=VALUE` and `--admin NAME=VALUE`: as a pool's
-/// `php_value` and `php_admin_value`.
+/// Parses `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm, and `--php VERSION`, `--library PATH` (libphp), `--binary
+/// PATH` (`PHP_BINARY`), `--value NAME=VALUE` and `--admin NAME=VALUE` (`php_value` and `php_admin_value`).
 fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
     let mut php = Php {
         version: newest().to_owned(),

@@ -1,4 +1,4 @@
-//! How a worker answers with PHP: finds the script, then hands the request to the shim.
+//! Answers requests with PHP: finds the script and passes the request to the shim.
 
 use crate::ffi::{Description, Facts, Php, Worker};
 use fastcgi::Params;
@@ -10,39 +10,30 @@ use forkyard_worker::abi;
 use forkyard_worker::runtime::php::request_settings::{Rule, Verdict};
 use forkyard_worker::runtime::php::script::{self, FileSystem, Rules, Script};
 use forkyard_worker::runtime::php::status;
-use forkyard_worker::runtime::within::Within;
+use forkyard_worker::runtime::script_roots::Within;
 use forkyard_worker::worker::{RefusalCause, Request, Runtime, Settings, Unrun};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
-/// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
-/// What php-fpm adds to the parameters where the web server did not send it.
 const ROLE: &[u8] = b"RESPONDER\0";
-/// What a script is denied for, as the shim takes it.
 const RUNS: u8 = 0;
 const WRONG_ENDING: u8 = 1;
 const ELSEWHERE: u8 = 2;
 const ZERO_BYTE: u8 = 3;
 
-/// PHP in a worker.
 pub(crate) struct PhpRuntime<'p> {
     php: &'p Php,
     rules: Rules,
     limit_extensions: Vec<String>,
-    /// Where scripts may be; `None`: anywhere.
     within: Option<Within>,
-    /// The script of all requests; `None`: each names its own.
     only_script: Option<CString>,
-    /// Paths that are answered without PHP.
     builtin_paths: Vec<Vec<u8>>,
-    /// What PHP says of itself, as a header line; empty unless `expose_php`.
     powered_by: String,
 }
 
 impl<'p> PhpRuntime<'p> {
-    /// Makes PHP ready to serve.
     pub(crate) fn begin(php: &'p Php, settings: &Settings, stderr_caught: bool) -> PhpRuntime<'p> {
         let pool = &settings.pool;
         let facts = php.begin_worker(&Worker {
@@ -89,7 +80,6 @@ impl<'p> PhpRuntime<'p> {
         }
     }
 
-    /// Why a script is not run.
     fn denial(&self, params: &Params, script: Script) -> u8 {
         if script.has_zero_byte {
             return ZERO_BYTE;
@@ -128,10 +118,9 @@ impl<'p> PhpRuntime<'p> {
 
 impl PhpRuntime<'_> {
     /// # Safety
-    /// What the description points to lives until this returns.
+    /// The description's data lives until this returns.
     unsafe fn serve(&self, request: &mut Request<'_>, description: &Description) {
-        // SAFETY: the handle is what the table's functions take, and `request` is not touched until PHP is done; the caller's
-        // promise.
+        // SAFETY: the handle is valid and `request` is not used until PHP returns; the caller's promise.
         let is_well = unsafe { self.php.serve(abi::handle(request), description) };
         if !is_well {
             let _ = request.finish();
@@ -139,7 +128,6 @@ impl PhpRuntime<'_> {
         }
     }
 
-    /// Where a worker can't be put back: the request runs the worker script from its beginning.
     fn answer_by_worker_script(&self, request: &mut Request<'_>) {
         let Some(script) = &self.only_script else { return };
         if self.answers(request, script) {
@@ -147,12 +135,12 @@ impl PhpRuntime<'_> {
         }
         self.fix_up_for_script(request);
         let description = self.describe_for_script(request.params(), script);
-        // SAFETY: it points into the parameters, which nothing changes meanwhile, and to the script's name.
+        // SAFETY: it points to the parameters, which do not change, and to the script's name.
         unsafe { self.serve(request, &description) };
     }
 
-    /// Puts the parameters right that `$_SERVER` has from a web server such as Apache, as for an ordinary script. Where the path leads
-    /// to no file they stay as they came: the worker script answers for every path.
+    /// Corrects the parameters of web servers such as Apache. If the path is not a file they stay as received, because
+    /// the worker script answers every path.
     pub(crate) fn fix_up_for_script(&self, request: &mut Request<'_>) {
         let params = request.params_mut();
         let is_scripts = |path: &[u8]| {
@@ -171,7 +159,6 @@ impl PhpRuntime<'_> {
         }
     }
 
-    /// Of a worker script: answers what is for the pool's status or ping path.
     pub(crate) fn answers(&self, request: &mut Request<'_>, script: &CStr) -> bool {
         let uri = request.param(b"SCRIPT_NAME");
         if !self.builtin_paths.iter().any(|path| path == uri) {
@@ -197,7 +184,6 @@ impl PhpRuntime<'_> {
         request.answer_builtin(&uri, self.powered_by.as_bytes())
     }
 
-    /// A request of a worker script, as PHP takes it. Points into both.
     pub(crate) fn describe_for_script(&self, params: &Params, script: &CStr) -> Description {
         let pointer = |name: &[u8]| -> *const c_char {
             params
@@ -232,7 +218,7 @@ impl Runtime for PhpRuntime<'_> {
         let script = script::fix_up(request.params_mut(), &self.rules, &Files(self.php));
         let params = request.params();
         if script.is_named && !self.builtin_paths.is_empty() && params.get(b"REQUEST_METHOD").is_some() {
-            // Not as a C string: "/status" with a zero byte behind it is another path to the web server.
+            // Not as a C string: "/status" followed by a zero byte is another path to the web server.
             let uri = params.get(script.uri).unwrap_or_default();
             if self.builtin_paths.iter().any(|path| path == uri) {
                 let uri = uri.to_vec();
@@ -248,12 +234,11 @@ impl Runtime for PhpRuntime<'_> {
             }
         }
         let description = describe(request.params(), script, denied);
-        // SAFETY: the description points into the parameters, which nothing changes meanwhile.
+        // SAFETY: the description points to the parameters, which do not change.
         unsafe { self.serve(request, &description) };
     }
 }
 
-/// Why no script is run for a request; `None`: it is no request that names one, or PHP's part says it.
 fn unrun(params: &Params, script: Script, denied: u8) -> Option<Unrun> {
     params.get(b"REQUEST_METHOD")?;
     let text = |name: &[u8]| script::text(params, name);
@@ -285,7 +270,6 @@ fn describe(params: &Params, script: Script, denied: u8) -> Description {
             .get_with_nul(name)
             .map_or(std::ptr::null(), |value| value.as_ptr().cast())
     };
-    // What is not named by a script's path is not looked at.
     let named = |name: &[u8]| {
         if script.is_named {
             pointer(name)
@@ -321,19 +305,19 @@ fn describe(params: &Params, script: Script, denied: u8) -> Description {
     }
 }
 
-/// Writes what `fpm_get_status()` gives; the shim's `status`.
+/// The shim's `status`: writes the value of `fpm_get_status()`.
 ///
 /// # Safety
-/// `request` is the handle of a request that is being served, `buffer` has room for `size` bytes.
+/// `request` is the handle of a current request; `buffer` has room for `size` bytes.
 unsafe extern "C" fn write_status(request: *const c_void, buffer: *mut c_char, size: usize) -> usize {
-    // SAFETY: the handle was made of a request that lives until PHP is done with it, and PHP calls from where it was
-    // called, so nothing else uses the request now.
+    // SAFETY: the handle's request lives until PHP returns. PHP calls this while the request's owner waits, so nothing
+    // else uses it.
     let request = unsafe { &*request.cast::<Request<'_>>() };
     let json = status::fpm_get_status(&request.pool_status()).into_bytes();
     if json.len() > size {
         return 0;
     }
-    // SAFETY: there is room, and a buffer of PHP's does not overlap with ours.
+    // SAFETY: there is room, and PHP's buffer does not overlap ours.
     unsafe {
         buffer
             .cast::<u8>()
@@ -342,7 +326,7 @@ unsafe extern "C" fn write_status(request: *const c_void, buffer: *mut c_char, s
     json.len()
 }
 
-/// Writes a line of PHP's into the daemon's log; the shim's `log`.
+/// The shim's `log`: writes PHP's line to the daemon's log.
 ///
 /// # Safety
 /// The text has this length.
@@ -358,10 +342,8 @@ unsafe extern "C" fn write_log(level: c_int, text: *const c_char, length: usize)
     log::log!(level, "{}", String::from_utf8_lossy(text));
 }
 
-/// The pool's rule for settings that come with requests.
 static RULE: Mutex<Option<Rule>> = Mutex::new(None);
 
-/// Makes the pool's rule known to [`may_set`]; says whether there is anything to ask it.
 fn ask_rule(pool: &Pool) -> bool {
     let Application::Php(php) = &pool.application else {
         return false;
@@ -373,10 +355,10 @@ fn ask_rule(pool: &Pool) -> bool {
     !is_open
 }
 
-/// Whether a request may bring a setting along; the shim's `may_set`. A refusal goes to the daemon's log.
+/// The shim's `later_status`: sets a status that came after the headers.
 ///
 /// # Safety
-/// `request` is the handle of a request that is being served.
+/// `request` is the handle of a current request.
 unsafe extern "C" fn later_status(request: *mut c_void, status: u32) {
     // SAFETY: as in `write_status`.
     let request = unsafe { &mut *request.cast::<Request<'_>>() };
@@ -385,10 +367,10 @@ unsafe extern "C" fn later_status(request: *mut c_void, status: u32) {
     }
 }
 
-/// A script could not be opened; the shim's `unopened`.
+/// The shim's `unopened`: a script could not be opened.
 ///
 /// # Safety
-/// `request` is the handle of a request that is being served, `path` is a C string.
+/// `request` is the handle of a current request; `path` is a C string.
 unsafe extern "C" fn unopened(request: *mut c_void, path: *const c_char, forbidden: u8) {
     // SAFETY: as in `write_status`, and the caller's promise.
     let (request, path) = unsafe { (&mut *request.cast::<Request<'_>>(), CStr::from_ptr(path)) };
@@ -400,6 +382,8 @@ unsafe extern "C" fn unopened(request: *mut c_void, path: *const c_char, forbidd
     request.refuse_script(&unrun);
 }
 
+/// The shim's `may_set`: whether a request may set this. Logs refusals.
+///
 /// # Safety
 /// `name` is a C string.
 unsafe extern "C" fn may_set(name: *const c_char) -> u8 {
@@ -418,7 +402,6 @@ unsafe extern "C" fn may_set(name: *const c_char) -> u8 {
     }
 }
 
-/// A number as C's atol reads it.
 fn length(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let (sign, digits) = match text {
@@ -451,7 +434,6 @@ fn rules(facts: &Facts, version: &str) -> Rules {
     }
 }
 
-/// Files, seen through PHP's cache of resolved paths.
 struct Files<'p>(&'p Php);
 
 impl FileSystem for Files<'_> {
@@ -464,7 +446,7 @@ impl FileSystem for Files<'_> {
     }
 }
 
-/// Without PHP's cache of paths, which a snapshot does not keep from one request to the next.
+/// File checks without PHP's cache, which a snapshot does not keep between requests.
 struct Disk;
 
 impl FileSystem for Disk {

@@ -1,4 +1,4 @@
-//! A worker of an application that boots once: its script asks for one request after the other.
+//! A worker whose application boots once: the script asks for each request.
 
 use crate::boot::Survivors;
 use crate::ffi::{Description, Php, ScriptEnd};
@@ -8,48 +8,41 @@ use forkyard_sys::memfile::Placed;
 use forkyard_sys::rewind::{Rewound, Unrewindable};
 use forkyard_sys::{clock, signal};
 use forkyard_worker::abi;
-use forkyard_worker::runtime::preloader::{Preloader, Wanted};
+use forkyard_worker::runtime::preloader::{Preloader, WorkerOrder};
 use forkyard_worker::worker::{self, Request, RestartReason, Tick, Worker};
 use std::ffi::{CString, c_void};
 use std::os::fd::{OwnedFd, RawFd};
 
-/// What the memory of a worker is called that changes while it waits for a request. Nothing else does, so that it can be told
-/// whether a request has left anything.
+/// The name of the memory that changes while the worker waits. Nothing else changes then, so leftovers of a request can
+/// be detected.
 const NAME: &str = "forkyard worker";
 const SETTINGS: [&[u8]; 2] = [b"PHP_VALUE", b"PHP_ADMIN_VALUE"];
 
-/// The worker, and the request that its script has.
 pub(crate) struct Serving<'p> {
-    /// Of `worker`, which nothing else touches while there is one. Boxed: PHP holds a pointer to it.
+    /// Borrows from `worker`, which nothing else uses while it exists. Boxed: PHP holds a pointer to it.
     request: Option<Box<Request<'static>>>,
-    /// Only this value's; a raw pointer because `request` borrows from it.
+    /// Owned; a raw pointer because `request` borrows from it.
     worker: *mut Worker,
     runtime: PhpRuntime<'p>,
     script: CString,
-    /// It has been said that settings of requests have no effect.
     has_refused: bool,
-    /// Requests that the script was given.
+    /// Requests passed to the script.
     given: u64,
-    /// Why the application is to boot again, and since when.
     wants_boot: Option<(RestartReason, Tick)>,
-    /// The script was told that there is no further request.
     is_over: bool,
-    /// The process is put back after each request.
     is_put_back: bool,
-    /// Why the worker ends by itself.
     leaves_for: Option<ExitCause>,
-    /// Why it can't be put back.
     not_put_back: Option<Unrewindable>,
-    /// In which second OPcache was last looked at.
+    /// The second of the last check of OPcache.
     looked: u64,
     php: &'p Php,
 }
 
 impl<'p> Serving<'p> {
-    /// In a child of the preloader. `None`: the log says why not.
+    /// In a child of the preloader. `None`: failed and logged.
     pub(crate) fn begin(
         preloader: Preloader,
-        wanted: Wanted,
+        wanted: WorkerOrder,
         php: &'p Php,
         script: &CString,
     ) -> Option<Placed<Serving<'p>>> {
@@ -82,15 +75,13 @@ impl<'p> Serving<'p> {
             .ok()
     }
 
-    /// The process is put back after each request.
     pub(crate) fn lets_go_of_connections(&mut self) {
         self.is_put_back = true;
         self.worker().lets_go_of_connections();
     }
 
-    /// Ends the request. False: the process has to end.
     pub(crate) fn settle(&mut self) -> bool {
-        // Not while it waits for the next: what asking leaves in PHP's memory would be there for that.
+        // Not while waiting for the next request, whose memory the check would change.
         self.look_at_code();
         let worker = self.worker();
         let goes_on = worker.settle();
@@ -98,14 +89,12 @@ impl<'p> Serving<'p> {
         goes_on
     }
 
-    /// The process ends after its request. `why`: it can't be put back.
     pub(crate) fn give_up(&mut self, why: Option<Unrewindable>) {
         self.leaves_for = why.map(|_| ExitCause::NotPutBack);
         self.not_put_back = why;
         self.worker().give_up();
     }
 
-    /// Writes down what is to survive. Returns the descriptors that have to stay open.
     pub(crate) fn carry(&mut self, survivors: Survivors<'_>) -> Vec<RawFd> {
         *survivors.has_refused = u64::from(self.has_refused);
         *survivors.given = self.given;
@@ -119,7 +108,6 @@ impl<'p> Serving<'p> {
         worker.held()
     }
 
-    /// It was put back: takes over what has survived.
     pub(crate) fn take_over(
         &mut self,
         survivors: Survivors<'_>,
@@ -137,21 +125,18 @@ impl<'p> Serving<'p> {
         worker.count_rewound(rewound.nanos, rewound.pages);
     }
 
-    /// Requests that the script was given.
     pub(crate) fn given(&self) -> u64 {
         self.given
     }
 
-    /// The worker. The request before is over.
     fn worker(&mut self) -> &'static mut Worker {
         if let Some(request) = self.request.take() {
             request.release();
         }
-        // SAFETY: of `self` alone, never freed, and what borrowed from it is gone.
+        // SAFETY: owned by `self`, never freed, and its borrower is gone.
         unsafe { &mut *self.worker }
     }
 
-    /// Ends the request before and waits for the next; `None`: the worker has to end.
     pub(crate) fn next(&mut self) -> Option<(*mut c_void, Description)> {
         loop {
             if !self.is_put_back {
@@ -164,8 +149,8 @@ impl<'p> Serving<'p> {
                 worker.ask_restart(why, since);
             }
             while !worker.advance() {
-                // Nothing of this kind is asked of PHP.
-                if !worker.is_to_work() && !worker.is_to_promote() {
+                // PHP never does out-of-band work or promotion.
+                if !worker.has_out_of_band_work() && !worker.must_promote() {
                     self.leaves_for = worker.is_worn_by();
                     self.is_over = true;
                     return None;
@@ -185,7 +170,6 @@ impl<'p> Serving<'p> {
         }
     }
 
-    /// The application is to boot again. The worker serves on, and says so until it is replaced.
     pub(crate) fn ask_boot(&mut self, why: RestartReason) {
         self.wants_boot = Some((why, clock::now()));
     }
@@ -208,12 +192,12 @@ impl<'p> Serving<'p> {
         }
         self.has_refused = true;
         log::warn!(
-            "refused the settings that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): the application has booted before it. \
-             Set them in the pool (php_value, php_admin_value). This worker says so once"
+            "refused the settings that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): the application has \
+             booted before it. Set them in the pool (php_value, php_admin_value). This worker logs this once"
         );
     }
 
-    /// The script has ended, by its own will if `end` does not say otherwise.
+    /// Handles the script's end; voluntary unless `end` says otherwise.
     pub(crate) fn ended(&mut self, end: &ScriptEnd, problem: Option<&str>) {
         if !self.is_over {
             self.leaves_for = Some(match (end.is_aborted != 0, end.has_failed != 0) {
@@ -228,12 +212,11 @@ impl<'p> Serving<'p> {
             let problem = problem.and_then(|text| text.lines().next());
             log::warn!(
                 "a worker is replaced: its script has failed: {}",
-                problem.unwrap_or("PHP has not said why")
+                problem.unwrap_or("PHP gave no reason")
             );
         }
     }
 
-    /// The end of the process: what is under way is ended, and kept connections go to other workers. Says the exit code.
     pub(crate) fn end(&mut self) -> i32 {
         if let Some(request) = &mut self.request {
             request.retire();
@@ -241,7 +224,7 @@ impl<'p> Serving<'p> {
         let (leaves_for, reason) = (self.leaves_for, self.not_put_back.map(|why| why.kind() as u8));
         let worker = self.worker();
         if let Some(cause) = leaves_for {
-            worker.say_why(cause, reason);
+            worker.record_exit_cause(cause, reason);
         }
         while worker.advance() {
             worker.request().retire();

@@ -1,34 +1,26 @@
-//! The shims that there are: files that packages install, one for each version of PHP, and those built into this executable.
+//! Finds shims: files from packages, one per PHP version, and those built into this executable.
 
 use forkyard_php_shim::SHIMS;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directory of the files, beside this executable.
 const DIRECTORY: &str = "php";
 
-/// A shim for one version of PHP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shim {
-    /// The version, as `8.2`.
     pub(crate) version: String,
-    /// The number of the API that it was compiled for.
     pub(crate) api: u32,
-    /// Where it is.
     pub(crate) object: Object,
 }
 
-/// A shared object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Object {
-    /// A file that a package installed.
     File(PathBuf),
-    /// A part of this executable.
     BuiltIn(&'static [u8]),
 }
 
-/// All of them, the oldest version first. A file is taken before the one of the same version in the executable.
+/// All shims, oldest version first. A file overrides the built-in shim of its version.
 pub(crate) fn all() -> Vec<Shim> {
     let own = std::env::current_exe().ok();
     let directory = own
@@ -49,13 +41,12 @@ pub(crate) fn all() -> Vec<Shim> {
     shims
 }
 
-/// Those of a directory; a name that says no version and no API is not one's.
 fn files(directory: &Path) -> Vec<Shim> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| named(entry.path())).collect()
 }
 
-/// `8.2-20220829.so`: what build.rs calls it.
+/// Parses `8.2-20220829.so`, the name that build.rs gives it.
 fn named(path: PathBuf) -> Option<Shim> {
     let name = path.file_name().and_then(OsStr::to_str)?;
     let (version, api) = name.strip_suffix(".so")?.split_once('-')?;

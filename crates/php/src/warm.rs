@@ -1,7 +1,7 @@
-//! Warm-up: what OPcache of the old generation holds is compiled for the new one before it serves.
+//! Warm-up: compiles the scripts in the old generation's OPcache for the new one before it serves.
 //!
-//! PHP does both in a process of its own, so that a script that PHP crashes on, or that takes too long, harms no worker.
-//! OPcache's memory is shared with it.
+//! PHP does both in separate processes, which share OPcache's memory, so that a script that crashes PHP or takes too
+//! long harms no worker.
 
 use crate::ffi::Php;
 use forkyard_config as config;
@@ -17,16 +17,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// The most time for naming the scripts. A preloader of a pool's own does nothing else meanwhile.
+/// The most time for naming scripts; a pool's own preloader does nothing else meanwhile.
 pub(crate) const NAMING: Duration = Duration::from_secs(1);
-/// How long a process that was killed may take to end before it is left alone.
 const END: Duration = Duration::from_millis(200);
-/// A longer script is not worth the time of all others, bytes.
 const LONGEST_SCRIPT: u64 = 8 << 20;
-/// Processes that are started anew after one that a script has crashed.
 const CRASHES: usize = 5;
 
-/// Whether PHP, once it has compiled a script, does not look by itself whether that was changed.
 pub(crate) fn is_code_cached(php: &Php) -> bool {
     let is_on = |name| {
         php.ini(name)
@@ -39,7 +35,7 @@ pub(crate) fn is_code_cached(php: &Php) -> bool {
     is_on(c"opcache.enable") && (preloads || !is_on(c"opcache.validate_timestamps"))
 }
 
-/// Writes the paths of the scripts that ran most to a pipe, the most first, each with a NUL after it.
+/// Writes the paths of the most-used scripts to a pipe, most used first, each followed by NUL.
 pub(crate) fn name_scripts(php: &Php, most: u32, to: &OwnedFd) {
     if !php.begin_quiet() {
         return;
@@ -57,13 +53,10 @@ pub(crate) fn name_scripts(php: &Php, most: u32, to: &OwnedFd) {
     write_all(to, &names);
 }
 
-/// The same in a process of its own, whose time is limited.
 pub(crate) fn have_scripts_named(php: &Php, most: u32, to: &OwnedFd) {
-    // The process tells by its end alone that it is done.
     in_own_process(NAMING, |_| name_scripts(php, most, to));
 }
 
-/// Compiles the scripts whose paths come from a pipe, as far as the pool's time for it lasts.
 pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {
     let mut names = Vec::new();
     if !read_to_end(from, WARM_TIMEOUT, SCRIPTS_BYTES, &mut names) {
@@ -93,7 +86,7 @@ pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {
             break;
         }
         let rest = &paths[done..];
-        // One byte before a script, and one after it that says what became of it.
+        // The process writes one byte before each script and one with the result after it.
         let told = in_own_process(left, |writer| {
             if php.begin_quiet() {
                 for path in rest {
@@ -125,15 +118,13 @@ pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {
     );
 }
 
-/// What a process of its own has written, and whether its time was over first.
-struct Told {
+struct WarmUpOutput {
     bytes: Vec<u8>,
     is_late: bool,
 }
 
-/// Does something in a process of its own and reads what it writes.
-fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
-    let mut told = Told {
+fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> WarmUpOutput {
+    let mut told = WarmUpOutput {
         bytes: Vec::new(),
         is_late: false,
     };
@@ -144,8 +135,7 @@ fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
             return told;
         }
     };
-    // SAFETY: the process has one thread. The child uses PHP, which is as ready as it is for a worker, and leaves by
-    // _exit.
+    // SAFETY: the process has one thread. The child uses PHP, which is ready as for a worker, and exits by _exit.
     let pid = match unsafe { fork() } {
         Ok(Side::Child) => {
             signal::reset_in_child();
@@ -169,7 +159,6 @@ fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
     told
 }
 
-/// Reads until the end, or until there are more than `most` bytes. `false`: the time was over first.
 fn read_to_end(reader: &OwnedFd, limit: Duration, most: usize, bytes: &mut Vec<u8>) -> bool {
     let end = clock::now() + limit;
     let mut buffer = [0; 4096];
@@ -195,7 +184,6 @@ fn write_all(writer: &OwnedFd, mut bytes: &[u8]) {
         match nix::unistd::write(writer, bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(nix::errno::Errno::EINTR) => {}
-            // No process reads any more.
             Err(_) => return,
         }
     }

@@ -1,12 +1,12 @@
 //! One start of PHP for pools of any user.
 //!
-//! The process runs as a user of its own, and keeps the right to become others for its workers alone
-//! ([`rights::become_source_of_children`]). No script runs in it, and nothing of a pool enters its memory: what a worker needs
-//! comes with the command to fork it, in a memory file that only the worker reads.
+//! The process runs as its own user and keeps the capability to change users only for its workers
+//! ([`rights::become_source_of_children`]). No script runs in it and no data of a pool enters its memory: the command
+//! to fork a worker carries them in a memory file that only the worker reads.
 //!
-//! What PHP's extensions share with all that is forked of it, such as OPcache's memory, each pool has of its own. The master
-//! gets a copy of how it is at the start, copies it for each pool, and sends that with each such command; a worker maps it in place
-//! of what it shares ([`shared_mappings`]). It lives as long as the master keeps it, whether there are workers or not.
+//! Each pool has a copy of the memory that PHP's extensions share with forked processes, such as OPcache's. The master
+//! copies the initial state for each pool and sends the copy with each command; the worker maps it over the shared
+//! memory ([`shared_mappings`]). The master decides how long a zygote lives.
 
 use crate::ffi::Php;
 use crate::preloader::{Error, Role, hold_values, lost, ready, serve, set_values, start_php};
@@ -28,16 +28,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What OPcache's lock is called, by version of PHP. Its locks are of the file: every process that has the same one can
-/// hold them.
+/// Names of OPcache's lock by PHP version. The lock is on the file, so every process with the same file can hold it.
 const LOCKS: [&str; 2] = ["opcache_lock", ".ZendSem."];
 const MEMORY: &str = "forkyard php";
 const DATA: &str = "forkyard php data";
 const CODE: &str = "forkyard php code";
-/// A zygote of one pool makes so many workers before it prepares for more: nearly all such pools have fewer.
 const FEW: u32 = 8;
 
-/// What its workers have to part with.
 pub(crate) struct Zygote {
     segments: Vec<Segment>,
     lock: Option<RawFd>,
@@ -45,13 +42,12 @@ pub(crate) struct Zygote {
     is_for_many: bool,
 }
 
-/// Starts PHP and serves the master until it closes the socket.
 pub(crate) fn run(
     preloader: Preloader,
     held: Result<Option<IniFiles>, Error>,
     notes: Option<Notes>,
 ) -> ExitCode {
-    // Its directory is root's, as this process is now. No worker may have it open.
+    // Workers must not have root's directory open.
     if let Some(notes) = notes {
         notes.settled(Step::SubprocessAppLoadOrExec);
     }
@@ -76,7 +72,6 @@ pub(crate) fn run(
     serve(preloader, &php, &mut caches, Some(&zygote))
 }
 
-/// It is of no use, and the master may have more to say before it knows.
 fn wait_for_end(mut preloader: Preloader) -> ExitCode {
     match preloader.wait(&mut ()) {
         Ok(Some(wanted)) => {
@@ -94,7 +89,6 @@ fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote,
         return Err(Error::NotPhp);
     };
     let is_privileged = identity::is_root();
-    // The environment that the master has chosen, and nothing of a pool.
     worker::apply_environment(settings);
     setupper::forget_mark();
     if is_privileged {
@@ -128,12 +122,11 @@ fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote,
     Ok((php, zygote, memory))
 }
 
-/// Makes forks of this process cheap, which takes the time of dozens of them. `description`: see
-/// [`shared_mappings::describe`].
+/// Makes later forks cheap, at the cost of dozens of forks. `description`: see [`shared_mappings::describe`].
 fn prepare_for_many(description: &str) -> Result<(), sys::Error> {
-    // SAFETY: there is one thread, and no handler of a signal. The heap has at most grown since it was described.
+    // SAFETY: there is one thread and no signal handler. The heap can only have grown since it was described.
     unsafe { image::put_data_into_file(description, DATA)? };
-    // SAFETY: libphp's symbols are everybody's. The rest as above: nothing of PHP runs now.
+    // SAFETY: libphp's symbols are global. Otherwise as above: PHP is idle.
     let is_moved = unsafe {
         let code = libc::dlsym(libc::RTLD_DEFAULT, c"php_module_startup".as_ptr());
         image::put_code_into_huge_pages(code as usize, CODE)
@@ -146,8 +139,8 @@ fn prepare_for_many(description: &str) -> Result<(), sys::Error> {
     Ok(())
 }
 
-/// Looks whether a fork of this process has all that it has: no thread but this one, and no descriptor that an extension has
-/// opened, which all would share. Says which is OPcache's lock. `leaver`: the extension that has left something.
+/// Checks that a fork is complete: no other thread, and no descriptor that an extension opened and all would share.
+/// Returns OPcache's lock. `leaver`: the extension to blame.
 fn alone(before: &[(RawFd, String)], leaver: Option<&str>) -> Result<Option<RawFd>, String> {
     let who = leaver.map_or_else(
         || "an extension of PHP".to_owned(),
@@ -168,8 +161,7 @@ fn alone(before: &[(RawFd, String)], leaver: Option<&str>) -> Result<Option<RawF
     Ok(lock)
 }
 
-/// What the pools' workers have compiled. It is in memory that the zygote does not have, so a process of the pool's own
-/// looks at it.
+/// The pools' compiled code. Only a process with the pool's memory can read it.
 struct CodeCaches<'z> {
     php: &'z Php,
     zygote: &'z Zygote,
@@ -184,7 +176,6 @@ impl CodeCache for CodeCaches<'_> {
     fn compile(&mut self, descriptors: Vec<OwnedFd>, parcel: Option<Parcel>) {
         let Some(from) = descriptors.last() else { return };
         let pipes: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-        // `warm::compile` has limits of its own.
         self.in_pool(parcel, &pipes, Duration::ZERO, |php, config| {
             warm::compile(php, from, config);
         });
@@ -192,9 +183,8 @@ impl CodeCache for CodeCaches<'_> {
 }
 
 impl CodeCaches<'_> {
-    /// Does something in a process that is what a worker of the generation would be, with the pool's memory, and does not
-    /// wait for it. `pipes`: what it needs of this process's descriptors. `limit`: the kernel ends it after this time; zero:
-    /// it does not. The master reaps it.
+    /// Runs `act` in a process set up like the generation's workers, without waiting; the master reaps it. `pipes`: the
+    /// descriptors it needs. `limit`: the kernel kills it after this time, unless zero.
     fn in_pool(
         &self,
         parcel: Option<Parcel>,
@@ -203,7 +193,7 @@ impl CodeCaches<'_> {
         act: impl FnOnce(&Php, &config::Php),
     ) {
         let Some(parcel) = parcel else { return };
-        // SAFETY: the process has one thread. The child leaves by _exit.
+        // SAFETY: the process has one thread. The child exits by _exit.
         match unsafe { fork_sibling() } {
             Ok(Side::Parent(_)) => {}
             Ok(Side::Child) => {
@@ -217,7 +207,6 @@ impl CodeCaches<'_> {
         }
     }
 
-    /// In the child.
     fn become_pools(
         &self,
         mut parcel: Parcel,
@@ -229,7 +218,8 @@ impl CodeCaches<'_> {
         keep.extend(pipes);
         keep.extend(self.zygote.lock);
         keep.sort_unstable();
-        // SAFETY: the others are the zygote's, whose state this process never drops: it leaves by _exit.
+        // SAFETY: the closed descriptors belong to the zygote's state, which is never dropped: the process exits by
+        // _exit.
         unsafe { fd::close_all_but(&keep) };
         self.zygote.part_from_others(parcel.take_memory())?;
         let context = parcel.open()?;
@@ -237,7 +227,7 @@ impl CodeCaches<'_> {
         title::set(&format!("{}: warm-up {}", pool.title, pool.name));
         fd::replace_standard_streams(fd::null()?.as_fd(), None)?;
         self.zygote.become_worker(self.php, &context.settings)?;
-        // A process that changes its user is no longer killed with its parent.
+        // A change of user resets the parent-death signal.
         kill_if_orphaned();
         let Application::Php(config) = &context.settings.pool.application else {
             return Err(Error::NotPhp);
@@ -252,22 +242,21 @@ impl CodeCaches<'_> {
 }
 
 impl Zygote {
-    /// In the zygote, when it has made so many workers: one pool can have more of them than was to be expected.
     pub(crate) fn has_made(&self, workers: u32) {
         if self.is_for_many || workers != FEW {
             return;
         }
         let prepared = shared_mappings::describe().and_then(|description| prepare_for_many(&description));
         if let Err(error) = prepared {
-            // Parts of its memory may be missing. The master starts another.
+            // Parts of memory may be missing. The master starts another zygote.
             lost(&error);
             exit_now(EXIT_START_FAILED)
         }
         heap::trim();
     }
 
-    /// In a worker, before it uses anything of PHP: puts the pool's memory in the place of what is shared, and OPcache's lock
-    /// with it. Leaves the session, in which workers of other users are.
+    /// In a worker, before PHP is used: replaces shared memory and OPcache's lock with the pool's, and leaves the
+    /// session shared with other users' workers.
     pub(crate) fn part_from_others(&self, memory: Option<OwnedFd>) -> Result<(), sys::Error> {
         session::begin()?;
         let Some(memory) = memory else {
@@ -277,17 +266,16 @@ impl Zygote {
             let missing = nix::errno::Errno::EINVAL;
             return Err(sys::Error::new("mmap", "the pool's memory is missing", missing));
         };
-        // SAFETY: the mappings were found in the process that this one is a copy of, and the master has copied what
-        // came of them. What refers into them finds the same there.
+        // SAFETY: the mappings were found in the parent of this copy, and the memory is a copy of them, so references
+        // into them stay valid.
         unsafe { shared_mappings::replace(&self.segments, memory.as_fd())? };
         if let Some(lock) = self.lock {
-            // SAFETY: OPcache locks bytes of the file, and does nothing else with it.
+            // SAFETY: OPcache only locks bytes of this file.
             unsafe { shared_mappings::replace_descriptor(lock, &memory)? };
         }
         Ok(())
     }
 
-    /// In a worker: becomes what its pool says, and applies the pool's settings of PHP.
     pub(crate) fn become_worker(&self, php: &Php, settings: &Settings) -> Result<(), Error> {
         match self.is_privileged {
             true => worker::apply_process_settings_in_child(settings)?,

@@ -1,17 +1,16 @@
-//! Where a pool listens.
+//! Listening addresses of pools.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A listening address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Address {
-    /// A unix socket at this absolute path.
+    /// An absolute path.
     Unix(PathBuf),
-    /// TCP on one address.
+    /// One address and port.
     Tcp(SocketAddr),
-    /// TCP on every address of both families, `[::]` first and `0.0.0.0` where there is no IPv6 (a bare port).
+    /// A bare port: `[::]` first, then `0.0.0.0` if there is no IPv6.
     TcpAny(u16),
 }
 

@@ -1,55 +1,52 @@
-//! What passes between a router and a worker: messages over a socket of type `SOCK_SEQPACKET`.
+//! Messages between a router and a worker over a `SOCK_SEQPACKET` socket.
 //!
-//! A message is a byte that says what it is, the session's number (8 bytes, the least first), and bytes that were read from
-//! the connection already. The router keeps its own descriptor of a connection while a worker serves it: so it can offer
-//! the connection to another instance, or close it, when the worker is gone; and a worker that is done need not send it
-//! back. A worker that closes a connection shuts it down first (shutdown(2)), because the router's copy is still open.
+//! A message consists of a kind byte, a session number (8 bytes, little-endian) and bytes already read from the
+//! connection. The router keeps its descriptor while a worker serves the connection. It can then offer the connection
+//! to another instance or close it if the worker exits. A worker shuts down a connection with shutdown(2) before
+//! closing it, because the router's copy is still open.
 
-/// Most bytes of a connection that are passed on with it.
+/// The longest prefix of a connection passed to a worker, in bytes.
 pub const MOST_BYTES: usize = 128 * 1024;
-/// Bytes before them.
+/// The length of kind and session number.
 pub const HEAD_BYTES: usize = 9;
 
-/// From the router to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToWorker {
-    /// Serve the connection that comes along. The bytes are what was read of it already.
+    /// Serves the attached connection. The payload is the data already read.
     Serve,
-    /// As [`ToWorker::Serve`], and shut the connection down after its answer, whatever its client asked for.
+    /// Serves the attached connection and shuts it down after the answer.
     ServeLast,
-    /// Tell [`ToRouter::Here`] when all that was sent before is done, or named with [`ToRouter::Has`].
+    /// Requests [`ToRouter::Here`] once every earlier session has ended or was reported as [`ToRouter::Has`].
     Where,
-    /// Do out-of-band work; answered with [`ToRouter::Worked`].
+    /// Requests out-of-band work, reported by [`ToRouter::Worked`].
     Work,
 }
 
-/// From a worker to the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToRouter {
-    /// The answer is complete and the connection may have another request, whose first bytes come along if there are any.
+    /// The answer is complete. The payload is the start of the next request on the connection.
     Kept,
     /// The connection is shut down.
     Closed,
-    /// The answer is complete and the connection may have another request, as with [`ToRouter::Kept`], but the application
-    /// is still busy with this one. Ends in [`ToRouter::Done`].
+    /// The answer is complete, but the application still works on the request. Otherwise like [`ToRouter::Kept`].
+    /// [`ToRouter::Done`] follows.
     Released,
-    /// The session of a released connection is over.
+    /// The end of a released session.
     Done,
-    /// The connection was not looked at: the worker leaves.
+    /// The worker exits without having read from the connection.
     NotBegun,
-    /// As [`ToRouter::NotBegun`]: what has the application's path now is another one, which the worker does not run.
+    /// Not begun, because the application's path now belongs to another application.
     Moved,
-    /// Before [`ToRouter::Here`]: the worker is busy with the session, which an earlier router has given. Ends as any other.
+    /// A session from an earlier router that is still running. Precedes [`ToRouter::Here`].
     Has,
     /// The answer to [`ToWorker::Where`].
     Here,
-    /// A byte: 1 if the worker's event loop does not get round to what it is given, 0 if it does again.
+    /// One byte: 1 if the worker's event loop is blocked, 0 if it runs again.
     HeldUp,
-    /// The application asks for out-of-band work.
     WorkWanted,
-    /// Out-of-band work is done. A byte: 1 if it went well.
+    /// The end of out-of-band work. One byte: 1 on success.
     Worked,
-    /// How much memory the worker uses (PSS): 8 bytes, the least first.
+    /// The worker's memory (PSS): 8 bytes, little-endian.
     Memory,
 }
 
@@ -79,9 +76,7 @@ impl ToRouter {
     ];
 }
 
-/// What a message is, as its first byte says it.
 pub trait MessageKind: Copy + PartialEq + 'static {
-    /// All there are.
     const TABLE: &'static [(u8, Self)];
 }
 
@@ -93,10 +88,9 @@ impl MessageKind for ToRouter {
     const TABLE: &'static [(u8, ToRouter)] = &ToRouter::ALL;
 }
 
-/// The beginning of a message.
+/// Encodes kind and session number.
 pub fn head<K: MessageKind>(kind: K, session: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
-    // Every kind is in its table.
     head[0] = K::TABLE
         .iter()
         .find(|(_, one)| *one == kind)
@@ -105,7 +99,7 @@ pub fn head<K: MessageKind>(kind: K, session: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// A message's kind, session and bytes. `None`: it is no message.
+/// Splits a message into kind, session and payload. Returns `None` if the message is invalid.
 pub fn parse<K: MessageKind>(message: &[u8]) -> Option<(K, u64, &[u8])> {
     let (head, rest) = message.split_first_chunk::<HEAD_BYTES>()?;
     let [byte, session @ ..] = head;

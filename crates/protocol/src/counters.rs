@@ -1,83 +1,76 @@
-//! What is counted of a pool for as long as it is there, over all its generations.
+//! A pool's counters over all its generations.
 //!
-//! A scoreboard begins at zero with its generation. What it has counted is added to the pool's counters when the generation ends, so
-//! that no number of a pool ever falls.
+//! A scoreboard starts at zero with its generation. When a generation ends, its counts are added here, so a pool's
+//! numbers never decrease.
 
 use crate::refusals::Refusals;
 use serde::{Deserialize, Serialize};
 
-/// The counts of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolCounters {
-    /// Requests that workers took up.
     pub requests: u64,
-    /// Requests that took longer than the slow log's limit.
+    /// Requests over the slow log's limit.
     pub slow: u64,
-    /// Requests that took too long and were ended.
+    /// Requests ended by a timeout.
     pub terminated: u64,
-    /// How often more workers were wanted than allowed.
+    /// How often the pool needed more than its maximum of workers.
     pub max_children_reached: u64,
-    /// The longest queue of connections.
+    /// The longest connection queue.
     pub queue_max: u64,
-    /// Workers that were made.
     pub starts: u64,
-    /// Processor time of workers that are gone, microseconds.
+    /// Processor time of exited workers, in microseconds.
     pub gone_cpu_us: u64,
-    /// Workers that ended, by cause.
     pub exits: Vec<Exits>,
-    /// Requests whose script was not run, by cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<Refusals>,
 }
 
-/// How many workers ended alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exits {
     pub cause: ExitCause,
-    /// The exit code, or the signal's number.
+    /// The exit code or signal number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
-    /// Why it could not be put back, in a word.
+    /// Why the worker could not be rewound, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub count: u64,
 }
 
-/// Why a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitCause {
-    /// It was told to finish: it was one too many, or its generation ended.
+    /// The master retired it: one too many, or the end of its generation.
     Retired,
-    /// By itself and well, after `max_requests` for one.
+    /// It finished normally, for example after `max_requests`.
     Finished,
-    /// The master ended it, or it did so itself: its request, or it itself, took too long.
+    /// The worker or its request exceeded a timeout.
     Terminated,
-    /// By itself, with a code that is not 0.
+    /// It exited with a code other than 0.
     Exit,
-    /// By a signal that was not the master's.
+    /// It was killed by a signal that the master didn't send.
     Signal,
     /// It was not the master's child.
     Unknown,
-    /// By itself, because it used more than `memory_limit`.
+    /// It exceeded `memory_limit`.
     Memory,
-    /// By itself, of an application that boots once, after `loop_requests`.
+    /// An application that boots once reached `loop_requests`.
     LoopRequests,
-    /// The same, because it used more than `loop_memory`.
+    /// It exceeded `loop_memory`.
     LoopMemory,
-    /// The same, because its script has ended well.
+    /// The script of an application that boots once ended normally.
     ScriptEnded,
-    /// The same, because its script has failed.
+    /// The script of an application that boots once failed.
     ScriptFailed,
-    /// The same, because a client has left its request.
+    /// A client aborted a request to an application that boots once.
     ClientLeft,
-    /// The same, because it could not be put back to what it was before a request.
+    /// It could not be rewound after a request.
     NotPutBack,
 }
 
-/// Those that a worker says by itself before it ends.
+/// Causes that a worker reports before it exits.
 const SAID: [ExitCause; 8] = [
     ExitCause::LoopRequests,
     ExitCause::LoopMemory,
@@ -90,7 +83,6 @@ const SAID: [ExitCause; 8] = [
 ];
 
 impl ExitCause {
-    /// The cause's name, as in the status.
     pub fn name(self) -> &'static str {
         match self {
             ExitCause::Retired => "retired",
@@ -109,13 +101,12 @@ impl ExitCause {
         }
     }
 
-    /// As a worker says it; 0: it is none of those.
+    /// The encoding in a worker's report, or 0 for other causes.
     pub fn word(self) -> u64 {
         let index = SAID.iter().position(|cause| *cause == self);
         index.map_or(0, |index| index as u64 + 1)
     }
 
-    /// What a worker has said.
     pub fn from_word(word: u64) -> Option<ExitCause> {
         let index = usize::try_from(word.checked_sub(1)?).ok()?;
         SAID.get(index).copied()
@@ -123,7 +114,7 @@ impl ExitCause {
 }
 
 impl PoolCounters {
-    /// A worker has ended. `reason`: why it could not be put back.
+    /// Counts an exit. `reason`: why the worker could not be rewound.
     pub fn count_exit(&mut self, cause: ExitCause, code: Option<i32>, reason: Option<&str>) {
         self.add_exits(&Exits {
             cause,
@@ -133,7 +124,7 @@ impl PoolCounters {
         });
     }
 
-    /// Adds what a generation, or another part of the pool, has counted.
+    /// Adds the counts of a generation or another part of the pool.
     pub fn add(&mut self, other: &PoolCounters) {
         for (own, others) in [
             (&mut self.requests, other.requests),
@@ -143,7 +134,7 @@ impl PoolCounters {
             (&mut self.starts, other.starts),
             (&mut self.gone_cpu_us, other.gone_cpu_us),
         ] {
-            // What comes from a scoreboard may be any number.
+            // Numbers from a scoreboard can't be trusted.
             *own = own.saturating_add(others);
         }
         self.queue_max = self.queue_max.max(other.queue_max);
@@ -153,7 +144,6 @@ impl PoolCounters {
         self.add_refusals(&other.refusals);
     }
 
-    /// Adds requests whose script was not run.
     pub fn add_refusals(&mut self, others: &[Refusals]) {
         for other in others {
             match self.refusals.binary_search_by_key(&other.cause, |it| it.cause) {
@@ -163,7 +153,7 @@ impl PoolCounters {
         }
     }
 
-    /// Codes, signals and reasons are few: there is an end to the list.
+    /// The list is bounded: there are few codes, signals and reasons.
     fn add_exits(&mut self, exits: &Exits) {
         let key = |exits: &Exits| (exits.cause, exits.code, exits.reason.clone());
         match self.exits.binary_search_by_key(&key(exits), key) {

@@ -1,28 +1,28 @@
-//! What a master says to its keeper: lines of sd_notify(3).
+//! Messages from a master to its keeper, in sd_notify(3) format.
 
-/// A message, as far as the keeper understands it.
+/// The parts of a message that the keeper handles.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message {
-    /// `FDSTORE=1`: the descriptors that come with it are to be kept.
+    /// `FDSTORE=1`: stores the attached descriptors.
     pub keeps: bool,
-    /// `FDSTOREREMOVE=1`: those of this name are not any more.
+    /// `FDSTOREREMOVE=1`: drops the descriptors with this name.
     pub forgets: bool,
     /// `FDNAME=`.
     pub name: Option<String>,
     /// `READY=1`.
     pub is_ready: bool,
-    /// What is passed on to a service manager above: everything but descriptors, and whose process is the main one.
+    /// Lines to forward to the service manager. The keeper handles descriptors and `MAINPID` itself.
     pub rest: String,
 }
 
-/// Bytes of a name (sd_pid_notify_with_fds(3)).
+/// The longest name in bytes (sd_pid_notify_with_fds(3)).
 const NAME_BYTES: usize = 255;
 
 impl Message {
-    /// Reads a message. What is not understood is passed on.
+    /// Parses a message. Unknown lines are forwarded.
     pub fn parse(text: &str) -> Message {
         let mut message = Message::default();
-        // A line ends at LF alone (sd_notify(3)): `lines` would take a CR before it away.
+        // Only LF ends a line (sd_notify(3)); `lines` would strip a CR.
         for line in text.split('\n') {
             match line.split_once('=') {
                 Some(("FDSTORE", "1")) => message.keeps = true,

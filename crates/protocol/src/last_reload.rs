@@ -1,28 +1,26 @@
-//! What became of the last reload: the status tells it, and a master leaves it to the next one.
+//! The result of the last reload, for the status and the next master.
 
 use crate::control::{Complaint, Reloaded};
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 
-/// The last time that the daemon read its configuration.
+/// The last time the daemon read its configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastReload {
-    /// When it was over, seconds since 1970.
+    /// End time, in seconds since 1970.
     pub time: u64,
     pub by: ReloadCause,
     pub result: ReloadResult,
-    /// The first thing that was wrong, in a line; nothing where all is well.
+    /// The first error in one line, or `None` on success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Why the daemon reads its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReloadCause {
-    /// It starts.
     Start,
-    /// A new master takes over, and finds another configuration.
+    /// A new master found a changed configuration.
     Takeover,
     /// SIGUSR2.
     Signal,
@@ -30,14 +28,13 @@ pub enum ReloadCause {
     Command,
     /// `forkyard reload --all`.
     CommandAll,
-    /// A new program can't take over, and the old one goes on.
+    /// A new program failed to take over; the old one continues.
     Upgrade,
-    /// Files have changed that the configuration watches.
     Files,
 }
 
 impl ReloadCause {
-    /// The cause, as the end of a sentence.
+    /// Returns the cause as the end of a sentence.
     pub fn in_words(self) -> &'static str {
         match self {
             ReloadCause::Start => "at the start",
@@ -51,20 +48,18 @@ impl ReloadCause {
     }
 }
 
-/// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReloadResult {
-    /// The configuration is in force, and every pool serves by it.
+    /// Applied to every pool.
     Done,
-    /// The configuration is in force, but not for every pool.
+    /// Applied to some pools only.
     Incomplete,
-    /// Nothing was changed.
+    /// Rejected; nothing changed.
     Refused,
 }
 
 impl ReloadResult {
-    /// The result, in words.
     pub fn in_words(self) -> &'static str {
         match self {
             ReloadResult::Done => "done",
@@ -75,7 +70,6 @@ impl ReloadResult {
 }
 
 impl LastReload {
-    /// The configuration was refused.
     pub fn refused(time: u64, by: ReloadCause, errors: &[Complaint]) -> LastReload {
         LastReload {
             time,
@@ -85,7 +79,7 @@ impl LastReload {
         }
     }
 
-    /// The configuration is in force; these pools can't be had.
+    /// An applied configuration, with the pools that have errors.
     pub fn applied(time: u64, by: ReloadCause, skipped: &[Skipped]) -> LastReload {
         let error = skipped.first().map(|one| {
             let reason = one.reasons.first().map_or("", String::as_str);
@@ -102,7 +96,6 @@ impl LastReload {
         }
     }
 
-    /// The reload is over.
     pub fn over(time: u64, by: ReloadCause, report: &Reloaded) -> LastReload {
         let applied = LastReload::applied(time, by, &report.skipped);
         match report.failed.first() {
@@ -115,7 +108,7 @@ impl LastReload {
         }
     }
 
-    /// Whether the configuration that is written is in force, for every pool.
+    /// Returns whether every pool runs the written configuration.
     pub fn is_done(&self) -> bool {
         self.result == ReloadResult::Done
     }

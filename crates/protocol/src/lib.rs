@@ -1,15 +1,14 @@
-//! What forkyard's own processes say to each other, and the document that a master leaves to the next one.
+//! Messages between forkyard's processes, and the hand-over document between masters. Plain serde values without
+//! descriptors or system calls.
 //!
-//! Plain values that serde writes and reads; nothing here knows a descriptor or a system call.
-//!
-//! * [`preloader`]: master and preloader. [`stack`]: what a preloader says of its workers' memory.
+//! * [`preloader`]: master and preloader. [`stack`]: where workers keep their call stacks.
 //! * [`channel`]: router and worker.
-//! * [`inspector`]: router or master, and the inspector of directories.
-//! * [`control`]: the daemon and the clients that command it. [`skipped`], [`counters`], [`last_reload`], [`refusals`]: what its answers and the
-//!   document have in common.
-//! * [`keeper`]: a master and its keeper.
-//! * [`upgrade`]: `forkyard dev` and workers, of a WebSocket.
-//! * [`handover`]: a master and the next one. [`address`]: where a pool of it listens.
+//! * [`inspector`]: router or master, and directory inspector.
+//! * [`control`]: daemon and its clients. [`skipped`], [`counters`], [`last_reload`] and [`refusals`] are shared with
+//!   the hand-over document.
+//! * [`keeper`]: master and keeper.
+//! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
+//! * [`handover`]: old and new master. [`address`]: listening addresses.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -1,4 +1,4 @@
-//! What master and preloader say to each other: one JSON object a line, over a stream socket that can carry
+//! The protocol between master and preloader: one JSON object per line, over a stream socket that also carries
 //! descriptors.
 
 use crate::stack::StackSource;
@@ -6,169 +6,148 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The descriptor that a preloader finds its end of the socket on.
 pub const SOCKET: i32 = 3;
 
-/// The exit code of a preloader that could not start PHP (EX_SOFTWARE, sysexits.h).
+/// The exit code if PHP can't start (EX_SOFTWARE, sysexits.h).
 pub const EXIT_START_FAILED: i32 = 70;
 
-/// How long a warm-up waits for the names of scripts.
+/// How long a warm-up waits for script names.
 pub const WARM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most bytes that [`Command::Scripts`] writes.
+/// The longest output of [`Command::Scripts`], in bytes.
 pub const SCRIPTS_BYTES: usize = 60 * 1024;
 
-/// How long the paths in [`Answer::Ready`] may be together, bytes.
+/// The longest total of paths in [`Answer::Ready`], in bytes.
 pub const LOADED_BYTES: usize = 8 * 1024;
 
-/// From the master. Every line comes with a descriptor at least. End of file: the preloader ends.
+/// Messages from the master, each with at least one descriptor. The preloader exits at end of file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Command<Context> {
-    /// The first line, once: what workers need, and what PHP needs to start. Answered with [`Answer::Ready`] or
-    /// [`Answer::Error`]. the generation's descriptors come with the line's first byte.
+    /// The first line, sent once. Answered with [`Answer::Ready`] or [`Answer::Error`]. The generation's descriptors
+    /// come with the line's first byte.
     Begin {
-        /// What all workers get.
         #[serde(rename = "kit")]
         context: Context,
-        /// A [`Command::Warm`] follows; [`Answer::Ready`] waits for it, within [`WARM_TIMEOUT`].
+        /// [`Command::Warm`] follows. [`Answer::Ready`] waits for it, for at most [`WARM_TIMEOUT`].
         #[serde(default)]
         warms_up: bool,
-        /// The process makes workers of any pool and user: the context has no pool of its own and no descriptors, and each
-        /// [`Command::Spawn`] brings the worker's.
+        /// The process forks workers for any pool and user. The context has no pool or descriptors; each
+        /// [`Command::Spawn`] brings its own.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_zygote: bool,
-        /// Several pools will have workers of that zygote: what makes many workers cheaper is worth its time before the first.
+        /// Several pools share the zygote, so slow preparations that make workers cheaper pay off.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_for_many: bool,
     },
-    /// To a zygote: this generation needs no more workers. Answered with [`Answer::Forgotten`].
-    Forget {
-        /// Its number.
-        generation: u64,
-    },
-    /// Write the absolute paths of the scripts that ran most, the most first, each with a NUL after it, to the last
-    /// descriptor. Not answered.
+    /// Ends a generation's use of a zygote. Answered with [`Answer::Forgotten`].
+    Forget { generation: u64 },
+    /// Writes the absolute paths of the most-used scripts to the last descriptor, each followed by NUL, most-used
+    /// first. No answer.
     Scripts {
-        /// How many.
         most: u32,
-        /// Of a zygote: the generation whose scripts they are. A process of the generation's own does it.
+        /// For a zygote: the scripts' generation, whose own process runs the command.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parcel: Option<Parcel>,
     },
-    /// Compile the scripts that [`Command::Scripts`] writes, and run none. Not answered. The last descriptor is the pipe
-    /// that they come from. A preloader does this before it is ready.
+    /// Compiles the scripts named in the pipe (the last descriptor) without running them. No answer. A preloader does
+    /// this before it is ready.
     Warm {
-        /// Of a zygote: the generation that the scripts are compiled for. A process of the generation's own does it. The
-        /// descriptor before the last is open until it is done.
+        /// For a zygote: the generation, whose own process runs the command. The second-to-last descriptor stays open
+        /// until it is done.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parcel: Option<Parcel>,
     },
-    /// Make a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. Its own descriptors come with the line's first
-    /// byte: its stop pipe, and where output is caught, its standard output and standard error.
+    /// Starts a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. The first byte carries the worker's
+    /// descriptors: the stop pipe and, if output is captured, standard output and standard error.
     Spawn {
-        /// The master's number for it.
+        /// The master's number for the worker.
         worker: u64,
-        /// Its slot in the scoreboard.
         slot: u32,
-        /// Its connections come from a router, whose channel is the last of its descriptors.
+        /// A router sends the worker's connections. The channel is the last descriptor.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_routed: bool,
-        /// Of a zygote: what comes before the worker's own descriptors.
+        /// For a zygote: data and descriptors that precede the worker's own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parcel: Option<Parcel>,
     },
 }
 
-/// What a zygote passes on unread to a process that it makes for a generation. The descriptors are, in this order: a memory file with the generation's
-/// settings, which only that process reads; the pool's memory; the generation's own.
+/// Data that a zygote passes on unread to a generation's process. Descriptors, in order: a memory file with the
+/// generation's settings, which only that process reads; the pool's memory; the generation's descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parcel {
-    /// The pool's memory is among them: a copy of what came with [`Answer::Ready`], used by the pool's workers.
+    /// The parcel contains the pool's memory: a copy of the memory file from [`Answer::Ready`].
     pub has_memory: bool,
-    /// How many the generation's are.
+    /// The number of the generation's descriptors.
     #[serde(rename = "kit")]
     pub context: usize,
 }
 
-/// How an application that is to boot once has done so.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BootTimes {
-    /// The script, up to its first request; milliseconds.
+    /// Time until the first request, in milliseconds.
     pub boot_ms: u64,
-    /// Each of the warm-up requests; milliseconds.
+    /// Time of each warm-up request, in milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_up_ms: Vec<u64>,
-    /// How a worker gets rid of a request, where it does: `rewind` or `fork`.
+    /// How a worker discards a request: `rewind` or `fork`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// It has not booted: each request boots it, for this reason.
+    /// Why the application must boot for each request instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boots_again: Option<String>,
 }
 
-/// From the preloader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Answer {
-    /// PHP is started.
     Ready {
-        /// PHP's version, as `8.2.35`.
+        /// For example `8.2.35`.
         version: String,
-        /// The directory of PHP's extensions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         extensions: Option<PathBuf>,
-        /// The files that extensions were loaded from, [`LOADED_BYTES`] of paths at most.
+        /// Files of loaded extensions, up to [`LOADED_BYTES`] of paths.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         loaded: Vec<PathBuf>,
-        /// What PHP says of itself in `X-Powered-By`, if it does.
+        /// PHP's `X-Powered-By` header, if enabled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         powered_by: Option<String>,
-        /// Nothing looks by itself whether code that was loaded has changed since.
+        /// PHP doesn't check loaded code for changes.
         #[serde(default)]
         #[serde(alias = "is_code_fixed")]
         is_code_cached: bool,
-        /// Where its workers' calls are; absent: that is not known.
+        /// The layout of its workers' call stacks, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stack: Option<StackSource>,
-        /// A zygote: the descriptor that comes along is a memory file, as the memory is that each pool has to have of its own.
+        /// From a zygote: the attached memory file is the template of each pool's memory.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         has_memory: bool,
-        /// The application has booted, too.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         boot: Option<Box<BootTimes>>,
-        /// Each worker loads the application: it had connected to these servers when it was loaded before the workers.
+        /// Servers that the application connected to while loading. Each worker loads the application itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         connected_to: Option<String>,
     },
-    /// Instead: PHP, as it is configured, can't be started once for pools of several users. The process waits for its end.
-    Unfit {
-        /// Why.
-        reason: String,
-    },
-    /// What came before [`Command::Forget`] is done.
-    Forgotten {
-        /// Its number.
-        generation: u64,
-    },
-    /// From a worker that was told to make the next preloader, before that is one: the process exists.
+    /// PHP, as configured, can't be shared by pools of several users. Sent instead of `Ready`; the process waits to be
+    /// ended.
+    Unfit { reason: String },
+    /// Everything before [`Command::Forget`] is done.
+    Forgotten { generation: u64 },
+    /// From a worker being promoted to a preloader: its process exists.
     Promoted {
-        /// Its process id, as the worker sees it.
+        /// The process id, as the worker sees it.
         pid: i32,
     },
-    /// A worker exists.
     Ok {
-        /// The master's number for it.
         worker: u64,
-        /// Its process id, as the preloader sees it.
+        /// The process id, as the preloader sees it.
         pid: i32,
     },
-    /// What was asked for could not be done.
     Error {
-        /// The worker that could not be made; nothing when PHP could not be started.
+        /// The worker that could not be started, or `None` if PHP failed to start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         worker: Option<u64>,
-        /// Why.
         message: String,
     },
 }

@@ -1,15 +1,13 @@
-//! Which program the daemon runs.
+//! The program that the daemon runs.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The program that runs, and what has become of its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Its version, and the commit that it was built of, where that is known.
+    /// Version and, if known, commit.
     pub build: String,
-    /// Its file.
     pub path: PathBuf,
-    /// Another file has taken its place: an upgrade runs that.
+    /// Another file replaced it on disk. An upgrade would run that file.
     pub replaced: bool,
 }

@@ -1,46 +1,40 @@
-//! Requests whose script was not run: how many, why, and which was the last.
+//! Counts of refused scripts.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The requests that were refused for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusals {
     pub cause: RefusalCause,
     pub count: u64,
-    /// When the last one was, seconds since 1970.
+    /// Time of the last refusal, in seconds since 1970.
     pub time: u64,
-    /// What that one asked for, perhaps without its end; where it named no script, its URI.
+    /// The last requested script, possibly truncated, or the URI if no script was named.
     pub path: String,
-    /// The part of the path that the cause is about: the directory that is closed, or the root.
+    /// The part of the path that caused the refusal: a closed directory or the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
 
-/// Why a script is not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCause {
-    /// There is none.
     Missing,
-    /// It is outside of the root that it has to be below, or the web server's root is not there for the pool.
+    /// It is outside the allowed root, or the pool can't see the web server's root.
     Outside,
-    /// The pool's user may not go there, or not read it.
+    /// The pool's user has no permission to reach or read it.
     Closed,
-    /// The web server names none.
+    /// The web server did not name a script.
     Unnamed,
-    /// Its name has an ending that is not to be run.
     Ending,
-    /// It is no file that can be executed.
     NotExecutable,
 }
 
-/// How many causes there are.
 pub const CAUSES: usize = RefusalCause::ALL.len();
 
 impl RefusalCause {
-    /// All of them; each is at its [`RefusalCause::index`].
+    /// Every cause, at its [`RefusalCause::index`].
     pub const ALL: [RefusalCause; 6] = [
         RefusalCause::Missing,
         RefusalCause::Outside,
@@ -50,7 +44,6 @@ impl RefusalCause {
         RefusalCause::NotExecutable,
     ];
 
-    /// Its name, as in the status.
     pub fn name(self) -> &'static str {
         match self {
             RefusalCause::Missing => "missing",
@@ -62,13 +55,12 @@ impl RefusalCause {
         }
     }
 
-    /// Its place among all.
+    /// The cause's position in [`RefusalCause::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }
 }
 
-/// What is said of a script that is not run.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'a> {
     pub cause: RefusalCause,
@@ -83,8 +75,8 @@ impl fmt::Display for Words<'_> {
             (RefusalCause::Missing, _) => write!(f, "{path} does not exist"),
             (RefusalCause::Outside, Some(root)) => write!(
                 f,
-                "{path}: the web server's root {root} is not there for this pool; in a container or with chroot, root is to be \
-                 the path inside it"
+                "{path}: the web server's root {root} does not exist for this pool; in a container or with \
+                 chroot, set root to the path inside it"
             ),
             (RefusalCause::Outside, None) => write!(
                 f,
@@ -110,7 +102,6 @@ impl fmt::Display for Words<'_> {
 }
 
 impl Refusals {
-    /// What is said of the last.
     pub fn words(&self) -> Words<'_> {
         Words {
             cause: self.cause,
@@ -119,7 +110,7 @@ impl Refusals {
         }
     }
 
-    /// Adds others with the same cause; the later one is the last.
+    /// Adds refusals with the same cause and keeps the latest.
     pub fn add(&mut self, other: &Refusals) {
         let count = self.count.saturating_add(other.count);
         if other.time >= self.time {

@@ -1,25 +1,23 @@
-//! A pool that can't be had.
+//! Pools with configuration errors.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// A pool that can't be had, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Its name; `None`: all that is known is the file.
+    /// The name, or `None` if only the file is known.
     pub pool: Option<String>,
-    /// The file that it is written in.
     pub file: PathBuf,
-    /// What is wrong, each with its place.
+    /// The errors, each with its place.
     pub reasons: Vec<String>,
-    /// It runs, with the settings that it had.
+    /// The pool runs with its old settings.
     #[serde(default)]
     pub goes_on: bool,
 }
 
 impl Skipped {
-    /// Its name in messages: the pool's, or the file's.
+    /// The name in messages: the pool's, or else the file's.
     pub fn name(&self) -> String {
         match &self.pool {
             Some(pool) => format!("[pool {pool}]"),
@@ -27,7 +25,6 @@ impl Skipped {
         }
     }
 
-    /// Whether it is the pool of this name.
     pub fn is_of(&self, name: &str) -> bool {
         self.pool.as_deref() == Some(name)
     }

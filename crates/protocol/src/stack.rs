@@ -1,17 +1,16 @@
-//! Where a worker's memory has the calls that it is in.
+//! Where a worker's memory holds its call stack.
 
 use serde::{Deserialize, Serialize};
 
-/// Where in a worker's memory its runtime keeps the calls that it is in. A preloader says it: it may be wrong on purpose,
-/// which shows its own pool something wrong.
+/// The location of a worker's call stack. The preloader reports it and could lie, which affects only its own pool's
+/// output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "runtime", rename_all = "lowercase")]
 pub enum StackSource {
-    /// PHP's engine.
     Php(Layout),
 }
 
-/// Where things are in PHP's structures (`struct forkyard_shim_stack`).
+/// Offsets in PHP's structures (`struct forkyard_shim_stack`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[repr(C)]
 pub struct Layout {
@@ -37,10 +36,10 @@ pub struct Layout {
     pub string_length: u32,
     /// `val`.
     pub string_text: u32,
-    /// The bit of the call's information that says: a file or eval, not a function.
+    /// The flag of a file or eval, as opposed to a function.
     pub info_code: u32,
-    /// The bit that says: called by no PHP code.
+    /// The flag of a call that doesn't come from PHP code.
     pub info_top: u32,
-    /// `ZEND_INTERNAL_FUNCTION`'s bit in `function_type`: it has no file.
+    /// `ZEND_INTERNAL_FUNCTION`'s bit in `function_type`: the function has no file.
     pub type_internal: u32,
 }

@@ -1,32 +1,29 @@
-//! The files by which applications are known and started, in every kind of pool.
+//! Files that identify and start applications, in every kind of pool.
 
 use super::inspector::Kind;
 
-/// A file that an application is started from, relative to its root.
+/// A startup file, relative to the application's root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartupFile {
-    /// The file.
     pub file: &'static str,
-    /// What is started from it.
+    /// The runtime that starts it.
     pub kind: Kind,
-    /// What it has to be accompanied by to show what an application is, where nothing else says it.
+    /// The evidence that the file belongs to an application.
     pub proof: Proof,
 }
 
-/// What makes a file show what an application is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// That it is there.
     Itself,
-    /// That it names a start script.
+    /// A start script in the file.
     StartScript,
-    /// That a `package.json` is beside it.
+    /// A `package.json` in the same directory.
     Package,
-    /// That it names the settings of a Django project.
+    /// The settings of a Django project, named in the file.
     Django,
-    /// That its text shows an application of this kind: [`python_application`].
+    /// Source code that [`python_application`] recognizes.
     Source,
-    /// Nothing: another kind takes the file for itself. The runtime has to be named.
+    /// No evidence: the runtime must be configured, because another runtime claims the file.
     Runtime,
 }
 
@@ -34,9 +31,8 @@ const fn file(file: &'static str, kind: Kind, proof: Proof) -> StartupFile {
     StartupFile { file, kind, proof }
 }
 
-/// All of them. Of those of one runtime, the first that is there is started; where no runtime is named, the first that
-/// is there and shows what the application is. PHP comes before files of Node.js that its directories may hold for
-/// browsers.
+/// Every startup file. Within one runtime the first existing file is used; without a configured runtime, the first with
+/// evidence. PHP precedes Node.js because PHP applications may contain Node.js files for browsers.
 pub const STARTUP_FILES: [StartupFile; 18] = [
     file("passenger_wsgi.py", Kind::Wsgi, Proof::Itself),
     file("wsgi.py", Kind::Wsgi, Proof::Itself),
@@ -58,7 +54,7 @@ pub const STARTUP_FILES: [StartupFile; 18] = [
     file("app/main.py", Kind::Wsgi, Proof::Source),
 ];
 
-/// What makes the applications of Python's frameworks, and of which kind they are.
+/// Calls that create an application in Python's frameworks, and the interface.
 const MAKERS: [(&str, Kind); 12] = [
     ("FastAPI", Kind::Asgi),
     ("Starlette", Kind::Asgi),
@@ -74,13 +70,13 @@ const MAKERS: [(&str, Kind); 12] = [
     ("make_wsgi_app", Kind::Wsgi),
 ];
 
-/// The files of one runtime, in the order in which they are looked for.
+/// Returns a runtime's files, in order of preference.
 pub fn files_of(kind: Kind) -> impl Iterator<Item = &'static str> {
     let own = STARTUP_FILES.iter().filter(move |one| one.kind == kind);
     own.map(|one| one.file)
 }
 
-/// What an `entry` shows by its name, where no runtime is named. `None`: it may be several things.
+/// Derives the runtime from an `entry`. Returns `None` if the name is ambiguous.
 pub fn kind_of_entry(entry: &str) -> Option<Kind> {
     let path = entry.split(':').next().unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default();
@@ -107,7 +103,7 @@ pub fn kind_of_entry(entry: &str) -> Option<Kind> {
     }
 }
 
-/// The file of the module that an `entry` names, relative to the root: `shop/main.py` for `shop.main:app`.
+/// The file of an entry's module, relative to the root: `shop/main.py` for `shop.main:app`.
 pub fn module_file(entry: &str) -> Option<String> {
     let (module, _) = entry.split_once(':').unwrap_or((entry, ""));
     if let Some(path) = module.strip_suffix(".py") {
@@ -120,13 +116,13 @@ pub fn module_file(entry: &str) -> Option<String> {
         .then(|| format!("{}.py", module.replace('.', "/")))
 }
 
-/// Whether a `manage.py` names the settings of a Django project.
+/// Returns whether a `manage.py` names the settings of a Django project.
 pub fn is_django(source: &str) -> bool {
     source.contains("DJANGO_SETTINGS_MODULE")
 }
 
-/// What the `app` or `application` of a Python source is, as far as its text shows it: a function with the arguments of one of
-/// the two interfaces, or what a framework makes. Only the interpreter can be sure, and it looks again when it has loaded it.
+/// Guesses the interface of a Python source's `app` or `application` from its text: from a function's arguments or a
+/// framework's constructor. The interpreter checks again after loading.
 pub fn python_application(source: &str) -> Option<Kind> {
     let mut is_made = false;
     for line in source.lines() {
@@ -136,7 +132,7 @@ pub fn python_application(source: &str) -> Option<Kind> {
             None => {}
         }
     }
-    // By a function of its own, for example: the text may still name one framework, and no other.
+    // A factory function may create it; accept the text if it names exactly one framework.
     let makes = |kind| move |line: &str| maker(line.split('#').next().unwrap_or_default()) == Some(kind);
     let [asgi, wsgi] = [Kind::Asgi, Kind::Wsgi].map(|kind| source.lines().any(makes(kind)));
     match (is_made, asgi, wsgi) {
@@ -146,10 +142,9 @@ pub fn python_application(source: &str) -> Option<Kind> {
     }
 }
 
-/// What a line says of the application.
 enum Top {
     Is(Kind),
-    /// It is there, and the line does not show what it is.
+    /// It defines the application, with an unknown interface.
     Made,
 }
 
@@ -174,7 +169,7 @@ fn top_level(line: &str) -> Option<Top> {
     Some(maker(value).map_or(Top::Made, Top::Is))
 }
 
-/// What is made by the first maker that is called.
+/// The interface of the first framework constructor called in a text.
 fn maker(text: &str) -> Option<Kind> {
     let (calls, _) = text.rsplit_once('(')?;
     calls.split('(').find_map(|before| {

@@ -1,9 +1,9 @@
-//! A connection that goes over to another protocol, such as WebSocket, within a FastCGI request.
+//! Protocol upgrades such as WebSocket, within a FastCGI request.
 //!
-//! Web servers can't do that: they have [`http_listen`](../../docs/reference/runtimes.md#websocket-and-other-upgrades). `forkyard
-//! dev` can, because it speaks to forkyard's own workers. A request with this parameter asks for the protocol that is its value.
-//! If the answer has status 101, the request's body is from then on what the client says, and the answer's body what the
-//! application says, for as long as both ends want. Any other answer is an answer.
+//! `forkyard dev` uses this with forkyard's own workers. Web servers can't; they use
+//! [`http_listen`](../../docs/reference/runtimes.md#websocket-and-other-upgrades). [`PARAMETER`] marks a request for an
+//! upgrade. After an answer with status 101, the request's body carries the client's bytes and the answer's body the
+//! application's, until either end closes. Any other status is an ordinary answer.
 
-/// The parameter's name. No client's header can be it: the names of these begin with `HTTP_`.
+/// The parameter's name; its value is the requested protocol. Client headers can't set it: they begin with `HTTP_`.
 pub const PARAMETER: &str = "FORKYARD_UPGRADE";

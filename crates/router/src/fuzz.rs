@@ -1,8 +1,7 @@
-//! Fuzz targets: what a router takes from connections.
+//! Fuzz targets of the router's input.
 
 use forkyard_fuzz::{Grammar, Target, target, words};
 
-/// The targets.
 #[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
     target("router_requests", Grammar::Records, words::FASTCGI, 1024, crate::router::fuzz::requests),

@@ -1,7 +1,7 @@
-//! The processes of an application pool that are not workers.
+//! The router and the directory inspector of an application pool.
 //!
-//! * [`router`]: which application a request is for, and which instance gets its connection.
-//! * [`inspector`]: looks at applications' directories.
+//! * [`router`]: chooses each request's application and instance.
+//! * [`inspector`]: examines applications' directories.
 #![forbid(unsafe_code)]
 
 #[cfg(any(test, fuzzing))]

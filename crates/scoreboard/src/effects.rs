@@ -1,4 +1,4 @@
-//! Maps the scoreboard: the master's view, a reader's, a worker's own page.
+//! Mappings of the scoreboard for the master, readers and workers.
 
 use super::layout::{HEADER_PAGES, slot};
 use crate::sys::Result;
@@ -6,7 +6,7 @@ use crate::sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The master's scoreboard of one generation: writes the header, wipes a slot before it is given away, reads the slots.
+/// The master's scoreboard for one generation.
 #[derive(Debug)]
 pub struct Board {
     memory: Memory,
@@ -15,7 +15,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Makes a scoreboard with this many slots.
+    /// Creates a scoreboard with `slots` slots.
     ///
     /// # Errors
     /// memfd_create(2), ftruncate(2), fcntl(2) or mmap(2).
@@ -24,7 +24,7 @@ impl Board {
         Board::map(Memory::create(name, pages)?, slots)
     }
 
-    /// The scoreboard that another master has made. `writable` is memory of the right size that can't shrink.
+    /// Takes over another master's scoreboard. `writable` must have the right size and be sealed.
     ///
     /// # Errors
     /// mmap(2).
@@ -38,7 +38,7 @@ impl Board {
         Ok(Board { memory, all, slots })
     }
 
-    /// The descriptors, for workers.
+    /// The descriptors for workers.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -48,7 +48,7 @@ impl Board {
         &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
     }
 
-    /// Wipes a slot that no worker has, so that nothing of the last worker is taken for the next one's.
+    /// Clears a free slot before the next worker gets it.
     pub fn wipe(&self, index: usize) {
         for word in self.slot(index).unwrap_or_default() {
             word.store(0, Ordering::SeqCst);
@@ -65,7 +65,7 @@ impl Board {
     }
 }
 
-/// A reader's view: everything, for reading.
+/// A read-only view.
 #[derive(Debug)]
 pub struct Reader {
     all: Words,
@@ -84,12 +84,12 @@ impl Reader {
         })
     }
 
-    /// The header's words; they can only be loaded.
+    /// The header's words, for loads only.
     pub fn header(&self) -> &[AtomicU64] {
         &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
     }
 
-    /// A slot's words; they can only be loaded.
+    /// A slot's words, for loads only.
     pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
         slot_words(&self.all, index)
     }
@@ -99,14 +99,14 @@ impl Reader {
     }
 }
 
-/// A worker's own page, for writing.
+/// A worker's page.
 #[derive(Debug)]
 pub struct Slot {
     page: Words,
 }
 
 impl Slot {
-    /// Maps the page of one slot.
+    /// Maps a slot's page.
     ///
     /// # Errors
     /// mmap(2).
@@ -116,7 +116,7 @@ impl Slot {
         })
     }
 
-    /// Has this process note in the page who ends it by a signal.
+    /// Records the senders of fatal signals in the page.
     pub fn note_senders(&self) {
         self.page.note_senders_at(slot::SENDER);
     }
@@ -127,7 +127,7 @@ impl Slot {
     }
 }
 
-/// Where in the memory a slot has the words about who ends its worker, bytes.
+/// Byte offset of a slot's sender words in the memory.
 pub fn sender_offset(index: usize) -> u64 {
     ((HEADER_PAGES + index) * PAGE_BYTES + slot::SENDER * size_of::<u64>()) as u64
 }
@@ -159,9 +159,8 @@ mod tests {
         assert!(header::retire(reader.header(), 2) && !header::retire(reader.header(), 1));
     }
 
-    /// The test harness has threads, but the child only stores to memory and exits.
     fn child_dies_of(act: impl FnOnce()) -> Ended {
-        // SAFETY: the child makes no use of what other threads hold: it touches memory and leaves.
+        // SAFETY: the child only stores to memory and exits, so locks of other threads don't matter.
         #[expect(unsafe_code, reason = "forks to be killed by its own store")]
         match unsafe { fork() }.unwrap() {
             Side::Child => {

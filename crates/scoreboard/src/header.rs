@@ -1,24 +1,24 @@
-//! The header page: written by the master, read by all processes of the pool.
+//! The header page, which the master writes and the pool's processes read.
 
 use super::layout::header;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// When a worker that takes up work has to tell the master.
+/// When a worker that accepts work must notify the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WakeOnAccept {
     pub always: bool,
-    /// When fewer than this many workers stay idle.
+    /// If fewer idle workers than this remain.
     pub idle_below: u32,
 }
 
-/// Publishes when workers have to tell. Sequentially consistent: pairs with the workers' store of ACCEPTED, so that of
-/// "the worker sees this" and "a snapshot after this sees the worker busy" at least one holds.
+/// Publishes the condition. Sequentially consistent with a worker's store of ACCEPTED: either the worker sees the
+/// condition, or a later snapshot sees the worker busy.
 pub fn set_wake_on_accept(words: &[AtomicU64], notify: WakeOnAccept) {
     let value = u64::from(notify.idle_below) | u64::from(notify.always) << 32;
     words[header::NOTIFY].store(value, Ordering::SeqCst);
 }
 
-/// What [`set_wake_on_accept`] published.
+/// Returns the published condition.
 pub fn notify(words: &[AtomicU64]) -> WakeOnAccept {
     let value = words[header::NOTIFY].load(Ordering::SeqCst);
     WakeOnAccept {
@@ -27,17 +27,17 @@ pub fn notify(words: &[AtomicU64]) -> WakeOnAccept {
     }
 }
 
-/// Tells the worker in a slot to finish.
+/// Asks the worker in a slot to exit.
 pub fn set_retire(words: &[AtomicU64], slot: usize, retire: bool) {
     set_bit(words, header::RETIRE, slot, retire);
 }
 
-/// Whether the worker in a slot has been told to finish.
+/// Whether the worker in a slot was asked to exit.
 pub fn retire(words: &[AtomicU64], slot: usize) -> bool {
     bit(words, header::RETIRE, slot)
 }
 
-/// Says whether a slot is in use.
+/// Marks a slot as used or free.
 pub fn set_used(words: &[AtomicU64], slot: usize, used: bool) {
     set_bit(words, header::USED, slot, used);
 }
@@ -47,17 +47,17 @@ pub fn used(words: &[AtomicU64], slot: usize) -> bool {
     bit(words, header::USED, slot)
 }
 
-/// How often the logs were opened anew. A worker that sees a new number finds what was laid out before the number was stored.
+/// Number of log reopens. A worker that sees a new number finds the new files.
 pub fn logs_opened(words: &[AtomicU64]) -> u64 {
     words[header::LOGS_OPENED].load(Ordering::Acquire)
 }
 
-/// Says that the logs were opened anew.
+/// Counts a log reopen.
 pub fn add_logs_opened(words: &[AtomicU64]) {
     words[header::LOGS_OPENED].fetch_add(1, Ordering::Release);
 }
 
-/// Counts workers whose last line of output the master holds because it is not complete.
+/// Counts workers with an incomplete output line in the master.
 pub fn count_unfinished(words: &[AtomicU64], is_one_more: bool) {
     let word = &words[header::UNFINISHED_LINES];
     if is_one_more {
@@ -67,18 +67,18 @@ pub fn count_unfinished(words: &[AtomicU64], is_one_more: bool) {
     }
 }
 
-/// Whether the master holds an incomplete line of any worker.
+/// Whether the master holds an incomplete line.
 pub fn has_unfinished(words: &[AtomicU64]) -> bool {
     words[header::UNFINISHED_LINES].load(Ordering::SeqCst) > 0
 }
 
-/// Adds to one of the counters.
+/// Adds to a counter.
 pub fn add(words: &[AtomicU64], counter: usize, by: u64) {
     let sum = words[counter].load(Ordering::Relaxed).saturating_add(by);
     words[counter].store(sum, Ordering::Relaxed);
 }
 
-/// Raises one of the high-water marks.
+/// Raises a high-water mark.
 pub fn raise(words: &[AtomicU64], counter: usize, to: u64) {
     if words[counter].load(Ordering::Relaxed) < to {
         words[counter].store(to, Ordering::Relaxed);

@@ -1,9 +1,7 @@
-//! The scoreboard: what each worker does, in shared memory.
+//! The scoreboard: the workers' states in shared memory.
 //!
-//! One sealed memfd per generation of a pool: a header page that the master writes, then one page per slot that its
-//! worker alone writes. [`layout`] says which word is what, [`slot_writer`] is the worker's pen, [`slot_reader`] reads, `effects`
-//! maps. Nothing here knows processes or sockets; what is read from a slot may be nonsense and is only ever shown.
-//! [`status`] renders the pages that show it.
+//! Each generation of a pool has a sealed memfd: a header page, written by the master, and a page per slot, written by
+//! its worker. Content of slots is untrusted and only displayed.
 #![deny(unsafe_code)]
 
 mod effects;

@@ -1,23 +1,21 @@
-//! How much a worker that serves several requests at a time has to do.
+//! Load of a worker that serves several requests concurrently.
 
-/// What such a worker says of itself. A worker that serves one request at a time says nothing: its stage tells.
+/// A concurrent worker's load. Other workers publish only their stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
-    /// Requests that it has and that are not answered yet.
+    /// Unanswered requests.
     pub in_flight: u32,
-    /// Those of them that it leaves out of the number that it may have: their answers have begun, and nothing comes. Fewer
-    /// than 2^30 can be told.
+    /// Requests whose answers have begun and are idle, so that they don't count against the limit. Less than 2^30.
     pub quiet: u32,
-    /// It takes another one at once: it has fewer than it may have, and its event loop is not held up.
+    /// Accepts another request at once: below its limit, with a responsive event loop.
     pub has_room: bool,
-    /// It serves several requests at a time.
+    /// The worker is concurrent.
     pub is_told: bool,
 }
 
 const HAS_ROOM: u64 = 1 << 32;
 const IS_TOLD: u64 = 1 << 33;
 const QUIET: u32 = 34;
-/// The most that a worker can tell of.
 const MOST_QUIET: u32 = (1 << 30) - 1;
 
 impl Load {
@@ -36,8 +34,8 @@ impl Load {
         }
     }
 
-    /// Whether a worker with this load leaves a new connection to one of its siblings: one that takes another at once and has
-    /// less to do, by an eighth where that is one at least. Those with as much to do don't wait for each other.
+    /// Whether to leave a new connection to a sibling that has room and less load, by an eighth or at least one
+    /// request. Workers with equal load don't wait for each other.
     pub fn yields_to(self, siblings: impl IntoIterator<Item = Load>) -> bool {
         let enough = self.in_flight - self.in_flight / 8;
         let is_better = |other: Load| other.has_room && other.in_flight < enough;

@@ -1,19 +1,16 @@
-//! Requests whose script was not run, as a worker's slot has them.
+//! Requests whose script was not run, in a worker's slot.
 
 use super::layout::{header, slot};
 use forkyard_protocol::refusals::{CAUSES, RefusalCause, Refusals};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What stands behind a path that was cut.
 const MARK: &str = "...";
-/// Bits of a length.
 const LENGTH: u64 = 0xfff;
 
 fn load(words: &[AtomicU64], index: usize) -> u64 {
     words[index].load(Ordering::Relaxed)
 }
 
-/// The words of a last refusal that are written under the sequence number: what says when it was and how long the texts are, and the path.
 pub(super) fn encode(epoch_seconds: u64, path: &[u8], at: Option<usize>) -> (u64, impl Iterator<Item = u64>) {
     let length = (path.len() as u64).min(LENGTH);
     let at = at.map_or(0, |at| (at as u64).min(LENGTH));
@@ -27,12 +24,11 @@ pub(super) fn encode(epoch_seconds: u64, path: &[u8], at: Option<usize>) -> (u64
     (meta, words)
 }
 
-/// The first word of a cause's path.
 pub(super) fn first_of(cause: RefusalCause) -> usize {
     slot::REFUSED_PATHS + cause.index() * slot::REFUSED_ROOM / 8
 }
 
-/// What a worker has refused, by cause. All of it is the worker's word.
+/// Refusals of a worker by cause. Untrusted.
 pub fn of_slot(words: &[AtomicU64]) -> Vec<Refusals> {
     let causes = RefusalCause::ALL.into_iter();
     let counted = causes.filter_map(|cause| {
@@ -65,8 +61,8 @@ fn last(words: &[AtomicU64], cause: RefusalCause, count: u64) -> Refusals {
     }
 }
 
-/// How many requests of a generation were refused for a cause, how many of these the log has told, and when it was told last,
-/// monotonic nanoseconds (0: never). `slots`: the pages of its workers.
+/// Returns a generation's refusals of a cause, how many were logged, and when last (monotonic nanoseconds, 0 for
+/// never). `slots`: pages of the workers.
 pub fn told<'a>(
     header_words: &[AtomicU64],
     slots: impl Iterator<Item = &'a [AtomicU64]>,
@@ -84,7 +80,7 @@ pub fn told<'a>(
     (count, told, since)
 }
 
-/// What a worker that is gone has counted and told goes to the generation's past.
+/// Adds a former worker's counters to the header.
 pub fn keep(header_words: &[AtomicU64], words: &[AtomicU64]) {
     for index in 0..CAUSES {
         super::header::add(
@@ -153,7 +149,6 @@ mod tests {
         keep(&past, &one);
         keep(&past, &other);
         assert_eq!(told(&past, std::iter::empty(), RefusalCause::Missing), (3, 2, 9));
-        // Nonsense does no harm.
         for word in &one {
             word.store(u64::MAX, Ordering::Relaxed);
         }

@@ -1,5 +1,5 @@
-//! Reads slots. Everything in a slot is its worker's word and may be nonsense: lengths are bounded, numbers are only
-//! shown or clamped, and a writer that never finishes costs a bounded number of tries.
+//! Reads slots. Their content is untrusted: lengths are bounded, numbers only displayed or clamped, and retries
+//! limited.
 
 use super::counters::ExitCause;
 use super::layout::slot;
@@ -10,58 +10,57 @@ use crate::sys::shm::PAGE_WORDS;
 use crate::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Tries before a slot that keeps changing is taken as it is.
 const TRIES: usize = 64;
 
-/// One slot at one moment.
+/// A copy of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotEntry {
-    /// RequestStage; a number that is none is taken for a busy worker's.
+    /// The stage; an invalid number counts as busy.
     pub stage: RequestStage,
-    /// Process id, as the worker says.
+    /// Pid according to the worker.
     pub pid: u64,
-    /// When it began, seconds since 1970.
+    /// Start, in seconds since 1970.
     pub started: u64,
-    /// Requests taken up.
+    /// Accepted requests.
     pub requests: u64,
-    /// When it last became idle or busy.
+    /// Last change between idle and busy.
     pub since: Tick,
-    /// When the request was taken up.
+    /// Start of the request.
     pub taken: Tick,
-    /// How long the last request took, microseconds.
+    /// Duration of the last request, in microseconds.
     pub duration_micros: u64,
-    /// Content-Length, bytes.
+    /// Content-Length, in bytes.
     pub content_length: u64,
-    /// Peak memory of the last request, bytes.
+    /// Peak memory of the last request, in bytes.
     pub memory: u64,
-    /// CPU of the last request, hundredths of a percent.
+    /// CPU usage of the last request, in hundredths of a percent.
     pub cpu_centipercent: u64,
-    /// Idle kept connections held.
+    /// Idle kept connections.
     pub kept: u64,
-    /// Most workers seen busy at once.
+    /// Maximum of active workers seen.
     pub max_active: u64,
-    /// Longest listen queue measured.
+    /// Maximum of the listen queue seen.
     pub max_queue: u64,
-    /// Most memory of a request, bytes.
+    /// Maximum memory of a request, in bytes.
     pub max_memory: u64,
-    /// What a worker that serves several requests at a time has to do.
+    /// Load of a concurrent worker.
     pub load: Load,
-    /// By what number such a worker knows the request that is shown; 0: it has not said.
+    /// A concurrent worker's number for the displayed request; 0 if unknown.
     pub shown: u64,
     /// Method, URI, query, script, user.
     pub texts: [Vec<u8>; 5],
-    /// Whether the words belong together: no write came between.
+    /// No write happened during the copy.
     pub consistent: bool,
 }
 
 impl SlotEntry {
-    /// Whether the worker has ever taken up work.
+    /// Whether the worker has ever had a request.
     pub fn had_work(&self) -> bool {
         self.requests > 0 || !matches!(self.stage, RequestStage::Creating | RequestStage::Accepting)
     }
 }
 
-/// The stage alone, sequentially consistent with what the worker told and was told.
+/// Returns the stage, sequentially consistent with notifications.
 pub fn stage(words: &[AtomicU64]) -> RequestStage {
     let number = words[slot::STAGE].load(Ordering::SeqCst);
     u32::try_from(number)
@@ -70,39 +69,39 @@ pub fn stage(words: &[AtomicU64]) -> RequestStage {
         .unwrap_or(RequestStage::Executing)
 }
 
-/// One word of a slot, alone.
+/// Returns one word of a slot.
 pub fn word(words: &[AtomicU64], index: usize) -> u64 {
     words[index].load(Ordering::Relaxed)
 }
 
-/// Why a worker that is gone has ended by itself, and the number of why it could not be put back; as far as it has said.
+/// Returns why a worker exited by itself, and the index of the reason why it could not be rewound, if known.
 pub fn leaving(words: &[AtomicU64]) -> (Option<ExitCause>, Option<u8>) {
     let said = word(words, slot::LEAVING);
     let reason = (said >> 8 & 0xff) as u8;
     (ExitCause::from_word(said & 0xff), reason.checked_sub(1))
 }
 
-/// Who has sent the signal that has ended a worker, as far as it could say.
+/// Returns the sender of a worker's fatal signal, if known.
 pub fn sent(words: &[AtomicU64]) -> Option<Sent> {
     Sent::from_words(std::array::from_fn(|index| word(words, slot::SENDER + index)))
 }
 
-/// How often a worker was put back, nanoseconds that this took, pages that were copied. `first`: of these words.
+/// Returns the rewind counters: number, nanoseconds, pages. `first`: their first word.
 pub fn rewound(words: &[AtomicU64], first: usize) -> [u64; slot::REWOUND_WORDS] {
     std::array::from_fn(|index| word(words, first + index))
 }
 
-/// What a worker that serves several requests at a time has to do; sequentially consistent, as the stage.
+/// Returns a concurrent worker's load, sequentially consistent.
 pub fn load(words: &[AtomicU64]) -> Load {
     Load::from_word(words[slot::LOAD].load(Ordering::SeqCst))
 }
 
-/// What a worker tells of its own program, word by word.
+/// Returns the words of a worker's program.
 pub fn program(words: &[AtomicU64]) -> [u64; slot::PROGRAM_WORDS] {
     std::array::from_fn(|index| words[slot::PROGRAM + index].load(Ordering::Relaxed))
 }
 
-/// Reads a slot as a whole.
+/// Copies a slot.
 pub fn read(words: &[AtomicU64]) -> SlotEntry {
     let mut copy = [0_u64; PAGE_WORDS];
     for _ in 0..TRIES {
@@ -114,9 +113,9 @@ pub fn read(words: &[AtomicU64]) -> SlotEntry {
     entry(&copy, false)
 }
 
-/// Reader's side of the sequence lock. The acquire load of an even number sees every store before the writer's release
-/// of it. The acquire fence keeps the data loads before the second load of the number; if any data load saw a store of
-/// a later write, the fences of both sides make that write's odd number visible to the second load.
+/// Reader of the sequence lock. The acquire load of an even number sees every store before the writer's release of it.
+/// The acquire fence orders the data loads before the second load of the number: if a data load saw a later write, the
+/// fences make that write's odd number visible to the second load.
 fn copy_consistent(words: &[AtomicU64], copy: &mut [u64; PAGE_WORDS]) -> bool {
     let before = words[slot::SEQUENCE].load(Ordering::Acquire);
     for (to, from) in copy.iter_mut().zip(words) {
@@ -215,7 +214,6 @@ mod tests {
                     };
                     slot_writer.describe(&about);
                     round += 1;
-                    // From back-to-back writes to pauses of about a short request.
                     for _ in 0..(round % 64) * 64 {
                         std::hint::spin_loop();
                     }

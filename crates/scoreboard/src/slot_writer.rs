@@ -1,4 +1,4 @@
-//! The worker's pen: writes its own slot.
+//! Writes a worker's own slot.
 
 use super::counters::ExitCause;
 use super::layout::slot;
@@ -9,43 +9,42 @@ use crate::tick::Tick;
 use forkyard_protocol::refusals::RefusalCause;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// What is shown of out-of-band work: the method by which Passenger asks for it.
+/// As in Passenger.
 const WORK_METHOD: &[u8] = b"OOBW";
 
-/// What is shown of a request.
+/// A request's displayed properties.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Description<'a> {
     pub method: &'a [u8],
-    /// The URI as the runtime knows it: the final SCRIPT_NAME.
+    /// The final SCRIPT_NAME.
     pub uri: &'a [u8],
     pub query: &'a [u8],
     /// Script path.
     pub script: &'a [u8],
     /// Authenticated user.
     pub user: &'a [u8],
-    /// Content-Length, bytes.
+    /// Content-Length, in bytes.
     pub content_length: u64,
 }
 
-/// Writes one slot. There is one pen per slot and it is the only writer.
+/// The only writer of a slot.
 #[derive(Debug)]
 pub struct SlotWriter<'a> {
     words: &'a [AtomicU64],
 }
 
 impl<'a> SlotWriter<'a> {
-    /// A pen for a slot's page.
+    /// Creates the writer of a slot's page.
     pub fn new(words: &'a [AtomicU64]) -> SlotWriter<'a> {
         SlotWriter { words }
     }
 
-    /// Sets the stage alone. Sequentially consistent: a message that the worker sends to the master after this call
-    /// arrives after the stage can be seen.
+    /// Sets the stage. Sequentially consistent: whoever receives a later message of the worker sees the stage.
     pub fn stage(&self, stage: RequestStage) {
         self.words[slot::STAGE].store(u64::from(stage as u32), Ordering::SeqCst);
     }
 
-    /// A new worker took the slot over.
+    /// Initializes the slot for a new worker.
     pub fn begin(&self, pid: i32, epoch_seconds: u64, now: Tick) {
         self.write(|w| {
             for word in &self.words[slot::STAGE..] {
@@ -57,19 +56,19 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    /// The worker is idle from now on.
+    /// Marks the worker as idle.
     pub fn idle(&self, now: Tick) {
         self.words[slot::SINCE].store(now.as_nanos(), Ordering::Relaxed);
         self.stage(RequestStage::Accepting);
     }
 
-    /// The worker has taken up work. The stage comes last and is what the master looks at.
+    /// Marks the worker as busy. Stores the stage last, because the master checks it.
     pub fn accepted(&self, now: Tick) {
         self.words[slot::SINCE].store(now.as_nanos(), Ordering::Relaxed);
         self.stage(RequestStage::Accepted);
     }
 
-    /// A request begins: the one before is wiped, so that nothing of it is shown as this one's.
+    /// Starts a request and clears the previous one.
     pub fn reading(&self, now: Tick) {
         self.write(|w| {
             w.set(slot::TAKEN, now.as_nanos());
@@ -80,7 +79,7 @@ impl<'a> SlotWriter<'a> {
         self.stage(RequestStage::ReadingHeaders);
     }
 
-    /// Out-of-band work begins, which is shown as a request of its own method.
+    /// Starts out-of-band work, displayed as a request.
     pub fn working(&self, now: Tick) {
         self.write(|w| w.set(slot::TAKEN, now.as_nanos()));
         self.describe(&Description {
@@ -90,7 +89,7 @@ impl<'a> SlotWriter<'a> {
         self.stage(RequestStage::Working);
     }
 
-    /// The request is known.
+    /// Sets the request's properties.
     pub fn describe(&self, about: &Description<'_>) {
         self.write(|w| {
             let texts = [about.method, about.uri, about.query, about.script, about.user];
@@ -109,7 +108,7 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    /// The request is over.
+    /// Ends the request.
     pub fn finished(&self, duration_micros: u64, cpu_centipercent: u64) {
         self.write(|w| {
             w.set(slot::DURATION, duration_micros);
@@ -118,7 +117,7 @@ impl<'a> SlotWriter<'a> {
         self.stage(RequestStage::Finished);
     }
 
-    /// Peak memory of the request, bytes.
+    /// Sets the request's peak memory, in bytes.
     pub fn memory(&self, bytes: u64) {
         let most = self.words[slot::MAX_MEMORY].load(Ordering::Relaxed).max(bytes);
         self.write(|w| {
@@ -127,17 +126,17 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    /// What a worker that serves several requests at a time has to do. Sequentially consistent, as the stage.
+    /// Sets a concurrent worker's load, sequentially consistent.
     pub fn load(&self, load: Load) {
         self.words[slot::LOAD].store(load.to_word(), Ordering::SeqCst);
     }
 
-    /// The worker has said in the log that all workers are full.
+    /// Records that the worker logged that all workers are full.
     pub fn said_full(&self, now: Tick) {
         self.words[slot::SAID_FULL].store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// A script was not run. `at`: the cause is about so many bytes of its path.
+    /// Counts a refused script. `at`: the length of the path's part that caused it.
     pub fn refused(&self, cause: RefusalCause, epoch_seconds: u64, path: &[u8], at: Option<usize>) {
         let (meta, text) = refusals::encode(epoch_seconds, path, at);
         self.write(|w| {
@@ -150,19 +149,19 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    /// The worker has told in the log of so many requests of all workers whose script was not run.
+    /// Records that the worker logged `count` refusals of all workers.
     pub fn told_refused(&self, cause: RefusalCause, now: Tick, count: u64) {
         self.words[slot::REFUSED_TOLD + cause.index()].store(count, Ordering::Relaxed);
         self.words[slot::REFUSED_SINCE + cause.index()].store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// A request was taken up while others are under way: it is counted and not shown.
+    /// Counts a concurrent request without displaying it.
     pub fn count_request(&self) {
         let requests = self.words[slot::REQUESTS].load(Ordering::Relaxed) + 1;
         self.words[slot::REQUESTS].store(requests, Ordering::Relaxed);
     }
 
-    /// From now on the slot shows this one of several requests that are under way; it was taken up at that time.
+    /// Displays one of several concurrent requests, started at `taken`.
     pub fn show(&self, request: u64, taken: Tick) {
         self.write(|w| {
             w.set(slot::SHOWN, request);
@@ -172,40 +171,40 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    /// A request is over while others are under way.
+    /// Ends one of several concurrent requests.
     pub fn took(&self, duration_micros: u64) {
         self.words[slot::DURATION].store(duration_micros, Ordering::Relaxed);
     }
 
-    /// How many idle kept connections the worker holds.
+    /// Sets the number of idle kept connections.
     pub fn kept(&self, count: u64) {
         self.words[slot::KEPT].store(count, Ordering::Relaxed);
     }
 
-    /// How many connections the worker has accepted.
+    /// Sets the number of accepted connections.
     pub fn accepts(&self, count: u64) {
         self.words[slot::ACCEPTS].store(count, Ordering::Relaxed);
     }
 
-    /// What the worker's own program is doing.
+    /// Sets the words of the worker's program.
     pub fn program(&self, words: [u64; slot::PROGRAM_WORDS]) {
         for (index, word) in words.into_iter().enumerate() {
             self.words[slot::PROGRAM + index].store(word, Ordering::Relaxed);
         }
     }
 
-    /// Most workers seen busy at once.
+    /// Sets the maximum of active workers seen.
     pub fn max_active(&self, count: u64) {
         self.words[slot::MAX_ACTIVE].store(count, Ordering::Relaxed);
     }
 
-    /// Why the worker is about to end by itself. `reason`: the number of why it could not be put back.
+    /// Sets why the worker exits. `reason`: index of why it can't be rewound.
     pub fn leaving(&self, cause: ExitCause, reason: Option<u8>) {
         let reason = reason.map_or(0, |reason| u64::from(reason) + 1);
         self.words[slot::LEAVING].store(cause.word() | reason << 8, Ordering::Relaxed);
     }
 
-    /// The worker was put back after a request: nanoseconds that this took, pages that were copied.
+    /// Counts a rewind with its duration and copied pages.
     pub fn rewound(&self, nanos: u64, pages: u64) {
         for (index, more) in [1, nanos, pages].into_iter().enumerate() {
             let word = &self.words[slot::REWOUND + index];
@@ -214,17 +213,17 @@ impl<'a> SlotWriter<'a> {
         }
     }
 
-    /// Longest listen queue measured.
+    /// Sets the maximum of the listen queue seen.
     pub fn max_queue(&self, count: u64) {
         self.words[slot::MAX_QUEUE].store(count, Ordering::Relaxed);
     }
 
-    /// Changes words under the sequence number.
+    /// Writes under the sequence lock.
     ///
-    /// Writer: the odd number is stored relaxed, and the release fence after it keeps the data stores from being seen
-    /// before it by a reader whose acquire fence follows a data load. The even number is stored with release, so a
-    /// reader that loads it with acquire sees every data store before it. (Boehm, "Can seqlocks get along with
-    /// programming language memory models?", MSPC 2012.) Data words are atomics, so there is no data race.
+    /// The odd number is stored relaxed. The release fence after it keeps a reader, whose acquire fence follows its
+    /// data loads, from seeing data before the odd number. The even number is stored with release, so a reader that
+    /// loads it with acquire sees all data. (Boehm, "Can seqlocks get along with programming language memory models?",
+    /// MSPC 2012.) Data words are atomics, so there is no data race.
     fn write(&self, change: impl FnOnce(&Pen<'_>)) {
         let sequence = self.words[slot::SEQUENCE].load(Ordering::Relaxed);
         self.words[slot::SEQUENCE].store(sequence | 1, Ordering::Relaxed);

@@ -1,34 +1,31 @@
-//! The stages of a worker.
-
-/// Where a worker is with its current request. The numbers are php-fpm's, with ACCEPTED put in.
+/// A worker's stage. The numbers are php-fpm's, plus ACCEPTED.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum RequestStage {
-    /// The slot was given to a worker that has not yet come to its first accept.
+    /// Starting, before the first accept.
     Creating = 0,
-    /// About to call accept, or waiting for work: the worker is idle.
+    /// Idle: in accept(2) or waiting for work.
     Accepting = 1,
-    /// Has work. Entered before the accept-notify byte is written, so that the master never takes the worker for idle
-    /// after it was told that the worker had accepted.
+    /// Has work. Set before the worker notifies the master, so that the master never counts it as idle afterwards.
     Accepted = 2,
-    /// Reading the request's parameters.
+    /// Reading the parameters.
     ReadingHeaders = 3,
-    /// The request is known: method, URI, script.
+    /// The request is known.
     Info = 4,
-    /// The application runs.
+    /// The application is running.
     Executing = 5,
-    /// The application has answered; the rest of the answer is being written.
+    /// Writing the rest of the answer.
     End = 6,
-    /// The request is over and accounted for.
+    /// The request is complete and counted.
     Finished = 7,
-    /// No request: the application does its out-of-band work. php-fpm has no such stage.
+    /// Out-of-band work; not in php-fpm.
     Working = 8,
-    /// Nothing but WebSockets: connections that last for as long as both ends want. php-fpm has no such stage.
+    /// Only WebSocket connections; not in php-fpm.
     Open = 9,
 }
 
 impl RequestStage {
-    /// The stage with this number, if there is one: the number may come from a hostile worker.
+    /// Returns the stage with this number, which a hostile worker may have written.
     pub const fn from_number(number: u32) -> Option<RequestStage> {
         Some(match number {
             0 => RequestStage::Creating,
@@ -45,7 +42,7 @@ impl RequestStage {
         })
     }
 
-    /// The name that php-fpm's status page shows.
+    /// Name on php-fpm's status page.
     pub const fn name(self) -> &'static str {
         match self {
             RequestStage::Creating => "Creating",

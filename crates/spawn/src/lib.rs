@@ -1,5 +1,5 @@
-//! Carries out the spawning kit's decisions: `effects` carries out what its machine decides, [`run`] is a loop around both, and
-//! [`setupper`] is what the new process is before it is the application.
+//! Executes the spawning kit's decisions. [`run`] is an event loop around `effects` and the kit's state machine;
+//! [`setupper`] runs in the new process before the application.
 #![forbid(unsafe_code)]
 
 pub mod effects;
@@ -15,7 +15,7 @@ pub use forkyard_core::spawn::{
 };
 pub use workdir::parent as work_directories;
 
-/// What every process of a Node.js application loads first ([`plan::OwnSocket::Preloaded`]).
+/// The script that Node.js applications preload ([`plan::OwnSocket::Preloaded`]).
 pub const NODE_SCRIPT: &str = include_str!("node.js");
 
 use forkyard_base::tick;

@@ -1,7 +1,6 @@
 'use strict';
-// Loaded by every Node.js process of an application before the application itself. The first HTTP server that comes to
-// listen is put on the private socket that forkyard reaches the application by, whatever it asked for. The application's own
-// connections to its port are led there as well.
+// Preloaded by every Node.js process of an application. Redirects the first HTTP server that listens to the private socket
+// on which forkyard reaches the application, and the application's own connections to its port to the same socket.
 (() => {
   const path = process.env.FORKYARD_NODE_SOCKET;
   if (!path) return;
@@ -13,12 +12,12 @@
   const { connect } = net.Socket.prototype;
   const NAMES = ['forkyard', 'passenger', '/passenger'];
   const HERE = /^((.+\.)?localhost\.?|127(\.\d+){3}|0\.0\.0\.0|::1?|::ffff:127(\.\d+){3})$/i;
-  // The port that forkyard has given the application.
+  // The port that forkyard assigned.
   const given = Number(process.env.PORT);
-  // The server that has the socket, the port that it asked for, and how many others asked for the same one.
+  // The server on the socket, its requested port, and the number of other servers that requested the same port.
   let server = null, port = null, others = 0, automatic = true;
 
-  // What a call of listen() asks for: a port, a name that means the private socket, or something else.
+  // The arguments of listen(): a port, a name for the private socket, or something else.
   function asked(args) {
     const [first, second] = args;
     const of = (port, host) => ({ port: Number(port), host: typeof host === 'string' ? host : undefined });
@@ -38,13 +37,13 @@
     return null;
   }
 
-  // One process of the application has the socket; the workers of a cluster have it together.
+  // Only one process of the application gets the socket. The workers of a cluster share it.
   function claim() {
     const cluster = require('cluster');
     const { threadId } = require('worker_threads');
     const own = cluster.isWorker ? `cluster ${process.ppid}` : `${process.pid} ${threadId}`;
     const file = join(directory, 'claim');
-    // It is there with its content or not at all: another worker of the cluster may read it at once.
+    // Created atomically with its content, because another worker of the cluster may read it immediately.
     const draft = join(directory, `claim-${process.pid}-${threadId}`);
     try {
       fs.writeFileSync(draft, own, { mode: 0o600 });
@@ -63,12 +62,12 @@
 
   function takes(candidate, wish) {
     if (server) return server === candidate || !server.listening;
-    // What a process tells its helper to open for the two of them alone.
+    // A helper's server on a free port is for its parent process only.
     const isHelper = wish.port === 0 && process.channel && !require('cluster').isWorker;
     return (wish.name || (automatic && kind(candidate) && !isHelper)) && claim();
   }
 
-  // forkyard speaks HTTP/1.1 without TLS to the socket, where the web server has ended TLS.
+  // forkyard uses HTTP/1.1 without TLS on the socket, because the web server terminates TLS.
   function speakPlainly(candidate) {
     const protocol = kind(candidate);
     if (protocol !== 'https' && protocol !== 'http2') return;
@@ -83,7 +82,7 @@
     });
   }
 
-  // The application reads the address that it asked for.
+  // address() returns the address that the application requested.
   function pretend(candidate, wish) {
     if (wish.port === undefined || Number.isNaN(wish.port)) return;
     const family = net.isIPv4(wish.host ?? '') || wish.host === 'localhost' ? 'IPv4' : 'IPv6';
@@ -96,7 +95,7 @@
     });
   }
 
-  // Express and Connect make links and redirections of these two where an application is mounted below a path.
+  // Express and Connect build links and redirects from these properties if the application is mounted below a path.
   function mount(candidate) {
     candidate.prependListener('request', (request) => {
       const prefix = request.headers['x-forkyard-prefix'];
@@ -111,20 +110,20 @@
       fs.writeSync(fifo, '1');
       fs.closeSync(fifo);
     } catch {
-      // Known already: forkyard connects to the socket from time to time.
+      // Not needed: forkyard also polls the socket.
     }
   }
 
   net.Server.prototype.listen = function (...args) {
     const wish = asked(args);
     const isFirst = takes(this, wish);
-    // The same port on another address: localhost has two. A worker of a cluster shares the socket of the others.
+    // The same port on another address: localhost has two. The workers of a cluster share a socket.
     const isSame = !isFirst && server && wish.port > 0 && wish.port === port && kind(this);
     if (wish.name && !isFirst) {
       throw new Error('another server of the application has forkyard\'s socket already; '
         + 'PhusionPassenger.configure({ autoInstall: false }) keeps it for the one that asks by name');
     }
-    // To see whether the port is free, which forkyard holds for the application.
+    // The application checks whether its port is free, but forkyard has reserved it.
     const isTrial = !server && wish.port === given && !kind(this) && !fs.existsSync(path);
     if (!isFirst && !isSame && !isTrial) return listen.apply(this, args);
     const callback = args.find((argument) => typeof argument === 'function');
@@ -142,7 +141,7 @@
     return listen.call(this, Object.assign(options, { backlog: backlog ?? numbers[0] ?? 4096 }, signal && { signal }));
   };
 
-  // What a call of connect() asks for: its options.
+  // The options of connect().
   function destination([first, second]) {
     if (typeof first === 'object' && first) return first;
     return { port: first, host: typeof second === 'string' ? second : undefined };
@@ -154,7 +153,7 @@
     return isPort && HERE.test(host || 'localhost') && fs.existsSync(path);
   }
 
-  // A connection with TLS is left alone: the server speaks none.
+  // Keep TLS connections unchanged: the server doesn't use TLS.
   net.Socket.prototype.connect = function (...args) {
     const list = Array.isArray(args[0]) ? args[0] : args;
     const options = destination(list);
@@ -163,7 +162,7 @@
     return connect.call(this, { ...options, path, port: undefined, host: undefined }, callback);
   };
 
-  // As in Passenger.
+  // Passenger's API.
   const Passenger = new (require('events'))();
   Passenger.configure = (options) => {
     if (options && options.autoInstall === false) automatic = false;

@@ -1,4 +1,4 @@
-//! A loop around the kit: for the command `forkyard spawn`, for tests, and as the example of how a daemon drives it.
+//! An event loop around the kit, for `forkyard spawn`, for tests and as an example.
 
 use super::action::{Action, SpawnOutcome};
 use super::effects::{Context, Effects, PORTS, Process, Sink};
@@ -15,10 +15,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long what was removed is waited for.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// A kit with its loop.
 #[derive(Debug)]
 pub struct Driver {
     poll: Poll,
@@ -29,11 +27,11 @@ pub struct Driver {
     next: u64,
 }
 
-/// Where work directories are made, which program has the env setupper, what is inherited: of this process.
+/// The context of this process: its work directory, program and environment.
 pub fn context(program: PathBuf) -> Context {
     let foreign = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
     let is_ours = |name: &OsString| {
-        let mut others = foreign.iter().chain(&crate::sys::passed::VARIABLES);
+        let mut others = foreign.iter().chain(&crate::sys::inherited::VARIABLES);
         others.any(|other| name == *other)
     };
     Context {
@@ -48,13 +46,13 @@ pub fn context(program: PathBuf) -> Context {
 }
 
 impl Driver {
-    /// A kit that does nothing yet. `sink` is given what processes write.
+    /// Creates an idle kit. `sink` receives the output of processes.
     ///
-    /// This process should be a subreaper ([`become_subreaper`](crate::sys::process::become_subreaper)): only then are
-    /// processes whose parents die its own, and can be found and ended when a start fails.
+    /// Orphans are adopted, so a failed start can be cleaned up, only if this process is a subreaper
+    /// ([`become_subreaper`](crate::sys::process::become_subreaper)).
     ///
     /// # Errors
-    /// What mio's poll says.
+    /// Creating mio's poll failed.
     pub fn new(context: Context, sink: Sink) -> io::Result<Driver> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
@@ -69,7 +67,7 @@ impl Driver {
         })
     }
 
-    /// Wants a process; the answer comes under this token.
+    /// Requests a process and returns the token of the outcome.
     pub fn spawn(&mut self, plan: Plan) -> Token {
         self.next += 1;
         let token = Token(self.next);
@@ -78,16 +76,16 @@ impl Driver {
         token
     }
 
-    /// Tells the machine something, and does what follows.
+    /// Passes an event to the machine and performs its actions.
     pub fn tell(&mut self, event: Event) {
         self.step(|machine, now, out| machine.handle(event, now, out));
         self.drain();
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next outcome.
     ///
     /// # Errors
-    /// What mio's poll says.
+    /// mio's poll failed.
     pub fn wait(&mut self) -> io::Result<(Token, SpawnOutcome)> {
         loop {
             if let Some(answer) = self.delivered.pop_front() {
@@ -97,10 +95,10 @@ impl Driver {
         }
     }
 
-    /// Waits until nothing is under way. To be told [`Event::Shutdown`] before.
+    /// Waits until nothing is in progress. Send [`Event::Shutdown`] first.
     ///
     /// # Errors
-    /// What mio's poll says.
+    /// mio's poll failed.
     pub fn finish(&mut self) -> io::Result<()> {
         while !self.machine.is_idle() {
             self.turn(None)?;
@@ -108,10 +106,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits for something to happen, for so long at most, and does what follows.
+    /// Waits up to `most` for events and handles them.
     ///
     /// # Errors
-    /// What mio's poll says.
+    /// mio's poll failed.
     pub fn turn(&mut self, most: Option<Duration>) -> io::Result<()> {
         let now = clock::now();
         let next = [self.machine.next_deadline(), self.effects.next_deadline()];
@@ -136,24 +134,22 @@ impl Driver {
         Ok(())
     }
 
-    /// The caller reaped a child. False: it is none of the kit's.
+    /// Reports a child reaped by the caller. Returns whether it belongs to the kit.
     pub fn reaped(&mut self, pid: i32, ended: crate::sys::process::Ended) -> bool {
         let known = self.effects.reaped(pid, ended);
         self.drain();
         known
     }
 
-    /// Takes a process that is up.
     pub fn take(&mut self, id: JourneyId) -> Option<Process> {
         self.effects.take(id)
     }
 
-    /// What is to be logged since it was last asked for.
+    /// Returns new log messages.
     pub fn said(&mut self) -> Vec<String> {
         std::mem::take(&mut self.said)
     }
 
-    /// What the machine thinks.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }

@@ -1,19 +1,18 @@
-//! Reads the line of an application's source that a text blames. For processes that are the application's user: what they may
-//! not read is not shown.
+//! Reads the source line blamed by an error text. Called by processes that run as the application's user, so that
+//! user's permissions apply.
 
 use forkyard_core::spawn::report::source::{self, Excerpt};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Longest file that is read.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// The excerpt; `None`: the text blames nothing below `root`, or it can't be read.
+/// Returns the excerpt, or `None` if the text names no readable file below `root`.
 pub fn blamed(text: &str, root: &Path) -> Option<Excerpt> {
     let blamed = source::blamed(text, root)?;
     let file = blamed.file.canonicalize().ok()?;
-    // A FIFO would be waited for, and a link may lead elsewhere.
+    // Opening a FIFO would block, and links may lead out of the root.
     if !file.starts_with(root.canonicalize().ok()?) || !file.metadata().ok()?.is_file() {
         return None;
     }

@@ -1,6 +1,6 @@
-//! Users and groups. Asking the system for one opens files and reads them to its line (getpwnam(3)), which for ten thousand
-//! pools with users of their own is a hundred million lines. While a [`hold`] is there, /etc/passwd and /etc/group are read once, as
-//! far as they are what the system would ask first, and what the system said is remembered.
+//! Users and groups. A C library lookup reads the account file up to its match (getpwnam(3)), too slow for ten thousand
+//! pools. A [`hold`] reads /etc/passwd and /etc/group once, if nsswitch.conf(5) lists the files first, and caches the
+//! library's answers.
 
 use super::error::{Named, Result};
 use nix::unistd::{Gid, Group, Uid, User};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 const SWITCH: &str = "/etc/nsswitch.conf";
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
-/// Where libnss_systemd looks. Without any of these it knows only the accounts of [`SYNTHESIZED`].
+/// Where libnss_systemd looks. Without these it knows only [`SYNTHESIZED`].
 const USERDB: [&str; 7] = [
     "/etc/userdb",
     "/run/userdb",
@@ -23,7 +23,7 @@ const USERDB: [&str; 7] = [
     "/usr/lib/userdb",
     "/lib/userdb",
 ];
-/// systemd knows the accounts `root` and `nobody` even if no file has them.
+/// systemd knows `root` and `nobody` without any file.
 const SYNTHESIZED: [u32; 2] = [0, 65534];
 
 /// A line of passwd(5).
@@ -33,25 +33,20 @@ pub struct Account {
     pub uid: u32,
     pub gid: u32,
     pub home: PathBuf,
-    /// Login shell; empty where the line has none.
+    /// Login shell; may be empty.
     pub shell: PathBuf,
 }
 
-/// How far a file says what the system would say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// Accounts that are in it are right; others may be elsewhere.
     First,
-    /// There are no accounts but those that are in it.
     Whole,
 }
 
-/// What is known while a [`hold`] is there.
 #[derive(Debug, Default)]
 struct Known {
     passwd: Option<(Trust, Users)>,
     group: Option<(Trust, Groups)>,
-    /// What the system said, by name.
     named: HashMap<String, Option<Rc<Account>>>,
     numbered: HashMap<u32, Option<Rc<Account>>>,
     groups: HashMap<String, Option<u32>>,
@@ -73,13 +68,13 @@ thread_local! {
     static KNOWN: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
-/// While it is there, this thread reads the files once. What is looked up for longer than a moment must not be.
+/// Caches accounts on this thread until dropped.
 #[derive(Debug)]
 pub struct Hold {
     is_outer: bool,
 }
 
-/// Begins that.
+/// Starts caching on this thread.
 pub fn hold() -> Hold {
     KNOWN.with_borrow_mut(|known| {
         let is_outer = known.is_none();
@@ -96,10 +91,10 @@ impl Drop for Hold {
     }
 }
 
-/// The user of this name.
+/// Returns a user by name, `None` if there is none.
 ///
 /// # Errors
-/// getpwnam(3); no such user is none.
+/// getpwnam(3).
 pub fn named(name: &str) -> Result<Option<Account>> {
     let known = KNOWN.with_borrow(|known| known.as_ref()?.named(name));
     if let Some(known) = known {
@@ -112,10 +107,10 @@ pub fn named(name: &str) -> Result<Option<Account>> {
     Ok(found)
 }
 
-/// The user with this id.
+/// Returns a user by id, `None` if there is none.
 ///
 /// # Errors
-/// getpwuid(3); no such user is none.
+/// getpwuid(3).
 pub fn numbered(uid: u32) -> Result<Option<Account>> {
     let known = KNOWN.with_borrow(|known| known.as_ref()?.numbered(uid));
     if let Some(known) = known {
@@ -129,10 +124,10 @@ pub fn numbered(uid: u32) -> Result<Option<Account>> {
     Ok(found)
 }
 
-/// The id of the group of this name.
+/// Returns a group's id, `None` if there is none.
 ///
 /// # Errors
-/// getgrnam(3); no such group is none.
+/// getgrnam(3).
 pub fn group(name: &str) -> Result<Option<u32>> {
     let known = KNOWN.with_borrow(|known| known.as_ref()?.group(name));
     if let Some(known) = known {
@@ -146,7 +141,7 @@ pub fn group(name: &str) -> Result<Option<u32>> {
     Ok(found)
 }
 
-/// The groups of a user, this one among them.
+/// Returns the groups of a user, including `gid`.
 ///
 /// # Errors
 /// getgrouplist(3).
@@ -181,7 +176,7 @@ impl From<User> for Account {
 
 impl Known {
     fn read() -> Known {
-        // Without the file, the C library asks the files alone.
+        // The C library's default is the files.
         let switch = match std::fs::read_to_string(SWITCH) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -245,8 +240,7 @@ fn is_empty(directory: &Path) -> bool {
     }
 }
 
-/// How far the file of a database is to be trusted, by nsswitch.conf(5); `None`: not at all. `is_silent`:
-/// libnss_systemd knows no account.
+/// How far nsswitch.conf(5) lets us trust the file, `None` if not at all. `is_silent`: libnss_systemd knows no account.
 fn trust(switch: &str, database: &str, is_silent: bool) -> Option<Trust> {
     let line = |name: &str| {
         let mut lines = switch
@@ -255,7 +249,7 @@ fn trust(switch: &str, database: &str, is_silent: bool) -> Option<Trust> {
         let rest = lines.find_map(|line| line.trim().strip_prefix(name)?.trim_start().strip_prefix(':'))?;
         Some(rest.to_owned())
     };
-    // A database of its own says which users are in which group.
+    // The `initgroups` database overrides the members in /etc/group.
     if database == "group" && line("initgroups").is_some() {
         return None;
     }
@@ -272,7 +266,7 @@ fn trust(switch: &str, database: &str, is_silent: bool) -> Option<Trust> {
     Some(if is_whole { Trust::Whole } else { Trust::First })
 }
 
-/// passwd(5); `None`: there is a line that only the C library understands.
+/// `None` if only the C library understands a line.
 fn users(text: &str) -> Option<Users> {
     let mut users = Users::default();
     for line in entries(text)? {
@@ -287,14 +281,12 @@ fn users(text: &str) -> Option<Users> {
             home: home.into(),
             shell: shell.into(),
         });
-        // The first line counts.
         users.by_id.entry(account.uid).or_insert_with(|| account.clone());
         users.by_name.entry(account.name.clone()).or_insert(account);
     }
     Some(users)
 }
 
-/// group(5).
 fn groups(text: &str) -> Option<Groups> {
     let mut groups = Groups::default();
     for line in entries(text)? {
@@ -311,7 +303,7 @@ fn groups(text: &str) -> Option<Groups> {
     Some(groups)
 }
 
-/// The lines that say something. One that begins with a sign refers to another source.
+/// A line that starts with `+` or `-` refers to another source.
 fn entries(text: &str) -> Option<impl Iterator<Item = &str>> {
     let lines = || {
         text.lines()

@@ -1,4 +1,4 @@
-//! POSIX access control lists (acl(5)), in the form that the kernel keeps them in (linux/posix_acl_xattr.h).
+//! POSIX access control lists (acl(5)) in the kernel's format (linux/posix_acl_xattr.h).
 
 use super::error::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const VERSION: u32 = 2;
 /// ACL_UNDEFINED_ID: an entry that needs no id.
 const NO_ID: u32 = u32::MAX;
-/// Read and write, which is what connect(2) asks for and php-fpm gives.
+/// What connect(2) requires and php-fpm grants.
 const READ_WRITE: u16 = 6;
 const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
@@ -16,7 +16,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// A list that gives these users and groups read and write permission beside what the permission bits give.
+/// Adds read and write permission for users and groups.
 pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
     let bits = |shift: u32| (mode >> shift & 7) as u16;
     let named = |ids: &[u32], tag: u16| {
@@ -25,7 +25,7 @@ pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
         ids.dedup();
         ids.into_iter().map(move |id| (tag, READ_WRITE, id))
     };
-    // The kernel wants them in the order of their tags, then ids. The mask bounds all but owner and others.
+    // The kernel requires this order. The mask limits all entries but owner and others.
     let mut entries = vec![(USER_OBJ, bits(6), NO_ID)];
     entries.extend(named(users, USER));
     entries.push((GROUP_OBJ, bits(3), NO_ID));
@@ -41,10 +41,10 @@ pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
     bytes
 }
 
-/// Gives a file, which may be open for nothing (`O_PATH`), a list of [`encode`]'s.
+/// Sets a file's list; `O_PATH` suffices.
 ///
 /// # Errors
-/// `setxattr`: EOPNOTSUPP where the file system has no such lists.
+/// EOPNOTSUPP without support in the file system.
 pub fn set(file: BorrowedFd<'_>, list: &[u8], subject: &str) -> Result<()> {
     let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     // SAFETY: two C strings and a buffer with its length, all of which outlive the call.
@@ -64,7 +64,7 @@ pub fn set(file: BorrowedFd<'_>, list: &[u8], subject: &str) -> Result<()> {
     }
 }
 
-/// Takes a file's list away; that there is none, or can't be one, is no error.
+/// Removes a file's list, if any.
 ///
 /// # Errors
 /// removexattr(2).
@@ -112,7 +112,6 @@ mod tests {
     fn what_the_bits_refuse_the_list_gives() {
         let list = encode(0o600, &[33], &[]);
         assert_eq!(list.len(), 4 + 5 * 8);
-        // The owning group has nothing, the mask lets the user through.
         assert_eq!(list[4 + 16 + 2..4 + 16 + 4], [0, 0]);
         assert_eq!(list[4 + 24 + 2..4 + 24 + 4], [6, 0]);
     }

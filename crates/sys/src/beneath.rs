@@ -1,5 +1,5 @@
-//! Files below a directory that another user may write to at any time. The directory is opened once, name by name and
-//! without following a link, and all files are looked up in it.
+//! Files below a directory that another user may write to. The directory is opened component by component without
+//! following links, and every lookup starts from it.
 
 use super::dir::first_bytes;
 use super::error::{Error, Named, Result};
@@ -10,56 +10,53 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
-/// What something is.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileForm {
     File,
     Directory,
     Link,
-    /// A FIFO, a socket, a device.
+    /// FIFO, socket or device.
     Other,
 }
 
-/// What is under a name; a symbolic link is not followed.
+/// A directory entry; symbolic links are not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     pub form: FileForm,
     pub uid: u32,
     pub gid: u32,
     pub mode: u32,
-    /// How many names it has.
+    /// Number of hard links.
     pub names: u64,
-    /// When its content was changed, nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     pub modified: i128,
     pub inode: u64,
-    /// The file system's number.
+    /// Device number of the file system.
     pub device: u64,
 }
 
-/// A regular file's first bytes.
+/// The start of a regular file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// What the opened file is.
+    /// Attributes of the opened file.
     pub entry: Entry,
     /// The first bytes.
     pub bytes: Vec<u8>,
-    /// There are more.
+    /// Whether the file is longer.
     pub more: bool,
 }
 
-/// How often a name is looked at whose file is replaced meanwhile.
 const TRIES: usize = 4;
 
-/// For a directory: only to look things up in it.
 fn path_flags() -> OFlag {
     OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
 }
 
-/// Opens a directory by an absolute path without links in it. So what was opened is what the path says, whatever is
-/// changed meanwhile.
+/// Opens a directory by an absolute path without links.
 ///
 /// # Errors
-/// ENOTDIR, ELOOP: a component is no directory, or has become a link. EINVAL: the path is relative or has `..` in it.
+/// ENOTDIR or ELOOP for a component that is not a directory; EINVAL for a relative path or `..`.
 pub fn open_exactly(path: &Path) -> Result<OwnedFd> {
     let subject = path.display().to_string();
     let mut at = open("/", path_flags(), Mode::empty()).named("open", "/")?;
@@ -76,12 +73,12 @@ pub fn open_exactly(path: &Path) -> Result<OwnedFd> {
     Ok(at)
 }
 
-/// Opens a directory in another one; `None`: there is none, or a link.
+/// Opens a subdirectory; `None` if it is missing or a link.
 pub fn directory_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<OwnedFd> {
     openat(directory, name, path_flags(), Mode::empty()).ok()
 }
 
-/// What an open directory is.
+/// Returns the attributes of an open file.
 ///
 /// # Errors
 /// fstat(2).
@@ -89,7 +86,7 @@ pub fn entry_of(file: BorrowedFd<'_>) -> Result<Entry> {
     fstat(file).map(|stat| entry(&stat)).named("fstat", "")
 }
 
-/// Opens the directory that this process works in.
+/// Opens the working directory.
 ///
 /// # Errors
 /// open(2).
@@ -97,24 +94,23 @@ pub fn open_current() -> Result<OwnedFd> {
     open(".", path_flags(), Mode::empty()).named("open", ".")
 }
 
-/// What is at a path; of a link, itself. `None`: nothing, or what can't be looked at.
+/// Returns the entry at a path, `None` if lstat(2) fails.
 pub fn entry_at(path: &Path) -> Option<Entry> {
     nix::sys::stat::lstat(path).ok().map(|stat| entry(&stat))
 }
 
-/// What is under a name; `None`: nothing, or what can't be looked at.
+/// Returns the entry with this name, `None` if fstatat(2) fails.
 pub fn entry_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<Entry> {
     let look = || fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
-    // One that has no name any more has been replaced between the look at the name and that at the file.
+    // 0 links: replaced during the lookup.
     let stat = (0..TRIES).find_map(|_| look().filter(|stat| stat.st_nlink > 0));
     Some(entry(&stat.or_else(look)?))
 }
 
-/// Reads at most `most` bytes of what is under a name. Nothing but a regular file is opened, so nothing happens to a device
-/// and no FIFO is waited for.
+/// Reads at most `most` bytes of a regular file; never blocks.
 ///
 /// # Errors
-/// EINVAL: it is no regular file. What openat(2) and read(2) say.
+/// EINVAL for another kind of file; openat(2), read(2).
 pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<Content> {
     let subject = name.to_string_lossy().into_owned();
     let no_file = || Error::new("openat", subject.clone(), Errno::EINVAL);
@@ -122,7 +118,6 @@ pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<C
     if entry(&before).form != FileForm::File {
         return Err(no_file());
     }
-    // What has taken its name since is not waited for either.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let file = match openat(directory, name, flags, Mode::empty()) {
         Err(Errno::ELOOP) => return Err(no_file()),

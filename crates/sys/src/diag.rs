@@ -1,20 +1,20 @@
-//! The listen queue of a socket: TCP by TCP_INFO (tcp(7)), unix sockets by sock_diag(7).
+//! Listen queues: TCP through TCP_INFO (tcp(7)), unix sockets through sock_diag(7).
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// How many connections wait to be accepted, and how many may.
+/// Length and limit of a listen queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ListenQueue {
-    /// Waiting now.
+    /// Connections that wait for accept(2).
     pub current: u32,
-    /// The backlog that the kernel granted.
+    /// Backlog that the kernel granted.
     pub limit: u32,
 }
 
-/// The listen queue; `None` where the kernel can't say.
+/// Returns the listen queue, `None` if the kernel can't report it.
 pub fn listen_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
     tcp_queue(listener).or_else(|| unix_queue(listener))
 }
@@ -36,20 +36,18 @@ fn tcp_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
         }
         info
     };
-    // For a listening socket these two fields hold its queue and its backlog.
+    // A listener reports its queue in these fields.
     Some(ListenQueue {
         current: info.tcpi_unacked,
         limit: info.tcpi_sacked,
     })
 }
 
-/// The inode number that names a socket in /proc and to sock_diag.
 fn inode(fd: BorrowedFd<'_>) -> Option<u64> {
     Some(nix::sys::stat::fstat(fd).ok()?.st_ino)
 }
 
-/// How many connections to a unix socket have lost their client and are still held by who accepted them, or wait to be accepted:
-/// in whatever process. `None` where the kernel can't say.
+/// Counts connections without a client, accepted or not; `None` if unknown.
 pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     let request = unix_request(DUMP, 1 << ESTABLISHED, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_PEER);
     let netlink = netlink()?;
@@ -57,7 +55,7 @@ pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     let mut answer = vec![0_u8; 32 * 1024];
     let mut count = 0;
     loop {
-        // A dump is made while it is read: it never waits for anything else.
+        // Never blocks: the kernel generates the dump during the read.
         let length = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::empty()).ok()?;
         let (found, is_over) = count_abandoned(answer.get(..length)?, listener.as_os_str().as_bytes())?;
         count += found;
@@ -67,19 +65,16 @@ pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     }
 }
 
-/// The same for a TCP port. A connection over which the server wrote after its client had gone is not there any more: the client's
-/// kernel has refused it.
+/// Counts abandoned connections to a TCP port. Once the server writes to one, the client's kernel resets it.
 pub fn abandoned_tcp_connections(port: u16) -> Option<u32> {
-    // The kernel may have no IPv6.
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
     let is_read = !tables[0].is_empty();
     is_read.then(|| tables.iter().map(|table| count_abandoned_tcp(table, port)).sum())
 }
 
-/// The lines of such a table whose local port this is, whose client has ended its side, and that a process holds or may accept.
+/// Lines in CLOSE_WAIT with this local port.
 fn count_abandoned_tcp(table: &str, port: u16) -> u32 {
-    /// CLOSE_WAIT, as the kernel numbers it.
     const CLOSE_WAIT: &str = "08";
     let own = format!(":{port:04X}");
     let is_abandoned = |line: &&str| {
@@ -90,7 +85,7 @@ fn count_abandoned_tcp(table: &str, port: u16) -> u32 {
     u32::try_from(table.lines().skip(1).filter(is_abandoned).count()).unwrap_or(u32::MAX)
 }
 
-/// Of a part of a dump: how many connections have this name and no peer, and whether it was the last part.
+/// Also returns whether this was the last part of the dump.
 fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
     let mut count = 0;
     while !answer.is_empty() {
@@ -105,7 +100,6 @@ fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
         for (kind, value) in attributes(message) {
             match kind {
                 UNIX_DIAG_NAME => is_named = value.strip_suffix(&[0]).unwrap_or(value) == name,
-                // One that was closed has no inode any more.
                 UNIX_DIAG_PEER => peer = word(value, 0)?,
                 _ => {}
             }
@@ -116,9 +110,7 @@ fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
     Some((count, false))
 }
 
-/// The attributes of a message: kind and value.
 fn attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    // nlmsghdr is 16 bytes, struct unix_diag_msg 16 more.
     let mut at = 32;
     std::iter::from_fn(move || {
         let length = usize::from(half(message, at)?);
@@ -137,7 +129,7 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The state of a connection that is there, by its number among TCP's.
+/// TCP_ESTABLISHED, for unix sockets, too.
 const ESTABLISHED: u32 = 1;
 const NLMSG_DONE: u16 = 3;
 const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
@@ -181,12 +173,11 @@ fn unix_request(flags: u16, states: u32, inode: u32, show: u32) -> Vec<u8> {
     request.extend_from_slice(&states.to_ne_bytes());
     request.extend_from_slice(&inode.to_ne_bytes());
     request.extend_from_slice(&show.to_ne_bytes());
-    // No cookie: all ones.
     request.extend_from_slice(&[0xff; 8]);
     request
 }
 
-/// Finds the UNIX_DIAG_RQLEN attribute: `struct { u32 rqueue, wqueue }`.
+/// Finds the attribute UNIX_DIAG_RQLEN: `struct { u32 rqueue, wqueue }`.
 fn parse_unix_answer(answer: &[u8]) -> Option<ListenQueue> {
     if half(answer, 4)? != SOCK_DIAG_BY_FAMILY {
         return None;
@@ -252,7 +243,6 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let clients: Vec<_> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
             let held: Vec<_> = (0..2).map(|_| listener.accept().unwrap()).collect();
-            // A process that another test has just forked has copies of the sockets for a moment.
             let comes_to = |count| {
                 let limit = Instant::now() + Duration::from_secs(20);
                 while abandoned_tcp_connections(address.port()) != Some(count) {

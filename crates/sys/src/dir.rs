@@ -1,6 +1,5 @@
-//! Files below a directory that another user may write to. Every name is looked up in an open directory, and no symbolic
-//! link is followed. Where the kernel can (openat2(2)), no other file system is entered either: a user's own mount could
-//! block its readers.
+//! Files below a directory that another user may write to. Lookups follow no symbolic links and, with openat2(2), cross
+//! no mounts: a user's mount could block its readers.
 
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
@@ -14,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Makes a directory with an unused name, mode 0700 (mkdtemp(3)), and opens it.
+/// Creates and opens a directory with an unused name, mode 0700.
 ///
 /// # Errors
 /// mkdtemp(3) or open(2).
@@ -25,8 +24,7 @@ pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)>
     Ok((path, directory))
 }
 
-/// The same as a file system of its own in memory, in which no more than so many bytes and files fit, if this process may mount
-/// one. Removed by [`unmount`] first.
+/// Like [`make_temporary`], as a limited tmpfs if possible. Needs [`unmount`] before removal.
 ///
 /// # Errors
 /// As for [`make_temporary`].
@@ -60,18 +58,15 @@ pub fn make_temporary_bounded(
     opened.map(|bounded| (path, bounded))
 }
 
-/// Takes away what is mounted on a directory, with all that is in it. Never waits, and follows no link. The directory above is
-/// none that another user can write to.
+/// Unmounts a directory without blocking or following links. Others must not be able to write to its parent.
 pub fn unmount(path: &Path) {
-    // EINVAL: nothing is mounted there.
     let _ = umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
 }
 
-/// Makes a directory of this user's that others can pass through, mode 0711, unless it is there. One that is another user's, or
-/// that others can write to, is an error.
+/// Creates a directory with mode 0711, or checks that only this user can write to it.
 ///
 /// # Errors
-/// mkdir(2), open(2) or fchmod(2); EPERM for another's directory.
+/// mkdir(2), open(2) or fchmod(2); EPERM for another directory.
 pub fn make_own(path: &Path) -> Result<()> {
     let shown = path.display().to_string();
     match nix::unistd::mkdir(path, Mode::S_IRWXU) {
@@ -87,11 +82,10 @@ pub fn make_own(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory of a user's that no other user can enter, mode 0700, unless it is there. One that is another user's, or
-/// open to others, is an error: what is in it would not be the user's own.
+/// Creates a user's directory with mode 0700, or checks that no other user can enter it.
 ///
 /// # Errors
-/// mkdir(2), open(2), fchown(2) or fstat(2); EPERM for a directory that is not like that.
+/// mkdir(2), open(2), fchown(2) or fstat(2); EPERM for another directory.
 pub fn make_private(path: &Path, uid: u32, gid: u32) -> Result<()> {
     let shown = path.display().to_string();
     let is_new = match nix::unistd::mkdir(path, Mode::S_IRWXU) {
@@ -111,7 +105,7 @@ pub fn make_private(path: &Path, uid: u32, gid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Lets all users pass through a directory, mode 0711.
+/// Sets a directory's mode to 0711.
 ///
 /// # Errors
 /// fchmod(2).
@@ -119,12 +113,12 @@ pub fn let_pass(directory: BorrowedFd<'_>) -> Result<()> {
     fchmod(directory, Mode::from_bits_truncate(0o711)).named("fchmod", "")
 }
 
-/// Whether an open file or directory is this user's.
+/// Whether this user owns an open file or directory.
 pub fn is_own(file: BorrowedFd<'_>) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_uid == nix::unistd::geteuid().as_raw())
 }
 
-/// Opens a directory; its last component is not a link.
+/// Opens a directory, not through a final link.
 ///
 /// # Errors
 /// open(2); ELOOP or ENOTDIR for a link.
@@ -132,7 +126,7 @@ pub fn open(path: &Path) -> Result<OwnedFd> {
     nix::fcntl::open(path, directory_flags(), Mode::empty()).named("open", &path.display().to_string())
 }
 
-/// Opens a directory in another.
+/// Opens a subdirectory.
 ///
 /// # Errors
 /// openat(2).
@@ -140,7 +134,6 @@ pub fn open_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     open_below(parent, name, directory_flags()).named("openat", name)
 }
 
-/// Opens something in a directory that is neither a link nor on another file system (openat2(2)).
 fn open_below<P: ?Sized + nix::NixPath>(
     directory: BorrowedFd<'_>,
     name: &P,
@@ -151,7 +144,6 @@ fn open_below<P: ?Sized + nix::NixPath>(
         name,
         OpenHow::new().flags(flags).resolve(beneath_only()),
     ) {
-        // Before Linux 5.6, or where a filter knows only the older call.
         Err(Errno::ENOSYS | Errno::EPERM) => {
             openat(directory, name, flags | OFlag::O_NOFOLLOW, Mode::empty())
         }
@@ -170,19 +162,18 @@ fn directory_flags() -> OFlag {
     OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY
 }
 
-/// Makes a directory in another and opens it. Mode 0700.
+/// Creates and opens a subdirectory, mode 0700.
 ///
 /// # Errors
 /// mkdirat(2), openat(2) or fchmod(2).
 pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     mkdirat(parent, name, Mode::S_IRWXU).named("mkdirat", name)?;
     let made = open_in(parent, name)?;
-    // Whatever the umask took away.
     fchmod(&made, Mode::S_IRWXU).named("fchmod", name)?;
     Ok(made)
 }
 
-/// Makes a FIFO, mode 0600, in a directory that only this user writes to yet, and opens it to read, non-blocking.
+/// Creates a FIFO, mode 0600, and opens it for non-blocking reads. Others must not be able to write to the directory.
 ///
 /// # Errors
 /// mkfifo(3) or open(2).
@@ -193,22 +184,21 @@ pub fn make_fifo(directory: &Path, name: &str) -> Result<OwnedFd> {
     nix::fcntl::open(&path, flags, Mode::empty()).named("open", name)
 }
 
-/// What was read of a file.
+/// The start of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// The first bytes.
     pub bytes: Vec<u8>,
-    /// There are more.
+    /// Whether the file is longer.
     pub more: bool,
 }
 
-/// Reads at most `most` bytes of a regular file with one name; `None`: there is none, or it is something else (a link, a
-/// FIFO).
+/// Reads at most `most` bytes of a regular file with one link; `None` for anything else.
 ///
 /// # Errors
 /// A system call failed, or the file is longer.
 pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option<Content>> {
-    // Non-blocking, or opening a FIFO would wait for its other end.
+    // Opening a FIFO without O_NONBLOCK would block.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let file = match open_below(directory, name, flags) {
         Ok(file) => file,
@@ -220,8 +210,7 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
     content(&file, name, most)
 }
 
-/// As [`read`], by a path in the directory. No part of it may be a link or another file system, so that the directory's
-/// owner can't make this wait. `None` also where the path can't be opened, and before Linux 5.6.
+/// Like [`read`], by a path without links or mounts, so that it can't block. `None` on errors and before Linux 5.6.
 pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let how = OpenHow::new().flags(flags).resolve(beneath_only());
@@ -231,7 +220,7 @@ pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Optio
 
 fn content(file: &OwnedFd, name: &str, most: usize) -> Result<Option<Content>> {
     let stat = fstat(file).named("fstat", name)?;
-    // A second name may be that of a file which its maker may not read.
+    // A second link may name a file that the link's creator can't read.
     if kind(&stat) != SFlag::S_IFREG || stat.st_nlink != 1 {
         return Ok(None);
     }
@@ -239,7 +228,6 @@ fn content(file: &OwnedFd, name: &str, most: usize) -> Result<Option<Content>> {
     Ok(Some(Content { bytes, more }))
 }
 
-/// Reads at most `most` bytes of a regular file, and whether there are more.
 pub(super) fn first_bytes(file: BorrowedFd<'_>, most: usize) -> nix::Result<(Vec<u8>, bool)> {
     let mut bytes = vec![0; most + 1];
     let mut length = 0;
@@ -256,10 +244,10 @@ pub(super) fn first_bytes(file: BorrowedFd<'_>, most: usize) -> nix::Result<(Vec
     Ok((bytes, more))
 }
 
-/// Writes a file, mode 0600. An old one is replaced only if it is a regular file with one name.
+/// Writes a file, mode 0600. Replaces only a regular file with one link.
 ///
 /// # Errors
-/// A system call failed; EEXIST for an old file of another kind.
+/// EEXIST for another kind of file.
 pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let file = openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).named("openat", name)?;
@@ -279,10 +267,10 @@ pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> 
     Ok(())
 }
 
-/// Writes to a FIFO that a reader has open, without waiting.
+/// Writes to a FIFO without blocking.
 ///
 /// # Errors
-/// ENXIO: it has no reader; EEXIST: it is no FIFO.
+/// ENXIO without a reader; EEXIST for another kind of file.
 pub fn write_fifo(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let fifo = open_below(directory, name, flags).named("openat", name)?;
@@ -293,7 +281,7 @@ pub fn write_fifo(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result
     Ok(())
 }
 
-/// The names in a directory, at most `most` of them, in no order.
+/// Returns at most `most` names of a directory.
 ///
 /// # Errors
 /// opendir(3).
@@ -309,7 +297,7 @@ pub fn names(directory: BorrowedFd<'_>, most: usize) -> Result<Vec<OsString>> {
     Ok(names.map(OsString::from_vec).collect())
 }
 
-/// What is at a path, links not followed.
+/// Owner and kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pub uid: u32,
@@ -317,7 +305,7 @@ pub struct Owner {
     pub is_socket: bool,
 }
 
-/// The owner of a file (lstat(2)).
+/// Returns a file's owner; does not follow links.
 ///
 /// # Errors
 /// lstat(2).
@@ -326,7 +314,7 @@ pub fn owner(path: &Path) -> Result<Owner> {
     Ok(owner_of(&stat))
 }
 
-/// Removes a unix socket of this user; anything else stays.
+/// Removes a unix socket of this user.
 ///
 /// # Errors
 /// A system call failed.
@@ -340,25 +328,23 @@ pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
     Ok(())
 }
 
-/// The identity of a file beyond its path: another file at the same path, even one with the same inode number, was made
-/// at another time.
+/// Identity of a file; the birth time detects a reused inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub device: u64,
-    /// Its number there.
+    /// Inode number.
     pub inode: u64,
-    /// When it was made, nanoseconds since 1970.
+    /// Birth time, nanoseconds since 1970.
     pub made: i64,
 }
 
-/// The unix socket at a path, links not followed; `None`: there is none, or it is not this user's.
+/// Returns the identity of a user's unix socket.
 pub fn socket_mark(path: &Path, uid: u32) -> Option<Mark> {
     let stat = nix::sys::stat::lstat(path).ok()?;
     (owner_of(&stat) == Owner { uid, is_socket: true }).then(|| mark_of(&stat))
 }
 
-/// Removes a unix socket of this user, if it is still the same; anything else stays. The directory may be another's, who
-/// can remove nothing by this that was not to be removed.
+/// Removes a user's unix socket with this identity.
 ///
 /// # Errors
 /// A system call failed.
@@ -398,11 +384,9 @@ fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 
-/// Most entries that are given away or removed at once.
 const MOST_ENTRIES: usize = 4096;
 
-/// Gives a directory and all below it to a user and group, the directory itself last. For one that only this
-/// user writes to yet.
+/// Changes the owner of a directory tree, the root last. Others must not be able to write to it.
 ///
 /// # Errors
 /// A system call failed.
@@ -430,7 +414,7 @@ pub fn give_away(directory: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
     nix::unistd::fchown(directory, user, group).named("fchown", "")
 }
 
-/// Removes what is below a directory, at most so much as to take no noticeable time. Says whether it is empty now.
+/// Removes a directory's content, up to a limit; returns whether it is empty.
 ///
 /// # Errors
 /// A system call failed.
@@ -439,19 +423,17 @@ pub fn clear(directory: BorrowedFd<'_>) -> Result<bool> {
     clear_within(directory, &mut budget, 0)
 }
 
-/// Removes the files in a directory, and nothing of the directories in it.
+/// Removes the files in a directory, but no subdirectories.
 ///
 /// # Errors
 /// The directory can't be read.
 pub fn remove_files(directory: BorrowedFd<'_>) -> Result<()> {
     for name in names(directory, MOST_ENTRIES)? {
-        // A directory stays, and what is gone already is gone.
         let _ = unlinkat(directory, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
     }
     Ok(())
 }
 
-/// Deepest directory that is looked into.
 const DEEPEST: u32 = 64;
 
 fn clear_within(directory: BorrowedFd<'_>, budget: &mut usize, depth: u32) -> Result<bool> {
@@ -469,7 +451,6 @@ fn clear_within(directory: BorrowedFd<'_>, budget: &mut usize, depth: u32) -> Re
         }
         let below = match open_below(directory, name.as_os_str(), directory_flags()) {
             Ok(below) => below,
-            // A directory of ours whose mode was changed.
             Err(Errno::EACCES) => {
                 let mode = Mode::S_IRWXU;
                 let flag = nix::sys::stat::FchmodatFlags::FollowSymlink;

@@ -1,8 +1,7 @@
-//! A name in a directory, reached component by component.
+//! A directory entry, reached component by component.
 //!
-//! Root opens logs, pid files and sockets at paths that a configuration names. Where another user can write to a directory
-//! on the way, that user can put a symbolic link there at any moment and send root elsewhere. So the way is walked by
-//! descriptors: a link counts only while every directory so far is closed to other users.
+//! Another user who can write to a directory on the way could plant a symbolic link and redirect root's logs, pid files
+//! and sockets. So a link is followed only if no other user can write to the directories so far.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
@@ -15,39 +14,35 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Symbolic links on one way before it is taken for a circle, as in the kernel.
+/// As in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// A directory that is held open, and a name in it.
+/// An open directory and a name in it.
 #[derive(Debug)]
 pub struct HeldEntry {
     directory: OwnedFd,
     name: OsString,
-    /// Only root and this process' user can write to any directory on the way.
     is_guarded: bool,
 }
 
-/// Which users can put a link into a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Root and this process' user.
     Own,
-    /// All users, but they can't move or replace what is another's (sticky bit).
+    /// Nobody can replace another user's entry (sticky bit).
     Sticky,
     Others,
 }
 
 impl HeldEntry {
-    /// Walks to the directory that `path` ends in. Symbolic links on the way are followed only where no other user can have
-    /// put them. What the last name stands for is not looked at.
+    /// Walks to the last component's directory through trusted links only.
     ///
     /// # Errors
-    /// Those of openat(2); `InvalidInput` with a text for a link that is refused.
+    /// openat(2); `InvalidInput` with a message for a rejected link.
     pub fn locate(path: &Path) -> io::Result<HeldEntry> {
         HeldEntry::walk(path, false)
     }
 
-    /// As [`HeldEntry::locate`]; a link at the end is followed by the same rule.
+    /// Like [`HeldEntry::locate`], but also follows a trusted final link.
     ///
     /// # Errors
     /// As [`HeldEntry::locate`].
@@ -88,7 +83,7 @@ impl HeldEntry {
         Err(Errno::EISDIR.into())
     }
 
-    /// Whether only root and this process' user can write to any directory on the way.
+    /// Whether only root and this user can write to all directories on the way.
     pub fn is_guarded(&self) -> bool {
         self.is_guarded
     }
@@ -96,21 +91,21 @@ impl HeldEntry {
     /// Removes the name.
     ///
     /// # Errors
-    /// Those of unlinkat(2).
+    /// unlinkat(2).
     pub fn remove(&self) -> io::Result<()> {
         unlinkat(&self.directory, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
         Ok(())
     }
 
-    /// The text of the symbolic link that the name is; `None`: it is none.
+    /// Returns a symbolic link's target, `None` for other files.
     pub fn link_text(&self) -> Option<OsString> {
         readlinkat(&self.directory, self.name.as_os_str()).ok()
     }
 
-    /// What the name stands for, links not followed.
+    /// Returns the file's status; does not follow links.
     ///
     /// # Errors
-    /// Those of fstatat(2).
+    /// fstatat(2).
     pub fn stat(&self) -> io::Result<FileStat> {
         Ok(fstatat(
             &self.directory,
@@ -119,12 +114,12 @@ impl HeldEntry {
         )?)
     }
 
-    /// Opens or makes what the name stands for. In a directory of another user a link is refused.
+    /// Opens or creates the file. Rejects a link in another user's directory.
     ///
     /// # Errors
-    /// Those of openat(2); `InvalidInput` with a text for a link that is refused.
+    /// openat(2); `InvalidInput` with a message for a rejected link.
     pub fn open(&self, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
-        // A link at the end has been followed already, but for those of /proc, which the kernel alone can follow.
+        // Only in /proc the final link is not resolved yet: only the kernel can.
         let is_magic = self.is_guarded && is_in_proc(self.directory.as_fd());
         let nofollow = if is_magic {
             OFlag::empty()
@@ -143,13 +138,11 @@ impl HeldEntry {
         })
     }
 
-    /// The path by which the directory was reached, with the name; for messages.
     fn subject(&self) -> PathBuf {
         subject(&self.directory, &self.name)
     }
 }
 
-/// A path being walked.
 struct Walk {
     directory: OwnedFd,
     access: Access,
@@ -180,7 +173,7 @@ impl Walk {
         let stat = fstat(&next)?;
         self.access = match (self.access, access(&stat)) {
             (Access::Others, _) => Access::Others,
-            // What root or this user has made below a sticky directory stays where it is.
+            // The sticky bit protects entries of root and this user.
             (Access::Sticky, _) if !is_own(&stat) => Access::Others,
             (_, next) => next,
         };
@@ -223,7 +216,7 @@ fn directory_flags() -> OFlag {
     OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC
 }
 
-/// What is at a name, links not followed; `None` if nothing is and nothing has to be.
+/// `None` if it is missing and `may_miss`.
 fn stat_at(directory: BorrowedFd<'_>, name: &OsStr, may_miss: bool) -> io::Result<Option<FileStat>> {
     match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -252,7 +245,6 @@ fn access(stat: &FileStat) -> Access {
     }
 }
 
-/// Links of /proc, such as `/proc/self/fd/2`, name files that may have no path.
 fn is_in_proc(directory: BorrowedFd<'_>) -> bool {
     fstatfs(directory).is_ok_and(|system| system.filesystem_type() == PROC_SUPER_MAGIC)
 }
@@ -299,11 +291,10 @@ mod tests {
         directory(&base.join("open"), 0o777);
         directory(&base.join("open/inner"), 0o755);
         directory(&base.join("closed"), 0o755);
-        // (where the link is, what leads over it, whether it is followed)
+        // (directory of the link, path, whether it is followed)
         let cases = [
             ("closed/logs", "closed/logs/a", true),
             ("open/logs", "open/logs/b", false),
-            // Others can replace the directory in which it is.
             ("open/inner/logs", "open/inner/logs/c", false),
         ];
         for (link, path, is_followed) in cases {
@@ -326,7 +317,6 @@ mod tests {
         assert!(make(&base.join("over/file")).is_err());
         symlink("target/../target", base.join("dots")).unwrap();
         make(&base.join("dots/file")).unwrap();
-        // The last name may be a link, too, and what it leads to need not be there.
         symlink("target/later", base.join("last")).unwrap();
         make(&base.join("last")).unwrap();
         assert!(base.join("target/later").exists());

@@ -1,4 +1,4 @@
-//! What failed: the call, its subject and the error number.
+//! System call errors: the call, its subject and the error number.
 
 use nix::errno::Errno;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::fmt;
 pub struct Error {
     /// The call, as in its man page: `bind`, `memfd_create`.
     pub call: &'static str,
-    /// What it was about: a path, an address, a pid; may be empty.
+    /// Path, address or pid; may be empty.
     pub subject: String,
-    /// Why it failed.
+    /// The error number.
     pub errno: Errno,
 }
 
@@ -18,7 +18,7 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error about `subject`.
+    /// Creates an error about `subject`.
     pub fn new(call: &'static str, subject: impl Into<String>, errno: Errno) -> Error {
         Error {
             call,
@@ -27,12 +27,12 @@ impl Error {
         }
     }
 
-    /// An error of a call whose number is in `errno` right now.
+    /// Creates an error from the current `errno`.
     pub fn last(call: &'static str, subject: impl Into<String>) -> Error {
         Error::new(call, subject, Errno::last())
     }
 
-    /// An error from a standard library call.
+    /// Converts a standard library error.
     pub fn from_io(call: &'static str, subject: impl Into<String>, error: &std::io::Error) -> Error {
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         Error::new(call, subject, errno)
@@ -42,7 +42,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = std::io::Error::from_raw_os_error(self.errno as i32);
-        // The standard library adds "(os error N)"; the text before it is strerror(3)'s.
+        // strerror(3) without the standard library's "(os error N)".
         let reason = reason.to_string();
         let reason = reason.split(" (os error").next().unwrap_or_default();
         let gap = if self.subject.is_empty() { "" } else { " " };
@@ -56,12 +56,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Names the call and its subject in a nix result.
+/// Adds call and subject to a nix result.
 pub trait Named<T> {
-    /// Turns a bare error number into an [`Error`].
+    /// Converts a bare error number into an [`Error`].
     ///
     /// # Errors
-    /// The error number, with the call and its subject.
+    /// The error number with call and subject.
     fn named(self, call: &'static str, subject: &str) -> Result<T>;
 }
 

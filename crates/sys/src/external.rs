@@ -1,4 +1,4 @@
-//! Programs that are not forkyard's own, started without copying the process that starts them.
+//! Starts external programs without copying the parent's memory.
 
 use super::error::{Error, Result};
 use super::signal;
@@ -9,33 +9,30 @@ use std::ffi::{CString, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// The child's stack: it makes system calls and execs.
 const STACK_BYTES: usize = 64 * 1024;
-/// How long to wait for a program that is being written to, each time.
+/// Retry delays for a program file that is open for writing (ETXTBSY).
 const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
-/// Standard input, output and error.
 const STREAMS: usize = 3;
 
-/// A program, everything made ready before the fork.
+/// A program, prepared completely before the fork.
 #[derive(Debug)]
 pub struct ExternalProgram {
     /// Absolute path of the executable.
     pub path: CString,
-    /// Its arguments, name first.
+    /// Arguments, starting with the program's name.
     pub arguments: Vec<CString>,
     /// Its environment, `NAME=value`.
     pub environment: Vec<CString>,
-    /// Where it works.
+    /// Working directory.
     pub directory: CString,
     /// Standard input, output and error.
     pub streams: [OwnedFd; STREAMS],
 }
 
-/// Starts a program and says its pid. Returns once exec(2) has succeeded or failed.
+/// Starts a program and returns its pid once exec(2) has succeeded.
 ///
-/// It leads a process group of its own ([`kill_group`]), is killed when the thread that started it ends, has its signals
-/// at their defaults and no descriptor but its streams. The caller's memory is shared until then and not copied
-/// (clone(2), `CLONE_VFORK`), so a large process pays no more than a small one.
+/// The program leads its own process group ([`kill_group`]), is killed when its parent thread exits, and inherits only
+/// the streams. It shares the parent's memory until exec (clone(2), `CLONE_VFORK`), so a large parent costs nothing.
 ///
 /// # Errors
 /// The step that failed: `clone`, or in the child `dup2`, `chdir`, `execve`.
@@ -52,11 +49,10 @@ pub fn start(program: &ExternalProgram) -> Result<i32> {
         parent: unsafe { libc::getpid() },
         failed: None,
     };
-    // Whole units of 16 bytes, which is how a stack is aligned.
     let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
     let mask = signal::block_all();
-    // SAFETY: the stack is the child's alone and grows down from its end. The child shares this memory but writes only to
-    // its stack and to `plan.failed`, while this thread is suspended (CLONE_VFORK) until it execs or exits.
+    // SAFETY: only the child uses the stack, which grows down from its end. It writes only to its stack and to
+    // `plan.failed`, while CLONE_VFORK suspends this thread.
     let pid = unsafe {
         let top = stack.as_mut_ptr_range().end.cast::<c_void>();
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
@@ -80,7 +76,7 @@ pub fn start(program: &ExternalProgram) -> Result<i32> {
     }
 }
 
-/// The same; a program that is being written to right now (ETXTBSY) is given a moment until that is done.
+/// Like [`start`], but retries while the program's file is open for writing (ETXTBSY).
 ///
 /// # Errors
 /// As [`start`].
@@ -97,18 +93,16 @@ pub fn start_retrying(program: &ExternalProgram) -> Result<i32> {
     }
 }
 
-/// Asks a program that [`start`] started, and what it has started in its process group, to end.
+/// Sends SIGTERM to the process group of a started program.
 pub fn terminate_group(leader: i32) {
     let _ = killpg(Pid::from_raw(leader), Signal::SIGTERM);
 }
 
-/// Kills a program that [`start`] started, and what it has started in its process group.
+/// Sends SIGKILL to the process group of a started program.
 pub fn kill_group(leader: i32) {
-    // It may have gone by itself.
     let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
 }
 
-/// What the child needs, by pointer: nothing is allocated after the fork.
 struct Plan {
     path: *const libc::c_char,
     argv: *const *const libc::c_char,
@@ -119,28 +113,26 @@ struct Plan {
     failed: Option<(&'static str, Errno)>,
 }
 
-/// In the child; only returns if it failed.
 extern "C" fn become_program(plan: *mut c_void) -> c_int {
-    // SAFETY: `start` gives its plan, and waits.
+    // SAFETY: `start` passes its plan and waits.
     let plan = unsafe { &mut *plan.cast::<Plan>() };
     signal::reset_in_child();
     plan.failed = Some(run(plan));
     super::process::exit_now(127)
 }
 
-/// Takes the steps; says which one failed.
 fn run(plan: &Plan) -> (&'static str, Errno) {
-    // SAFETY: system calls on descriptors and strings that the parent made ready and keeps while it waits.
+    // SAFETY: system calls on descriptors and strings that the waiting parent keeps.
     unsafe {
         super::fd::close_all_on_exec();
         libc::setpgid(0, 0);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // The parent may have ended before it was asked for.
+        // The parent may have exited before PR_SET_PDEATHSIG was set.
         if libc::getppid() != plan.parent {
             super::process::exit_now(127);
         }
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        // Above the standard streams, so that none is overwritten before it is placed.
+        // First above the standard streams, so that none is overwritten.
         let mut high = [0; STREAMS];
         for (stream, high) in plan.streams.iter().zip(&mut high) {
             *high = libc::fcntl(*stream, libc::F_DUPFD_CLOEXEC, STREAMS as c_int);
@@ -198,7 +190,6 @@ mod tests {
         std::fs::File::from(reader).read_to_string(&mut text).unwrap();
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some("b /"));
-        // Its three, and the directory that ls reads.
         assert_eq!(lines.next(), Some("4"));
         assert_eq!(reap_pid(pid), Ok(Ended::Code(7)));
     }

@@ -1,4 +1,4 @@
-//! Descriptors: pipes, socket pairs, passing them on, and closing what a child must not have.
+//! Descriptors: pipes, socket pairs, passing, and closing what a child must not inherit.
 
 use super::error::{Error, Named, Result};
 use super::file::OwnStream;
@@ -11,10 +11,10 @@ use nix::sys::socket::{
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Most descriptors in one message: the kernel's SCM_MAX_FD is 253 (unix(7)).
+/// Descriptor limit per message, below the kernel's SCM_MAX_FD of 253 (unix(7)).
 pub const MAX_PASSED: usize = 250;
 
-/// A pipe, read end first; both close-on-exec, non-blocking where asked for.
+/// Creates a close-on-exec pipe: read end, write end.
 ///
 /// # Errors
 /// pipe2(2).
@@ -27,9 +27,8 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
     nix::unistd::pipe2(flags).named("pipe2", "")
 }
 
-/// What other users' processes write and this one reads: a pair of sockets that is used as a pipe is, read end first. The read end
-/// is non-blocking, the write end blocks; both are close-on-exec. Whoever writes to a pipe can hold its lock for as long as he likes,
-/// and so keep a reader waiting, or one that closes it, even without blocking; not with a socket.
+/// Creates a one-way channel for another user's process: non-blocking read end, write end. A socket pair, because a
+/// writer can hold a pipe's lock and block its reader and close(2).
 ///
 /// # Errors
 /// socketpair(2), fcntl(2) or shutdown(2).
@@ -42,8 +41,7 @@ pub fn one_way() -> Result<(Guarded, OwnedFd)> {
     Ok((reader, writer))
 }
 
-/// What a process writes its output to, read end first. For root it is [`one_way`]. Otherwise reader and writer are one user, and it
-/// is a pipe, which the process can open by name as well (`/dev/stdout`); a socket can't be opened.
+/// Creates a channel for a process's output: for root [`one_way`], otherwise a pipe, which `/dev/stdout` can reopen.
 ///
 /// # Errors
 /// As [`one_way`]; pipe2(2).
@@ -56,7 +54,7 @@ pub fn output() -> Result<(Guarded, OwnedFd)> {
     Ok((Guarded::new(reader), writer))
 }
 
-/// A pair of connected unix sockets, close-on-exec and non-blocking.
+/// Creates connected unix sockets, close-on-exec and non-blocking.
 ///
 /// # Errors
 /// socketpair(2).
@@ -65,19 +63,18 @@ pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::Unix, kind, None, flags).named("socketpair", "")
 }
 
-/// Bounds what may wait in a socket that is written to, in bytes; the kernel doubles that for its own needs (socket(7)).
+/// Limits the send buffer in bytes; the kernel doubles it (socket(7)).
 ///
 /// # Errors
 /// setsockopt(2).
 pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     use nix::sys::socket::{setsockopt, sockopt};
-    // Above the machine's limit that needs CAP_NET_ADMIN.
     setsockopt(&socket, sockopt::SndBufForce, &bytes)
         .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &bytes))
         .named("setsockopt SO_SNDBUF", "")
 }
 
-/// Makes a descriptor blocking or non-blocking. The setting belongs to the open file: all who share it see it.
+/// Sets the mode for all holders of the open file.
 ///
 /// # Errors
 /// fcntl(2).
@@ -89,7 +86,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> Result<()> {
     Ok(())
 }
 
-/// Lets a descriptor survive exec, or not.
+/// Sets or clears close-on-exec.
 ///
 /// # Errors
 /// fcntl(2).
@@ -103,47 +100,46 @@ pub fn set_close_on_exec(fd: BorrowedFd<'_>, close: bool) -> Result<()> {
     Ok(())
 }
 
-/// Takes ownership of a descriptor that this process was started with.
+/// Takes ownership of an inherited descriptor.
 ///
 /// # Safety
-/// `fd` is open and nothing else in the process owns it.
+/// `fd` is open and has no other owner.
 pub unsafe fn adopt(fd: RawFd) -> OwnedFd {
     // SAFETY: the caller's promise.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Takes ownership of a descriptor that this program was started with beside the standard streams, by its number, below
-/// 64.
+/// Takes ownership of an inherited descriptor below 64.
 ///
 /// # Errors
-/// EBADF: it is not open, or was taken before.
+/// EBADF if it is not open or already taken.
 pub fn adopt_passed(fd: RawFd) -> Result<OwnedFd> {
     static TAKEN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let unfit = || Error::new("adopt", fd.to_string(), nix::errno::Errno::EBADF);
     let bit = u32::try_from(fd).ok().and_then(|fd| 1_u64.checked_shl(fd));
     let bit = bit.filter(|_| fd > 2).ok_or_else(unfit)?;
-    // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
+    // SAFETY: only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     set_close_on_exec(borrowed, true)?;
     if TAKEN.fetch_or(bit, std::sync::atomic::Ordering::SeqCst) & bit != 0 {
         return Err(unfit());
     }
-    // SAFETY: it is open, was passed to this program for its own use, and is taken once.
+    // SAFETY: it is open, was passed to us, and is taken once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sends bytes with descriptors (SCM_RIGHTS, unix(7)); at most [`MAX_PASSED`]. Says how many bytes were sent.
+/// Sends bytes and at most [`MAX_PASSED`] descriptors (unix(7)); returns the bytes sent.
 ///
 /// # Errors
-/// sendmsg(2); EAGAIN where the socket is full.
+/// sendmsg(2); EAGAIN if the socket is full.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> Result<usize> {
     send_gathered_with(socket, &[IoSlice::new(bytes)], descriptors)
 }
 
-/// As [`send_with`], of several pieces.
+/// Like [`send_with`], from several buffers.
 ///
 /// # Errors
-/// sendmsg(2); EAGAIN where the socket is full.
+/// As [`send_with`].
 pub fn send_gathered_with(
     socket: BorrowedFd<'_>,
     pieces: &[IoSlice<'_>],
@@ -155,10 +151,10 @@ pub fn send_gathered_with(
     sendmsg::<()>(socket.as_raw_fd(), pieces, control, flags, None).named("sendmsg", "")
 }
 
-/// Bytes in a pipe that wait to be read; 0 if the kernel can't tell.
+/// Unread bytes in a pipe; 0 if unknown.
 pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     let mut count: libc::c_int = 0;
-    // SAFETY: the kernel writes one int to where the pointer leads, which lives for the call (ioctl_pipe(2)).
+    // SAFETY: the kernel writes one int, which outlives the call (ioctl_pipe(2)).
     let result = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) };
     if result == 0 {
         usize::try_from(count).unwrap_or(0)
@@ -167,16 +163,15 @@ pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     }
 }
 
-/// Bytes that were sent over a unix socket and that its other end has not read yet (SIOCOUTQ, unix(7)); `None` if that can't
-/// be told.
+/// Unread bytes of the peer (SIOCOUTQ, unix(7)).
 pub fn unread_by_peer(socket: BorrowedFd<'_>) -> Option<usize> {
     let mut count: libc::c_int = 0;
-    // SAFETY: the kernel writes one int to where the pointer leads, which lives for the call.
+    // SAFETY: the kernel writes one int, which outlives the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
     usize::try_from(count).ok().filter(|_| result == 0)
 }
 
-/// What came in one message.
+/// A received message.
 #[derive(Debug, Default)]
 pub struct Received {
     /// Number of bytes; 0 is end of file on a stream.
@@ -185,10 +180,10 @@ pub struct Received {
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// Receives bytes and descriptors. `wait`: block until something comes.
+/// Receives bytes and descriptors; blocks if `wait`.
 ///
 /// # Errors
-/// recvmsg(2); EAGAIN where nothing waits and `wait` is not set.
+/// recvmsg(2); EAGAIN if nothing is queued.
 pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<Received> {
     let flags = if wait {
         MsgFlags::empty()
@@ -198,15 +193,14 @@ pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Re
     receive_flagged(socket, buffer, flags).map(|(received, _)| received)
 }
 
-/// Receives a message, its descriptors and, where the socket asks for that (SO_PASSCRED), its sender's pid. Never blocks.
 pub(super) fn receive_datagram(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(Received, Option<i32>)> {
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
 }
 
-/// Copies of the descriptors of the first message that waits in a socket of datagrams, which stays there.
+/// Returns copies of the first queued datagram's descriptors, without removing it.
 ///
 /// # Errors
-/// recvmsg(2); EAGAIN where nothing waits.
+/// recvmsg(2); EAGAIN if nothing is queued.
 pub fn look_at(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
     receive_flagged(socket, &mut [0; 1], flags).map(|(received, _)| received.descriptors)
@@ -232,7 +226,7 @@ fn receive_flagged(
         .map_err(|errno| Error::new("recvmsg", "control data", errno))?;
     for part in control {
         match part {
-            // SAFETY: the kernel has just installed these descriptors for us; no other value owns them.
+            // SAFETY: the kernel has just installed these descriptors; nothing else owns them.
             ControlMessageOwned::ScmRights(raw) => received
                 .descriptors
                 .extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })),
@@ -243,11 +237,10 @@ fn receive_flagged(
     Ok((received, sender))
 }
 
-/// Closes every descriptor from 3 up that is not in `keep` (close_range(2)). For a child after fork: it allocates
-/// nothing but a sorted copy made by the caller.
+/// Closes all descriptors from 3 up but `sorted_keep`, without allocating.
 ///
 /// # Safety
-/// Whatever owns the closed descriptors in this process is never used or dropped again.
+/// No owner of the closed descriptors is used or dropped again.
 pub unsafe fn close_all_but(sorted_keep: &[RawFd]) {
     let mut first: libc::c_uint = 3;
     for &fd in sorted_keep {
@@ -262,27 +255,25 @@ pub unsafe fn close_all_but(sorted_keep: &[RawFd]) {
     unsafe { close_range(first, libc::c_uint::MAX) };
 }
 
-/// # Safety
-/// As [`close_all_but`].
 unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
-    // SAFETY: a system call with three numbers; the caller answers for what it closes.
+    // SAFETY: only numbers; the caller guarantees that the descriptors are unused.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
     if failed {
-        // Before Linux 5.9 there is no close_range(2).
+        // Linux 5.9.
         for fd in first..=last.min(65_535) {
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { libc::close(fd as libc::c_int) };
         }
     }
 }
 
-/// Leaves to the program that this process becomes the standard streams and these descriptors, and no other.
+/// Sets close-on-exec on all but the standard streams and `kept`.
 ///
 /// # Errors
-/// fcntl(2), of one of them.
+/// fcntl(2).
 pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
-    // There from Linux 5.11 on.
-    // SAFETY: a system call with three numbers, which closes nothing now.
+    // Needs Linux 5.11.
+    // SAFETY: only numbers; closes nothing.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -293,21 +284,21 @@ pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
     } != 0;
     if failed {
         for (number, _) in open_ones()?.iter().filter(|(number, _)| *number > 2) {
-            // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
+            // SAFETY: only borrowed; the call fails if it is not open.
             let _ = set_close_on_exec(unsafe { BorrowedFd::borrow_raw(*number) }, true);
         }
     }
     for number in kept {
-        // SAFETY: the same.
+        // SAFETY: as above.
         set_close_on_exec(unsafe { BorrowedFd::borrow_raw(*number) }, false)?;
     }
     Ok(())
 }
 
-/// The descriptors that this process has open, and where each leads, as /proc says it.
+/// Returns the open descriptors with their link text.
 ///
 /// # Errors
-/// The directory can't be read.
+/// /proc/self/fd can't be read.
 pub fn open_ones() -> Result<Vec<(RawFd, String)>> {
     const DIRECTORY: &str = "/proc/self/fd";
     let failed = |e: std::io::Error| Error::from_io("read", DIRECTORY, &e);
@@ -315,7 +306,6 @@ pub fn open_ones() -> Result<Vec<(RawFd, String)>> {
     for entry in std::fs::read_dir(DIRECTORY).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-        // The link of the directory's own descriptor leads nowhere by the time it is read, or to the directory.
         let target = std::fs::read_link(&path).map(|target| target.to_string_lossy().into_owned());
         if let (Some(number), Ok(target)) = (number, target) {
             found.push((number, target));
@@ -325,17 +315,16 @@ pub fn open_ones() -> Result<Vec<(RawFd, String)>> {
     Ok(found)
 }
 
-/// The numbers that a descriptor of a process without /proc is looked for in.
 const MOST_PROBED: u64 = 65_536;
 
-/// The sockets that this process has open, with their inodes, without the help of /proc: a chroot has none.
+/// Returns the open sockets with their inodes, without /proc.
 pub fn open_sockets() -> Vec<(RawFd, u64)> {
     use nix::sys::resource::{Resource, getrlimit};
     use nix::sys::stat::{SFlag, fstat};
     let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(MOST_PROBED, |(soft, _)| soft.min(MOST_PROBED));
     let is_socket = |mode: u32| mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
     let numbers = 0..RawFd::try_from(most).unwrap_or(RawFd::MAX);
-    // SAFETY: only asked about at once, and a number that is not open is an error of the call.
+    // SAFETY: only borrowed; the call fails if it is not open.
     let open = |number| fstat(unsafe { BorrowedFd::borrow_raw(number) }).ok();
     numbers
         .filter_map(|number| Some((number, open(number)?)))
@@ -344,8 +333,7 @@ pub fn open_sockets() -> Vec<(RawFd, u64)> {
         .collect()
 }
 
-/// The highest limit on open descriptors that this process may give itself; done once at start, so that a thousand
-/// pools fit. Says the soft limit before, for children to return to.
+/// Raises the descriptor limit to its hard limit; returns the old limits.
 ///
 /// # Errors
 /// getrlimit(2) or setrlimit(2).
@@ -356,35 +344,35 @@ pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
     Ok((soft, hard))
 }
 
-/// Raises the limit of this process to as many descriptors, if that may be done, and says what it is then.
+/// Raises the descriptor limit to `wanted` if possible; returns the limit in force.
 ///
 /// # Errors
 /// getrlimit(2).
 pub fn raise_descriptor_limit_to(wanted: u64) -> Result<u64> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
-    // Above the hard limit only with CAP_SYS_RESOURCE, and never above fs.nr_open.
+    // Exceeding the hard limit needs CAP_SYS_RESOURCE; fs.nr_open is the maximum.
     if wanted <= soft || setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted.max(hard)).is_err() {
         return Ok(soft);
     }
     Ok(wanted)
 }
 
-/// Sets close-on-exec on every descriptor from 3 up, also on those that C libraries opened. For a child between fork and exec.
+/// For a child between fork and exec.
 pub(super) fn close_all_on_exec() {
     let flags = libc::CLOSE_RANGE_CLOEXEC;
-    // SAFETY: a system call with three numbers; nothing is closed.
+    // SAFETY: only numbers; closes nothing.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) } != 0;
     if failed {
-        // Linux 5.11 has the flag.
+        // Linux 5.11.
         for fd in 3..=65_535 {
-            // SAFETY: the same; a number that is no descriptor is refused.
+            // SAFETY: fcntl(2) fails for a number that is not open.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }
 }
 
-/// /dev/null, to read and to write.
+/// Opens /dev/null for reading and writing.
 ///
 /// # Errors
 /// open(2).
@@ -394,7 +382,7 @@ pub fn null() -> Result<OwnedFd> {
         .map_err(|e| Error::from_io("open", "/dev/null", &e))
 }
 
-/// Puts `null` in place of standard input, and the given descriptors or `null` in place of output and error.
+/// Replaces input by `null`, output and error by the given descriptors or `null`.
 ///
 /// # Errors
 /// dup2(2).
@@ -416,7 +404,7 @@ pub fn replace_standard_streams(
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
 }
 
-/// Which file a descriptor is.
+/// Identity of an open file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct File {
     device: u64,
@@ -424,9 +412,9 @@ pub struct File {
 }
 
 impl File {
-    /// `None`: it is not open.
+    /// Returns the identity, `None` if the descriptor is not open.
     pub fn of(descriptor: RawFd) -> Option<File> {
-        // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
+        // SAFETY: only borrowed; the call fails if it is not open.
         let status = nix::sys::stat::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok()?;
         Some(File {
             device: status.st_dev,
@@ -435,17 +423,17 @@ impl File {
     }
 }
 
-/// Puts /dev/null, close-on-exec, in place of these descriptors.
+/// Replaces these descriptors by /dev/null, close-on-exec.
 ///
 /// # Errors
 /// open(2) or dup3(2).
 ///
 /// # Safety
-/// No code of this process uses what the descriptors were, as after a fork.
+/// Nothing uses the old files, as after a fork.
 pub unsafe fn replace_with_null(descriptors: &[RawFd]) -> Result<()> {
     let null = null()?;
     for descriptor in descriptors {
-        // SAFETY: the caller's promise; a descriptor that stays open is nobody else's meanwhile.
+        // SAFETY: the caller's promise; the number stays open, so nobody else can get it.
         if unsafe { libc::dup3(null.as_raw_fd(), *descriptor, libc::O_CLOEXEC) } < 0 {
             return Err(Error::last("dup3", ""));
         }
@@ -453,8 +441,7 @@ pub unsafe fn replace_with_null(descriptors: &[RawFd]) -> Result<()> {
     Ok(())
 }
 
-/// Lets go of standard input, so that a reader of its other end sees the end now, and likewise of standard output and
-/// standard error, each unless a log goes there.
+/// Replaces standard streams without logs by /dev/null.
 ///
 /// # Errors
 /// open(2) or dup2(2).
@@ -472,18 +459,16 @@ pub fn let_go_of_standard_streams(kept: &[OwnStream]) -> Result<()> {
     replace_standard_streams(null.as_fd(), Some((output, error)))
 }
 
-/// First descriptor that may have been passed: below are the standard streams.
 const FIRST_PASSED: RawFd = 3;
 
-/// A listening socket that this process was started with, close-on-exec and non-blocking; `None` if the descriptor is no
-/// such thing, is a standard stream, or was asked for before.
+/// Takes an inherited listening socket, close-on-exec and non-blocking. `None` for anything else or a second call.
 pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
     static TAKEN: std::sync::Mutex<Vec<RawFd>> = std::sync::Mutex::new(Vec::new());
     let mut taken = TAKEN.lock().ok()?;
     if fd < FIRST_PASSED || taken.contains(&fd) {
         return None;
     }
-    // SAFETY: only borrowed for two calls, both of which fail for a descriptor that is not open.
+    // SAFETY: only borrowed; the calls fail if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let listens = nix::sys::socket::getsockopt(&borrowed, nix::sys::socket::sockopt::AcceptConn);
     if !listens.is_ok_and(|listens| listens) {
@@ -492,7 +477,7 @@ pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
     set_close_on_exec(borrowed, true).ok()?;
     set_nonblocking(borrowed, true).ok()?;
     taken.push(fd);
-    // SAFETY: it is open, was passed to this process for its own use, and is taken once.
+    // SAFETY: it is open, was passed to us, and is taken once.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,4 +1,4 @@
-//! Files that root opens, makes or changes in directories that others may be able to write to.
+//! Files that root opens, creates or changes in directories that others may write to.
 
 use super::entry::HeldEntry;
 use super::error::{Error, Named, Result};
@@ -15,8 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Which file is at a path, links followed, and when it was written: device, inode, nanoseconds since 1970. `None`: there is
-/// none, or it can't be looked at.
+/// Device, inode and modification time (nanoseconds since 1970), links followed.
 pub fn stamp(path: &Path) -> Option<(u64, u64, i64)> {
     let stat = nix::sys::stat::stat(path).ok()?;
     let seconds = stat.st_mtime.saturating_mul(1_000_000_000);
@@ -27,7 +26,7 @@ pub fn stamp(path: &Path) -> Option<(u64, u64, i64)> {
     ))
 }
 
-/// A standard stream of this process that stands for a log.
+/// A standard stream used as a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnStream {
     Output,
@@ -35,8 +34,8 @@ pub enum OwnStream {
 }
 
 impl OwnStream {
-    /// The stream that a log's path stands for: it is the stream's name, or a symbolic link with that name as its text. The
-    /// link may be in any directory: whoever wrote it could have had no other file written to by it.
+    /// Returns the stream that a log's path names, directly or through any link: such a link can't redirect writes to
+    /// another file.
     pub fn of_log(path: &Path) -> Option<OwnStream> {
         match path.to_str() {
             Some("/dev/fd/1") => Some(OwnStream::Output),
@@ -56,8 +55,7 @@ impl OwnStream {
         }
     }
 
-    /// A copy of its descriptor. The stream is not opened by its name: that begins at the start of a file, fails for a socket,
-    /// and fails for a pipe of another user.
+    /// Opening the stream by name would start at offset 0 of a file, and fails for sockets and other users' pipes.
     fn copy(self) -> io::Result<File> {
         let copied = match self {
             OwnStream::Output => io::stdout().as_fd().try_clone_to_owned(),
@@ -67,15 +65,13 @@ impl OwnStream {
     }
 }
 
-/// Opens a log to append to, and makes it if it is not there, readable by its owner alone. A
-/// named pipe is not waited for. A path that stands for a standard stream gives that stream ([`OwnStream::of_log`]).
+/// Opens a log for appending; creates it with mode 0600. Doesn't block on a FIFO. May return a standard stream
+/// ([`OwnStream::of_log`]).
 ///
-/// Where only root and this process' user can write to every directory on the way, a symbolic link is followed.
-/// Anywhere else another user may have put it there to have another file written to: then links are
-/// refused, symbolic ones and hard ones.
+/// Rejects symbolic and hard links if other users can write to a directory on the way.
 ///
 /// # Errors
-/// open(2)'s; `InvalidInput` with a text for a link that is refused.
+/// open(2); `InvalidInput` with a message for a rejected link.
 pub fn open_log(path: &Path) -> io::Result<File> {
     if let Some(stream) = OwnStream::of_log(path) {
         return stream.copy();
@@ -90,17 +86,17 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a tenant's log as `open` does, which may wait for ever: root has a process of its own do it, and waits a moment.
+/// Opens a tenant's log; as root in a child with a deadline.
 ///
 /// # Errors
-/// As `open`; `TimedOut`: it was not opened in time.
+/// As `open`; `TimedOut` after the deadline.
 pub fn open_in_time(whose: &str, open: impl FnOnce() -> io::Result<File>) -> io::Result<File> {
     if !identity::is_root() {
         return open();
     }
     let refused = "it is on a file system that a user has mounted; move it";
     let finding = process::within_a_moment(whose, || match open() {
-        // Each write could be made to wait for ever.
+        // Writes to a user's file system could block forever.
         Ok(file) if mounts::is_users_own(file.as_fd()) == Ok(true) => {
             Finding::from(refused.as_bytes().to_vec())
         }
@@ -116,7 +112,7 @@ pub fn open_in_time(whose: &str, open: impl FnOnce() -> io::Result<File>) -> io:
     let late = || {
         io::Error::new(
             io::ErrorKind::TimedOut,
-            "it can't be opened in time: what is on the way does not answer",
+            "it can't be opened in time: a file system on its path does not answer",
         )
     };
     let mut finding = finding.ok_or_else(late)?;
@@ -130,7 +126,7 @@ pub fn open_in_time(whose: &str, open: impl FnOnce() -> io::Result<File>) -> io:
     })
 }
 
-/// Opens a log as [`open_log`] does. A log that is made now is given to user and group.
+/// Like [`open_log`]; sets owner and group of a new log.
 ///
 /// # Errors
 /// As [`open_log`].
@@ -144,12 +140,11 @@ pub fn open_log_for(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
     open_log(path)
 }
 
-/// Opens a log to append to in a directory where its owner may do anything at any time. A file that is there has to be a
-/// plain one of the owner's, and to have one name; a new one is made only in a directory of the owner's. So it does not
-/// matter which links lead there, and root writes nothing that the owner could not.
+/// Opens a log for appending in a directory that its owner controls. Accepts and creates only the owner's files, so
+/// root writes nothing that the owner could not.
 ///
 /// # Errors
-/// open(2)'s; `InvalidInput` with a text for what is not the owner's.
+/// open(2); `InvalidInput` with a message for another owner.
 pub fn open_owned_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
     let refused = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -175,7 +170,6 @@ pub fn open_owned_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
             "it is no plain file of the application's user, with one name",
         ));
     }
-    // The very file that was looked at.
     let held = format!("/proc/self/fd/{}", found.as_raw_fd());
     Ok(File::from(open(
         held.as_str(),
@@ -184,7 +178,6 @@ pub fn open_owned_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
     )?))
 }
 
-/// How logs are opened.
 fn append() -> OFlag {
     OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY
 }
@@ -198,11 +191,10 @@ fn give(file: OwnedFd, uid: u32, gid: u32) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// Writes a new file in the place of what was there. All may read it, and its owner alone may write to it. A link is
-/// replaced, not the file that it leads to.
+/// Replaces a file or link, with mode 0644.
 ///
 /// # Errors
-/// Those of open(2) and write(2).
+/// open(2) and write(2).
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let entry = HeldEntry::locate(path)?;
     match entry.remove() {
@@ -214,16 +206,15 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Removes a name; no link on the way is followed that another user may have put there.
+/// Removes a name; follows trusted links only.
 ///
 /// # Errors
-/// Those of unlink(2).
+/// unlink(2).
 pub fn remove(path: &Path) -> io::Result<()> {
     HeldEntry::locate(path)?.remove()
 }
 
-/// A name in the file system, held fast: whatever the name leads to later, this is still the same file. Opened for
-/// nothing else (`O_PATH`); a symbolic link is not followed.
+/// A pinned file (`O_PATH`), whatever its name leads to later. Doesn't follow symbolic links.
 #[derive(Debug)]
 pub struct Held {
     file: OwnedFd,
@@ -231,7 +222,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes hold of what is at `path`.
+    /// Pins the file at `path`.
     ///
     /// # Errors
     /// `open`, with the path.
@@ -241,7 +232,7 @@ impl Held {
         Held::of(&entry, path)
     }
 
-    /// Takes hold of what an entry stands for.
+    /// Pins the file of an entry.
     ///
     /// # Errors
     /// `open`, with the path.
@@ -252,12 +243,12 @@ impl Held {
         Ok(Held { file, subject })
     }
 
-    /// Device and inode of a socket; `None` for anything else.
+    /// Device and inode of a socket; `None` for any other file.
     pub fn socket_identity(&self) -> Option<(u64, u64)> {
         self.identity(SFlag::S_IFSOCK)
     }
 
-    /// Whether it is a directory and no link to one.
+    /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.identity(SFlag::S_IFDIR).is_some()
     }
@@ -268,7 +259,7 @@ impl Held {
         is_kind.then_some((data.st_dev, data.st_ino))
     }
 
-    /// Changes owner and group, where given.
+    /// Changes owner and group, if given.
     ///
     /// # Errors
     /// `chown`, with the path.
@@ -277,22 +268,21 @@ impl Held {
         fchownat(&self.file, c"" as &CStr, uid, gid, AtFlags::AT_EMPTY_PATH).named("chown", &self.subject)
     }
 
-    /// Changes the permission bits.
+    /// Changes the permission bits through /proc: fchmod(2) rejects `O_PATH`.
     ///
     /// # Errors
     /// `chmod`, with the path.
     pub fn change_mode(&self, mode: u32) -> Result<()> {
-        // fchmod(2) refuses what was opened with O_PATH; the name below leads to the very file.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
         std::fs::set_permissions(self.path(), mode).map_err(|e| Error::from_io("chmod", &self.subject, &e))
     }
 
-    /// A name that leads to this very file as long as this is held.
+    /// A path to the pinned file, valid while this value lives.
     pub fn path(&self) -> std::path::PathBuf {
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 
-    /// What it was found as.
+    /// The path it was opened with.
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -304,7 +294,7 @@ impl AsFd for Held {
     }
 }
 
-/// Opens a file below an open directory, to read or to write.
+/// Opens a file in a directory for reading or writing.
 ///
 /// # Errors
 /// openat(2).
@@ -316,7 +306,7 @@ pub fn open_at(directory: &File, name: &str, write: bool) -> Result<File> {
         .map(File::from)
 }
 
-/// Whether an error says that the kernel or the file system lacks something.
+/// Whether the kernel or the file system lacks a feature.
 pub fn is_missing_support(errno: Errno) -> bool {
     matches!(errno, Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::ENODEV)
 }
@@ -349,7 +339,6 @@ mod tests {
                 "{name}: {error}"
             );
         }
-        // Where the link leads nowhere nothing is made at its end.
         symlink(dir.path().join("nowhere"), dir.path().join("dangling")).unwrap();
         assert!(open_log(&dir.path().join("dangling")).is_err());
         assert!(!dir.path().join("nowhere").exists());
@@ -431,7 +420,6 @@ mod tests {
         for name in ["soft", "fifo", "."] {
             assert!(open_owned_log(&path(name), uid, gid).is_err(), "{name}");
         }
-        // Another's.
         for name in ["log", "new"] {
             assert!(open_owned_log(&path(name), uid + 1, gid).is_err(), "{name}");
         }

@@ -1,12 +1,11 @@
-//! Sockets whose other end a process has that may do harm.
+//! Sockets whose peer may be malicious.
 //!
-//! It can send descriptors (SCM_RIGHTS, unix(7)), and the last close of a file can last for as long as it likes: a TCP connection that
-//! lingers (SO_LINGER), or what a file system of a user's own does then. Whoever receives a message closes the descriptors that come
-//! with it, wanted or not. Whoever closes a socket closes those that nobody has received.
+//! The peer can send descriptors (SCM_RIGHTS, unix(7)) whose last close blocks: a TCP connection with SO_LINGER, or a
+//! file on a user's own file system. A receiver closes those that it does not take, and closing a socket closes those
+//! still queued.
 //!
-//! From Linux 6.16 on the kernel refuses to send them (SO_PASSRIGHTS). Otherwise a look shows whether some come with the next bytes,
-//! and installs none: the queue keeps them. A socket that has some is at its end, and a process of its own closes it
-//! ([`close_apart`]).
+//! From Linux 6.16 the kernel can reject descriptors (SO_PASSRIGHTS). Otherwise a peek detects them without installing
+//! any; the socket then counts as ended, and a child process closes it ([`close_apart`]).
 
 use crate::error::{Error, Result};
 use crate::fd::pipe;
@@ -21,32 +20,25 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
-/// Processes that close something and have not ended. More don't begin until one has.
 const MOST_CLOSERS: usize = 16;
-/// How long one lives at most, as far as the kernel lets a signal end it.
 const CLOSER_SECONDS: u32 = 60;
-/// Bytes that are read at once of what nobody wants.
 const PIECE: usize = 16 * 1024;
-/// Failures of a socket, one after the other, that don't say yet what it has.
 const MOST_FAILURES: usize = 3;
 
-/// What is known of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// No descriptors come over it: the kernel refuses them, or it is no unix socket.
+    /// No descriptors can arrive.
     Refusing,
-    /// A stream over which descriptors may come.
     Stream,
-    /// Another unix socket, or one that listens: whether it has descriptors is not found out without waiting, as others who receive
-    /// from it hold its lock, and an empty message looks like the end.
+    /// A datagram or listening socket. A check for descriptors could block: a receiver may hold the lock, and an empty
+    /// message looks like end of file.
     Packets,
-    /// A pipe.
     Pipe,
 }
 
-/// A socket whose other end a process has that may do harm, or a pipe.
+/// A pipe, or a socket whose peer may be malicious.
 ///
-/// Receiving and closing it never wait. No other process receives from it when it is dropped: it ends for all that have it.
+/// Receiving and dropping never block. Dropping shuts it down for all holders.
 #[derive(Debug)]
 pub struct Guarded {
     fd: ManuallyDrop<OwnedFd>,
@@ -54,7 +46,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// One to which nobody may send descriptors. It is new: nobody has sent any yet.
+    /// Wraps a new socket and makes it reject descriptors.
     pub fn new(fd: OwnedFd) -> Guarded {
         let kind = match kind(fd.as_fd()) {
             Kind::Stream | Kind::Packets if refuse_descriptors(fd.as_fd()) => Kind::Refusing,
@@ -63,7 +55,7 @@ impl Guarded {
         Guarded::of_kind(fd, kind)
     }
 
-    /// One that may have descriptors already, or is for some.
+    /// Wraps a socket that may have queued descriptors.
     pub fn with_descriptors(fd: OwnedFd) -> Guarded {
         let kind = kind(fd.as_fd());
         Guarded::of_kind(fd, kind)
@@ -77,10 +69,10 @@ impl Guarded {
         Guarded { fd, kind }
     }
 
-    /// Reads what is there. Never waits.
+    /// Reads without blocking.
     ///
     /// # Errors
-    /// recv(2) or read(2). EBADMSG: there are descriptors.
+    /// recv(2) or read(2). EBADMSG if descriptors are queued.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Progress> {
         match self.kind {
             Kind::Refusing => receive(self.fd.as_fd(), buffer),
@@ -112,7 +104,7 @@ impl AsRawFd for Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the value is dropped, and taken once.
+        // SAFETY: dropped here, and taken once.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         let has_some = match self.kind {
             Kind::Refusing | Kind::Pipe => false,
@@ -134,16 +126,15 @@ fn kind(fd: BorrowedFd<'_>) -> Kind {
     }
 }
 
-/// Has urgent bytes (MSG_OOB) come in their place, where a look sees what comes with them. Otherwise the next receive drops them.
+/// Keeps urgent bytes (MSG_OOB) in line: the next receive would drop them and their descriptors.
 fn look_at_urgent_bytes(socket: BorrowedFd<'_>) {
-    // There is no reason to fail.
     let _ = setsockopt(&socket, sockopt::OobInline, &true);
 }
 
-/// Reads what is there, if no descriptors come with it or behind it. Urgent bytes must come in their place. Never waits.
+/// Reads without blocking. Urgent bytes must be in line.
 ///
 /// # Errors
-/// recvmsg(2). EBADMSG: there are descriptors.
+/// recvmsg(2). EBADMSG if descriptors are queued.
 pub fn receive_bytes(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progress> {
     let (count, has_descriptors) = match look(socket, buffer)? {
         Some(seen) => seen,
@@ -156,16 +147,15 @@ pub fn receive_bytes(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progre
             Errno::EBADMSG,
         ));
     }
-    // What was looked at stays in front. An empty message is taken out, too.
+    // The peeked bytes are still first. Also removes an empty message.
     receive(socket, buffer.get_mut(..count).unwrap_or_default())
 }
 
-/// How many bytes come next, and whether descriptors come with them, or in a stream behind them; `None`: nothing is there. It stays
-/// there.
+/// Peeks: number of bytes, and whether descriptors come with them or, in a stream, after them.
 fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<(usize, bool)>> {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     loop {
-        // Without room for descriptors the kernel installs none, and says that there are some.
+        // Without a control buffer the kernel reports descriptors (MSG_CTRUNC) without installing them.
         match recvmsg::<()>(socket.as_raw_fd(), &mut [IoSliceMut::new(buffer)], None, flags) {
             Ok(seen) => {
                 return Ok(Some((seen.bytes, seen.flags.contains(MsgFlags::MSG_CTRUNC))));
@@ -177,9 +167,9 @@ fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<(usize, bool
     }
 }
 
-/// Ends the receiving half of a stream and drops what is in it. False: it has descriptors, or can't be emptied.
+/// `false` if it has descriptors or can't be drained.
 fn is_emptied(socket: BorrowedFd<'_>) -> bool {
-    // Nothing more comes from now on: who sends has the lock that this takes.
+    // Senders hold the lock that shutdown takes, so nothing arrives later.
     shutdown_read(socket);
     let mut buffer = [0; PIECE];
     let mut failures = 0;
@@ -188,14 +178,13 @@ fn is_emptied(socket: BorrowedFd<'_>) -> bool {
             Ok(Progress::WouldBlock | Progress::Done(0)) => return true,
             Ok(Progress::Done(_)) => failures = 0,
             Err(error) if error.errno == Errno::EBADMSG => return false,
-            // Such as that the other end was closed, which is said once and before what it has sent.
+            // E.g. ECONNRESET, reported once before the queued bytes.
             Err(_) => failures += 1,
         }
     }
     false
 }
 
-/// What is to be closed, and the processes that close something.
 #[derive(Debug)]
 struct Closers {
     waiting: Vec<OwnedFd>,
@@ -207,18 +196,16 @@ static CLOSERS: Mutex<Closers> = Mutex::new(Closers {
     at_work: Vec::new(),
 });
 
-/// Has a process of its own close these, which can last. This process has one thread. Where no process can be made now, they are
-/// closed with the next ones.
+/// Closes descriptors in a child process, because close may block. The caller must have one thread.
 pub fn close_apart(descriptors: Vec<OwnedFd>) {
     if descriptors.is_empty() {
         return;
     }
     let Ok(mut closers) = CLOSERS.lock() else {
-        // Nobody panics with the lock.
         return std::mem::forget(descriptors);
     };
     closers.waiting.extend(descriptors);
-    // Whose number is another process' by now is none of its children, or one more that counts for a while.
+    // A recycled pid is not our child, or counts for a while.
     let is_at_work = |pid: &i32| {
         is_child(*pid) && pidfd::open(*pid).is_ok_and(|process| !pidfd::has_ended(process.as_fd()))
     };
@@ -233,7 +220,7 @@ pub fn close_apart(descriptors: Vec<OwnedFd>) {
     kept.push(gate.as_raw_fd());
     let closer = fork_child(&kept, || {
         nix::unistd::alarm::set(CLOSER_SECONDS);
-        // Ends with the parent's copy of the other end, when this process is the last that has them.
+        // Waits until this process is the last holder.
         let _ = nix::unistd::read(&gate, &mut [0]);
         0
     });
@@ -268,7 +255,6 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// A connection whose last close lasts for two minutes, and its other end.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -289,14 +275,12 @@ mod tests {
         (one.into(), other)
     }
 
-    /// Does this, and fails where it lasts.
     fn at_once<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
         let (tell, told) = channel();
         thread::spawn(move || tell.send(act()));
         told.recv_timeout(LONG).expect("it lasts")
     }
 
-    /// Whether the last descriptor of the other end is closed.
     fn assert_closed(mut other: TcpStream) {
         other.set_read_timeout(Some(LONG)).unwrap();
         let mut buffer = vec![0; 1 << 20];
@@ -310,7 +294,6 @@ mod tests {
         }
     }
 
-    /// What is received of a pair to whose one end this is done with a connection that lingers.
     fn received(
         kind: SockType,
         send: impl FnOnce(BorrowedFd<'_>, RawFd),
@@ -339,7 +322,7 @@ mod tests {
     #[test]
     fn no_last_close_of_what_is_sent_is_waited_for() {
         let in_front = vec![b"one".to_vec()];
-        // The kernel's look at a stream goes on to the first descriptors.
+        // A peek at a stream reads on to the first descriptors.
         for (kind, expected) in [(SockType::Stream, Vec::new()), (SockType::SeqPacket, in_front)] {
             let (pieces, errno, other) = received(kind, |socket, lingering| {
                 send_with(socket, b"one", &[]).unwrap();
@@ -360,7 +343,6 @@ mod tests {
         assert_closed(other);
     }
 
-    /// Unless they come in their place, the next receive drops them, and what came with them.
     #[test]
     fn so_have_urgent_bytes() {
         let (pieces, errno, other) = received(SockType::Stream, |socket, lingering| {
@@ -374,7 +356,6 @@ mod tests {
         assert_closed(other);
     }
 
-    /// Nobody has received anything of them.
     #[test]
     fn what_is_closed_with_descriptors_in_it_is_not_waited_for() {
         for kind in [SockType::Stream, SockType::SeqPacket] {
@@ -431,7 +412,6 @@ mod tests {
         assert_eq!(reader.receive(&mut buffer), Ok(Progress::Done(0)));
         let tcp = Guarded::new(TcpListener::bind("127.0.0.1:0").unwrap().into());
         assert_eq!(tcp.kind, Kind::Refusing);
-        // With a kernel that can refuse them.
         let (ours, theirs) = one_way().unwrap();
         let sent = send_with(theirs.as_fd(), b"x", &[null().unwrap().as_raw_fd()]);
         assert_eq!(sent.is_err(), ours.kind == Kind::Refusing);

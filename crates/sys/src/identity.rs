@@ -1,4 +1,4 @@
-//! The identity of a worker: user, group, limits, root and working directory.
+//! A worker's user, groups, limits, root and working directory.
 
 use super::accounts::{self, Account};
 use super::error::{Error, Named, Result};
@@ -7,27 +7,27 @@ use nix::unistd::{Gid, Group, Uid, User, chdir, chroot, setgid, setgroups, setui
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A user with its groups, looked up once by the master.
+/// A user with its groups; the master looks it up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub uid: u32,
     pub gid: u32,
-    /// Supplementary groups, `gid` among them.
+    /// Supplementary groups, including `gid`.
     pub groups: Vec<u32>,
-    /// Name, where the user has one.
+    /// Name, if the user has one.
     pub name: Option<String>,
-    /// Home directory, where the user has one.
+    /// Home directory, if known.
     pub home: Option<PathBuf>,
-    /// Login shell, where the user has one.
+    /// Login shell, if known.
     #[serde(default)]
     pub shell: Option<PathBuf>,
 }
 
 impl Identity {
-    /// Looks up a user and a group by name or decimal number. Without a group: the user's primary one.
+    /// Looks up a user and a group (default: the primary group) by name or number.
     ///
     /// # Errors
-    /// `getpwnam` or `getgrnam` with the name, when there is no such user or group.
+    /// `getpwnam` or `getgrnam` with the unknown name.
     pub fn look_up(user: &str, group: Option<&str>) -> Result<Identity> {
         let entry = find_user(user)?;
         let uid = match (&entry, user.parse::<u32>()) {
@@ -46,7 +46,7 @@ impl Identity {
         Ok(Identity::of(uid, gid, groups, entry))
     }
 
-    /// The user this process runs as.
+    /// The user of this process.
     pub fn current() -> Identity {
         let uid = Uid::effective();
         let entry = User::from_uid(uid).ok().flatten().map(Account::from);
@@ -87,10 +87,10 @@ fn find_user(user: &str) -> Result<Option<Account>> {
     }
 }
 
-/// A group's id, by name or decimal number.
+/// Returns a group's id, by name or number.
 ///
 /// # Errors
-/// getgrnam(3); ENOENT for a name that is not known.
+/// getgrnam(3); ENOENT for an unknown name.
 pub fn find_group(group: &str) -> Result<u32> {
     if let Ok(gid) = group.parse::<u32>() {
         return Ok(gid);
@@ -98,10 +98,10 @@ pub fn find_group(group: &str) -> Result<u32> {
     accounts::group(group)?.ok_or_else(|| Error::new("getgrnam", group, nix::errno::Errno::ENOENT))
 }
 
-/// A user's id and primary group, by name or decimal number.
+/// Returns a user's id and primary group, by name or number.
 ///
 /// # Errors
-/// getpwnam(3); ENOENT for a name that is not known.
+/// getpwnam(3); ENOENT for an unknown name.
 pub fn find_owner(user: &str) -> Result<(u32, Option<u32>)> {
     match (find_user(user)?, user.parse::<u32>()) {
         (Some(entry), _) => Ok((entry.uid, Some(entry.gid))),
@@ -110,7 +110,7 @@ pub fn find_owner(user: &str) -> Result<(u32, Option<u32>)> {
     }
 }
 
-/// The login shell of a user and the name of a group, where they have them.
+/// Returns the user's login shell and the group's name, if known.
 pub fn shell_and_group(uid: u32, gid: u32) -> (Option<PathBuf>, Option<String>) {
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
@@ -122,17 +122,17 @@ pub fn is_root() -> bool {
     Uid::effective().is_root()
 }
 
-/// Soft limit on descriptors.
+/// Returns the soft limit on descriptors.
 ///
 /// # Errors
-/// What getrlimit(2) says.
+/// getrlimit(2).
 pub fn most_descriptors() -> Result<u64> {
     use nix::sys::resource::{Resource, getrlimit};
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
     Ok(soft)
 }
 
-/// Raises the soft limit on descriptors to the hard one, for a process that serves many connections; says what it is then.
+/// Raises the soft limit on descriptors to the hard limit and returns it.
 ///
 /// # Errors
 /// getrlimit(2) or setrlimit(2).
@@ -145,7 +145,7 @@ pub fn raise_descriptors() -> Result<u64> {
     Ok(hard)
 }
 
-/// Sets soft and hard limit on open descriptors.
+/// Sets the limits on open descriptors.
 ///
 /// # Errors
 /// setrlimit(2).
@@ -153,7 +153,7 @@ pub fn limit_descriptors(soft: u64, hard: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, soft as rlim_t, hard as rlim_t).named("setrlimit", "RLIMIT_NOFILE")
 }
 
-/// Sets the limit on core files; `None`: unlimited.
+/// Sets the limit on core files; `None` means unlimited.
 ///
 /// # Errors
 /// setrlimit(2).
@@ -162,7 +162,7 @@ pub fn limit_core(bytes: Option<u64>) -> Result<()> {
     setrlimit(Resource::RLIMIT_CORE, limit, limit).named("setrlimit", "RLIMIT_CORE")
 }
 
-/// Resource limits by name: as in setrlimit(2), in lower case and without the prefix.
+/// Named as in setrlimit(2), lower case, without prefix.
 const LIMITS: [(&str, Resource); 13] = [
     ("as", Resource::RLIMIT_AS),
     ("core", Resource::RLIMIT_CORE),
@@ -179,10 +179,10 @@ const LIMITS: [(&str, Resource); 13] = [
     ("stack", Resource::RLIMIT_STACK),
 ];
 
-/// Sets a limit by its name; `None`: unlimited.
+/// Sets a limit by name; `None` means unlimited.
 ///
 /// # Errors
-/// EINVAL for a name that is none.
+/// EINVAL for an unknown name.
 pub fn limit(name: &str, soft: Option<u64>, hard: Option<u64>) -> Result<()> {
     let found = LIMITS.iter().find(|(known, _)| *known == name);
     let Some((_, resource)) = found else {
@@ -192,8 +192,8 @@ pub fn limit(name: &str, soft: Option<u64>, hard: Option<u64>) -> Result<()> {
     setrlimit(*resource, value(soft), value(hard)).named("setrlimit", name)
 }
 
-/// Has the kernel send this process SIGTERM when its parent ends, if that has not ended yet. It holds for what it
-/// executes, too, unless that changes the user; not for its children.
+/// Makes the kernel send SIGTERM when the parent exits. Survives exec, but not a change of user; children don't inherit
+/// it.
 ///
 /// # Errors
 /// prctl(2).
@@ -211,7 +211,7 @@ pub fn set_umask(mask: u32) {
 /// # Errors
 /// setpriority(2).
 pub fn set_priority(nice: i32) -> Result<()> {
-    // SAFETY: a system call with three numbers.
+    // SAFETY: only numbers.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
     if done == 0 {
         Ok(())
@@ -220,7 +220,7 @@ pub fn set_priority(nice: i32) -> Result<()> {
     }
 }
 
-/// Changes the root directory, and the working directory to the new root.
+/// Changes the root and the working directory.
 ///
 /// # Errors
 /// chroot(2) or chdir(2).
@@ -238,8 +238,8 @@ pub fn change_directory(directory: &Path) -> Result<()> {
     chdir(directory).named("chdir", &directory.display().to_string())
 }
 
-/// Becomes another user for good: group, supplementary groups, user. A process that is not root and has the right to do so
-/// keeps that right ([`crate::rights::give_up`]).
+/// Switches to another user permanently: group, supplementary groups, user. A process that isn't root but has
+/// CAP_SETUID keeps it ([`crate::rights::give_up`]).
 ///
 /// # Errors
 /// setgid(2), setgroups(2) or setuid(2); EPERM without the privilege.
@@ -251,7 +251,7 @@ pub fn become_user(identity: &Identity) -> Result<()> {
     setuid(Uid::from_raw(identity.uid)).named("setuid", &subject)
 }
 
-/// Gives up every way to gain privileges by exec (prctl(2), PR_SET_NO_NEW_PRIVS).
+/// Prevents privileges gained by exec (prctl(2), PR_SET_NO_NEW_PRIVS).
 ///
 /// # Errors
 /// prctl(2).
@@ -259,7 +259,7 @@ pub fn give_up_new_privileges() -> Result<()> {
     nix::sys::prctl::set_no_new_privs().named("prctl", "PR_SET_NO_NEW_PRIVS")
 }
 
-/// Lets debuggers of the same user attach, and cores be dumped, after a change of user.
+/// Permits debuggers of the same user and core dumps after a change of user.
 ///
 /// # Errors
 /// prctl(2).
@@ -267,7 +267,7 @@ pub fn allow_dumps() -> Result<()> {
     nix::sys::prctl::set_dumpable(true).named("prctl", "PR_SET_DUMPABLE")
 }
 
-/// Closes this process to others of its user, as a change of user does; for a program that was started after one.
+/// Forbids debuggers of the same user and core dumps, as a change of user does.
 ///
 /// # Errors
 /// prctl(2).

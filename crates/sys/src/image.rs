@@ -1,15 +1,12 @@
-//! The data of a process that others are forked from, put into memory files.
+//! Moves a preloader's library data and heap into memory files, which makes fork(2) cheaper.
 //!
-//! A library has its data in private mappings of its file, and what was relocated or written there is the process' own. A fork
-//! gives the child a copy of the page table of each such mapping, and enters the child in a tree of all processes that have
-//! a copy of the mapping's pages: with a hundred libraries and hundreds of children that is most of what a fork takes. A
-//! private mapping of a file that nothing was written to costs neither, and the child's page tables come into being as it
-//! uses the pages. So what was written becomes a file, one for each library: the kernel keeps a tree of the mappings of each
-//! file, and one of a hundred times as many takes twice as long.
+//! For each private mapping with modified pages, a fork copies the page table and links the child to a tree of all
+//! sharers: with a hundred libraries and hundreds of children, most of its time. An unmodified private file mapping
+//! costs neither. So each library's written data becomes a file. One file for all would take twice as long, because the
+//! kernel keeps a tree of mappings per file.
 //!
-//! For the same reason the constants of a library, which lie before and behind its code in the file, become one mapping with
-//! it: they may be executed then, as in programs of before 2018 (`ld -z separate-code`). Nothing that may be executed may be
-//! written to.
+//! Likewise a library's constants, which lie around its code, are merged with the code. They become executable, as in
+//! programs from before 2018 (`ld -z separate-code`). Nothing executable is writable.
 
 use super::error::{Error, Result};
 use super::memfile;
@@ -22,16 +19,15 @@ use std::os::unix::fs::FileExt;
 
 const MAPS: &str = "/proc/self/maps";
 
-/// Replaces the data of this process' libraries, and its heap, by private mappings of files of the same bytes, at the same
-/// addresses, and makes one mapping of each library's code and constants. The stack stays. `description`: what
-/// [`describe`] has just said of this process.
+/// Replaces the libraries' data and the heap by private mappings of equal files, and merges each library's code and
+/// constants. `description`: a current [`describe`].
 ///
 /// # Safety
-/// The process has one thread, and no handler of a signal runs meanwhile. Since it was described its heap has not shrunk, and
-/// nothing was mapped or unmapped.
+/// The process has one thread, and no signal handler runs. Since the description the heap has not shrunk, and no
+/// mapping has changed.
 ///
 /// # Errors
-/// memfd_create(2), ftruncate(2), pwrite(2), fcntl(2), mmap(2): the process is of no use then.
+/// memfd_create(2), ftruncate(2), pwrite(2), fcntl(2), mmap(2). The process is unusable then.
 pub unsafe fn put_data_into_file(description: &str, name: &str) -> Result<()> {
     let parts = data(description);
     for library in parts.chunk_by(|_, next| next.offset > 0) {
@@ -40,8 +36,8 @@ pub unsafe fn put_data_into_file(description: &str, name: &str) -> Result<()> {
         file.set_len(bytes as u64)
             .map_err(|e| Error::from_io("ftruncate", name, &e))?;
         for part in library {
-            // SAFETY: the mapping may be read, and the caller has said that nothing uses it meanwhile. In between neither
-            // memory is taken, which would change the heap, nor anything else written but the stack, which is none of them.
+            // SAFETY: the mapping is readable, and nothing else uses it. Between the calls nothing allocates, which
+            // would change the heap.
             unsafe {
                 write(&file, part, name)?;
                 map_over(part, file.as_fd(), libc::MAP_PRIVATE)?;
@@ -53,10 +49,9 @@ pub unsafe fn put_data_into_file(description: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes one mapping of constants and the code that they lie beside.
 fn join_to_code(constants: &[Segment]) {
     for part in constants {
-        // SAFETY: the mapping may be read as before. A kernel that does not allow it leaves it as it is.
+        // SAFETY: the mapping stays readable. If the kernel refuses, nothing changes.
         unsafe {
             libc::mprotect(
                 part.start as *mut libc::c_void,
@@ -67,19 +62,17 @@ fn join_to_code(constants: &[Segment]) {
     }
 }
 
-/// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// The same as [`put_code_into_huge_pages`], of the program or library that has the first of these symbols that there is, and
-/// whose constants are mappings of their own.
+/// Like [`put_code_into_huge_pages`], for the first symbol found.
 ///
 /// # Safety
-/// As there. The process has one thread.
+/// As for [`put_code_into_huge_pages`]. The process has one thread.
 ///
 /// # Errors
-/// As there; and smaps can't be read.
+/// As for [`put_code_into_huge_pages`]; smaps can't be read.
 pub unsafe fn put_program_into_huge_pages(symbols: &[&CStr], name: &str) -> Result<bool> {
-    // SAFETY: it only looks for the symbol.
+    // SAFETY: only looks up the symbol.
     let find = |symbol: &&CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) } as usize;
     let Some(address) = symbols.iter().map(find).find(|address| *address != 0) else {
         return Ok(false);
@@ -97,15 +90,14 @@ pub unsafe fn put_program_into_huge_pages(symbols: &[&CStr], name: &str) -> Resu
     unsafe { put_code_into_huge_pages(address, name) }
 }
 
-/// Puts the code of the library that has this address, with its constants, into a file of huge pages, and maps that in its
-/// place. A child finds it with a page fault for each 2 MB, where it would have one for each 64 KB, and lets go of it as fast.
-/// `false`: the library does not begin where a huge page could, or there are none to be had; everything is as it was.
+/// Moves a library into a file of huge pages at the same address: a page fault per 2 MB instead of 64 KB in each child.
+/// `false` if it is not aligned or there are no huge pages.
 ///
 /// # Safety
-/// The library is not this function's own, and none of its code runs meanwhile.
+/// This function is not in the library, and none of the library's code runs.
 ///
 /// # Errors
-/// maps can't be read (proc(5)), memfd_create(2), ftruncate(2), mmap(2) or fcntl(2).
+/// maps can't be read (proc(5)); memfd_create(2), ftruncate(2), mmap(2) or fcntl(2).
 pub unsafe fn put_code_into_huge_pages(address: usize, name: &str) -> Result<bool> {
     let text = std::fs::read_to_string(MAPS).map_err(|e| Error::from_io("read", MAPS, &e))?;
     let Some(code) = code_at(&text, address) else {
@@ -115,13 +107,12 @@ pub unsafe fn put_code_into_huge_pages(address: usize, name: &str) -> Result<boo
     let file = File::from(memfile::create(name)?);
     file.set_len(length as u64)
         .map_err(|e| Error::from_io("ftruncate", name, &e))?;
-    // A huge page comes in the place of a page that is there, and of the holes around it.
+    // The kernel collapses a page and the holes around it.
     for start in (0..length).step_by(HUGE) {
         file.write_all_at(&[0], start as u64)
             .map_err(|e| Error::from_io("pwrite", name, &e))?;
     }
-    // SAFETY: a new mapping at a place of the kernel's choice, and one over a part of it where huge pages begin. The code may
-    // be read, and has no more bytes than the copy. An older kernel reads it page by page.
+    // SAFETY: a new mapping, and one over an aligned part of it. The code is readable and no longer than the copy.
     let is_huge = unsafe {
         let (none, nowhere) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, std::ptr::null_mut());
         let room = libc::mmap(nowhere, length + HUGE, libc::PROT_NONE, none, -1, 0);
@@ -150,12 +141,11 @@ pub unsafe fn put_code_into_huge_pages(address: usize, name: &str) -> Result<boo
         return Ok(false);
     }
     memfile::seal(&file, SealFlag::F_SEAL_WRITE, name)?;
-    // SAFETY: the bytes are the same, and the caller has said that nothing uses them meanwhile.
+    // SAFETY: the bytes are equal, and nothing uses them now.
     unsafe { map_over(&code, file.as_fd(), libc::MAP_PRIVATE)? };
     Ok(true)
 }
 
-/// The code that has an address, in a text of maps, if it begins at a huge page; as the beginning of a file.
 fn code_at(text: &str, address: usize) -> Option<Segment> {
     let mut all = text.lines().filter_map(head);
     let (found, name) = all.find(|(it, _)| (it.start..it.start + it.bytes).contains(&address))?;
@@ -164,16 +154,15 @@ fn code_at(text: &str, address: usize) -> Option<Segment> {
     (is_code && is_fit).then_some(Segment { offset: 0, ..found })
 }
 
-/// Writes the pages of a mapping that are no zeroes: the others are holes in the file, which take no memory.
+/// Zero pages become holes, which take no memory.
 ///
 /// # Safety
-/// The mapping is there and may be read, and nothing writes to it meanwhile.
+/// The mapping is readable, and nothing writes to it.
 unsafe fn write(file: &File, part: &Segment, name: &str) -> Result<()> {
-    // SAFETY: the mapping, the caller's promise.
+    // SAFETY: the caller's promise about the mapping.
     let bytes = unsafe { std::slice::from_raw_parts(part.start as *const u8, part.bytes) };
     let page = page_bytes();
     let mut begun = None;
-    // One more than there are pages: the end.
     for at in (0..=part.bytes).step_by(page) {
         let rest = &bytes[at..];
         let is_filled = !is_zero(&rest[..rest.len().min(page)]);
@@ -197,13 +186,10 @@ fn is_zero(bytes: &[u8]) -> bool {
         .all(|some| *some == ZEROES[..some.len()])
 }
 
-/// A mapping, as smaps describes it.
 struct Mapping<'t> {
     segment: Segment,
     name: &'t str,
-    /// Whether what is written to it is the process' own.
     is_private: bool,
-    /// Whether it has pages that are no longer the file's.
     has_own_pages: bool,
 }
 
@@ -229,12 +215,10 @@ fn mappings(text: &str) -> impl Iterator<Item = Mapping<'_>> {
     })
 }
 
-/// The mappings that are data of a library: private ones of a file with pages of the process' own, and those without a file
-/// that follow one (`.bss`), which become one mapping with what they follow; and the heap, of which a child uses few pages. Each
-/// has its place in the file that those become that lie side by side.
+/// Private file mappings with modified pages, anonymous mappings that follow one (`.bss`), and the heap. Adjacent ones
+/// share a file.
 fn data(text: &str) -> Vec<Segment> {
     let mut found: Vec<Segment> = Vec::new();
-    // Where the last one that was taken ends.
     let mut end = 0;
     for mapping in mappings(text).filter(|mapping| mapping.is_private) {
         let Segment {
@@ -260,7 +244,6 @@ fn data(text: &str) -> Vec<Segment> {
     found
 }
 
-/// The mappings of constants that could be one with the code of the same file before or behind them.
 fn beside_code(text: &str) -> Vec<Segment> {
     let all: Vec<Mapping<'_>> = mappings(text).collect();
     let is_of_file = |one: &Mapping<'_>| one.is_private && !one.has_own_pages && one.name.starts_with('/');
@@ -355,7 +338,7 @@ VmFlags: rd wr mr mw me gd ac
         };
         let file = File::from(memfile::create("test").unwrap());
         file.set_len((page * 7) as u64).unwrap();
-        // SAFETY: the mapping is there, and nothing writes to it.
+        // SAFETY: the mapping exists, and nothing writes to it.
         unsafe { write(&file, &part, "test").unwrap() };
         let mut written = vec![0; memory.len()];
         file.read_exact_at(&mut written, page as u64).unwrap();

@@ -1,23 +1,20 @@
-//! How this process was started: which executable, with which arguments. For starting the same again, or what has
-//! taken its place on disk.
+//! How this process was started, for starting it again or starting its replacement on disk.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// How this process was started.
+/// Executable and arguments of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invocation {
-    /// The executable's absolute path.
+    /// Absolute path of the executable.
     pub path: PathBuf,
-    /// The arguments, the program's name first.
+    /// Arguments, starting with the program's name.
     pub arguments: Vec<OsString>,
-    /// Which file it was.
     file: Option<Identity>,
 }
 
-/// A file's identity: a package manager or a copy changes one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -28,15 +25,14 @@ struct Identity {
 
 static INVOCATION: OnceLock<Option<Invocation>> = OnceLock::new();
 
-/// Remembers it. Call once, at the start of `main`, before the process title is set, which overwrites the arguments.
+/// Records the invocation. Setting the process title overwrites the arguments.
 pub fn remember() {
     INVOCATION.get_or_init(|| {
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let running = Path::new("/proc/self/exe");
         let file = identity(running);
         let is_same = |path: &PathBuf| identity(path).is_some() && identity(path) == file;
-        // As it was called: a symbolic link may be changed to upgrade, and a program has the link's name. The kernel's
-        // own answer is the last resort, since it is where the link led.
+        // The path as called, because upgrades may change a symbolic link; /proc/self/exe is its target.
         let name = arguments.first().map(PathBuf::from).unwrap_or_default();
         let called = if name.components().count() > 1 {
             std::path::absolute(name).ok().filter(|path| is_same(path))
@@ -55,13 +51,13 @@ pub fn remember() {
     });
 }
 
-/// What was remembered.
+/// Returns the recorded invocation.
 pub fn get() -> Option<&'static Invocation> {
     INVOCATION.get()?.as_ref()
 }
 
 impl Invocation {
-    /// Whether another file has taken the executable's place.
+    /// Whether the executable was replaced on disk.
     pub fn is_replaced(&self) -> bool {
         let now = identity(&self.path);
         now.is_some() && now != self.file

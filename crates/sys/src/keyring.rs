@@ -1,24 +1,22 @@
-//! The keyring that a process has from its session (session-keyring(7)). What descends from a process shares it, whatever its user.
+//! Session keyrings (session-keyring(7)), which a process's descendants share even across users.
 
 use super::error::{Error, Result};
 use nix::errno::Errno;
 
-/// keyctl(2), by <linux/keyctl.h>.
+/// keyctl(2) operations (linux/keyctl.h).
 const JOIN_SESSION_KEYRING: libc::c_long = 1;
 const SET_PERMISSIONS: libc::c_long = 5;
 const SESSION_KEYRING: libc::c_long = -3;
 
-/// Gives this process, and what it starts, a session keyring of its own. Nothing where the kernel has no keys, or lets nobody here
-/// use them.
+/// Starts a new session keyring, if the kernel permits it.
 ///
 /// # Errors
 /// keyctl(2).
 pub fn begin() -> Result<()> {
-    // Without a name, by which others could join it.
     keyctl(JOIN_SESSION_KEYRING, 0, 0)
 }
 
-/// The same, and nobody may read, change or search it, nor allow it: for processes that start those of several users.
+/// Like [`begin`], without access for anyone.
 ///
 /// # Errors
 /// keyctl(2).
@@ -28,11 +26,10 @@ pub fn begin_closed() -> Result<()> {
 }
 
 fn keyctl(operation: libc::c_long, first: libc::c_long, second: libc::c_long) -> Result<()> {
-    // SAFETY: numbers; 0 is no name.
+    // SAFETY: only numbers; 0 is no name.
     let done = unsafe { libc::syscall(libc::SYS_keyctl, operation, first, second, 0, 0) };
     match Errno::result(done) {
-        // Containers mostly have keyctl(2) filtered, for all that runs in them. Who has as many keys as he may keeps the closed one
-        // of the master.
+        // Most containers filter keyctl(2). A user over quota keeps the master's closed keyring.
         Ok(_) | Err(Errno::ENOSYS | Errno::EPERM | Errno::EDQUOT) => Ok(()),
         Err(errno) => Err(Error::new("keyctl", "the session keyring", errno)),
     }

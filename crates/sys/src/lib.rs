@@ -1,6 +1,6 @@
-//! The only way to the kernel: small wrappers that own what they open and name what failed.
+//! Safe wrappers of system calls. They own what they open and name the call that failed.
 //!
-//! Knows no part of forkyard but plain values. Unsafe code is allowed here, each block with its reason.
+//! Every unsafe block states its reason.
 
 pub mod accounts;
 pub mod acl;
@@ -17,6 +17,7 @@ pub mod guarded;
 pub mod heap;
 pub mod identity;
 pub mod image;
+pub mod inherited;
 pub mod invocation;
 pub mod keyring;
 pub mod lock;
@@ -24,7 +25,6 @@ pub mod memfile;
 pub mod mounts;
 pub mod notify;
 pub mod origin;
-pub mod passed;
 pub mod peer;
 pub mod pidfd;
 pub mod process;

@@ -1,4 +1,4 @@
-//! Locks that end with the process that has them (fcntl(2), `F_SETLK`): forked children do not inherit them.
+//! File locks (fcntl(2), `F_SETLK`). They end with the process, and forked children don't inherit them.
 
 use super::error::{Named, Result};
 use nix::errno::Errno;
@@ -7,7 +7,7 @@ use nix::libc;
 use nix::sys::stat::{Mode, fstat};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Makes a file to lock, mode 0600.
+/// Creates a lock file, mode 0600.
 ///
 /// # Errors
 /// openat(2).
@@ -16,7 +16,7 @@ pub fn create(directory: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).named("openat", name)
 }
 
-/// Opens one that is there. Not one that this process has locked: the lock ends when any descriptor of its file is closed.
+/// Opens a lock file. Not if this process has locked it: closing any descriptor releases the lock.
 ///
 /// # Errors
 /// openat(2).
@@ -28,7 +28,7 @@ fn flags() -> OFlag {
     OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC
 }
 
-/// Locks a file. `false`: another process has it, or had it and has removed the file.
+/// Locks a file. `false` if another process holds the lock or removed the file.
 ///
 /// # Errors
 /// fcntl(2) or fstat(2).

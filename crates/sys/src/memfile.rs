@@ -1,4 +1,4 @@
-//! Files in memory that are written and read as files: what one process leaves to the next.
+//! Files in memory (memfd_create(2)), passed from one process to the next.
 
 use super::error::{Error, Named, Result};
 use super::shm::PAGE_BYTES;
@@ -12,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// How often a seal is tried that the kernel refuses: it has waited a tenth of a second each time.
+/// The kernel waits 0.1 s each time.
 const SEAL_TRIES: usize = 50;
 
-/// Makes an empty file, close-on-exec.
+/// Creates an empty file, close-on-exec.
 ///
 /// # Errors
 /// memfd_create(2).
@@ -23,7 +23,7 @@ pub fn create(name: &str) -> Result<OwnedFd> {
     memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).named("memfd_create", name)
 }
 
-/// Writes from the file's beginning; what was there beyond that stays.
+/// Writes at the file's start; does not truncate.
 ///
 /// # Errors
 /// pwrite(2).
@@ -31,7 +31,7 @@ pub fn write(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<()> {
     write_at(file, bytes, 0)
 }
 
-/// Writes from a place on; what was there beyond that stays.
+/// Writes at an offset; does not truncate.
 ///
 /// # Errors
 /// pwrite(2).
@@ -39,7 +39,7 @@ pub fn write_at(file: BorrowedFd<'_>, bytes: &[u8], offset: usize) -> Result<()>
     with(file, |file| file.write_all_at(bytes, offset as u64)).map_err(|e| Error::from_io("pwrite", "", &e))
 }
 
-/// Makes a file of these bytes, sealed against any change.
+/// Creates a sealed file with these bytes.
 ///
 /// # Errors
 /// memfd_create(2), pwrite(2) or fcntl(2).
@@ -50,8 +50,8 @@ pub fn sealed(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Seals a file against another length, against other seals, and against `more`. The kernel refuses a seal against writing
-/// while it has one of the pages in hand itself, to move or to look at it: that is tried again, for seconds.
+/// Seals a file against resizing and more seals, and adds `more`. Retries: the kernel refuses a write seal while it
+/// holds a page itself.
 ///
 /// # Errors
 /// fcntl(2).
@@ -86,18 +86,17 @@ pub fn read(file: BorrowedFd<'_>, most: usize) -> Result<Vec<u8>> {
     .map_err(failed)
 }
 
-/// Lends a descriptor as a file, for calls that do not move its position.
 fn with<R>(fd: BorrowedFd<'_>, act: impl FnOnce(&File) -> std::io::Result<R>) -> std::io::Result<R> {
     let file = File::from(fd.try_clone_to_owned()?);
     act(&file)
 }
 
-/// A value in private memory of its own, which bears a name in /proc/PID/maps. It stays for as long as the process.
+/// A value in its own named private mapping, never unmapped.
 #[derive(Debug)]
 pub struct Placed<T>(NonNull<T>);
 
 impl<T> Placed<T> {
-    /// Makes the memory, and puts the value there.
+    /// Maps the memory and stores the value.
     ///
     /// # Errors
     /// memfd_create(2), ftruncate(2) or mmap(2).
@@ -106,7 +105,7 @@ impl<T> Placed<T> {
         let file = create(name)?;
         nix::unistd::ftruncate(&file, size_of::<T>() as libc::off_t).named("ftruncate", name)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping. It is private, and no other process has the file.
+        // SAFETY: a new private mapping of a file that no other process has.
         let place = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -119,12 +118,12 @@ impl<T> Placed<T> {
         };
         let place = NonNull::new(place.cast::<T>()).filter(|_| place != libc::MAP_FAILED);
         let place = place.ok_or_else(|| Error::last("mmap", name))?;
-        // SAFETY: mapped for writing, large enough, and at a page's beginning.
+        // SAFETY: mapped writable, large enough and page-aligned.
         unsafe { place.write(value) };
         Ok(Placed(place))
     }
 
-    /// Where it is. What uses this uses nothing else of the value meanwhile.
+    /// Returns the address, for exclusive use.
     pub fn into_raw(self) -> *mut T {
         self.0.as_ptr()
     }
@@ -134,7 +133,7 @@ impl<T> Deref for Placed<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: mapped for good, with a value, which only `self` refers to.
+        // SAFETY: mapped forever, initialized, and referred to by `self` only.
         unsafe { self.0.as_ref() }
     }
 }
@@ -146,7 +145,7 @@ impl<T> DerefMut for Placed<T> {
     }
 }
 
-/// Gives memory that was freed back to the kernel. free(3) keeps most of it for the next time.
+/// Returns freed memory, which free(3) keeps, to the kernel.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: a call without arguments that matter.

@@ -1,7 +1,5 @@
-//! Who decides which user owns the files of a file system.
-//!
-//! For a FUSE file system, a user's own program does. For one that mount(8) or udisks has mounted at a user's wish, the
-//! medium does, which the user has written.
+//! Detects file systems whose file ownership a user controls: FUSE, and media that mount(8) or udisks mounted for a
+//! user.
 
 use super::error::{Error, Named, Result};
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, fstatfs};
@@ -11,20 +9,20 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Whether a user may decide whose the files are of the file system that an open directory is on.
+/// Whether a user controls file ownership on the directory's file system.
 ///
 /// # Errors
-/// What fstatfs(2) and statx(2) say, and what can't be read of `/proc/self/mountinfo`.
+/// fstatfs(2), statx(2), or `/proc/self/mountinfo`.
 pub fn is_users_own(directory: BorrowedFd<'_>) -> Result<bool> {
     let about = fstatfs(directory).named("fstatfs", "")?;
     if is_fuse(about.filesystem_type()) {
         return Ok(true);
     }
-    // Mounts that a user may make are always nosuid.
+    // Mounts by users are always nosuid.
     if !about.flags().contains(FsFlags::ST_NOSUID) {
         return Ok(false);
     }
-    // libmount notes here what the kernel has no place for.
+    // libmount's own records.
     let Ok(notes) = std::fs::read("/run/mount/utab") else {
         return Ok(false);
     };
@@ -39,11 +37,10 @@ fn is_fuse(kind: FsType) -> bool {
     kind == FUSE_SUPER_MAGIC
 }
 
-/// The number of the mount in `/proc/self/mountinfo`.
 fn mount_id(directory: BorrowedFd<'_>) -> Result<u64> {
-    // SAFETY: all fields of this structure are numbers, of which any are valid.
+    // SAFETY: a struct of integers, for which zeroes are valid.
     let mut about: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, the path a C string, and the structure the kernel's own.
+    // SAFETY: an open descriptor, a C string, and the struct that the kernel fills.
     let result = unsafe {
         libc::statx(
             directory.as_raw_fd(),
@@ -59,7 +56,6 @@ fn mount_id(directory: BorrowedFd<'_>) -> Result<u64> {
     Ok(about.stx_mnt_id)
 }
 
-/// Where a mount is, by the lines of `mountinfo` (proc(5)).
 fn mount_point(mounts: &[u8], id: u64) -> Option<PathBuf> {
     let id = id.to_string();
     let mut lines = mounts.split(|byte| *byte == b'\n');
@@ -67,11 +63,10 @@ fn mount_point(mounts: &[u8], id: u64) -> Option<PathBuf> {
         let mut fields = line.split(|byte| *byte == b' ');
         (fields.next() == Some(id.as_bytes())).then_some(fields)
     });
-    // Parent, device, root, point.
     fields?.nth(3).map(unescaped)
 }
 
-/// Whether libmount has noted of a mount that it was made at a user's wish: `TARGET=/mnt OPTS=user=ann,uhelper=udisks2`.
+/// For example `TARGET=/mnt OPTS=user=ann,uhelper=udisks2`.
 fn is_noted(notes: &[u8], point: &Path) -> bool {
     notes.split(|byte| *byte == b'\n').any(|line| {
         let value = |key: &[u8]| {
@@ -87,7 +82,6 @@ fn is_noted(notes: &[u8], point: &Path) -> bool {
     })
 }
 
-/// A path in which blanks and the like are `\040`.
 fn unescaped(text: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(text.len());
     let mut rest = text;

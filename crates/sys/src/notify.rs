@@ -1,4 +1,4 @@
-//! Notifications to systemd, or to another service manager with its protocol (sd_notify(3)).
+//! Notifications to systemd or another service manager (sd_notify(3)).
 
 use super::clock;
 use super::error::{Error, Named, Result};
@@ -13,23 +13,22 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Where notifications go.
+/// A connection to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
-    /// The variables as they were, for the same program started again.
     variables: Vec<(&'static str, OsString)>,
-    /// How often the service manager wants to hear from us, at least.
+    /// Watchdog interval.
     pub watchdog: Option<Duration>,
 }
 
-/// The variables that are meant for this process alone.
+/// Variables that children must not inherit.
 pub const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "FDSTORE"];
-/// How long a service manager may take to make room for a message. It is trusted, and reads at once.
+/// The service manager is trusted.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Notifier {
-    /// The notifier that the environment names; `None` without a service manager that can be reached.
+    /// Connects to the environment's service manager, if any.
     pub fn from_environment() -> Option<Notifier> {
         let name: OsString = std::env::var_os("NOTIFY_SOCKET")?;
         let bytes = name.as_bytes();
@@ -50,25 +49,24 @@ impl Notifier {
         })
     }
 
-    /// Sends a notification; a missing listener is no error.
+    /// Sends a notification; ignores a missing receiver.
     pub fn tell(&self, text: &str) {
         if let Err(error) = self.send(text, &[]) {
-            log::debug!("the service manager can't be told: {error}");
+            log::debug!("can't notify the service manager: {error}");
         }
     }
 
-    /// The variables of [`VARIABLES`] that this process was started with.
+    /// The [`VARIABLES`] that this process was started with.
     pub fn variables(&self) -> &[(&'static str, OsString)] {
         &self.variables
     }
 
-    /// Whether descriptors may be left with the service manager. systemd says so from version 254 on, and the keeper does;
-    /// one that says nothing would warn of each descriptor that it does not want.
+    /// Whether the service manager stores descriptors: systemd (from 254) and the keeper announce it.
     pub fn keeps_descriptors(&self) -> bool {
         self.said_of_store().is_some_and(|most| most != "0")
     }
 
-    /// How many; `None`: it does not say.
+    /// The store's limit, if it is known.
     pub fn most_descriptors(&self) -> Option<u64> {
         self.said_of_store()?.to_str()?.parse().ok()
     }
@@ -78,8 +76,7 @@ impl Notifier {
         variables.find_map(|(name, most)| (*name == "FDSTORE").then_some(most))
     }
 
-    /// Leaves a copy of a descriptor with the service manager, which passes it to the next process
-    /// (sd_pid_notify_with_fds(3)).
+    /// Stores a descriptor for the next process (sd_pid_notify_with_fds(3)).
     ///
     /// # Errors
     /// sendmsg(2).
@@ -87,7 +84,7 @@ impl Notifier {
         self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[fd])
     }
 
-    /// Takes back what was left under a name.
+    /// Removes the descriptors stored under a name.
     ///
     /// # Errors
     /// sendmsg(2).
@@ -95,7 +92,6 @@ impl Notifier {
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[])
     }
 
-    /// Sends a message, and waits a moment where there is no room: the kernel lets few of them queue up.
     fn send(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         let raw: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         loop {
@@ -112,7 +108,7 @@ impl Notifier {
         }
     }
 
-    /// A reload begins.
+    /// Announces a reload.
     pub fn tell_reloading(&self) {
         let micros = clock::now().as_nanos() / 1_000;
         self.tell(&format!(
@@ -121,26 +117,26 @@ impl Notifier {
     }
 }
 
-/// Where notifications come in, for a process in a service manager's place.
+/// Receives notifications in place of a service manager.
 #[derive(Debug)]
 pub struct Receiver {
     socket: UnixDatagram,
     address: OsString,
 }
 
-/// One notification.
+/// A received notification.
 #[derive(Debug)]
 pub struct Datagram {
-    /// The process that sent it, as the kernel says (SCM_CREDENTIALS, unix(7)).
+    /// The sender's pid, from the kernel (SCM_CREDENTIALS, unix(7)).
     pub sender: Option<i32>,
-    /// What it says.
+    /// The message.
     pub text: String,
-    /// The descriptors that came with it, close-on-exec.
+    /// Received descriptors, close-on-exec.
     pub descriptors: Vec<OwnedFd>,
 }
 
 impl Receiver {
-    /// A socket at an address that the kernel chooses, without a file.
+    /// Opens a socket with an abstract address.
     ///
     /// # Errors
     /// socket(2) or bind(2).
@@ -154,7 +150,7 @@ impl Receiver {
         )
         .named("socket", "")?;
         setsockopt(&fd, sockopt::PassCred, &true).named("setsockopt SO_PASSCRED", "")?;
-        // An unnamed address asks for one (unix(7), autobind).
+        // An unnamed address requests autobind (unix(7)).
         bind(fd.as_raw_fd(), &UnixAddr::new_unnamed()).named("bind", "")?;
         let socket = UnixDatagram::from(fd);
         let bound = socket.local_addr().map_err(failed("getsockname"))?;
@@ -166,12 +162,12 @@ impl Receiver {
         })
     }
 
-    /// For `NOTIFY_SOCKET`.
+    /// The value for `NOTIFY_SOCKET`.
     pub fn address(&self) -> OsString {
         self.address.clone()
     }
 
-    /// The next notification, if there is one.
+    /// Returns the next notification, if any.
     pub fn receive(&self) -> Option<Datagram> {
         let mut buffer = [0; 4096];
         loop {
@@ -196,7 +192,7 @@ impl AsFd for Receiver {
     }
 }
 
-/// WATCHDOG_USEC, where it is meant for this process (sd_watchdog_enabled(3)).
+/// WATCHDOG_USEC, if it is meant for this process (sd_watchdog_enabled(3)).
 fn watchdog() -> Option<Duration> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     if number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id())) {

@@ -1,4 +1,4 @@
-//! Whether an application is still where it was.
+//! Checks whether an application is still in its place.
 
 use super::beneath::{Entry, entry_at, entry_in, entry_of, open_current};
 use forkyard_base::origin::{Mark, Origin};
@@ -14,7 +14,7 @@ impl From<&Entry> for Mark {
     }
 }
 
-/// Whether the application's path still leads to the application. `false` where this process may not look.
+/// Whether the application's path still leads to it; `false` if unknown.
 pub fn is_there(origin: &Origin) -> bool {
     let root = entry_at(&origin.path).map(|entry| Mark::from(&entry));
     let startup = origin.startup.as_ref();
@@ -24,7 +24,7 @@ pub fn is_there(origin: &Origin) -> bool {
     )
 }
 
-/// Whether the directory that this process works in is the application's.
+/// Whether the working directory is the application's.
 pub fn is_here(origin: &Origin) -> bool {
     let Ok(here) = open_current() else { return false };
     let root = entry_of(here.as_fd()).ok();
@@ -41,7 +41,6 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Of a directory with a start-up file, as a look would see it.
     fn origin(path: &Path) -> Origin {
         let owner = entry_at(&path.join("run.cgi")).unwrap().uid;
         Origin {
@@ -60,7 +59,6 @@ mod tests {
             std::fs::write(directory.join("run.cgi"), "").unwrap();
         }
         let known = origin(&root);
-        // This thread has a working directory of its own from here on.
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).unwrap();
         std::env::set_current_dir(&root).unwrap();
         assert!(is_there(&known) && is_here(&known));

@@ -1,4 +1,4 @@
-//! Which users have the other end of a connection on this machine: TCP by sock_diag(7), unix sockets by SO_PEERCRED.
+//! Finds the users at the other end of a local connection (sock_diag(7), SO_PEERCRED).
 
 use super::diag::{SOCK_DIAG_BY_FAMILY, half, netlink, word};
 use nix::errno::Errno;
@@ -12,14 +12,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// The users at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OtherEnd {
-    /// Whose socket listens there; `None`: none does any more.
+    /// Owner of the listening socket, `None` if nothing listens.
     pub listener: Option<u32>,
-    /// Who has accepted the connection; `None`: nobody has.
+    /// Owner of the accepted connection, `None` if it was not accepted.
     pub holder: Option<u32>,
 }
 
-/// Whose the other end of a connection is; `None` where the kernel can't say: it is on another machine or in another network
-/// namespace. Of a unix socket the listener is told alone.
+/// Returns the peer's users; `None` if it is remote. For a unix socket only `listener`.
 pub fn other_end(socket: BorrowedFd<'_>) -> Option<OtherEnd> {
     let own: SockaddrStorage = getsockname(socket.as_raw_fd()).ok()?;
     if own.family() == Some(AddressFamily::Unix) {
@@ -36,16 +35,15 @@ pub fn other_end(socket: BorrowedFd<'_>) -> Option<OtherEnd> {
     };
     let own = tcp_address(&own)?;
     let connection = ask(peer, own)?;
-    // No connection comes from port 0: only the listener can be meant.
+    // Port 0 matches only the listener.
     let listener = ask(peer, SocketAddr::new(own.ip(), 0))?;
     if connection.is_none() && listener.is_none() {
-        // It may have been reset meanwhile.
         let is_gone = getpeername::<SockaddrStorage>(socket.as_raw_fd()) == Err(Errno::ENOTCONN);
         return is_gone.then(OtherEnd::default);
     }
     Some(OtherEnd {
         listener: listener.map(|found| found.uid),
-        // The kernel tells no user of one that was not accepted, or was closed.
+        // The kernel reports no user before accept or after close.
         holder: connection.filter(|found| found.inode != 0).map(|found| found.uid),
     })
 }
@@ -56,14 +54,13 @@ fn tcp_address(address: &SockaddrStorage) -> Option<SocketAddr> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct SocketEntry {
     uid: u32,
     inode: u32,
 }
 
-/// The socket at `local` that is connected to `remote`, or else the one that listens there. `Some(None)`: there is none; `None`: the
-/// kernel does not say.
-fn ask(local: SocketAddr, remote: SocketAddr) -> Option<Option<Found>> {
+/// `Some(None)` if there is no such socket, `None` if the kernel can't answer.
+fn ask(local: SocketAddr, remote: SocketAddr) -> Option<Option<SocketEntry>> {
     let netlink = netlink()?;
     send(netlink.as_raw_fd(), &request(local, remote), MsgFlags::empty()).ok()?;
     let mut answer = [0_u8; 1024];
@@ -72,7 +69,7 @@ fn ask(local: SocketAddr, remote: SocketAddr) -> Option<Option<Found>> {
 }
 
 const NLMSG_ERROR: u16 = 2;
-/// By what interface a packet to an address of this machine comes: a socket that is bound to it is found by no other.
+/// Interface index of local traffic.
 const LOOPBACK: u32 = 1;
 
 /// struct nlmsghdr and struct inet_diag_req_v2 (linux/inet_diag.h).
@@ -100,15 +97,13 @@ fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
         request.extend_from_slice(&bytes);
     }
     request.extend_from_slice(&LOOPBACK.to_ne_bytes());
-    // No cookie: all ones.
     request.extend_from_slice(&[0xff; 8]);
     request
 }
 
-/// Reads struct nlmsghdr and struct inet_diag_msg, or struct nlmsgerr.
-fn parse(answer: &[u8]) -> Option<Option<Found>> {
+fn parse(answer: &[u8]) -> Option<Option<SocketEntry>> {
     match half(answer, 4)? {
-        SOCK_DIAG_BY_FAMILY => Some(Some(Found {
+        SOCK_DIAG_BY_FAMILY => Some(Some(SocketEntry {
             uid: word(answer, 80)?,
             inode: word(answer, 84)?,
         })),
@@ -170,7 +165,6 @@ mod tests {
             listener: None,
             holder: Some(own()),
         };
-        // A process that another test has just forked has a copy of the listener for a moment.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while other_end(client.as_fd()) != Some(held) {
             assert!(std::time::Instant::now() < limit);

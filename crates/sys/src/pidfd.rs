@@ -1,4 +1,4 @@
-//! Processes by descriptor (pidfd_open(2)): it means the same process however often its number is used again.
+//! Process descriptors (pidfd_open(2)), which stay valid when the pid is recycled.
 
 use super::error::{Error, Named, Result};
 use super::process::Ended;
@@ -7,25 +7,25 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Opens a process; it becomes readable when the process has ended. Close-on-exec.
+/// Opens a process, close-on-exec; readable after it exits.
 ///
 /// # Errors
 /// pidfd_open(2).
 pub fn open(pid: i32) -> Result<OwnedFd> {
-    // SAFETY: a system call with two numbers.
+    // SAFETY: only numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = Errno::result(fd).named("pidfd_open", &pid.to_string())?;
-    // SAFETY: the kernel has just made this descriptor for us; it fits, as every descriptor does.
+    // SAFETY: a new descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Sends a signal; a process that has ended already is no error.
+/// Sends a signal, if the process has not exited.
 ///
 /// # Errors
 /// pidfd_send_signal(2).
 pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> Result<()> {
     let none: *const libc::siginfo_t = std::ptr::null();
-    // SAFETY: a system call with numbers and no pointer to anything.
+    // SAFETY: a system call with numbers and a null pointer.
     let done = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
@@ -41,10 +41,10 @@ pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> Result<()> {
     }
 }
 
-/// How a child ended, if it has; it stays to be reaped.
+/// Returns how a child ended, without reaping it.
 ///
 /// # Errors
-/// ECHILD for a process that is no child of this one.
+/// ECHILD if it is not our child.
 pub fn peek(process: BorrowedFd<'_>) -> Result<Option<Ended>> {
     wait(process, WaitPidFlag::WNOWAIT)
 }
@@ -52,7 +52,7 @@ pub fn peek(process: BorrowedFd<'_>) -> Result<Option<Ended>> {
 /// Reaps a child if it has ended.
 ///
 /// # Errors
-/// ECHILD for a process that is no child of this one.
+/// ECHILD if it is not our child.
 pub fn reap(process: BorrowedFd<'_>) -> Result<Option<Ended>> {
     wait(process, WaitPidFlag::empty())
 }
@@ -66,11 +66,10 @@ fn wait(process: BorrowedFd<'_>, more: WaitPidFlag) -> Result<Option<Ended>> {
     }
 }
 
-/// What PIDFD_GET_INFO takes and gives, as the first kernel that had it (6.13) knew it.
+/// Argument of PIDFD_GET_INFO (Linux 6.13).
 #[repr(C)]
 #[derive(Default)]
 struct Info {
-    /// What is wanted, and what was given.
     mask: u64,
     cgroup: u64,
     pid: u32,
@@ -78,29 +77,27 @@ struct Info {
     parent: u32,
     real_user: u32,
     real_group: u32,
-    /// Effective, saved and file system's user and group.
     others: [u32; 6],
     exit_code: i32,
 }
 
-/// `_IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)`: the call's number says how long the value is.
+/// `_IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)`; encodes the size of the struct.
 const GET_INFO: libc::Ioctl = (3 << 30) | ((size_of::<Info>() as libc::Ioctl) << 16) | (0xff << 8) | 11;
 /// PIDFD_INFO_CREDS.
 const CREDENTIALS: u64 = 1 << 1;
 
-/// The real user of a process; `None`: it is gone, or the kernel can't say. Reading the same from /proc/PID/status takes ten
-/// times as long, because the kernel writes all else down there, too.
+/// Returns a process's real user, `None` if unknown. Ten times faster than /proc/PID/status.
 pub fn real_user(process: BorrowedFd<'_>) -> Option<u32> {
     let mut info = Info {
         mask: CREDENTIALS,
         ..Info::default()
     };
-    // SAFETY: the kernel reads and writes as many bytes as the number of the call says, which are those of the value.
+    // SAFETY: the request encodes the size of `info`.
     let done = unsafe { libc::ioctl(process.as_raw_fd(), GET_INFO, &raw mut info) };
     (done == 0 && info.mask & CREDENTIALS != 0).then_some(info.real_user)
 }
 
-/// Whether a process has ended (poll(2)); works for processes of others, too.
+/// Whether a process has exited (poll(2)); not limited to children.
 pub fn has_ended(process: BorrowedFd<'_>) -> bool {
     let now = std::time::Duration::ZERO;
     super::socket::wait(process, super::socket::Readiness::Readable, now).unwrap_or(true)

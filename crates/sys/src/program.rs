@@ -1,43 +1,41 @@
-//! The program and its libraries, as they lie in memory.
+//! The memory of the program and its libraries.
 
 use libc::{PF_W, PT_DYNAMIC, PT_LOAD, dl_iterate_phdr, dl_phdr_info};
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::slice;
 
-/// An entry of a dynamic section (elf(5), `Elf64_Dyn`).
+/// A dynamic section entry (elf(5), `Elf64_Dyn`).
 #[repr(C)]
 struct Dynamic {
     tag: i64,
     value: u64,
 }
 
-// Tags and flags that say that the code itself was relocated, and the tag that ends the section.
+// Text relocations, and the end tag.
 const DT_TEXTREL: i64 = 22;
 const DT_FLAGS: i64 = 30;
 const DT_NULL: i64 = 0;
 const DF_TEXTREL: u64 = 4;
 
-/// Lets go of the pages of code and constants that this process has touched so far. They stay in the page cache and
-/// come back when they are used: a process that has done its work, as a preloader has after start-up, weighs less.
+/// Drops touched pages of code and constants (madvise(2), `MADV_DONTNEED`), which makes a preloader smaller. They stay
+/// in the page cache.
 ///
-/// Only what can't have been written to is let go (segments without `PF_W` of objects without text relocations, as long as
-/// they are mapped from a file), so nothing is lost. See madvise(2), `MADV_DONTNEED`.
+/// Only file mappings without `PF_W` of objects without text relocations.
 pub fn let_go_of_code() {
-    // What something has moved to huge pages (opcache.huge_code_pages) is in memory alone.
+    // Code in huge pages (opcache.huge_code_pages) has no file.
     let mut files =
         std::fs::read_to_string("/proc/self/maps").map_or_else(|_| Vec::new(), |maps| of_files(&maps));
-    // SAFETY: the callback takes what dl_iterate_phdr(3) documents and a list that outlives the call, and doesn't unwind.
+    // SAFETY: the callback has the type that dl_iterate_phdr(3) documents and doesn't unwind; the list outlives the
+    // call.
     unsafe { dl_iterate_phdr(Some(let_go_of_object), (&raw mut files).cast()) };
 }
 
-/// The places in a text of /proc/self/maps that are of files.
 fn of_files(maps: &str) -> Vec<Range<u64>> {
     let place = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
-        // Permissions, offset, device, inode.
         let is_file = words.nth(3).is_some_and(|inode| inode != "0");
         is_file.then_some(number(start)?..number(end)?)
     };
@@ -45,9 +43,9 @@ fn of_files(maps: &str) -> Vec<Range<u64>> {
 }
 
 unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, files: *mut c_void) -> c_int {
-    // SAFETY: it is the list of `let_go_of_code`, which nothing else uses meanwhile.
+    // SAFETY: the list of `let_go_of_code`, which nothing else uses now.
     let files = unsafe { &*files.cast::<Vec<Range<u64>>>() };
-    // SAFETY: dl_iterate_phdr gives a valid object with `dlpi_phnum` headers.
+    // SAFETY: dl_iterate_phdr passes a valid object with `dlpi_phnum` headers.
     let (base, headers) = unsafe {
         let info = &*info;
         (
@@ -56,7 +54,6 @@ unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, files: 
         )
     };
     let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC);
-    // An object without a dynamic section (the vdso has one) is not an ordinary file.
     let Some(dynamic) = dynamic else { return 0 };
     // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL.
     if unsafe { is_text_relocated((base + dynamic.p_vaddr) as *const Dynamic) } {
@@ -68,12 +65,12 @@ unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, files: 
         if header.p_type != PT_LOAD || header.p_flags & PF_W != 0 {
             continue;
         }
-        // A page that is shared with a neighbouring segment may have been written to: whole pages of this one only.
+        // A page shared with the next segment may have been written to.
         let start = (base + header.p_vaddr).next_multiple_of(page);
         let end = (base + header.p_vaddr + header.p_filesz) / page * page;
         let is_of_file = files.iter().any(|place| place.start <= start && end <= place.end);
         if start < end && is_of_file {
-            // SAFETY: a mapping of a file that is never written to reads the same afterwards. Errors change nothing.
+            // SAFETY: an unmodified file mapping reads the same afterwards. Errors change nothing.
             unsafe { libc::madvise(start as *mut c_void, (end - start) as usize, libc::MADV_DONTNEED) };
         }
     }
@@ -81,7 +78,7 @@ unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, files: 
 }
 
 /// # Safety
-/// `entry` is a mapped dynamic section that ends with `DT_NULL`.
+/// `entry` is mapped and ends with `DT_NULL`.
 unsafe fn is_text_relocated(mut entry: *const Dynamic) -> bool {
     loop {
         // SAFETY: not past DT_NULL yet.

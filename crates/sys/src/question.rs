@@ -1,8 +1,7 @@
-//! The signal by which a worker is asked what it is busy with.
+//! The signal that asks a worker for a stack trace.
 //!
-//! A runtime with a handler of its own that writes its calls to a descriptor, such as Python's faulthandler, has it installed
-//! first; ours calls it, and then writes the end of the answer, so that the reader knows when it is complete. The
-//! number is one of the real-time signals, which have no fixed meaning, and above those that programs take first.
+//! A runtime such as Python's faulthandler first installs its own handler, which writes the trace. Our handler calls it
+//! and then writes an end marker. The signal is a real-time signal above those that programs usually take.
 
 use super::error::{Error, Result};
 use nix::errno::Errno;
@@ -10,26 +9,24 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-/// The signal: on Linux SIGRTMIN + 17.
+/// SIGRTMIN + 17 on Linux.
 pub const SIGNAL: i32 = 51;
-/// Ends an answer.
 const END: &[u8] = b"\0";
 
-/// Where the answer goes; negative: nowhere.
+/// Where the answer goes; negative for nowhere.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
-/// The runtime's handler.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the signal has no handler in this process.
+/// Whether the signal has its default action in this process.
 pub fn is_free() -> bool {
     current().is_some_and(|action| action.sa_sigaction == libc::SIG_DFL)
 }
 
-/// Has the handler that is installed now, which writes to `socket`, followed by an end of the answer. System calls that
-/// the signal meets are begun again. `socket` is to stay open.
+/// Makes the installed handler, which writes to `socket`, end with a marker. Interrupted system calls restart. `socket`
+/// must stay open.
 ///
 /// # Errors
-/// EINVAL: there is no handler, or it wants more than the signal's number.
+/// EINVAL without a handler, or if it takes more than the signal's number.
 pub fn end_answers(socket: RawFd) -> Result<()> {
     let none = || Error::new("sigaction", SIGNAL.to_string(), Errno::EINVAL);
     let action = current().ok_or_else(none)?;
@@ -40,7 +37,7 @@ pub fn end_answers(socket: RawFd) -> Result<()> {
     HANDLER.store(action.sa_sigaction, Ordering::SeqCst);
     SOCKET.store(socket, Ordering::SeqCst);
     let handler: extern "C" fn(libc::c_int) = on_question;
-    // SAFETY: all zeros is a valid sigaction; the handler makes one async-signal-safe call beside the runtime's own.
+    // SAFETY: all zeros is a valid sigaction; our handler adds one async-signal-safe call.
     let result = unsafe {
         let mut ours = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         ours.sa_sigaction = handler as usize;
@@ -52,20 +49,20 @@ pub fn end_answers(socket: RawFd) -> Result<()> {
     Ok(())
 }
 
-/// Whether the process whose /proc/PID/status this is has a handler for the signal.
+/// Whether the process with this /proc/PID/status handles the signal.
 pub fn is_handled(status: &str) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     caught.is_some_and(|mask| mask & (1 << (SIGNAL - 1)) != 0)
 }
 
-/// Asks a process.
+/// Sends the signal.
 ///
 /// # Errors
-/// It is gone, or another user's.
+/// The process is gone or belongs to another user.
 pub fn send(process: BorrowedFd<'_>) -> Result<()> {
     let none: *const libc::siginfo_t = std::ptr::null();
-    // SAFETY: a system call with numbers and no pointer to anything.
+    // SAFETY: a system call with numbers and a null pointer.
     let done = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), SIGNAL, none, 0) };
     Errno::result(done).map_err(|errno| Error::new("pidfd_send_signal", SIGNAL.to_string(), errno))?;
     Ok(())
@@ -73,9 +70,9 @@ pub fn send(process: BorrowedFd<'_>) -> Result<()> {
 
 fn current() -> Option<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: asks only, and writes to a value that lives for the call.
+    // SAFETY: only reads the action, into a value that outlives the call.
     let result = unsafe { libc::sigaction(SIGNAL, std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all zeros was a valid value already.
+    // SAFETY: all zeros is a valid value.
     (result == 0).then(|| unsafe { action.assume_init() })
 }
 
@@ -83,12 +80,12 @@ extern "C" fn on_question(signal: libc::c_int) {
     let errno = Errno::last_raw();
     let handler = HANDLER.load(Ordering::SeqCst);
     if handler != 0 {
-        // SAFETY: what sigaction(2) gave as a handler that takes the signal's number.
+        // SAFETY: sigaction(2) returned it as a handler that takes the signal's number.
         let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
         handler(signal);
     }
     let socket = SOCKET.load(Ordering::SeqCst);
-    // SAFETY: a system call with a pointer to a constant. Without room or a reader, the end is missing.
+    // SAFETY: a pointer to a constant. If the socket is full or closed, the marker is lost.
     unsafe { libc::write(socket, END.as_ptr().cast(), END.len()) };
     Errno::set_raw(errno);
 }
@@ -113,18 +110,18 @@ mod tests {
     fn the_runtimes_answer_is_ended_and_the_system_call_goes_on() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (mut wait_for, mut waits) = UnixStream::pair().unwrap();
-        // SAFETY: the child makes system calls and ends.
+        // SAFETY: the child makes only system calls.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
                 signal::reset_in_child();
                 let was_free = is_free();
                 let handler: extern "C" fn(libc::c_int) = runtimes;
-                // SAFETY: the handler makes system calls.
+                // SAFETY: the handler makes only system calls.
                 unsafe { libc::signal(SIGNAL, handler as usize) };
                 let has_begun = end_answers(theirs.as_raw_fd()).is_ok() && !is_free();
                 let _ = waits.write_all(b"!");
                 let mut byte = [0];
-                // The kernel begins the read again. `Read` would repeat an interrupted one itself, and hide that the kernel didn't.
+                // `Read` would retry an interrupted read itself and hide a missing SA_RESTART.
                 let count = nix::unistd::read(&waits, &mut byte);
                 exit_now(if was_free && has_begun && count == Ok(1) {
                     7

@@ -1,29 +1,25 @@
-//! What a process may do beyond its user's rights, and giving that up.
+//! Gives up a process's privileges, all or in part.
 
 use super::error::{Error, Named, Result};
 use super::identity::{self, Identity};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 
-/// Becomes another user for good, but keeps the right to read every file and to look into every directory
-/// (`CAP_DAC_READ_SEARCH`, capabilities(7)), and no other. Not even a program that it starts could have another.
-/// For root.
-///
-/// Says whether it has that right: in a container even root may have been without.
+/// Switches from root to another user permanently; keeps only the capability to read all files (`CAP_DAC_READ_SEARCH`).
+/// Returns `false` without it, as in some containers.
 ///
 /// # Errors
-/// The step that failed; the process must not go on then.
+/// The failed step; the process must not continue.
 pub fn become_reader(identity: &Identity) -> Result<bool> {
     let wanted = CapsHashSet::from([Capability::CAP_DAC_READ_SEARCH]);
     let had = caps::read(None, CapSet::Permitted).map_err(|error| refused("the permitted set", &error))?;
     let kept: CapsHashSet = wanted.intersection(&had).copied().collect();
-    // While there still is the right to do so. Where there is none, no_new_privs has to do.
+    // Without CAP_SETPCAP no_new_privs has to suffice.
     if had.contains(&Capability::CAP_SETPCAP) {
         caps::clear(None, CapSet::Bounding).map_err(|error| refused("the bounding set", &error))?;
     }
     nix::sys::prctl::set_keepcaps(true).named("prctl", "PR_SET_KEEPCAPS")?;
     identity::become_user(identity)?;
-    // The change of user has emptied the effective and the ambient set.
     for set in [CapSet::Permitted, CapSet::Effective] {
         caps::set(None, set, &kept).map_err(|error| refused("CAP_DAC_READ_SEARCH", &error))?;
     }
@@ -32,12 +28,11 @@ pub fn become_reader(identity: &Identity) -> Result<bool> {
     Ok(!kept.is_empty())
 }
 
-/// The user of a process that makes others' processes of itself, where it may choose: of the numbers that no part of a system
-/// uses (systemd's UIDS-GIDS.md). No other process may have it: it could signal that one.
+/// User of the process that forks workers. No other process may have this id (systemd's UIDS-GIDS.md): it could send
+/// signals.
 pub const SOURCE_OF_CHILDREN: u32 = 65_533;
 
-/// What a process may do that makes others' processes of itself, without being root: change user and groups, enter a root
-/// directory and directories on the way to it, and set priority and limits as root can.
+/// For changing user, groups and root directory, and setting priority and limits.
 const FOR_CHILDREN: [Capability; 6] = [
     Capability::CAP_SETUID,
     Capability::CAP_SETGID,
@@ -47,15 +42,14 @@ const FOR_CHILDREN: [Capability; 6] = [
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// Becomes a user without rights and groups, and keeps what [`raise_in_child`] needs. None of it is in effect until
-/// then: code in this process can do what that user can. For root.
+/// Switches from root to an unprivileged user; keeps what [`raise_in_child`] needs, not effective.
 ///
 /// # Errors
-/// The step that failed; the process must not go on then. EPERM where it has no right to change users.
+/// The failed step; the process must not continue. EPERM if it may not change users.
 pub fn become_source_of_children(uid: u32) -> Result<()> {
     let had = caps::read(None, CapSet::Permitted).map_err(|error| refused("the permitted set", &error))?;
     let mut wanted = CapsHashSet::from(FOR_CHILDREN);
-    // Root in a container has this one in place of the smaller.
+    // Root in a container has CAP_DAC_OVERRIDE instead.
     if !had.contains(&Capability::CAP_DAC_READ_SEARCH) {
         wanted.insert(Capability::CAP_DAC_OVERRIDE);
     }
@@ -81,7 +75,7 @@ pub fn become_source_of_children(uid: u32) -> Result<()> {
     nix::sys::prctl::set_keepcaps(false).named("prctl", "PR_SET_KEEPCAPS")
 }
 
-/// In a child of such a process: puts into effect what was kept. [`give_up`] is to follow.
+/// Makes the kept capabilities effective in a child. Call [`give_up`] afterwards.
 ///
 /// # Errors
 /// capget(2) or capset(2).
@@ -90,18 +84,17 @@ pub fn raise_in_child() -> Result<()> {
     caps::set(None, CapSet::Effective, &kept).map_err(|error| refused("the effective set", &error))
 }
 
-/// Gives up all rights beyond those of the user, for this process and what it starts, as far as the user is not root; and
-/// looks whether they are gone. A change of user does that by itself for root alone.
+/// Drops all capabilities unless the user is root, and verifies that.
 ///
 /// # Errors
-/// capset(2); EPERM if some are left, or the process can become root again.
+/// capset(2); EPERM if some are left or the process can become root again.
 pub fn give_up() -> Result<()> {
-    // One by one, the library asks for every right there is: a worker is made for each, while a client waits.
+    // The caps crate makes a call per capability, too slow here.
     raw::clear_ambient();
     raw::set(&[raw::Half::default(); 2])
         .map_err(|errno| Error::new("capset", "the sets of a worker", errno))?;
     let left = raw::get().map_err(|errno| Error::new("capget", "", errno))?;
-    // What is ambient is permitted and inheritable (capabilities(7)).
+    // Ambient capabilities are permitted, too (capabilities(7)).
     if left != [raw::Half::default(); 2] {
         return Err(Error::new("capset", "rights are left", Errno::EPERM));
     }
@@ -116,12 +109,11 @@ fn refused(subject: &str, error: &caps::errors::CapsError) -> Error {
     Error::new("capset", subject, Errno::EPERM)
 }
 
-/// The sets of this process as the kernel takes and gives them (capget(2)).
 mod raw {
     use nix::Result;
     use nix::errno::Errno;
 
-    /// `_LINUX_CAPABILITY_VERSION_3`: two halves of each set.
+    /// `_LINUX_CAPABILITY_VERSION_3`: each set has two halves.
     const VERSION: u32 = 0x2008_0522;
 
     #[repr(C)]
@@ -130,7 +122,6 @@ mod raw {
         pid: i32,
     }
 
-    /// 32 rights of each set.
     #[repr(C)]
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub(super) struct Half {
@@ -158,9 +149,9 @@ mod raw {
         Errno::result(done).map(|_| sets)
     }
 
-    /// Kernels before 4.3 have no such set.
+    /// Fails before Linux 4.3.
     pub(super) fn clear_ambient() {
-        // SAFETY: takes numbers.
+        // SAFETY: only numbers.
         unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
     }
 }

@@ -1,15 +1,13 @@
-//! What the scheduler has done with a process, /proc/self/schedstat (Documentation/scheduler/sched-stats.rst of Linux), and
-//! what it is asked to do.
+//! Scheduler statistics (/proc/self/schedstat; Documentation/scheduler/sched-stats.rst of Linux) and policy.
 
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Longest text of the file: three numbers of 20 digits, and what separates them.
 const TEXT_BYTES: usize = 64;
 
-/// How long a thread has run, and how long it was ready to run while others had the processors.
+/// How long a thread ran and waited for a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedTimes {
     /// CPU time.
@@ -18,18 +16,18 @@ pub struct SchedTimes {
     pub waited: Duration,
 }
 
-/// The times of the main thread of the process that has opened it.
+/// Statistics of the main thread of the process that opened it.
 #[derive(Debug)]
 pub struct SchedStat(File);
 
 impl SchedStat {
-    /// `None`: there is no /proc here, or the kernel does not count.
+    /// Opens the statistics, `None` if the kernel has none.
     pub fn open() -> Option<SchedStat> {
         let opened = SchedStat(File::open("/proc/self/schedstat").ok()?);
         opened.read().is_some().then_some(opened)
     }
 
-    /// The times so far. Enters the kernel.
+    /// Reads the times. A system call.
     pub fn read(&self) -> Option<SchedTimes> {
         let mut text = [0; TEXT_BYTES];
         let length = self.0.read_at(&mut text, 0).ok()?;
@@ -37,18 +35,17 @@ impl SchedStat {
     }
 }
 
-/// Has the calling thread wait for its turn when it wakes up, in place of taking the processor from who has it: SCHED_BATCH of
-/// sched(7). A policy that somebody has chosen is left as it is. Later children inherit it.
+/// Sets SCHED_BATCH (sched(7)): no preemption at wake-ups. Keeps a non-default policy. Children inherit it.
 ///
 /// # Errors
-/// sched_setscheduler(2): a filter of system calls refuses it.
+/// sched_setscheduler(2), if a seccomp filter rejects it.
 pub fn set_batch() -> Result<()> {
-    // SAFETY: a system call with a number.
+    // SAFETY: only numbers.
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
         return Ok(());
     }
     let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads the structure, which lives until it returns.
+    // SAFETY: the struct outlives the call.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) } {
         0 => Ok(()),
         _ => Err(Error::last("sched_setscheduler", "SCHED_BATCH")),
@@ -59,7 +56,7 @@ fn parse(text: &[u8]) -> Option<SchedTimes> {
     let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
     let mut time = || numbers.next()?.parse().ok().map(Duration::from_nanos);
     let (run, waited) = (time()?, time()?);
-    // A process that asks has run: the kernel does not count.
+    // The kernel doesn't count.
     (!run.is_zero()).then_some(SchedTimes { run, waited })
 }
 
@@ -81,10 +78,9 @@ mod tests {
 
     #[test]
     fn a_thread_becomes_one_for_batches() {
-        // SAFETY: a system call with a number.
+        // SAFETY: only numbers.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let usual = policy();
-        // Tests may be run with another policy, which stays.
         let batch = if usual == libc::SCHED_OTHER {
             libc::SCHED_BATCH
         } else {
@@ -98,7 +94,7 @@ mod tests {
             });
             scope.spawn(|| {
                 let priority = libc::sched_param { sched_priority: 0 };
-                // SAFETY: the kernel reads the structure.
+                // SAFETY: the kernel reads the struct.
                 let chosen = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
                 assert_eq!((chosen, set_batch().is_ok()), (0, true));
                 assert_eq!(policy(), libc::SCHED_IDLE);
@@ -109,7 +105,6 @@ mod tests {
 
     #[test]
     fn a_process_that_computes_has_run_longer() {
-        // Where the kernel does not count, there is nothing to compare.
         let Some(stat) = SchedStat::open() else { return };
         let main = || std::process::id() as i32 == nix::unistd::gettid().as_raw();
         let before = stat.read().expect("times");

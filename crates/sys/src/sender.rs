@@ -1,17 +1,16 @@
-//! Who has sent a worker the signal that ends it.
+//! Records who sent a worker its fatal signal.
 //!
-//! The kernel tells only a handler. This one notes the sender in two words of the worker's page and ends the process by the same
-//! signal without a handler, so that its parent sees the end that it would have seen. It makes system calls and touches atomics
-//! only. A signal that has a handler already, or is ignored, is left as it is.
+//! The kernel reports the sender only to a handler. The handler stores it in two words of the worker's page and kills
+//! the process by the same signal, so that the parent sees the usual exit status. Handled and ignored signals stay as
+//! they are.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
-/// How many words a note has.
+/// Words per note.
 pub const WORDS: usize = 2;
-/// What people and programs end processes by.
 const SIGNALS: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -21,24 +20,23 @@ const SIGNALS: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// The process that the words are of. A child of it notes nothing.
+/// Its children record nothing.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// The two words, while they are mapped.
 static PLACE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
-/// The file they are in, and where in it, as long as they are not; negative: there is none.
+/// Negative if there is no file.
 static FILE: AtomicI32 = AtomicI32::new(-1);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
 
-/// Where a signal came from.
+/// Sender of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// From a process, by kill(2) and its like.
+    /// A process, through kill(2) or similar.
     Process { pid: i32, uid: u32 },
-    /// From the kernel.
+    /// The kernel.
     Kernel,
 }
 
-/// A signal, and where it came from.
+/// A signal and its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     pub signal: i32,
@@ -46,7 +44,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// From the words of a note, which may be anything. `None`: there is none, or it says nothing.
+    /// Decodes a note, `None` if it is empty or invalid.
     pub fn from_words([who, what]: [u64; WORDS]) -> Option<Sent> {
         let (pid, uid) = (who as u32 as i32, (who >> 32) as u32);
         let (signal, code) = (what as u32 as i32, (what >> 32) as u32 as i32);
@@ -59,9 +57,8 @@ impl Sent {
     }
 }
 
-/// Has this process note who ends it. For a worker, after its signals are at their defaults. `early`: the file with the page, and
-/// where in it the words are, for the time before the page is mapped; it stays open until
-/// [`Words::note_senders_at`](super::shm::Words::note_senders_at).
+/// Installs the handlers, after signals are reset. `early`: file and offset of the words until
+/// [`Words::note_senders_at`](super::shm::Words::note_senders_at); stays open.
 pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
     let own = std::process::id() as i32;
     if OWNER.load(Ordering::Relaxed) == own {
@@ -80,24 +77,22 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
         SigSet::all(),
     );
     for signal in SIGNALS {
-        // SAFETY: the handler makes async-signal-safe calls only, and touches nothing but atomics.
+        // SAFETY: the handler makes only async-signal-safe calls and uses only atomics.
         let before = unsafe { sigaction(signal, &action) };
         if let Ok(before) = before
             && before.handler() != SigHandler::SigDfl
         {
-            // SAFETY: it is as it was.
+            // SAFETY: restores the old action.
             let _ = unsafe { sigaction(signal, &before) };
         }
     }
 }
 
-/// From now on the words are these, which are mapped until `forget`.
 pub(crate) fn tell_in(place: &[AtomicU64; WORDS]) {
     PLACE.store(place.as_ptr().cast_mut(), Ordering::Release);
     FILE.store(-1, Ordering::Release);
 }
 
-/// These words are about to be unmapped.
 pub(crate) fn forget(words: &[AtomicU64]) {
     if words
         .as_ptr_range()
@@ -107,16 +102,14 @@ pub(crate) fn forget(words: &[AtomicU64]) {
     }
 }
 
-/// In a handler: notes who has sent the signal.
-///
 /// # Safety
-/// `info` is null or what the kernel has given the handler.
+/// `info` is null or the kernel's argument to the handler.
 pub(crate) unsafe fn note(signal: libc::c_int, info: *const libc::siginfo_t) {
     // SAFETY: a system call without arguments.
     if info.is_null() || OWNER.load(Ordering::Acquire) != unsafe { libc::getpid() } {
         return;
     }
-    // SAFETY: the caller's contract; all fields are plain numbers.
+    // SAFETY: the caller's promise; all fields are plain numbers.
     let (code, pid, uid) = unsafe { ((*info).si_code, (*info).si_pid(), (*info).si_uid()) };
     let words = [
         u64::from(pid as u32) | u64::from(uid) << 32,
@@ -126,25 +119,24 @@ pub(crate) unsafe fn note(signal: libc::c_int, info: *const libc::siginfo_t) {
     let file = FILE.load(Ordering::Acquire);
     if !place.is_null() {
         for (index, word) in words.into_iter().enumerate() {
-            // SAFETY: the words are mapped, as `tell_in` says.
+            // SAFETY: `tell_in` guarantees that the words are mapped.
             unsafe { (*place.add(index)).store(word, Ordering::Release) };
         }
     } else if file >= 0 {
         let bytes = words.as_ptr().cast();
-        // SAFETY: the area is the two words on the stack.
+        // SAFETY: the buffer is the two words on the stack.
         unsafe { libc::pwrite(file, bytes, size_of_val(&words), OFFSET.load(Ordering::Relaxed)) };
     }
 }
 
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel gives a valid pointer, or PHP that of its copy.
+    // SAFETY: the kernel passes a valid pointer, or PHP one to its copy.
     unsafe { note(signal, info) };
     die_of(signal)
 }
 
-/// Ends the process by the signal's default action, so that its parent sees which signal it was.
 pub(crate) fn die_of(signal: libc::c_int) -> ! {
-    // SAFETY: system calls that take numbers and sets on the stack; all are async-signal-safe.
+    // SAFETY: async-signal-safe system calls with numbers and sets on the stack.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
@@ -165,11 +157,10 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    /// What is noted, and how the process ended, of one that `prepare`s and is sent the signal.
     fn sent(signal: Signal, prepare: impl FnOnce(&Memory)) -> (Option<Sent>, Ended) {
         let memory = Memory::create("test", 2).unwrap();
         let (mut told, mut tell) = UnixStream::pair().unwrap();
-        // SAFETY: the child touches what was made before the fork, makes system calls and ends.
+        // SAFETY: the child only makes system calls and stores to memory.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
                 crate::signal::reset_in_child();

@@ -1,4 +1,4 @@
-//! Process groups and sessions: what a process has started and what that has started, however deep, unless it leaves.
+//! Process groups and sessions: finds and kills all descendants that have not left them.
 
 use super::error::{Named, Result};
 use super::pidfd;
@@ -9,21 +9,20 @@ use nix::unistd::{Pid, getsid, setpgid};
 use std::fs;
 use std::os::fd::AsFd;
 
-/// Passes over /proc until nothing is found: a process that is killed may have forked just before.
+/// A killed process may have forked just before.
 const PASSES: usize = 8;
 
-/// A process that has ended, and those of its process group, or, if it led that, of its session. The kernel gives its number to
-/// no other process as long as there are any.
+/// An ended process whose group or session may live on, which keeps its pid reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leader {
-    /// Its number.
+    /// Its pid.
     pub pid: i32,
-    /// Its session's.
+    /// Its session.
     pub session: i32,
 }
 
 impl Leader {
-    /// Of a process that is there, or has ended and was not reaped. `None`: there is none.
+    /// Reads an unreaped process, `None` if there is none.
     pub fn of(pid: i32) -> Option<Leader> {
         let session = getsid(Some(Pid::from_raw(pid))).ok()?;
         Some(Leader {
@@ -32,7 +31,7 @@ impl Leader {
         })
     }
 
-    /// Whether there is anybody left in its process group, as far as its number means that.
+    /// Whether its process group has members.
     pub fn has_group(&self) -> bool {
         killpg(Pid::from_raw(self.pid), None).is_ok()
     }
@@ -42,39 +41,37 @@ impl Leader {
     }
 }
 
-/// Begins a session of this process' own.
+/// Starts a new session.
 ///
 /// # Errors
-/// EPERM: it leads a process group already.
+/// EPERM if the process leads a process group.
 pub fn begin() -> Result<()> {
     nix::unistd::setsid().named("setsid", "").map(drop)
 }
 
-/// Begins a process group of this process' own, if it does not lead one.
+/// Starts a new process group, unless it leads one.
 ///
 /// # Errors
 /// setpgid(2).
 pub fn begin_group() -> Result<()> {
     match setpgid(Pid::from_raw(0), Pid::from_raw(0)) {
-        // It leads its session.
         Ok(()) | Err(Errno::EPERM) => Ok(()),
         Err(errno) => Err(super::error::Error::new("setpgid", "", errno)),
     }
 }
 
-/// Kills the process group that this process leads, if it leads one. It must not be reaped yet: its number would mean another.
+/// Kills the process group of an unreaped leader.
 pub fn kill_group(leader: i32) {
-    // There is none: it has never led one.
     let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
 }
 
-/// Kills what is left of these. Says how many were killed.
+/// Kills the leaders' remaining members and returns their number.
 pub fn kill_rest(leaders: &[Leader]) -> usize {
     let mut killed = 0;
     for _ in 0..PASSES {
         let mut any = false;
         for (pid, leader) in members(leaders) {
-            // The descriptor first: what is read after it is of this process.
+            // Opened first, so that what follows refers to this process.
             let Ok(descriptor) = pidfd::open(pid) else {
                 continue;
             };
@@ -90,7 +87,7 @@ pub fn kill_rest(leaders: &[Leader]) -> usize {
     killed
 }
 
-/// The processes that are left of these, each with its leader.
+/// Returns the remaining members, each with its leader.
 pub fn members(leaders: &[Leader]) -> Vec<(i32, Leader)> {
     if leaders.is_empty() {
         return Vec::new();
@@ -107,7 +104,6 @@ pub fn members(leaders: &[Leader]) -> Vec<(i32, Leader)> {
         own.map(move |leader| (pid, *leader))
     });
     let found: Vec<(i32, Leader)> = found.collect();
-    // A number that a living process has belongs to that one by now.
     let is_reused = |leader: &Leader| found.iter().any(|(pid, _)| *pid == leader.pid);
     found
         .iter()
@@ -116,7 +112,6 @@ pub fn members(leaders: &[Leader]) -> Vec<(i32, Leader)> {
         .collect()
 }
 
-/// A process that has not ended.
 fn living(pid: i32) -> Option<Stat> {
     process::stat(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
@@ -150,13 +145,11 @@ mod tests {
         let readable = crate::socket::Readiness::Readable;
         let limit = std::time::Duration::from_secs(30);
         assert_eq!(crate::socket::wait(process.as_fd(), readable, limit), Ok(true));
-        // Three sleepers' and a shell's: as many as have come to be.
         assert!(kill_rest(&leaders) >= 1);
         assert!(lines.next().is_none(), "all who had the pipe are gone");
         assert_eq!(members(&leaders), []);
     }
 
-    /// A process in a group of its own with a child there, and one in another session.
     fn family() -> (std::process::Child, Apart) {
         let mut leader = Command::new("/bin/sh")
             .args([
@@ -173,14 +166,12 @@ mod tests {
             .read_line(&mut line)
             .unwrap();
         let apart: i32 = line.trim().parse().unwrap();
-        // Until it has left: it is a copy of the shell at first.
         while Leader::of(apart).is_some_and(|it| it.session != apart) {
             std::thread::yield_now();
         }
         (leader, Apart(apart))
     }
 
-    /// One in another session, which ends with the test.
     struct Apart(i32);
 
     impl Drop for Apart {
@@ -219,7 +210,6 @@ mod tests {
         kill_group(leader.pid);
         shell.wait().unwrap();
         wait_until_gone(leader);
-        // Of one that leads no group.
         let mut other = Command::new("/bin/sleep").arg("1000").spawn().unwrap();
         kill_group(other.id() as i32);
         assert_eq!(other.try_wait().unwrap(), None);
@@ -227,7 +217,6 @@ mod tests {
         other.wait().unwrap();
     }
 
-    /// What is killed needs a moment.
     fn wait_until_gone(leader: Leader) {
         while !members(&[leader]).is_empty() {
             std::thread::yield_now();

@@ -1,8 +1,7 @@
-//! The memory that a process shares with what it forks, and may write to: found, copied into a memory file, and replaced by
-//! one.
+//! Finds the writable memory that a process shares with its forks, copies it, and replaces it by a memory file.
 //!
-//! A process that has started an application maps such memory for all of its children. A child that maps a copy of its own
-//! over it, at the same addresses, shares nothing with the others: no pointer changes.
+//! An application maps such memory for all its children. A child that maps a copy over it shares nothing with the
+//! others, and no pointer changes.
 
 use super::error::{Error, Named, Result};
 use super::memfile;
@@ -14,50 +13,46 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 const MAPPINGS: &str = "/proc/self/smaps";
-/// Room for what the kernel says of a process with a hundred libraries.
 const DESCRIPTION_BYTES: usize = 1 << 20;
-/// Bytes of a template that are held, at most: OPcache's memory with all of PHP's strings has 3 MB.
+/// Limit on a template; OPcache with all of PHP's strings has 3 MB.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// One mapping, and where its copy is in the memory file.
+/// A mapping and its offset in the memory file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     pub(super) start: usize,
     pub(super) bytes: usize,
-    /// PROT_READ and so on (mmap(2)), as it is now.
     pub(super) protection: i32,
     pub(super) offset: usize,
 }
 
-/// What the kernel says of each mapping of this process (proc(5), smaps). It walks all of its pages for that.
+/// Reads this process's smaps (proc(5)), which walks all pages.
 ///
 /// # Errors
-/// The list can't be read.
+/// smaps can't be read.
 pub fn describe() -> Result<String> {
     let failed = |e: std::io::Error| Error::from_io("read", MAPPINGS, &e);
-    // A heap that grew and shrank while it is described would not be as described.
+    // The heap must not change while it is described.
     let mut text = String::with_capacity(DESCRIPTION_BYTES);
     let mut file = File::open(MAPPINGS).map_err(failed)?;
     file.read_to_string(&mut text).map_err(failed)?;
     Ok(text)
 }
 
-/// The mappings of this process that its children share and may write to, of its description. These are the ones with the
-/// flags `sh` and `mw` (proc(5), VmFlags): a mapping that is not writable right now, such as a buffer of machine code, may
-/// become so.
+/// Finds the writable shared mappings: flags `sh` and `mw` (proc(5), VmFlags).
 ///
 /// # Errors
-/// EOPNOTSUPP: such a mapping is of a file, or can't be read, so that it can't be copied.
+/// EOPNOTSUPP if such a mapping can't be copied.
 pub fn find(description: &str) -> Result<Vec<Segment>> {
     parse(description).map_err(|name| Error::new("copy the shared mapping", name, Errno::EOPNOTSUPP))
 }
 
-/// The length of the memory file that has all of them.
+/// The length of the memory file for these mappings.
 pub fn bytes(segments: &[Segment]) -> usize {
     segments.last().map_or(0, |last| last.offset + last.bytes)
 }
 
-/// The mappings in a text of smaps; or what a mapping is called that can't be replaced.
+/// On failure returns the name of a mapping that can't be replaced.
 fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
     let mut found: Vec<Segment> = Vec::new();
     let mut current: Option<(Segment, &str)> = None;
@@ -67,7 +62,7 @@ fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
             let Some((mut segment, name)) = current.take().filter(|_| has("sh") && has("mw")) else {
                 continue;
             };
-            // A name of memory without a file ends so; memory of a real file is not the process' own to copy.
+            // Memory of a real file must not be copied.
             let is_file = name.starts_with('/') && !name.ends_with(" (deleted)");
             if is_file || segment.protection & libc::PROT_READ == 0 {
                 return Err(name.to_owned());
@@ -81,7 +76,6 @@ fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
     Ok(found)
 }
 
-/// The line that begins a mapping: addresses, permissions, offset in what is mapped, device, inode, name.
 pub(super) fn head(line: &str) -> Option<(Segment, &str)> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
@@ -104,8 +98,7 @@ pub(super) fn head(line: &str) -> Option<(Segment, &str)> {
     Some((segment, name))
 }
 
-/// Writes what the mappings have into a memory file, and seals it. Pages of zeroes take no memory there, and none in the
-/// mappings: reading a page that was never touched would make it.
+/// Copies the mappings to a sealed memory file, without zero and untouched pages.
 ///
 /// # Errors
 /// memfd_create(2), ftruncate(2), mincore(2), pwrite(2) or fcntl(2).
@@ -116,7 +109,7 @@ pub fn copy(segments: &[Segment], name: &str) -> Result<OwnedFd> {
         .map_err(|e| Error::from_io("ftruncate", name, &e))?;
     for segment in segments {
         let mut resident = vec![0_u8; segment.bytes.div_ceil(page)];
-        // SAFETY: the mapping is there, and the list has a byte for each of its pages.
+        // SAFETY: the mapping exists, and there is a byte for each page.
         let done = unsafe {
             libc::mincore(
                 segment.start as *mut libc::c_void,
@@ -130,8 +123,7 @@ pub fn copy(segments: &[Segment], name: &str) -> Result<OwnedFd> {
         for (index, _) in resident.iter().enumerate().filter(|(_, flags)| **flags & 1 != 0) {
             let at = index * page;
             let length = page.min(segment.bytes - at);
-            // SAFETY: part of a mapping that may be read. Nothing writes to it meanwhile: the process has one thread, and no
-            // child yet.
+            // SAFETY: part of a readable mapping; the process has one thread and no child.
             let bytes = unsafe { std::slice::from_raw_parts((segment.start + at) as *const u8, length) };
             if bytes.iter().any(|byte| *byte != 0) {
                 file.write_all_at(bytes, (segment.offset + at) as u64)
@@ -144,11 +136,10 @@ pub fn copy(segments: &[Segment], name: &str) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// What a memory file has of [`copy`], read once: files of the same bytes are made of it.
+/// Content from which equal files are created.
 #[derive(Debug)]
 pub struct Template {
     length: u64,
-    /// The parts that are not zeroes, with their places.
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
@@ -156,7 +147,7 @@ impl Template {
     /// Reads a memory file.
     ///
     /// # Errors
-    /// fstat(2), lseek(2) or pread(2); EFBIG if it has more than [`MOST_BYTES`] that are not holes.
+    /// fstat(2), lseek(2) or pread(2); EFBIG for more than [`MOST_BYTES`].
     pub fn read(file: OwnedFd, name: &str) -> Result<Template> {
         let failed = |call| move |e: std::io::Error| Error::from_io(call, name, &e);
         let file = File::from(file);
@@ -175,7 +166,7 @@ impl Template {
         Ok(Template { length, pieces })
     }
 
-    /// A memory file of the same bytes that may be written to, and keeps its length.
+    /// Creates a writable file with these bytes and fixed length.
     ///
     /// # Errors
     /// memfd_create(2), ftruncate(2), pwrite(2) or fcntl(2).
@@ -192,7 +183,6 @@ impl Template {
     }
 }
 
-/// The next piece of a file that is no hole, from a place on.
 fn data(file: &File, from: u64) -> nix::Result<Option<(u64, u64)>> {
     use nix::unistd::{Whence, lseek};
     let start = match lseek(file, from as libc::off_t, Whence::SeekData) {
@@ -204,15 +194,15 @@ fn data(file: &File, from: u64) -> nix::Result<Option<(u64, u64)>> {
     Ok(Some((start as u64, end as u64)))
 }
 
-/// Maps a file over one mapping, with the protection of the latter.
+/// Keeps the protection.
 ///
 /// # Safety
-/// `segment` is a mapping of this process, and the file has at its offset the bytes that whatever uses it expects there.
+/// `segment` is a mapping of this process, and the file has the expected bytes.
 ///
 /// # Errors
 /// mmap(2).
 pub(super) unsafe fn map_over(segment: &Segment, file: BorrowedFd<'_>, sharing: i32) -> Result<()> {
-    // SAFETY: the caller's promise: the place is the mapping's, which is replaced as a whole.
+    // SAFETY: the caller's promise: the range is a whole mapping, which is replaced.
     let address = unsafe {
         libc::mmap(
             segment.start as *mut libc::c_void,
@@ -232,11 +222,10 @@ pub(super) unsafe fn map_over(segment: &Segment, file: BorrowedFd<'_>, sharing: 
 /// Replaces the mappings by a memory file.
 ///
 /// # Safety
-/// `segments` are mappings of this process, as [`find`] has found them in it or in the process that it was forked from. The
-/// file has the bytes that whatever uses them expects there.
+/// [`find`] has found `segments` in this process or its parent. The file has the expected bytes.
 ///
 /// # Errors
-/// fstat(2) or mmap(2); EINVAL for a file of another length. The process is of no use then.
+/// fstat(2) or mmap(2); EINVAL for a wrong length. The process is unusable then.
 pub unsafe fn replace(segments: &[Segment], file: BorrowedFd<'_>) -> Result<()> {
     let length = nix::sys::stat::fstat(file).named("fstat", "")?.st_size;
     if usize::try_from(length) != Ok(bytes(segments)) {
@@ -254,15 +243,15 @@ pub(super) fn page_bytes() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Puts a descriptor in another's place: what used the one uses this from now on. Close-on-exec.
+/// Replaces an open descriptor, close-on-exec.
 ///
 /// # Safety
-/// What owns `place` expects a descriptor that can do the same.
+/// The owner of `place` can use the new one.
 ///
 /// # Errors
 /// dup3(2).
 pub unsafe fn replace_descriptor(place: i32, by: &impl AsFd) -> Result<()> {
-    // SAFETY: a system call with three numbers; the caller answers for the one that is replaced.
+    // SAFETY: only numbers; the caller guarantees the replacement.
     let done = unsafe { libc::dup3(by.as_fd().as_raw_fd(), place, libc::O_CLOEXEC) };
     if done < 0 {
         return Err(Error::last("dup3", place.to_string()));
@@ -315,7 +304,7 @@ VmFlags: rd wr mr mw me ac
     #[test]
     fn a_child_with_a_copy_writes_into_its_own() {
         let page = page_bytes();
-        // SAFETY: a new mapping at a place of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
             libc::mmap(
@@ -348,7 +337,7 @@ VmFlags: rd wr mr mw me ac
         // SAFETY: the child uses the mapping and leaves by _exit.
         match unsafe { fork() }.unwrap() {
             Side::Child => {
-                // SAFETY: the mapping is the one that was found, and nothing else uses it.
+                // SAFETY: the mapping that was found, which nothing else uses.
                 let code = unsafe {
                     let is_replaced = replace(&own, first.as_fd()).is_ok() && *word(5) == 7;
                     *word(5) = 8;
@@ -371,7 +360,7 @@ VmFlags: rd wr mr mw me ac
         assert_eq!((byte(&first), byte(&second), byte(&template)), (8, 7, 7));
         let short = File::from(memfile::create("short").unwrap());
         short.set_len(page as u64).unwrap();
-        // SAFETY: it is refused before anything is replaced.
+        // SAFETY: fails before it replaces anything.
         assert!(unsafe { replace(&own, short.as_fd()) }.is_err());
     }
 }

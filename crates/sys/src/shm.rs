@@ -1,7 +1,4 @@
-//! Shared memory: a sealed memfd, mapped as 64-bit words.
-//!
-//! Every word is an atomic, so that a reader and a writer in different processes never race in Rust's sense, whatever
-//! a hostile peer writes.
+//! Shared memory: a sealed memfd, mapped as atomic 64-bit words, so that hostile processes can't cause data races.
 
 use super::error::{Error, Named, Result};
 use super::sender;
@@ -11,19 +8,19 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
-/// Bytes in a page. A multiple of it aligns every mapping on the supported machines.
+/// Page size that all supported machines accept.
 pub const PAGE_BYTES: usize = 4096;
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// One piece of shared memory.
+/// A piece of shared memory.
 #[derive(Debug)]
 pub struct Memory {
-    /// Opened for reading and writing.
+    /// A read-write descriptor.
     pub writable: OwnedFd,
 }
 
 impl Memory {
-    /// Makes `pages` pages of zeroes, sealed against growing and shrinking so that no mapping of it can fault.
+    /// Creates zero pages, sealed against resizing.
     ///
     /// # Errors
     /// memfd_create(2), ftruncate(2) or fcntl(2).
@@ -36,12 +33,12 @@ impl Memory {
         Ok(Memory { writable })
     }
 
-    /// Memory that another process has made: its descriptor for reading and writing, whose size and seals were looked at.
+    /// Wraps a descriptor whose size and seals were checked.
     pub fn adopt(writable: OwnedFd) -> Memory {
         Memory { writable }
     }
 
-    /// The same opened for reading only, for one process: a mapping of it can never be made writable, by mprotect(2) either.
+    /// Opens a descriptor that can never be mapped writable.
     ///
     /// # Errors
     /// dup(2).
@@ -49,7 +46,6 @@ impl Memory {
         let path = format!("/proc/self/fd/{}", self.writable.as_raw_fd());
         match std::fs::File::open(&path) {
             Ok(file) => Ok(OwnedFd::from(file)),
-            // Without /proc there is no way to open it again; the descriptor is then as good as the writable one.
             Err(_) => (self.writable.try_clone()).map_err(|e| Error::from_io("dup", "scoreboard", &e)),
         }
     }
@@ -62,7 +58,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// Maps `pages` pages from page `first`, for reading and writing.
+    /// Maps `pages` pages from `first` for reading and writing.
     ///
     /// # Errors
     /// mmap(2).
@@ -77,7 +73,7 @@ impl Words {
         Ok(Words { map })
     }
 
-    /// Maps the first `pages` pages for reading. Writing to it is a segmentation fault.
+    /// Maps the first `pages` pages for reading.
     ///
     /// # Errors
     /// mmap(2).
@@ -90,15 +86,14 @@ impl Words {
         Ok(Words { map })
     }
 
-    /// The words. Of a mapping for reading, only loads are allowed.
+    /// The words. A read-only mapping allows only loads.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page aligned, lives as long as `self`, is `len` bytes long and can't shrink (sealed);
-        // any bit pattern is a valid AtomicU64, and other processes that write to it do so with atomics or are
-        // hostile, in which case a torn value is still a value.
+        // SAFETY: the mapping is aligned, lives as long as `self`, has `len` bytes and can't shrink (sealed). Any bit
+        // pattern is a valid AtomicU64, even if a hostile process tears it.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
     }
 
-    /// Who ends this process by a signal is noted in the words from this one on, as long as they are mapped (see [`sender`]).
+    /// Records senders of fatal signals in the words from `first` ([`sender`]).
     pub fn note_senders_at(&self, first: usize) {
         if let Some(place) = self.words().get(first..).and_then(<[_]>::first_chunk) {
             sender::tell_in(place);

@@ -1,4 +1,4 @@
-//! Sockets as the worker uses them: accept, read, write, wait.
+//! Sockets: accept, read, write, wait.
 
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
@@ -12,24 +12,22 @@ use std::time::Duration;
 /// <asm-generic/socket.h>, since Linux 6.16.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// What a call that may not wait came to.
+/// Result of a non-blocking call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// This many bytes; 0 from a read is end of file.
+    /// Number of bytes; 0 from a read is end of file.
     Done(usize),
-    /// Nothing can be done right now.
+    /// Nothing is possible now.
     WouldBlock,
 }
 
-/// Accepts a connection, close-on-exec; `None` when none is pending.
+/// Accepts a connection, close-on-exec; `None` if none is pending or it was aborted.
 ///
 /// # Errors
-/// What accept(2) calls fatal for the listening socket or the process (EMFILE, EINVAL …). A connection that was given
-/// up before it was accepted, or that a firewall forbids, is not an error: `None`. The call passes on what the network has
-/// said of such a connection.
+/// accept(2) errors of the listening socket or the process (EMFILE, EINVAL …).
 pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
     match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
-        // SAFETY: the kernel has just made this descriptor for us.
+        // SAFETY: a new descriptor.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         Err(
             Errno::EAGAIN
@@ -49,17 +47,15 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Forbids others to send descriptors over a unix socket, and over those that are accepted from it (SO_PASSRIGHTS). False: it can't
-/// be forbidden, as by kernels before 6.16 ([`crate::guarded`]).
+/// Makes a unix socket, and those accepted from it, reject descriptors (SO_PASSRIGHTS). `false` before Linux 6.16.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
-    // Older kernels want the socket's lock to say that they know no such option. Who has the socket can hold the lock; not against
-    // this question.
+    // Setting an unknown option takes the socket's lock, which a peer can hold. getsockopt(2) needs no lock.
     if option(socket, SO_PASSRIGHTS).is_none() {
         return false;
     }
     let off: libc::c_int = 0;
     let size = size_of_val(&off) as libc::socklen_t;
-    // SAFETY: the kernel reads the number, which outlives the call.
+    // SAFETY: the number outlives the call.
     let failed = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -72,16 +68,16 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
     failed == 0
 }
 
-/// Whether the kernel keeps others from sending descriptors over a unix socket.
+/// Whether a unix socket rejects descriptors.
 pub fn refuses_descriptors(socket: BorrowedFd<'_>) -> bool {
     option(socket, SO_PASSRIGHTS) == Some(0)
 }
 
-/// A number that the kernel tells of a socket without its lock; `None`: it is no socket, or has no such option.
+/// Doesn't take the socket's lock; `None` on error.
 fn option(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut size = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the kernel writes to two values that outlive the call, as many bytes as the second says.
+    // SAFETY: both values outlive the call, and no more bytes than `length` allows.
     let failed = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -104,16 +100,15 @@ pub fn listens(socket: BorrowedFd<'_>) -> bool {
     option(socket, libc::SO_ACCEPTCONN) == Some(1)
 }
 
-/// Whether a listening socket was shut down (shutdown(2)), by whoever had it: it accepts nothing any more.
+/// Whether any holder has shut down a listening socket.
 pub fn is_shut_down(listener: BorrowedFd<'_>) -> bool {
-    // Only its receiving half may have been.
+    // Also after SHUT_RD.
     let ends = PollFlags::from_bits_retain(libc::POLLRDHUP);
     let mut watched = [PollFd::new(listener, ends)];
-    // A listening socket that is well has neither.
     poll(&mut watched, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
-/// Reads what is there.
+/// Reads without blocking.
 ///
 /// # Errors
 /// recv(2).
@@ -132,10 +127,10 @@ fn receive_flagged(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -
     }
 }
 
-/// Reads and drops what is there.
+/// Reads and discards what is queued.
 ///
 /// # Errors
-/// Nothing more will come: the other end is closed (EPIPE), or what recv(2) says.
+/// EPIPE if the peer has closed; recv(2).
 pub fn drain(socket: BorrowedFd<'_>) -> Result<()> {
     let mut buffer = [0; 64];
     loop {
@@ -163,7 +158,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Progress> {
     }
 }
 
-/// Writes as much as fits of several pieces, without copying them together.
+/// Writes as much as fits from several buffers.
 ///
 /// # Errors
 /// sendmsg(2).
@@ -179,17 +174,16 @@ pub fn send_gathered(socket: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> Result<P
     }
 }
 
-/// What to wait for.
+/// The event to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// Bytes, end of file or an error to read.
+    /// Data, end of file or an error to read.
     Readable,
-    /// Room to write, or an error.
+    /// Space to write, or an error.
     Writable,
 }
 
-/// Waits until `socket` is ready or `limit` is over; says whether it is ready. A signal handler that ran does not end
-/// the wait.
+/// Waits until `socket` is ready, at most `limit`; continues after signals.
 ///
 /// # Errors
 /// poll(2).
@@ -211,8 +205,8 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
     }
 }
 
-/// Waits until some of these descriptors can be read, or `bell` can; says which, by their places. They are numbers because
-/// they are others' to close meanwhile: one that is closed is at worst reported as readable, and has to be looked at again.
+/// Waits until `bell` or some descriptors are readable; returns their indexes. One that others close meanwhile counts
+/// as readable.
 pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration) -> Vec<usize> {
     let about = |fd| libc::pollfd {
         fd,
@@ -222,7 +216,7 @@ pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration)
     let mut all: Vec<libc::pollfd> = descriptors.iter().copied().map(about).collect();
     all.push(about(bell.as_raw_fd()));
     let millis = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    // SAFETY: the pointer leads to as many elements as are told, which live for the call; poll(2) keeps nothing.
+    // SAFETY: pointer and length describe a slice that outlives the call.
     let count = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, millis) };
     if count <= 0 {
         return Vec::new();
@@ -232,11 +226,10 @@ pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration)
     all.iter().enumerate().filter_map(is_ready).collect()
 }
 
-/// For poll(2): the other end has closed the connection, or its half of it (`POLLRDHUP`). nix has no name for it, and
-/// [`PollFd::revents`] can't tell it.
+/// poll(2) flag: the peer has closed its sending side (`POLLRDHUP`), unknown to nix.
 pub const PEER_CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
-/// Whether the other end closes the connection, or its half of it, within this time. What it sends stays where it is.
+/// Whether the peer closes its sending side within `limit`. Reads nothing.
 pub fn is_closed_within(socket: BorrowedFd<'_>, limit: Duration) -> bool {
     let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
     matches!(
@@ -245,25 +238,22 @@ pub fn is_closed_within(socket: BorrowedFd<'_>, limit: Duration) -> bool {
     )
 }
 
-/// Says that nothing more will be written.
+/// Shuts down the sending side.
 pub fn shutdown_write(socket: BorrowedFd<'_>) {
-    // Fails only where the peer is gone already.
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Write);
 }
 
-/// Ends a connection for all processes that have its socket.
+/// Shuts down a connection for all holders of the socket.
 pub fn shutdown(socket: BorrowedFd<'_>) {
-    // Fails only where the peer is gone already.
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
-/// Says that nothing more will be read: later sends of the peer fail (EPIPE). What was sent before can still be read.
+/// Shuts down the receiving side; queued data stays readable.
 pub fn shutdown_read(socket: BorrowedFd<'_>) {
-    // Fails only where the peer is gone already.
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Read);
 }
 
-/// Reads what is there and leaves it there.
+/// Reads without removing the data from the queue.
 ///
 /// # Errors
 /// recv(2).
@@ -271,7 +261,7 @@ pub fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progress> {
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK)
 }
 
-/// The other end's address; `None` for a unix socket. An IPv4 address in IPv6 clothes is given as IPv4.
+/// Returns the peer's address (IPv4-mapped as IPv4); `None` for a unix socket.
 ///
 /// # Errors
 /// getpeername(2).
@@ -287,17 +277,16 @@ pub fn peer_address(socket: BorrowedFd<'_>) -> Result<Option<IpAddr>> {
     })
 }
 
-/// The other end's address in words; `None`: it has none.
+/// Returns the peer's address as text, `None` if it has none.
 pub fn peer_name(socket: BorrowedFd<'_>) -> Option<String> {
     let address = nix::sys::socket::getpeername::<SockaddrStorage>(socket.as_raw_fd()).ok()?;
     let name = address.to_string();
     (!name.is_empty()).then_some(name)
 }
 
-/// Where a stream socket leads that is connected to a server: an address, or the path of a unix socket, of an abstract one with @ in
-/// front. `None`: it is no such socket, or one end of a pair, which has no name.
+/// Returns the server of a stream socket: address or unix path (abstract: `@`). `None` for other sockets.
 pub fn server_name(number: RawFd) -> Option<String> {
-    // SAFETY: only asked about at once, and a number that is not open is an error of the call.
+    // SAFETY: only borrowed; the calls fail if it is not open.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     use nix::sys::socket::sockopt::SockType as KindOfSocket;
     let kind = nix::sys::socket::getsockopt(&socket, KindOfSocket).ok()?;
@@ -316,9 +305,9 @@ pub fn server_name(number: RawFd) -> Option<String> {
     }
 }
 
-/// The port of this machine that a socket of a network has, and whether it listens there.
+/// Returns an internet socket's local port and whether it listens.
 pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
-    // SAFETY: only asked about at once, and a number that is not open is an error of the call.
+    // SAFETY: only borrowed; the calls fail if it is not open.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     let address = nix::sys::socket::getsockname::<SockaddrStorage>(number).ok()?;
     let v4 = address.as_sockaddr_in().map(|address| address.port());
@@ -327,7 +316,7 @@ pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
     Some((port, listens.unwrap_or(false)))
 }
 
-/// The process that called listen(2) for the unix socket that this one is connected to (SO_PEERCRED, unix(7)).
+/// Returns the process that listens on the other end (SO_PEERCRED, unix(7)).
 ///
 /// # Errors
 /// getsockopt(2).
@@ -337,7 +326,7 @@ pub fn listener_pid(connected: BorrowedFd<'_>) -> Result<i32> {
     Ok(credentials.pid())
 }
 
-/// The user that the process at the other end of a unix socket had when it connected (SO_PEERCRED, unix(7)).
+/// Returns the user that connected a unix socket (SO_PEERCRED, unix(7)).
 ///
 /// # Errors
 /// getsockopt(2).
@@ -345,7 +334,7 @@ pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
     peer_process(connected).map(|(uid, _)| uid)
 }
 
-/// The same, and that process; 0: it is in another space of pids.
+/// Returns the connecting user and pid; pid 0 in another namespace.
 ///
 /// # Errors
 /// getsockopt(2).
@@ -355,7 +344,7 @@ pub fn peer_process(connected: BorrowedFd<'_>) -> Result<(u32, i32)> {
     Ok((credentials.uid(), credentials.pid()))
 }
 
-/// Begins a connection that never waits, to a unix socket. `None`: more wait there than it has taken up; to be tried again.
+/// Connects to a unix socket without blocking. `None` if the backlog is full.
 ///
 /// # Errors
 /// socket(2) or connect(2).
@@ -372,7 +361,7 @@ pub fn connect_unix(path: &std::path::Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Begins a TCP connection that never waits. It is there once the socket is writable and has no error ([`take_error`]).
+/// Starts a TCP connection. It is established once writable without an error ([`take_error`]).
 ///
 /// # Errors
 /// socket(2), setsockopt(2) or connect(2).
@@ -393,7 +382,7 @@ pub fn connect_tcp(address: SocketAddr) -> Result<OwnedFd> {
     }
 }
 
-/// What became of a connection that was begun (SO_ERROR, socket(7)).
+/// Returns the result of a started connection (SO_ERROR, socket(7)).
 ///
 /// # Errors
 /// Why it failed.
@@ -406,8 +395,7 @@ pub fn take_error(socket: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR. `is_for_both`: at `[::]` it is for IPv4 as well,
-/// whatever the system's default is (`net.ipv6.bindv6only`), which holds otherwise.
+/// Opens a listening TCP socket. `is_for_both`: `[::]` accepts IPv4; otherwise `net.ipv6.bindv6only` decides.
 ///
 /// # Errors
 /// socket(2), setsockopt(2), bind(2) or listen(2).
@@ -422,7 +410,7 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Resul
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(family, SockType::Stream, flags, None).named("socket", &subject)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true).named("setsockopt SO_REUSEADDR", &subject)?;
-    // Accepted sockets inherit it: an answer in several writes must not wait for the peer's delayed acknowledgement.
+    // Accepted sockets inherit it: answers must not wait for a delayed acknowledgement.
     setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", &subject)?;
     if address.is_ipv6() && is_for_both {
         setsockopt(&fd, sockopt::Ipv6V6Only, &false).named("setsockopt IPV6_V6ONLY", &subject)?;
@@ -432,13 +420,13 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Resul
     Ok(fd)
 }
 
-/// Begins to listen. A negative backlog asks for the kernel's maximum (`net.core.somaxconn`).
+/// Listens. A negative backlog means `net.core.somaxconn`.
 ///
 /// # Errors
 /// listen(2).
 pub fn listen(fd: &OwnedFd, backlog: i32, subject: &str) -> Result<()> {
     let backlog = if backlog < 0 { i32::MAX } else { backlog };
-    // SAFETY: a system call with two numbers; nix refuses backlogs over its own constant.
+    // SAFETY: only numbers; nix rejects backlogs over its own constant.
     let result = unsafe { libc::listen(fd.as_raw_fd(), backlog) };
     if result == 0 {
         Ok(())
@@ -447,16 +435,16 @@ pub fn listen(fd: &OwnedFd, backlog: i32, subject: &str) -> Result<()> {
     }
 }
 
-/// Where a socket is bound.
+/// The address of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bound {
-    /// At a path of the file system.
+    /// A file system path.
     Path(std::path::PathBuf),
-    /// At an address and port.
+    /// An address and port.
     Port(SocketAddr),
 }
 
-/// Where a socket is bound; `None` for an unnamed or abstract unix socket, and for other families.
+/// Returns a socket's address; `None` for unnamed and abstract unix sockets.
 pub fn local_address(socket: BorrowedFd<'_>) -> Option<Bound> {
     let address: SockaddrStorage = nix::sys::socket::getsockname(socket.as_raw_fd()).ok()?;
     if let Some(v4) = address.as_sockaddr_in() {

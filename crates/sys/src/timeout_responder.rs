@@ -1,13 +1,10 @@
-//! What a worker still says to its client when it is terminated because the time of its request is up.
+//! Sends a last answer when a worker is terminated because its request timed out.
 //!
-//! The handler of SIGTERM runs on the thread that serves, wherever that is: in a loop of the application, asleep, or
-//! waiting for a database. So it sees exactly how far that thread has come, and there is no race with it: it writes the
-//! answer if no byte of one has left, and never into the middle of another. It makes system calls only and ends the
-//! process, by the same signal without a handler.
+//! The SIGTERM handler runs on the serving thread, so it sees exactly how far the answer has come: it answers only if
+//! no byte has been sent. It uses only system calls and atomics, and then kills the process by the same signal.
 //!
-//! What it needs lies in words that are stored before they count: nothing is allocated, locked or dropped. A signal
-//! without the word that the time is up ends the process at once, as if there were no handler; while the process has a program
-//! ([`pass_on_to`]), it goes to that, and the process ends when the program has.
+//! A SIGTERM without the timeout value kills the process at once. If the process has started a program
+//! ([`pass_on_to`]), the signal goes to the program, and the process exits after it.
 
 use super::error::{Error, Result};
 use super::sender;
@@ -16,29 +13,24 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering, compiler_fence};
 
-/// The most bytes of an answer.
+/// Limit on an answer.
 pub const MAX_BYTES: usize = 512;
-/// The value that comes with a SIGTERM which says that the time is up (sigqueue(3)).
+/// Marks a timeout.
 const TIMED_OUT: libc::c_int = 504;
-/// How long the client may take to see the answer, milliseconds. The kernel resets a connection that is closed while bytes of
-/// the client are unread, and drops the answer. Shorter than what the master waits until it kills.
+/// Closing a connection with unread bytes makes the kernel reset it and drop the answer. Shorter than the master's
+/// delay before SIGKILL.
 const DRAIN_MILLIS: i64 = 500;
 
-/// The process that the words are of. A child that a script has forked must not answer for its parent.
+/// A child forked by a script must not answer.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// The connection whose request is being answered; negative: there is none.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
-/// Something of the answer may have left.
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// The program whose group a SIGTERM goes to; 0: there is none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// One has gone to a program.
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 static BYTES: [AtomicU8; MAX_BYTES] = [const { AtomicU8::new(0) }; MAX_BYTES];
 
-/// Has this process answer, or pass the signal on, before it ends. For a worker, after its signals are at their defaults and before the
-/// application's first code.
+/// Installs the handler, before the application runs.
 pub fn install() {
     OWNER.store(std::process::id() as i32, Ordering::Relaxed);
     let action = SigAction::new(
@@ -46,11 +38,11 @@ pub fn install() {
         SaFlags::SA_RESTART,
         SigSet::all(),
     );
-    // SAFETY: the handler makes async-signal-safe calls only, and touches nothing but atomics.
+    // SAFETY: the handler makes only async-signal-safe calls and uses only atomics.
     let _ = unsafe { sigaction(Signal::SIGTERM, &action) };
 }
 
-/// Sets the answer. Only while no request is armed; one that is too long is none.
+/// Sets the answer (empty if too long) while no request is armed.
 pub fn set_answer(bytes: &[u8]) {
     let length = if bytes.len() <= MAX_BYTES { bytes.len() } else { 0 };
     for (place, byte) in BYTES.iter().zip(&bytes[..length]) {
@@ -59,46 +51,45 @@ pub fn set_answer(bytes: &[u8]) {
     LENGTH.store(length, Ordering::Relaxed);
 }
 
-/// A request on this connection is to be answered, and nothing of the answer has left.
+/// Starts a request on this connection, with nothing sent.
 pub fn arm(socket: BorrowedFd<'_>) {
     BEGUN.store(false, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     SOCKET.store(socket.as_raw_fd(), Ordering::Relaxed);
 }
 
-/// Something of the answer is about to leave.
+/// Call before the first byte of the answer is sent.
 pub fn begin() {
     BEGUN.store(true, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
 }
 
-/// There is nothing to be answered any more. Before the connection is closed or given away.
+/// Ends the request, before its connection is closed.
 pub fn disarm() {
     SOCKET.store(-1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
 }
 
-/// A SIGTERM goes to the process group of this program, which this process has started and not reaped.
+/// Passes SIGTERM to the process group of an unreaped child program.
 pub fn pass_on_to(leader: i32) {
     PROGRAM.store(leader, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The program has ended, and is about to be reaped: its number will mean another process.
+/// Call before the program is reaped.
 pub fn pass_on_to_none() {
     PROGRAM.store(0, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Ends this process by SIGTERM if that has gone to its program.
+/// Exits by SIGTERM if one was passed on.
 pub fn end_if_passed_on() {
     if PASSED_ON.load(Ordering::Relaxed) {
         sender::die_of(libc::SIGTERM);
     }
 }
 
-/// Tells a process that has called [`install`] that the time of its request is up. One that has not is terminated; one
-/// that is gone already is no error.
+/// Signals the timeout after [`install`]; terminates other processes.
 ///
 /// # Errors
 /// sigqueue(3).
@@ -106,7 +97,7 @@ pub fn send_timeout(pid: i32) -> Result<()> {
     let value = libc::sigval {
         sival_ptr: std::ptr::without_provenance_mut(TIMED_OUT as usize),
     };
-    // SAFETY: a system call; the value is a number that is never followed.
+    // SAFETY: a system call; the value is a number, never dereferenced.
     if unsafe { libc::sigqueue(pid, libc::SIGTERM, value) } == 0 {
         return Ok(());
     }
@@ -117,7 +108,7 @@ pub fn send_timeout(pid: i32) -> Result<()> {
 }
 
 extern "C" fn on_terminate(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel gives a valid pointer, or PHP that of its copy; the value is set where the code says so.
+    // SAFETY: the kernel passes a valid pointer, or PHP one to its copy.
     let is_timeout = unsafe {
         !info.is_null()
             && (*info).si_code == libc::SI_QUEUE
@@ -128,7 +119,7 @@ extern "C" fn on_terminate(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     // SAFETY: system calls without arguments.
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
     let socket = SOCKET.load(Ordering::Relaxed);
-    // The thread that serves is the first; on another one nothing is known about what it is doing.
+    // Only the main thread serves.
     let is_here = process == thread && process == OWNER.load(Ordering::Relaxed);
     if is_timeout && is_here && socket >= 0 {
         if !BEGUN.load(Ordering::Relaxed) {
@@ -140,14 +131,13 @@ extern "C" fn on_terminate(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     let is_owner = process == OWNER.load(Ordering::Relaxed);
     if !is_timeout && is_owner && program > 0 {
         PASSED_ON.store(true, Ordering::Relaxed);
-        // SAFETY: a system call; the number is that of a child which is not reaped.
+        // SAFETY: a system call with the pid of an unreaped child.
         unsafe { libc::kill(-program, libc::SIGTERM) };
         return;
     }
     sender::die_of(libc::SIGTERM);
 }
 
-/// Sends the answer as far as it fits without waiting: into an empty buffer all of it does.
 fn send_answer(socket: libc::c_int) {
     let mut bytes = [0_u8; MAX_BYTES];
     let length = LENGTH.load(Ordering::Relaxed).min(MAX_BYTES);
@@ -157,7 +147,7 @@ fn send_answer(socket: libc::c_int) {
     let mut sent = 0;
     while sent < length {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the area is `length - sent` bytes of the array from `sent` on.
+        // SAFETY: the buffer is `length - sent` bytes of the array from `sent` on.
         let count = unsafe { libc::send(socket, bytes.as_ptr().add(sent).cast(), length - sent, flags) };
         match usize::try_from(count) {
             Ok(count) if count > 0 => sent += count,
@@ -166,9 +156,8 @@ fn send_answer(socket: libc::c_int) {
     }
 }
 
-/// Says that nothing more comes, and reads what the client has sent until it has seen that, for a bounded time.
 fn close_gently(socket: libc::c_int) {
-    // SAFETY: system calls on a descriptor, with areas on the stack and their lengths.
+    // SAFETY: a system call on a descriptor.
     unsafe { libc::shutdown(socket, libc::SHUT_WR) };
     let end = now_millis() + DRAIN_MILLIS;
     let mut waste = [MaybeUninit::<u8>::uninit(); 4096];
@@ -186,7 +175,7 @@ fn close_gently(socket: libc::c_int) {
         if unsafe { libc::poll(&raw mut poll, 1, left as libc::c_int) } <= 0 {
             return;
         }
-        // SAFETY: the kernel writes at most as many bytes as there is room for.
+        // SAFETY: the kernel writes at most the length of the buffer.
         let count = unsafe { libc::recv(socket, waste.as_mut_ptr().cast(), waste.len(), libc::MSG_DONTWAIT) };
         if count <= 0 {
             return;
@@ -199,7 +188,7 @@ fn now_millis() -> i64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the pointer is to a value that lives for the call.
+    // SAFETY: the value outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
 }
@@ -214,14 +203,12 @@ mod tests {
 
     const ANSWER: &[u8] = b"the time is up";
 
-    /// A child that serves one connection as far as `prepare` goes, and then waits in a system call. Its end is told by
-    /// `end`; what the client reads, and how the child ended, is returned.
     fn serve(prepare: impl FnOnce(&mut UnixStream), end: impl FnOnce(i32)) -> (Vec<u8>, Ended) {
         let (mut client, mut server) = UnixStream::pair().unwrap();
         let (mut told, mut tell) = UnixStream::pair().unwrap();
-        // Not read by the server: without care it would turn the close into a reset.
+        // Unread bytes turn a careless close into a reset.
         client.write_all(b"more than is read").unwrap();
-        // SAFETY: the child touches what was made before the fork, makes system calls and ends.
+        // SAFETY: the child only makes system calls and stores to memory.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
                 crate::signal::reset_in_child();
@@ -272,7 +259,6 @@ mod tests {
         let none = |socket: &mut UnixStream| {
             arm(socket.as_fd());
             disarm();
-            // Read, so that the end is no reset.
             socket.read_exact(&mut [0; 17]).unwrap();
         };
         let (answer, ended) = serve(none, timed_out);

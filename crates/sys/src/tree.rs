@@ -1,7 +1,4 @@
-//! Which files below some directories have changed.
-//!
-//! inotify(7) queues a change before the call that made it returns. So what is read from the queue now has every change that was
-//! made before.
+//! Detects changed files below directories. inotify(7) queues a change before the call that made it returns.
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -9,33 +6,32 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Most directories that are watched.
 const MOST: usize = 20_000;
-/// A file is whole when it was closed or renamed.
+/// A file is complete when it is closed or renamed.
 const INTERESTS: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_MOVE)
     .union(AddWatchFlags::IN_DELETE)
     .union(AddWatchFlags::IN_CREATE)
     .union(AddWatchFlags::IN_ONLYDIR);
 
-/// Which directories are looked into, and whose changes count.
+/// Selects directories and files.
 pub trait Choice {
-    /// A directory below one that is watched.
+    /// Whether to watch a subdirectory.
     fn enters(&self, directory: &Path) -> bool;
-    /// A file.
+    /// Whether a file's changes count.
     fn counts(&self, file: &Path) -> bool;
 }
 
-/// What has changed.
+/// A change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// This file, which may be gone.
     File(PathBuf),
-    /// More than the kernel remembers.
+    /// The kernel's queue overflowed.
     Many,
 }
 
-/// Directories and all below them that the choice enters.
+/// Directories, watched recursively.
 #[derive(Debug)]
 pub struct Tree<C> {
     roots: Vec<PathBuf>,
@@ -46,7 +42,7 @@ pub struct Tree<C> {
 }
 
 impl<C: Choice> Tree<C> {
-    /// Watches them from now on. One that is not there is passed over.
+    /// Starts watching; skips missing directories.
     ///
     /// # Errors
     /// inotify_init1(2).
@@ -62,12 +58,12 @@ impl<C: Choice> Tree<C> {
         Ok(tree)
     }
 
-    /// A directory whose changes are not noticed, and why; once.
+    /// Takes a directory that can't be watched, with the error.
     pub fn take_trouble(&mut self) -> Option<(PathBuf, Errno)> {
         self.trouble.take()
     }
 
-    /// What has changed since the last call: the first of it.
+    /// Returns the first change since the last call.
     pub fn changed(&mut self) -> Option<Change> {
         let mut first = None;
         loop {
@@ -93,7 +89,6 @@ impl<C: Choice> Tree<C> {
         }
         let path = self.paths.get(&event.wd)?.join(event.name.as_ref()?);
         if event.mask.contains(AddWatchFlags::IN_ISDIR) {
-            // One that is new may have come with files.
             let is_new = self.choice.enters(&path) && path.is_dir();
             return if is_new {
                 self.add(path, false).map(Change::File)
@@ -111,7 +106,7 @@ impl<C: Choice> Tree<C> {
         }
     }
 
-    /// Watches a directory and those below it; says the first file that counts. A link is followed at a root only.
+    /// Returns the first matching file. Follows a link only at a root.
     fn add(&mut self, directory: PathBuf, is_root: bool) -> Option<PathBuf> {
         let mut found = None;
         let mut flags = match is_root {
@@ -127,7 +122,6 @@ impl<C: Choice> Tree<C> {
             flags |= AddWatchFlags::IN_DONT_FOLLOW;
             match added {
                 Ok(descriptor) => self.paths.insert(descriptor, directory.clone()),
-                // Gone again, or closed to this user.
                 Err(Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => continue,
                 Err(errno) => {
                     self.trouble = Some((directory, errno));
@@ -152,7 +146,6 @@ impl<C: Choice> Tree<C> {
 }
 
 impl<C> AsFd for Tree<C> {
-    /// Readable when something may have changed.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }

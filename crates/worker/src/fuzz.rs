@@ -1,8 +1,8 @@
-//! Fuzz targets: what clients, programs and workers say to a worker, and what is read of a worker.
+//! Fuzz targets for the input of a worker, from clients, programs and other workers.
 
 use forkyard_fuzz::{Grammar, Target, target, words};
 
-/// The targets.
+/// All fuzz targets of this crate.
 #[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
     target("cgi_variables", Grammar::Lines, words::CGI, 1024, crate::runtime::cgi::fuzz::variables),

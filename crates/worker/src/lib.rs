@@ -1,9 +1,9 @@
-//! A child that serves, and how requests are answered.
+//! The worker process and the runtimes that answer its requests.
 //!
-//! * [`worker`]: accept, stages, runtime, finish, account, again or retire.
-//! * [`runtime`]: how a request is answered, by each kind of application.
-//! * [`abi`]: the worker contract as a C ABI, for runtimes in other languages.
-//! * [`slowlog`]: what a slow worker is busy with, read from its memory and written down.
+//! * [`worker`]: the loop of a worker.
+//! * [`runtime`]: one runtime per kind of application.
+//! * [`abi`]: the worker as a C ABI, for runtimes in other languages.
+//! * [`slowlog`]: the log of slow requests.
 #![deny(unsafe_code)]
 
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]

@@ -7,7 +7,7 @@ pub(super) fn text(program: &str, prefix: &str) -> String {
          [-y <file>] [-D] [-F [-O]]\n\
          \x20 -c <path>|<file> php.ini, or the directory that it is in\n\
          \x20 -n               Start PHP without php.ini\n\
-         \x20 -d foo[=bar]     Set foo to bar over what php.ini says\n\
+         \x20 -d foo[=bar]     Set foo to bar, over php.ini\n\
          \x20 -e               Extended information for debuggers and profilers\n\
          \x20 -h               Show this help\n\
          \x20 -i               Show what phpinfo() shows\n\
@@ -20,9 +20,9 @@ pub(super) fn text(program: &str, prefix: &str) -> String {
          \x20 -y, --fpm-config <file>\n\
          \x20                  The configuration file.\n\
          \x20 -t, --test       Test the configuration and exit; twice: show it as well\n\
-         \x20 -D, --daemonize  Go to the background, whatever the configuration says\n\
+         \x20 -D, --daemonize  Go to the background; overrides daemonize\n\
          \x20 -F, --nodaemonize\n\
-         \x20                  Stay in the foreground, whatever the configuration says\n\
+         \x20                  Stay in the foreground; overrides daemonize\n\
          \x20 -O, --force-stderr\n\
          \x20                  In the foreground, log to standard error, terminal or not\n\
          \x20 -R, --allow-to-run-as-root\n\

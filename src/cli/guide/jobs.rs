@@ -48,7 +48,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         "jobs list",
         &[(
             "forkyard jobs list --queue mail --state waiting",
-            "Lists what waits in one queue.",
+            "Lists the waiting jobs of one queue.",
         )],
     ),
     jobs(
@@ -66,7 +66,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         "jobs run",
         &[(
             "forkyard jobs run send --key 'welcome/*'",
-            "Adds the last job of each of these keys again.",
+            "Adds the last job of each key again.",
         )],
     ),
     jobs(
@@ -129,7 +129,10 @@ pub(super) const COMMANDS: &[Entry] = &[
     ),
     jobs(
         "jobs schedules",
-        &[("forkyard jobs schedules", "Shows what is pushed next, and when.")],
+        &[(
+            "forkyard jobs schedules",
+            "Shows the next scheduled jobs and their times.",
+        )],
     ),
     jobs(
         "jobs run-now",

@@ -5,7 +5,7 @@ use super::{Code, Entry, File, Group};
 const DONE: Code = (0, "It is done.");
 const WRONG: Code = (2, "The command line is wrong.");
 const SILENT: Code = (69, "No daemon answers at the control socket.");
-const FAILED: Code = (70, "It can't be done; standard error says why.");
+const FAILED: Code = (70, "It failed; standard error has the reason.");
 const UNNAMED: Code = (
     78,
     "No control socket is named, neither with --socket nor by the configuration.",
@@ -44,7 +44,7 @@ const ALL: &[File] = &[CONFIG, SOCKET, OWNERS];
 pub(super) const FILES: &[File] = &[CONFIG, POOLS, SOCKET, OWNERS];
 pub(super) const CODES: &[Code] = &[
     DONE,
-    (1, "What was asked is not so: no pool, not well."),
+    (1, "The condition does not hold: no such pool, or not healthy."),
     WRONG,
     SILENT,
     FAILED,
@@ -88,7 +88,7 @@ pub(super) const CONFIGURATION: &[(&str, &str)] = &[
     ),
     (
         "forkyard check --effective",
-        "Shows what is in force, and where it was written.",
+        "Shows the settings in force, and where each was set.",
     ),
 ];
 pub(super) const CONFIGURATION_CODES: &[Code] = &[
@@ -116,7 +116,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         codes: ALONE,
         files: &[
             POOLS,
-            ("/etc/nginx/sites-enabled/", "Where the site of nginx goes."),
+            ("/etc/nginx/sites-enabled/", "The directory of nginx's sites."),
         ],
     },
     Entry {
@@ -129,7 +129,7 @@ pub(super) const COMMANDS: &[Entry] = &[
             ),
             (
                 "forkyard check --effective",
-                "Shows what is in force, and where each value was written.",
+                "Shows the values in force, and where each was set.",
             ),
             (
                 "forkyard check --strict -c /srv/new/forkyard.toml",
@@ -150,7 +150,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         examples: &[
             (
                 "forkyard run",
-                "Serves the pools, in the foreground unless daemonize says otherwise.",
+                "Serves the pools, in the foreground unless daemonize is set.",
             ),
             (
                 "forkyard run --keeper -c /srv/forkyard.toml",
@@ -225,7 +225,7 @@ pub(super) const COMMANDS: &[Entry] = &[
             ),
             (
                 "forkyard status --watch --sort cpu",
-                "Shows all pools anew every second, the busiest first.",
+                "Shows all pools every second, the busiest first.",
             ),
             (
                 "forkyard status --metrics",
@@ -254,7 +254,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         ],
         codes: &[
             (0, "All is well."),
-            (1, "Something is not; standard error says what."),
+            (1, "A condition does not hold; standard error names it."),
             WRONG,
             SILENT,
             (70, "There is no such pool."),
@@ -299,10 +299,7 @@ pub(super) const COMMANDS: &[Entry] = &[
                 "forkyard logs www",
                 "Shows where the logs of a pool are, and how large.",
             ),
-            (
-                "forkyard logs -f",
-                "Shows what is added to the logs of all pools.",
-            ),
+            ("forkyard logs -f", "Follows the logs of all pools."),
         ],
         codes: &[
             DONE,
@@ -336,17 +333,17 @@ pub(super) const COMMANDS: &[Entry] = &[
         examples: &[
             (
                 "forkyard reload",
-                "Puts a changed configuration into force, and says what became of each pool.",
+                "Applies a changed configuration, and reports the result for each pool.",
             ),
             ("forkyard reload --all", "Gives every pool new processes."),
             (
                 "forkyard reload --dry-run",
-                "Says what a reload would change, by pool and key.",
+                "Shows what a reload would change, by pool and key.",
             ),
         ],
         codes: &[
             DONE,
-            (1, "--dry-run: what is written is not in force."),
+            (1, "--dry-run: the file differs from the running configuration."),
             WRONG,
             SILENT,
             (
@@ -474,7 +471,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         files: &[
             CONFIG,
             SOCKET,
-            ("/etc/logrotate.d/forkyard", "Where the packages have it called."),
+            ("/etc/logrotate.d/forkyard", "The path in the packages."),
         ],
     },
     Entry {
@@ -539,18 +536,15 @@ pub(super) const COMMANDS: &[Entry] = &[
         group: Group::Tools,
         examples: &[(
             "forkyard spawn --app-root /srv/shop --start-command 'node app.js'",
-            "Starts a program that listens on $PORT, and says how long each step took.",
+            "Starts a program that listens on $PORT, and shows how long each step took.",
         )],
         codes: &[
             (0, "It came up, and was stopped."),
             WRONG,
             (64, "The options do not fit together."),
-            (70, "It did not start; standard output says why."),
+            (70, "It did not start; standard output has the reason."),
         ],
-        files: &[(
-            "/srv/shop/tmp/",
-            "An example of where the application may have files of its own.",
-        )],
+        files: &[("/srv/shop/tmp/", "An example with the application's own files.")],
     },
     Entry {
         name: "completions",
@@ -562,7 +556,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         codes: ALONE,
         files: &[(
             "/usr/share/bash-completion/completions/forkyard",
-            "Where the packages have it.",
+            "The path in the packages.",
         )],
     },
     Entry {
@@ -573,6 +567,6 @@ pub(super) const COMMANDS: &[Entry] = &[
             "Writes the schema into a file.",
         )],
         codes: ALONE,
-        files: &[("/usr/share/forkyard/schema.json", "Where the packages have it.")],
+        files: &[("/usr/share/forkyard/schema.json", "The path in the packages.")],
     },
 ];

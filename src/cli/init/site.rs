@@ -142,7 +142,7 @@ const SITES: &str = r#"
 "#;
 
 /// A path as nginx reads it.
-fn word(path: &str) -> String {
+fn nginx_word(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if path.chars().all(is_plain) {
         return path.to_owned();
@@ -173,7 +173,10 @@ impl Site {
     }
 
     fn scripts(&self) -> String {
-        let (socket, root) = (self.socket(), word(&format!("{}{}", self.root, self.documents)));
+        let (socket, root) = (
+            self.socket(),
+            nginx_word(&format!("{}{}", self.root, self.documents)),
+        );
         let secrets = match self.documents.as_str() {
             "" => format!(
                 "\n    # Nor are the project's own files.\n    location ~* {PROJECT_FILES} {{\n        return 404;\n    }}\n"
@@ -196,14 +199,14 @@ impl Site {
         let pass = format!("{PARAMETERS}\n        fastcgi_pass unix:{socket};");
         let mut text = NO_DOT_FILES.to_owned();
         if let Some(gathered) = has.collected {
-            let root = word(root);
+            let root = nginx_word(root);
             text += &format!(
                 "\n    # What manage.py collectstatic has gathered: STATIC_ROOT = BASE_DIR / \"{gathered}\".\n    location ~ \
                  ^/static(?<name>/.+)$ {{\n        root {root};\n        try_files /{gathered}$name @app;\n    }}\n"
             );
         }
         if has.public {
-            let public = word(&format!("{root}/public"));
+            let public = nginx_word(&format!("{root}/public"));
             text += &format!(
                 "\n    # Files in the directory public are served without the application.\n    location / {{\n        \
                  root {public};\n        {upgrade}try_files $uri @app;\n    }}\n"
@@ -237,7 +240,7 @@ impl Site {
              fastcgi_param SCRIPT_FILENAME $script if_not_empty;\n        fastcgi_param DOCUMENT_ROOT \"{top}/$pages\";\n        \
              fastcgi_param SCRIPT_NAME $script_name;\n        fastcgi_param PATH_INFO $path_info;\n        \
              fastcgi_pass unix:{socket};\n    }}\n",
-            word(&self.root)
+            nginx_word(&self.root)
         )
     }
 }

@@ -1,6 +1,6 @@
 //! What is asked of the process that keeps jobs, and how its answers are shown.
 
-use super::shown::{
+use super::display::{
     Bar, age, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
 };
 use super::{Conversation, EXIT_UNKNOWN, LOOK, List, Push, failed, said, wait};

@@ -2,7 +2,7 @@
 //! workers. How far it is stands in the store: where the process that keeps jobs is killed, or this command is started again
 //! with the same name, it goes on behind the last job that was added.
 
-use super::shown::{Bar, sequence_bar};
+use super::display::{Bar, sequence_bar};
 use super::{Conversation, LOOK, Push, failed, new_job};
 use crate::base64;
 use crate::cli::EXIT_SOFTWARE;

@@ -191,7 +191,7 @@ const POOL: &[Row<Pool>] = &[
     (
         "idle_streams",
         Gauge,
-        "Those of these requests whose answers have begun and that send nothing: idle streams and WebSockets.",
+        "These requests with an answer that has begun and sends nothing: idle streams and WebSockets.",
         idle_streams,
     ),
     ("requests", Counter, "Requests that workers took up.", |it| {
@@ -239,26 +239,24 @@ const POOL: &[Row<Pool>] = &[
     (
         "cpu_seconds",
         Counter,
-        "Processor time of workers, of those that are gone as well.",
+        "Processor time of workers, including workers that have exited.",
         |it| seconds(Some(it.cpu_ms)),
     ),
 ];
 
-const WORKERS: &[Row<u32>] = &[("workers", Gauge, "Workers by what they do.", |it| {
-    Some(f64::from(*it))
-})];
+const WORKERS: &[Row<u32>] = &[("workers", Gauge, "Workers by state.", |it| Some(f64::from(*it)))];
 
 const EXITS: &[Row<Exits>] = &[(
     "worker_exits",
     Counter,
-    "Workers that ended, by cause: retired and terminated ones were told to.",
+    "Workers that exited, by cause: retired and terminated workers were stopped by the master.",
     |it| Some(it.count as f64),
 )];
 
 const REFUSALS: &[Row<Refusals>] = &[(
     "scripts_not_run",
     Counter,
-    "Requests whose script was not run, by cause.",
+    "Requests that were answered without running the script, by cause.",
     |it| Some(it.count as f64),
 )];
 

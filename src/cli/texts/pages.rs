@@ -16,7 +16,7 @@ const SECTIONS: &[(Section, &str, &str)] = &[
     (
         Section::Php,
         "[pool.NAME.application] of PHP",
-        "What a pool with runtime = \"php\" runs.",
+        "The runtime of a pool with runtime = \"php\".",
     ),
     (
         Section::Wrapped,
@@ -41,18 +41,18 @@ const SECTIONS: &[(Section, &str, &str)] = &[
     (
         Section::Applications,
         "[pool.NAME.applications]",
-        "For a pool with routing = \"application\", whose requests name the application that they are for.",
+        "For a pool with routing = \"application\": each request names its application.",
     ),
     (Section::Jobs, "[jobs]", "Background jobs."),
     (
         Section::JobQueue,
         "[jobs.queue.NAME]",
-        "Where jobs wait, and how they are run.",
+        "Where jobs are stored, and how they run.",
     ),
     (
         Section::JobSchedule,
         "[jobs.schedule.NAME]",
-        "What is pushed at certain times.",
+        "Jobs that are pushed at certain times.",
     ),
 ];
 

@@ -44,8 +44,8 @@ impl Executor {
         self.handover.inherited = Inherited::new(listeners, own_listeners);
         if let Some(problem) = problem {
             log::error!(
-                "what the master before this one has left can't be used, only its sockets can; its workers finish by \
-                 themselves: {problem}"
+                "the previous master's hand-over state is unusable except for its sockets; its workers finish \
+                 by themselves: {problem}"
             );
         }
         let document = document?;

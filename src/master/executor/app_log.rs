@@ -81,7 +81,8 @@ impl AppLog {
         let is_lost = result.is_err_and(|error| lost.contains(&error.kind()));
         if is_lost && !self.has_lost.replace(true) {
             log::warn!(
-                "[pool {pool}] app_log: what a process wrote last is lost, because the file is not written to in time"
+                "[pool {pool}] app_log: a process's last output is lost, because the file is not written to in \
+                 time"
             );
         }
     }
@@ -217,7 +218,7 @@ impl Generation {
         if let Err(error) = self.open_app_log() {
             let instead = match self.app_log {
                 Some(_) => "the old file is written on",
-                None => "what it writes is in the daemon's log",
+                None => "its output goes to the daemon's log",
             };
             log::error!("[pool {}] app_log: {error}; {instead}", self.settings.pool.name);
         }

@@ -4,7 +4,7 @@ use super::sources::Source;
 use super::{Applications, Context, Executor};
 use crate::config::{Address, Global, Listen, Pool};
 use crate::control::protocol::{Answer, Request};
-use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
+use crate::control::{Guests, MOST_GUESTS, MOST_SESSIONS, Session, SessionInput, owners_socket};
 use crate::listen::{AcceptPause, ListenError, Listener, ListenerState, bind};
 use crate::sys::{clock, identity, socket};
 use crate::tick::Tick;
@@ -321,12 +321,12 @@ impl Control {
             return;
         };
         match session.poll(clock::now()) {
-            Heard::Nothing => {}
-            Heard::Request(request) => match self.rights(id) {
+            SessionInput::Nothing => {}
+            SessionInput::Request(request) => match self.rights(id) {
                 Rights::All => self.asked.push_back((id, request)),
                 Rights::Own(_) => self.asked_by_guests.push_back((id, request)),
             },
-            Heard::End => self.end_session(context, applications, id),
+            SessionInput::End => self.end_session(context, applications, id),
         }
     }
 }

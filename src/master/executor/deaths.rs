@@ -2,7 +2,7 @@
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::applications::Which;
-use super::preloader::Heard;
+use super::preloader::ChannelInput;
 use super::slow::Traceable;
 use super::{Executor, Helpers, Pools, Processes, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -168,7 +168,7 @@ impl Executor {
         preloader.push();
         let start = preloader.start;
         match preloader.hear() {
-            Heard::Answers(answers) => {
+            ChannelInput::Answers(answers) => {
                 let more = !answers.is_empty();
                 for answer in answers {
                     self.take_answer(pid, answer);
@@ -176,8 +176,8 @@ impl Executor {
                 more
             }
             // It is reaped when it has ended.
-            Heard::Closed => false,
-            Heard::Nonsense(what) => {
+            ChannelInput::Closed => false,
+            ChannelInput::Nonsense(what) => {
                 preloader.is_given_up = true;
                 log::error!(
                     "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",

@@ -1,8 +1,8 @@
 //! The document for the next master, and the descriptors that go with it, by name.
 
 use super::generation::Generation as ExecutorGeneration;
+use super::handover_changes::Stale;
 use super::pools::RunningPool;
-use super::stale::Stale;
 use super::{Executor, Pools, WorkerProcess};
 use crate::handover::changes::Changes;
 use crate::handover::document::{Document, Generation, HttpSocket, Pool, Stopping, VERSION, Worker};

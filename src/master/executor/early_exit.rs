@@ -21,15 +21,15 @@ use std::sync::Arc;
 /// The words for a worker that ended before it took up work.
 const CANT_BEGIN: (&str, &str) = (
     "a worker can't begin",
-    "The application is loaded. What it does in each worker before the first request (the start of its lifespan, functions that run \
-     after the fork) ended the worker.",
+    "The application is loaded. Code that it runs in each worker before the first request (the start of its \
+     lifespan, functions that run after the fork) ended the worker.",
 );
 
 /// The same where each worker loads the application.
 const CANT_LOAD: (&str, &str) = (
     CANT_BEGIN.0,
-    "The application is loaded in each worker. That, or what it does there before the first request (the start of its lifespan, \
-     functions that run after the fork), ended the worker.",
+    "The application is loaded in each worker. Loading it, or code that it runs there before the first request \
+     (the start of its lifespan, functions that run after the fork), ended the worker.",
 );
 
 impl Executor {

@@ -28,7 +28,7 @@ impl Executor {
             Some(Who::Worker(id)) => *id,
             _ => {
                 return Err(format!(
-                    "process {pid} is no worker; forkyard status POOL shows those of a pool"
+                    "process {pid} is no worker; forkyard status POOL shows a pool's workers"
                 ));
             }
         };
@@ -53,7 +53,7 @@ impl Executor {
         }
         tell(worker).map_err(|why| format!("worker {pid} {why}"))?;
         log::warn!(
-            "[pool {}] child {pid} is told to end a request by forkyard terminate",
+            "[pool {}] forkyard terminate ends a request of child {pid}",
             generation.settings.pool.name
         );
         Ok(None)
@@ -81,7 +81,7 @@ impl Executor {
 /// Tells a worker to end one of its requests. The master does not wait for it to read.
 fn tell(worker: &WorkerProcess) -> Result<(), &'static str> {
     let Some(pipe) = &worker.stop_pipe else {
-        return Err("is told to finish already; kill -TERM ends it now");
+        return Err("is already finishing; kill -TERM ends it now");
     };
     let mut room = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
     let has_room = poll(&mut room, PollTimeout::ZERO).is_ok_and(|found| found > 0)

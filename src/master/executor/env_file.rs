@@ -70,7 +70,7 @@ fn read(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
     });
     let late = |_| {
         format!(
-            "env_file: {}: it can't be read in time; what is on the way does not answer",
+            "env_file: {}: it can't be read in time; a file system on its path does not answer",
             file.path.display()
         )
     };

@@ -3,7 +3,7 @@
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::LAST_LOOKS;
 use super::output::{Lines, PipeRead};
-use super::reload::Asked;
+use super::reload::RestartRequest;
 use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
@@ -109,7 +109,7 @@ impl Executor {
                             continue;
                         }
                         if let Some((why, since)) = restart_reason(word) {
-                            self.reload.ask(Asked {
+                            self.reload.ask(RestartRequest {
                                 generation: id,
                                 why,
                                 since,

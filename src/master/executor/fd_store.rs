@@ -1,7 +1,7 @@
 //! Leaves descriptors, and the document that explains them, with the service manager, so that a master that is killed can
 //! be followed by another.
 
-use super::stale::Stale;
+use super::handover_changes::Stale;
 use super::{Executor, Handover, Helpers, Pools, Reload, WorkerProcess};
 use crate::config::{self, Config};
 use crate::handover::document::{Document, Stopping};
@@ -125,7 +125,7 @@ impl FdStore {
     /// Says once that another master would not find everything.
     fn complain(&mut self, error: &Error) {
         if !std::mem::replace(&mut self.has_failed, true) {
-            log::warn!("what is left for a next master is not complete: {error}");
+            log::warn!("the hand-over state is incomplete: {error}");
         }
     }
 }
@@ -194,7 +194,7 @@ impl Executor {
         assert_eq!(
             store.read().map(without_counters),
             Some(without_counters(self.document(manager, stopping))),
-            "what is left for a next master"
+            "the hand-over state"
         );
     }
 

@@ -371,7 +371,7 @@ fn be_worker(
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
     // leaves by _exit.
-    #[expect(unsafe_code, reason = "closes what the worker must not have")]
+    #[expect(unsafe_code, reason = "closes the descriptors that the worker must not have")]
     unsafe {
         close_all_but(&keep);
     }

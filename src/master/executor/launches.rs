@@ -8,8 +8,8 @@ use super::programs::RunningProgram;
 use super::promotion::refork_at;
 use super::shared::MadeFrom;
 use super::sources::Source;
-use super::spawner::{Purpose, Said, Started, Tidings};
-use super::starts::Source as StartSource;
+use super::spawner::{OutputLine, Purpose, Started, Tidings};
+use super::start_source::Source as StartSource;
 use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
@@ -376,7 +376,7 @@ impl Helpers {
         });
     }
 
-    fn take_line(&mut self, context: &Context, pools: &Pools, said: &Said) {
+    fn take_line(&mut self, context: &Context, pools: &Pools, said: &OutputLine) {
         let starting = said.token.and_then(|token| self.starting(token));
         if let Some(preloader) = starting.and_then(|pid| self.preloaders.get_mut(&pid)) {
             let (name, file) = whose(&pools.generations, preloader);

@@ -95,7 +95,7 @@ impl Executor {
             Notice::RetireTimedOut(worker, force) => {
                 let (pool, pid) = self.pools.name_worker(*worker);
                 log::warn!(
-                    "[pool {pool}] child {pid}{} was told to go and has not, {force}",
+                    "[pool {pool}] child {pid}{} did not exit in time, {force}",
                     self.pools.request_of(*worker)
                 );
             }
@@ -169,8 +169,8 @@ impl Executor {
                 );
             }
             Notice::PromotionFailed(generation, exit, wait) => log::warn!(
-                "[pool {}] no preloader could be made from a worker ({}{}); everything goes on as before, the next try is in \
-                 {} at the earliest",
+                "[pool {}] no preloader could be made from a worker ({}{}); the pool continues unchanged, and \
+                 the next try is in {} at the earliest",
                 self.pools.generation_name(*generation),
                 how(*exit),
                 self.processes.last_lines(*generation),

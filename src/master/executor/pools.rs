@@ -444,9 +444,7 @@ impl Pools {
             ));
         };
         if pool.applications.is_some() {
-            return Err(format!(
-                "pool {name} has many applications; restart one of them by its root"
-            ));
+            return Err(format!("pool {name} has many applications; name one by its root"));
         }
         let mut present = self.by_id.of(&pool.name);
         let found = present.find(|(_, running)| running.listener.is_some());
@@ -513,7 +511,7 @@ impl Context {
                 None => Identity::current(),
             }),
         };
-        let mut programs = super::needs::programs(pool, &self.libexec).into_iter();
+        let mut programs = super::required_programs::programs(pool, &self.libexec).into_iter();
         if let Some(missing) = programs.find(|program| !program.exists()) {
             return Err(ApplyError::Program(pool.name.clone(), missing));
         }

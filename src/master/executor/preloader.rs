@@ -58,7 +58,7 @@ pub(super) struct Preloader {
 
 /// The result of reading the channel.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum ChannelInput {
     /// These answers, in the order in which the preloader sent them.
     Answers(Vec<Answer>),
     /// Something that is no answer: what is wrong with it.
@@ -150,10 +150,10 @@ impl Preloader {
     }
 
     /// Reads the answers that the preloader has sent.
-    pub(super) fn hear(&mut self) -> Heard {
+    pub(super) fn hear(&mut self) -> ChannelInput {
         let mut answers = Vec::new();
         if self.is_given_up {
-            return Heard::Closed;
+            return ChannelInput::Closed;
         }
         let mut buffer = [0; 4096];
         for _ in 0..LOOKS {
@@ -165,16 +165,18 @@ impl Preloader {
                 Ok(Progress::Done(count)) if count > 0 => count,
                 Ok(Progress::WouldBlock) => break,
                 Err(error) if error.errno == Errno::EBADMSG => {
-                    return Heard::Nonsense("descriptors that nobody wants".to_owned());
+                    return ChannelInput::Nonsense("descriptors that nobody wants".to_owned());
                 }
-                Ok(_) | Err(_) if answers.is_empty() => return Heard::Closed,
+                Ok(_) | Err(_) if answers.is_empty() => return ChannelInput::Closed,
                 Ok(_) | Err(_) => break,
             };
             for &byte in &buffer[..count] {
                 if byte != b'\n' {
                     self.partial.push(byte);
                     if self.partial.len() > ANSWER_BYTES {
-                        return Heard::Nonsense(format!("an answer of more than {ANSWER_BYTES} bytes"));
+                        return ChannelInput::Nonsense(format!(
+                            "an answer of more than {ANSWER_BYTES} bytes"
+                        ));
                     }
                     continue;
                 }
@@ -183,12 +185,12 @@ impl Preloader {
                     Ok(answer) => answers.push(answer),
                     Err(error) => {
                         let text: String = String::from_utf8_lossy(&line).chars().take(80).collect();
-                        return Heard::Nonsense(format!("the answer {text:?}: {error}"));
+                        return ChannelInput::Nonsense(format!("the answer {text:?}: {error}"));
                     }
                 }
             }
         }
-        Heard::Answers(answers)
+        ChannelInput::Answers(answers)
     }
 
     /// No script of a pool has run in a zygote, nor does one later.

@@ -8,9 +8,9 @@ use super::{Executor, Pools};
 use crate::config::{Config, Global, OnError, Pool, ReloadWhen};
 use crate::confine::{self, Group};
 use crate::logs::open_file;
-use crate::master::event::{GenerationId, PoolId, Wanted, WantedPool};
+use crate::master::event::{CoreConfig, GenerationId, PoolId, WantedPool};
 use crate::master::reload_diff::ReloadScope;
-use crate::master::reload_plan::{self, Changes, Found, Next};
+use crate::master::reload_plan::{self, Changes, Next, PoolFacts};
 use crate::runtime::php::files::FingerprintCache;
 use crate::sys::identity::Identity;
 use crate::sys::{accounts, clock};
@@ -51,7 +51,7 @@ impl Executor {
         &mut self,
         mut config: Config,
         extent: ReloadScope,
-    ) -> Result<(Wanted, Changes), ApplyError> {
+    ) -> Result<(CoreConfig, Changes), ApplyError> {
         self.reload.count += 1;
         self.context.make_room(&config);
         self.handover.measure_store(&config);
@@ -108,7 +108,7 @@ impl Executor {
         changes.skipped.clone_from(&config.skipped);
         self.pools.take_groups(groups);
         let global = &config.global;
-        let wanted = Wanted {
+        let wanted = CoreConfig {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
             emergency: global.emergency_restart,
@@ -144,7 +144,7 @@ impl Executor {
         let mut trouble = None;
         for pool in &written {
             let unchanged = self.pools.unchanged(pool);
-            let found = Found {
+            let found = PoolFacts {
                 goes_on: config.goes_on(&pool.name),
                 runs: unchanged.is_some(),
                 has_lost_socket: self.pools.has_lost_socket(pool),

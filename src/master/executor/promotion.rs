@@ -4,7 +4,7 @@
 //! Everything that the worker says is untrusted: the process has to be a new child of ours, of the pool's user.
 
 use super::output::Lines;
-use super::preloader::{Command, Heard, Preloader};
+use super::preloader::{ChannelInput, Command, Preloader};
 use super::sources::Source;
 use super::{Context, Executor, Helpers, Pools, Processes, Who};
 use crate::config::Application;
@@ -40,7 +40,7 @@ impl Executor {
         let name = self.pools.generation_name(id).to_owned();
         match self.helpers.seconds.get_mut(&id).map(Preloader::hear) {
             None => {}
-            Some(Heard::Answers(answers)) => match answers.into_iter().next() {
+            Some(ChannelInput::Answers(answers)) => match answers.into_iter().next() {
                 None => {}
                 Some(Answer::Promoted { pid }) => self.next_mold_forked(id, pid),
                 Some(Answer::Error {
@@ -53,20 +53,18 @@ impl Executor {
                         .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Code(0));
                 }
                 Some(_) => {
-                    log::error!("[pool {name}] a worker that is to be made a preloader says something else");
+                    log::error!("[pool {name}] unexpected message from a worker that becomes a preloader");
                     self.helpers
                         .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
                 }
             },
-            Some(Heard::Nonsense(what)) => {
-                log::error!(
-                    "[pool {name}] a worker that is to be made a preloader does not keep to the protocol: {what}"
-                );
+            Some(ChannelInput::Nonsense(what)) => {
+                log::error!("[pool {name}] protocol error from a worker that becomes a preloader: {what}");
                 self.helpers
                     .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
             }
             // The worker ended, or let go of the channel.
-            Some(Heard::Closed) => {
+            Some(ChannelInput::Closed) => {
                 self.helpers
                     .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown)
             }

@@ -2,7 +2,7 @@
 //! is reloaded alone, because a worker asks for it (`pool_to_restart`).
 
 use super::generation::Generation;
-use super::{Executor, Pools, starts};
+use super::{Executor, Pools, start_source};
 use crate::config::{Address, Application, Config, Pool};
 use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
@@ -35,7 +35,7 @@ pub(in crate::master) struct Reload {
     /// Where in it a pool is, by name.
     positions: HashMap<String, usize>,
     /// What PHP was started from at the daemon's start or its last reload.
-    pub(super) starts: starts::Starts,
+    pub(super) starts: start_source::Starts,
     /// When the configuration was read last, and what became of that.
     pub(super) last: Option<LastReload>,
     /// The last reload, as long as it is not done.
@@ -43,7 +43,7 @@ pub(in crate::master) struct Reload {
     /// How often a configuration was prepared.
     pub(super) count: u64,
     /// Generations whose workers ask for new processes of their pools, each for each reason once.
-    asked: BTreeMap<(GenerationId, u32), Asked>,
+    asked: BTreeMap<(GenerationId, u32), RestartRequest>,
     /// When pools were given new processes because their OPcache was full.
     full: HashMap<PoolId, Tick>,
 }
@@ -53,7 +53,7 @@ const JUDGED_AGAIN: Duration = Duration::from_secs(1);
 
 /// A generation asks for new processes of its pool.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct RestartRequest {
     pub(super) generation: GenerationId,
     pub(super) why: RestartReason,
     /// The time that it is about ([`pool_restart::timestamp`]).
@@ -253,8 +253,8 @@ impl Executor {
     }
 
     /// `None`: refused.
-    fn judge(&self, asked: Asked, is_ending: bool) -> Option<Verdict> {
-        let Asked {
+    fn judge(&self, asked: RestartRequest, is_ending: bool) -> Option<Verdict> {
+        let RestartRequest {
             generation: id,
             why,
             since,
@@ -317,8 +317,8 @@ impl Executor {
             for (worker, _) in waiting_workers(pools, generation) {
                 let (pool, pid) = pools.name_worker(worker);
                 log::warn!(
-                    "[pool {pool}] child {pid} was told to finish {LAST_CONNECTION:?} ago and waits for a connection: it is not \
-                     waited for"
+                    "[pool {pool}] child {pid} is idle on a connection {LAST_CONNECTION:?} after its signal to \
+                     finish: the reload does not wait for it"
                 );
             }
             false
@@ -347,7 +347,7 @@ impl Executor {
 }
 
 impl Reload {
-    pub(super) fn ask(&mut self, asked: Asked) {
+    pub(super) fn ask(&mut self, asked: RestartRequest) {
         self.asked.insert((asked.generation, asked.why.bits()), asked);
     }
 
@@ -356,7 +356,7 @@ impl Reload {
         Reload {
             positions: positions(&config),
             config,
-            starts: starts::Starts::default(),
+            starts: start_source::Starts::default(),
             last: None,
             under_way: None,
             count: 0,

@@ -240,9 +240,9 @@ fn is_own_shut_down(listener: &Listener) -> bool {
 
 fn problem(state: ListenerState, error: &ListenError) -> String {
     let what = match state {
-        ListenerState::FileTaken => "the path of a socket of its own leads to something else",
-        ListenerState::ShutDown => "a socket of its own was shut down",
-        ListenerState::FileGone | ListenerState::Open => "the file of a socket of its own is gone",
+        ListenerState::FileTaken => "the path of the pool's private socket leads to another file",
+        ListenerState::ShutDown => "the pool's private socket was shut down",
+        ListenerState::FileGone | ListenerState::Open => "the file of the pool's private socket is missing",
     };
     format!("{what}, and can't be bound again: {error}")
 }

@@ -43,7 +43,7 @@ pub(super) enum Purpose {
 #[derive(Debug)]
 pub(super) enum Tidings {
     /// A process that is not up yet wrote a line.
-    Line(Said),
+    Line(OutputLine),
     /// A start failed. Comes before the answer to the request for it.
     Report(Arc<Report>),
     /// A process is up.
@@ -54,7 +54,7 @@ pub(super) enum Tidings {
 
 /// A line of a process that is not up yet.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct OutputLine {
     /// The request for the process; `None`: the kit itself wanted it.
     pub(super) token: Option<Token>,
     /// What the process is for.
@@ -83,13 +83,13 @@ pub(super) struct Spawner {
     effects: Effects,
     wishes: BTreeMap<Token, Purpose>,
     journeys: BTreeMap<JourneyId, Traveller>,
-    heard: Heard,
+    heard: OutputQueue,
     tidings: VecDeque<Tidings>,
     next: u64,
 }
 
 /// What processes wrote, as it came.
-type Heard = Rc<RefCell<Vec<(JourneyId, Vec<u8>)>>>;
+type OutputQueue = Rc<RefCell<Vec<(JourneyId, Vec<u8>)>>>;
 
 /// A journey under way.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ struct Traveller {
 impl Spawner {
     /// Nothing is started yet. `program` has the env setupper.
     pub(super) fn new(registry: Registry, program: PathBuf, descriptor_limit: Option<(u64, u64)>) -> Spawner {
-        let heard = Heard::default();
+        let heard = OutputQueue::default();
         let ear = Rc::clone(&heard);
         let context = Context {
             spawn_dir: work_directories(),
@@ -398,7 +398,7 @@ impl Traveller {
     fn said(&self) -> impl Fn(&[u8]) -> Tidings + use<> {
         let (token, group, pid) = (self.token, self.group.clone(), self.pid);
         move |line| {
-            Tidings::Line(Said {
+            Tidings::Line(OutputLine {
                 token,
                 group: group.clone(),
                 pid,

@@ -4,13 +4,13 @@ use super::generation::Generation;
 use super::logs;
 use super::pools::RunningPool;
 use super::programs::RunningProgram;
-use super::totals::Reading;
+use super::totals::BoardTotals;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
 use crate::config::{Address, Application, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, ListenerState};
 use crate::master::event::PoolId;
-use crate::master::failed_starts::Found;
+use crate::master::failed_starts::KeptReport;
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::clock::{self, ProcessClock};
 use crate::sys::invocation::{self, Invocation};
@@ -23,7 +23,7 @@ impl Executor {
     pub(super) fn status(&mut self, views: &[(String, serde_json::Value)]) -> Status {
         let orphans = self.orphans.count();
         // One look at each scoreboard, whatever pool it counts for.
-        let mut readings: HashMap<&str, Reading> = HashMap::new();
+        let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
         let mut uses = self.pools.cpu_of_workers();
         for (id, generation) in self.pools.generations.iter() {
             let mut reading = generation.reading();
@@ -122,21 +122,21 @@ impl Executor {
 
     /// Why an application could not be started, or how a worker died under a job: the report, for root and for the user that the application runs as.
     pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
-        let may_read = |found: &Found<'_>| match rights {
+        let may_read = |found: &KeptReport<'_>| match rights {
             Rights::All => true,
             Rights::Own(uid) => found.uid() == uid,
         };
-        let refusals = self.applications.refusals().map(Found::Start);
+        let refusals = self.applications.refusals().map(KeptReport::Start);
         let Some(found) = self.pools.errors.find(id, refusals, may_read) else {
             return Answer::refusal(self.why_no_report(rights, id));
         };
         let report = match (format, found) {
-            (Format::Json, Found::Start(kept)) => kept.report.json(kept.epoch_s),
-            (Format::Text, Found::Start(kept)) => kept.report.text().into(),
-            (Format::Html, Found::Start(kept)) => kept.report.html().into(),
-            (Format::Json, Found::Job(crash)) => crash.json(),
-            (Format::Text, Found::Job(crash)) => crash.text().into(),
-            (Format::Html, Found::Job(crash)) => crash.html().into(),
+            (Format::Json, KeptReport::Start(kept)) => kept.report.json(kept.epoch_s),
+            (Format::Text, KeptReport::Start(kept)) => kept.report.text().into(),
+            (Format::Html, KeptReport::Start(kept)) => kept.report.html().into(),
+            (Format::Json, KeptReport::Job(crash)) => crash.json(),
+            (Format::Text, KeptReport::Job(crash)) => crash.text().into(),
+            (Format::Html, KeptReport::Job(crash)) => crash.html().into(),
         };
         Answer::Report { report }
     }
@@ -337,7 +337,7 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
     let warm_up = paths.zip(times.into_iter().flat_map(|times| &times.warm_up_ms));
     Some(protocol::Boot {
         mode: match because {
-            None => script.mode.word().to_owned(),
+            None => script.mode.as_str().to_owned(),
             Some(_) => "ordinary".to_owned(),
         },
         took_ms: times
@@ -367,7 +367,7 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
 fn unreachable(listener: &Listener) -> Option<String> {
     match listener.state() {
         ListenerState::Open if listener.is_for_root_alone() => Some(
-            "it can't be reached: its file lets nobody connect but root; set listen.owner or listen.mode, then reload"
+            "no user except root can connect: set listen.owner or listen.mode, then reload"
                 .to_owned(),
         ),
         ListenerState::Open => None,

@@ -18,7 +18,7 @@ pub(in crate::master) struct Totals {
 
 /// What one scoreboard shows, or the sum of several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct BoardTotals {
     /// Workers without a request, with one, and those that are not able to serve yet.
     pub(super) idle: u32,
     pub(super) busy: u32,
@@ -29,9 +29,9 @@ pub(super) struct Reading {
     pub(super) cpu_us: u64,
 }
 
-impl Reading {
+impl BoardTotals {
     /// Adds what another scoreboard shows.
-    pub(super) fn add(&mut self, other: &Reading) {
+    pub(super) fn add(&mut self, other: &BoardTotals) {
         self.idle += other.idle;
         self.busy += other.busy;
         self.starting += other.starting;
@@ -42,8 +42,8 @@ impl Reading {
 
 impl Generation {
     /// One look at the scoreboard, word by word.
-    pub(super) fn reading(&self) -> Reading {
-        let mut reading = Reading::default();
+    pub(super) fn reading(&self) -> BoardTotals {
+        let mut reading = BoardTotals::default();
         let Some(resources) = &self.resources else {
             return reading;
         };
@@ -98,7 +98,7 @@ impl Generation {
 impl Pools {
     /// Sums up the scoreboards of all generations.
     pub(in crate::master) fn totals(&self) -> Totals {
-        let mut all = Reading::default();
+        let mut all = BoardTotals::default();
         for generation in self.generations.values() {
             all.add(&generation.reading());
         }

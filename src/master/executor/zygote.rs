@@ -3,8 +3,8 @@
 
 use super::generation::Generation;
 use super::launches::{exit_of_report, summary};
-use super::make::credible_reason;
 use super::preloader::Command;
+use super::provenance::credible_reason;
 use super::shared::{MadeFrom, common};
 use super::{Executor, Helpers, Pools};
 use crate::config::{Application, Config, Pool, Preloading, sharing};
@@ -80,10 +80,10 @@ impl Generation {
             return (None, None);
         };
         if php.preloading != Preloading::Zygote || self.uses_zygote() {
-            return (Some(php.preloading.word().to_owned()), None);
+            return (Some(php.preloading.as_str().to_owned()), None);
         }
         let reason = self.make.unfit.as_deref().unwrap_or("it runs as root");
-        (Some(Preloading::Own.word().to_owned()), Some(reason.to_owned()))
+        (Some(Preloading::Own.as_str().to_owned()), Some(reason.to_owned()))
     }
 
     /// The settings without those of PHP that it does not start with, and with the preloader that the pool has.
@@ -146,7 +146,7 @@ impl Executor {
         };
         log::log!(
             level,
-            "PHP can't be started once for all pools: {reason}; each pool gets a preloader of its own"
+            "PHP can't be started once for all pools: {reason}; each pool gets its own preloader"
         );
         zygote.is_ending = true;
         Some(zygote.members.take())

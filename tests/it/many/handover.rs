@@ -25,7 +25,7 @@ fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
     process::signal(strace.id(), Signal::SIGINT);
     process::wait(&mut strace, "strace's end");
     let text = fs::read_to_string(&report).expect("strace's report");
-    let lines = text.lines().filter(|line| line.contains("memfd:estate-"));
+    let lines = text.lines().filter(|line| line.contains("memfd:handover-"));
     let counts = lines.filter_map(|line| line.rsplit_once(" = ")?.1.parse::<usize>().ok());
     counts.sum()
 }

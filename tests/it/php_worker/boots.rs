@@ -86,7 +86,7 @@ const CASES: &[Case] = &[
         script: "<?php forkyard_handle_request(function () { echo 'once'; });",
         application: "warm_up_requests = [\"/fourth\"]\n",
         summary: "the worker script ended in the warm-up request /fourth",
-        more: "as long as that returns true",
+        more: "while that returns true",
     },
 ];
 

@@ -81,7 +81,7 @@ fn a_pool_that_begins_is_added_with_a_worker_or_has_failed() {
                     let failed = format!("failed {name}: no worker came up (error ");
                     assert!(text.contains(&failed), "{text}");
                     assert!(
-                        text.contains("requests are refused, and it is tried again"),
+                        text.contains("requests are refused until a retry succeeds"),
                         "{text}"
                     );
                     assert!(!text.contains(&format!("added {name}\n")), "{text}");

@@ -197,7 +197,7 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     let path = library.display();
     assert!(line.contains(&format!("NOTICE: {path} {TOLD}")), "{line}");
     assert!(
-        line.ends_with("PHP is started with what is there now, and what runs goes on until a reload"),
+        line.ends_with("PHP starts with the present files; running workers continue until a reload"),
         "{line}"
     );
     assert_eq!(daemon.log().matches(TOLD).count(), 1, "{}", daemon.log());

@@ -208,7 +208,7 @@ fn a_request_that_was_not_accepted_goes_to_the_next_program() {
 #[test]
 fn a_program_that_does_not_keep_to_the_protocol_is_killed() {
     for (mode, why) in [
-        ("garbage", "what it sent is not FastCGI"),
+        ("garbage", "its answer is not FastCGI"),
         ("alien", "it answered a request that it was not asked"),
     ] {
         let daemon = odd(mode, "");

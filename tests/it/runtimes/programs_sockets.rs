@@ -100,7 +100,7 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
         let fds = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("/proc");
         let texts = fds.filter_map(|fd| {
             let path = fd.ok()?.path();
-            let is_document = fs::read_link(&path).ok()?.to_string_lossy().contains("estate-");
+            let is_document = fs::read_link(&path).ok()?.to_string_lossy().contains("handover-");
             is_document.then(|| String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned())
         });
         texts.collect::<String>()

@@ -381,7 +381,7 @@ fn a_worker_with_threads_is_no_preloader() {
     assert!(line.ends_with("cache keeper"), "{line}");
     let line = site.daemon.wait_for("no preloader could be made from a worker");
     assert!(
-        line.ends_with("everything goes on as before, the next try is in 10 s at the earliest"),
+        line.ends_with("the pool continues unchanged, and the next try is in 10 s at the earliest"),
         "{line}"
     );
     assert_goes_on(&site, first, &before);

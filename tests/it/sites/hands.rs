@@ -283,7 +283,7 @@ fn a_start_looks_again_when_it_has_become_the_user() {
         );
         sites
             .daemon
-            .wait_for("has been replaced, or has another owner, since it was looked at");
+            .wait_for("has been replaced, or has another owner, since forkyard inspected it");
         becomes(&sites, &format!("/{name}/"), &said(1, "second"));
         sites.end();
     }

@@ -53,14 +53,14 @@ const CASES: [Case; 18] = [
         files: &[("forkyard.toml", "runtime = \"rust\"\n")],
         then: nothing,
         status: 503,
-        said: "a handler in Rust is of a pool of its own",
+        said: "a handler in Rust needs its own pool",
     },
     Case {
         name: "entry",
         files: &[("shop.py", ""), ("forkyard.toml", "entry = \"shop.py\"\n")],
         then: nothing,
         status: 503,
-        said: "does not show what the application is; add a runtime",
+        said: "does not show the runtime; add one",
     },
     Case {
         name: "passenger",
@@ -175,7 +175,7 @@ const CASES: [Case; 18] = [
         files: &[("main.py", "print(1)\n")],
         then: nothing,
         status: 404,
-        said: "main.py alone does not show what it is; say it in forkyard.toml",
+        said: "main.py alone does not show the runtime; name it in forkyard.toml",
     },
 ];
 

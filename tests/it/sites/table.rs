@@ -571,8 +571,7 @@ fn start_up_files_are_the_same_in_every_kind_of_pool() {
     }
     assert!(ask("sites", "server").body().starts_with("pid="));
     assert!(ask("sites", "entry").text().starts_with("Status: 503"));
-    daemon
-        .wait_for("forkyard.toml: entry = \"shop.py\" does not show what the application is; add a runtime");
+    daemon.wait_for("forkyard.toml: entry = \"shop.py\" does not show the runtime; add one");
     assert!(ask("sites", "handler").text().starts_with("Status: 503"));
-    daemon.wait_for("a handler in Rust is of a pool of its own");
+    daemon.wait_for("a handler in Rust needs its own pool");
 }

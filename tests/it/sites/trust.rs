@@ -73,9 +73,9 @@ fn no_application_runs_as_the_user_of_the_router() {
     owned(uid);
     let (status, _) = sites.get("/app/");
     assert_ne!(status, 200, "{}", sites.daemon.log());
-    sites
-        .daemon
-        .wait_for(&format!("it would run as user {uid}, whom the router runs as"));
+    sites.daemon.wait_for(&format!(
+        "it would run as user {uid}, which the router also runs as"
+    ));
     // It is the user that is refused.
     owned(33);
     until("its owner's application", || {

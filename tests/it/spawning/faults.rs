@@ -61,7 +61,7 @@ fn it_ends_right_after_an_answer() {
     let mut kit = Kit::new();
     let report = kit.failure(kit.native("printf 0 > \"$FORKYARD_SPAWN_WORK_DIR/response/finish\""));
     assert!(
-        report.failure.summary.contains("said that it failed"),
+        report.failure.summary.contains("reported that it failed"),
         "{}",
         report.text()
     );

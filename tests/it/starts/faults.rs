@@ -197,9 +197,9 @@ fn programs_that_write_garbage() {
     let texts = "printf '\\300\\033[2J' > properties.json; printf 1 > finish; cat > /dev/null";
     faults.push(Fault::native(texts, INTERNAL, LOAD, "is not valid JSON"));
     let finish = format!("{UP}printf '\\377\\000garbage' > finish\ncat > /dev/null");
-    faults.push(Fault::native(&finish, INTERNAL, LOAD, "said that it failed"));
+    faults.push(Fault::native(&finish, INTERNAL, LOAD, "reported that it failed"));
     let much = format!("{UP}(printf x; head -c 300000 /dev/zero) > finish\ncat > /dev/null");
-    faults.push(Fault::native(&much, INTERNAL, LOAD, "said that it failed"));
+    faults.push(Fault::native(&much, INTERNAL, LOAD, "reported that it failed"));
     run_all(&faults);
 }
 

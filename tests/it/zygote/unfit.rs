@@ -176,7 +176,7 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         "{of_a}"
     );
     let of_b = status(&["b"]);
-    let reason = "    has a preloader of its own and no zygote: php.ini has opcache.preload\n";
+    let reason = "    has its own preloader and no zygote: php.ini has opcache.preload\n";
     assert!(
         of_b.contains(", 2 workers, preloader ") && of_b.contains(reason),
         "{of_b}"

@@ -194,7 +194,7 @@ pub const ROUTER: &[&str] = &[
     "application",
     "generation",
     "kill",
-    "order",
+    "admin_request",
     "result",
     "Ok",
     "Err",

@@ -1,5 +1,3 @@
-//! Schedules against the zones' changes of the clock.
-
 use super::*;
 
 fn at(text: &str) -> i64 {
@@ -19,7 +17,7 @@ fn due(cron: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
 
 #[test]
 fn fixed_hours_follow_the_clock_on_the_wall() {
-    // On 29 March 2026 Berlin's clock goes from 02:00 to 03:00, on 25 October from 03:00 to 02:00.
+    // In 2026 Berlin's clock goes from 02:00 to 03:00 on 29 March and back on 25 October.
     assert_eq!(
         due("30 2 * * *", "Europe/Berlin", "2026-03-27T12:00:00Z", 3),
         [
@@ -32,7 +30,6 @@ fn fixed_hours_follow_the_clock_on_the_wall() {
         due("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2),
         ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]
     );
-    // Asked between the two times that the clock shows 02:30.
     assert_eq!(
         due("30 2 * * *", "Europe/Berlin", "2026-10-25T01:10:00Z", 1),
         ["2026-10-26T01:30:00Z"]
@@ -69,10 +66,10 @@ fn what_is_no_expression_is_refused() {
     assert!(is_zone("America/New_York") && !is_zone("Europe/Nowhere"));
 }
 
-/// In milliseconds.
 const QUARTER: i64 = 15 * 60_000;
 
-/// Ten years in zones with changes by an hour, by half an hour, at midnight, and of a whole day; one where few schedules are wanted.
+/// Ten years in zones with changes of an hour, half an hour and a whole day, and at midnight; fewer schedules in the
+/// last zone.
 #[test]
 fn years_agree_with_a_clock_that_is_looked_at_again_and_again() {
     let is_short = std::env::var_os("FORKYARD_SIM_SEEDS").is_some();
@@ -106,13 +103,12 @@ fn years_agree_with_a_clock_that_is_looked_at_again_and_again() {
         while now < end {
             now += QUARTER;
             let mut shown = look(now);
-            // Nothing happens until the next night, unless the clock is changed.
+            // Skip to the next night unless the offset changes.
             if shown.hour() == 4 && look(now + 88 * QUARTER).offset() == shown.offset() {
                 now += 84 * QUARTER;
                 shown = look(now);
             }
             let shown = shown.datetime();
-            // The clock shows it, or has just passed over it.
             let wanted = shown.date().at(2, 30, 0, 0);
             if before < wanted && wanted <= shown && last != Some(shown.date()) {
                 last = Some(shown.date());

@@ -1,20 +1,19 @@
-//! The constants of PHP that a configuration may name.
+//! PHP constants in a php-fpm configuration.
 
 use crate::php::is_before;
 
-/// The value of a constant, as text. A word that is not here stands for itself.
+/// A constant's value. Unknown words stand for themselves.
 pub(super) fn value(name: &str) -> Option<&'static str> {
     let found = CONSTANTS.iter().find(|(constant, _)| *constant == name);
     found.map(|(_, value)| *value)
 }
 
-/// The value of a constant that depends on PHP's version, such as `8.2.35`.
 pub(super) fn of_version(name: &str, version: &str) -> Option<String> {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let mut part = || parts.next().unwrap_or(0);
     let (major, minor, release) = (part(), part(), part());
     match name {
-        // E_STRICT is no longer in it.
+        // 8.4 removed E_STRICT.
         "E_ALL" if !is_before(version, "8.4") => Some("30719".to_owned()),
         "E_ALL" => Some("32767".to_owned()),
         "PHP_MAJOR_VERSION" => Some(major.to_string()),

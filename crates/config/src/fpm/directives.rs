@@ -1,20 +1,18 @@
-//! The directives of php-fpm's configuration, in the order of the `-tt` dump: that of the table of all settings.
+//! php-fpm's directives, in the order of `-tt` and of the settings table.
 
 use crate::settings;
 
 pub use crate::settings::{Directive, Form, Shown};
 
-/// Where a directive may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     Global,
     Pool,
 }
 
-/// The stored number of a priority that is not set.
 pub(super) const NO_PRIORITY: i32 = 64;
 
-/// The directives of a section, in order. `include` is not among them.
+/// A section's directives in order, without `include`.
 pub fn of(section: Section) -> impl Iterator<Item = &'static Directive> {
     settings::directives(section == Section::Global).map(|(directive, _)| directive)
 }

@@ -1,4 +1,4 @@
-//! What `-tt` shows.
+//! The output of `-tt`.
 
 use super::directives::{Directive, NO_PRIORITY, Shown};
 use super::journal::Journal;
@@ -6,7 +6,6 @@ use super::parse::Written;
 use super::values::{Item, Value, Values};
 use crate::units::Manager;
 
-/// Says the whole configuration.
 pub(super) fn dump(written: &Written, journal: &mut Journal) {
     section("global", &written.global, journal);
     for pool in &written.pools {
@@ -19,7 +18,7 @@ fn section(name: &str, values: &Values, journal: &mut Journal) {
     for (directive, value) in values.all().filter(|(d, _)| d.shown != Shown::Never) {
         let name = directive.name;
         if let Value::List(list) = value {
-            // The last one written is the first one kept.
+            // php-fpm keeps entries in reverse order.
             for Item { key, value, .. } in list.iter().rev() {
                 journal.notice(format!("\t{name}[{key}] = {value}"));
             }

@@ -1,4 +1,4 @@
-//! The real machine.
+//! Implements [`Machine`] for the real machine.
 
 use super::machine::{Machine, OsFailure};
 use crate::{Host, World};
@@ -8,14 +8,13 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Before the version in libphp's constants.
 const MARK: &[u8] = b"X-Powered-By: PHP/";
-/// GLOB_ABORTED of glob(3): a directory could not be read.
+/// glob(3)'s GLOB_ABORTED: an unreadable directory.
 const ABORTED: i32 = 2;
 
 impl Machine for Host {
     fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure> {
-        // php-fpm opens a directory and finds nothing in it.
+        // php-fpm reads a directory as an empty file.
         match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(Vec::new()),
             read => read.map_err(|error| failure(&error)),
@@ -43,7 +42,7 @@ impl Machine for Host {
             return Err(ABORTED);
         }
         let mut found = self.files(Path::new(pattern)).map_err(|_| ABORTED)?;
-        // A directory is found as well, if only to be passed over.
+        // Directories match too and are skipped later.
         if Path::new(pattern).is_dir() {
             found.push(PathBuf::from(pattern));
         }
@@ -51,7 +50,7 @@ impl Machine for Host {
     }
 }
 
-/// The release that a libphp says that it is, as `8.2.35`. All of it is read.
+/// The release in a libphp's constants, such as `8.2.35`. Reads the whole file.
 pub fn release_of(library: &Path) -> Option<String> {
     let bytes = fs::read(library).ok()?;
     let at = bytes.windows(MARK.len()).position(|part| part == MARK)? + MARK.len();
@@ -70,7 +69,6 @@ fn failure(error: &io::Error) -> OsFailure {
     }
 }
 
-/// The leading directories of a pattern that have no wildcard.
 fn literal_part(pattern: &Path) -> PathBuf {
     let is_literal = |component: &Component<'_>| {
         let part = component.as_os_str().to_string_lossy();

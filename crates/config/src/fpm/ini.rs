@@ -1,20 +1,18 @@
-//! PHP's INI grammar: a line to statements.
+//! The grammar of PHP's INI language, one line at a time.
 
 use super::constants;
 use super::scan::{Piece, ScanState, Scanner, Token, quoted_pieces};
 
-/// What a line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Statement {
     /// `[name]`
     Section(String),
-    /// `name = value`; `None`: a name alone.
+    /// `name = value`, or a name alone.
     Entry(String, Option<String>),
     /// `name[key] = value`
     Item(String, String, String),
 }
 
-/// A name whose value the language does not know itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Name<'n> {
     /// `${NAME}`
@@ -22,11 +20,10 @@ pub(super) enum Name<'n> {
     Constant(&'n str),
 }
 
-/// A line that the grammar can't read, in PHP's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SyntaxError(pub(super) String);
 
-/// Parses one line. What comes before a mistake counts: php-fpm acts on it before it sees the mistake.
+/// Parses a line. Statements before a syntax error are kept, because php-fpm acts on them first.
 pub(super) fn parse(
     line: &str,
     lookup: &dyn Fn(Name<'_>) -> Option<String>,
@@ -48,7 +45,6 @@ pub(super) fn parse(
     }
 }
 
-/// Deeper parentheses are refused.
 const MAX_DEPTH: usize = 100;
 
 struct Parser<'t> {
@@ -100,7 +96,6 @@ impl Parser<'_> {
         ))
     }
 
-    /// One statement; false at the end.
     fn statement(&mut self, statements: &mut Vec<Statement>) -> Result<bool, SyntaxError> {
         match self.take() {
             Token::End => Ok(false),
@@ -137,7 +132,6 @@ impl Parser<'_> {
         }
     }
 
-    /// The text up to `]`.
     fn bracketed(&mut self) -> Result<String, SyntaxError> {
         self.state = ScanState::Brackets;
         let mut text = String::new();
@@ -154,7 +148,6 @@ impl Parser<'_> {
         Ok(text)
     }
 
-    /// What stands after `=`, up to where it can't go on.
     fn value(&mut self) -> Result<String, SyntaxError> {
         self.state = ScanState::Value;
         let value = match self.peek().clone() {
@@ -167,16 +160,16 @@ impl Parser<'_> {
                 String::new()
             }
             Token::EndOfLine => String::new(),
-            // A file may end without a newline.
+            // The last line may lack a newline.
             Token::End if self.scanner.is_at_end() => String::new(),
             _ => self.expression()?,
         };
-        // What follows is read by the rules of values still: there is no way back within a line.
+        // Peek while the rules of values apply: the scanner can't go back.
         self.peek();
         Ok(value)
     }
 
-    /// Operators have one precedence and go from left to right.
+    /// Operators have equal precedence and associate left.
     fn expression(&mut self) -> Result<String, SyntaxError> {
         let mut left = self.operand()?;
         while let Token::Sign(sign @ ('|' | '&' | '^')) = *self.peek() {
@@ -221,7 +214,6 @@ impl Parser<'_> {
         }
     }
 
-    /// Pieces of text, side by side.
     fn string(&mut self) -> Result<String, SyntaxError> {
         let mut text = String::new();
         let mut is_empty = true;
@@ -269,7 +261,7 @@ impl Parser<'_> {
     }
 }
 
-/// The number at the start of a text, as an integer; 0 where there is none.
+/// The leading integer of a text, or 0.
 pub(super) fn number(text: &str) -> i32 {
     let text = text.trim_start();
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -281,7 +273,7 @@ pub(super) fn number(text: &str) -> i32 {
     if text.starts_with('-') {
         value = value.saturating_neg();
     }
-    // As atoi(3) does: the lower half of what strtol(3) gives.
+    // Like atoi(3): the low half of strtol(3)'s result.
     value as i32
 }
 

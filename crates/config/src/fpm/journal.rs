@@ -1,29 +1,26 @@
-//! What is said while a configuration is read.
+//! Messages from reading a configuration.
 
 use crate::LogLevel;
 use std::path::PathBuf;
 
-/// Something to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// A line of the log.
     Log(LogLevel, String),
-    /// A line that PHP itself writes to standard error, without time and level.
+    /// A line that PHP writes to standard error, without time and level.
     Php(String),
 }
 
-/// Everything that was said, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     pub lines: Vec<Line>,
-    /// The error log, and how many lines were said before it was opened: the later ones belong in it as well.
+    /// The error log and the number of messages before it was opened. Later ones also go to the log.
     pub opened: Option<(PathBuf, usize)>,
-    /// php-fpm finds what is wrong only after it has gone to the background.
+    /// Set if php-fpm would already run in the background.
     pub is_in_background: bool,
     threshold: LogLevel,
 }
 
-/// It was said why.
+/// A failure that is already in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Failed;
 

@@ -1,4 +1,4 @@
-//! What this part asks of the machine, beyond [`World`].
+//! The machine, as php-fpm's configuration sees it, beyond [`World`].
 
 use super::constants;
 use super::ini::Name;
@@ -7,12 +7,11 @@ use crate::php::is_before;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why the machine did not do something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OsFailure {
-    /// strerror(3)'s text, or a reason of this program's own.
+    /// strerror(3)'s text or our own.
     pub text: String,
-    /// errno; `None`: no system call failed.
+    /// errno, if a system call failed.
     pub code: Option<i32>,
 }
 
@@ -25,7 +24,6 @@ impl fmt::Display for OsFailure {
     }
 }
 
-/// The value of a name that stands in a file in PHP's INI language.
 pub(super) fn value_of(name: Name<'_>, version: &str, machine: &dyn Machine) -> Option<String> {
     match name {
         Name::Variable(name) if !is_before(version, "8.3") => match name.split_once(":-") {
@@ -43,23 +41,22 @@ pub(super) fn value_of(name: Name<'_>, version: &str, machine: &dyn Machine) -> 
     }
 }
 
-/// The machine, as a php-fpm configuration sees it.
 pub trait Machine: World {
     /// Reads a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure>;
-    /// The release of a version of PHP that is installed: `8.2.35` of `8.2`.
+    /// The installed release of a PHP version: `8.2.35` for `8.2`.
     fn php_version(&self, version: &str) -> Option<String>;
-    /// Sees to it that a log is there and can be written to.
+    /// Creates a log file if needed and checks that it is writable.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn touch(&self, path: &Path) -> Result<(), OsFailure>;
-    /// The files that match a pattern, in order, and a directory that is one; an error is glob(3)'s number.
+    /// Matching files in order, including directories.
     ///
     /// # Errors
-    /// glob(3)'s own number.
+    /// glob(3)'s error number.
     fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32>;
 }

@@ -1,9 +1,8 @@
-//! php-fpm's own configuration: the INI files and command line options of php-fpm, with its rules and its words.
+//! php-fpm's own configuration: INI files and command line, with php-fpm's rules and messages.
 //!
-//! `scan` and `ini` read PHP's INI language a line at a time, `parse` makes sections of files, `validate` and
-//! `pool_rules` apply php-fpm's rules, `said` puts what the directives say under forkyard's own keys, and `resolve` has
-//! the model made of that. [`directives`] is php-fpm's side of the table of all settings, which is behind all of them.
-//! Whatever is to be told goes into a [`Journal`].
+//! `scan` and `ini` read PHP's INI language line by line, `parse` builds sections, `validate` and `pool_rules` check
+//! php-fpm's rules, `said` maps directives to forkyard's keys, and `resolve` builds the model. [`directives`] is
+//! php-fpm's part of the settings table. Messages go to a [`Journal`].
 
 mod constants;
 pub mod directives;
@@ -18,8 +17,8 @@ mod php_ini;
 mod pool_rules;
 mod remarks;
 mod resolve;
-mod said;
 mod scan;
+mod settings;
 mod start;
 mod survey;
 mod validate;
@@ -39,39 +38,37 @@ use crate::{Config, php};
 use std::path::{Path, PathBuf};
 use validate::Context;
 
-/// What the command line says about the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `-y`: the file.
+    /// `-y`: the configuration file.
     pub config: Option<String>,
-    /// The PHP that the pools get, as `8.2`; `None`: what the file's path says, or else the newest that there is.
+    /// The pools' PHP, such as `8.2`. `None`: derived from the file's path, or the newest.
     pub version: Option<String>,
     /// `-p`: the prefix.
     pub prefix: Option<String>,
-    /// `-g`: the pid file, unless the configuration names one.
+    /// `-g`: the pid file if the configuration sets none.
     pub pid: Option<String>,
-    /// `-R`: workers may be root.
+    /// `-R`: allow workers as root.
     pub allow_root: bool,
     /// `-D` and `-F`.
     pub daemonize: Option<bool>,
-    /// In the foreground, log to standard error whatever the file says.
+    /// Log to standard error in the foreground, overriding the file.
     pub log_to_stderr: bool,
-    /// `-c`: php.ini, or the directory that it is in.
+    /// `-c`: php.ini or its directory.
     pub php_ini: Option<PathBuf>,
-    /// `-n`: without php.ini.
+    /// `-n`: ignore php.ini.
     pub no_php_ini: bool,
-    /// `-d`: settings of PHP, as lines of php.ini.
+    /// `-d`: php.ini settings.
     pub defines: Vec<(String, String)>,
-    /// `PHP_INI_SCAN_DIR`: where the files are that are read after php.ini.
+    /// `PHP_INI_SCAN_DIR`: directories of further ini files.
     pub scan_dir: Option<String>,
-    /// `-e`: compile with the information that debuggers want.
+    /// `-e`: compile with information for debuggers.
     pub extended_info: bool,
-    /// The program itself: php-fpm tells it scripts as `PHP_BINARY`.
+    /// The running program, php-fpm's `PHP_BINARY`.
     pub executable: Option<PathBuf>,
 }
 
 impl Options {
-    /// The PHP that the pools get.
     pub fn version(&self) -> &str {
         self.version.as_deref().unwrap_or_else(|| {
             let named = self.config.as_deref().and_then(php::of_path);
@@ -79,7 +76,7 @@ impl Options {
         })
     }
 
-    /// What some of php-fpm's lines end with, besides the end of the line: up to 8.3 a blank line follows them.
+    /// The ending of some messages: before 8.4, php-fpm adds a blank line.
     fn line_end(&self) -> &'static str {
         if php::is_before(self.version(), "8.4") {
             "\n"
@@ -88,7 +85,6 @@ impl Options {
         }
     }
 
-    /// The configuration file.
     pub fn path(&self) -> String {
         match (&self.config, &self.prefix) {
             (Some(path), _) => path.clone(),
@@ -98,7 +94,7 @@ impl Options {
     }
 }
 
-/// Reads the configuration for a start of the daemon. `None`: it can't be used; the journal says why.
+/// Reads the configuration for the daemon. Returns `None` after an error; see the journal.
 pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journal) {
     let mut journal = Journal::new();
     let path = options.path();
@@ -118,8 +114,8 @@ pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journa
     (config.ok(), journal)
 }
 
-/// Tests the configuration as `-t` does, and shows it if that is wanted. Says whether it can be used. `warnings`: what there is to
-/// say of pools that have no mistake.
+/// Implements `-t` and `-tt`. Returns whether the configuration is usable. `warnings`: further messages about valid
+/// pools.
 pub fn test(
     options: &Options,
     shows: bool,
@@ -138,7 +134,7 @@ pub fn test(
             dump::dump(&written, &mut journal);
         }
         let path = options.path();
-        // A start finds more than php-fpm's test does, and says it then.
+        // php-fpm's test reports less than a start.
         let mut unsaid = Journal::new();
         let mut context = Context {
             options,
@@ -149,7 +145,7 @@ pub fn test(
             Ok(resolved) => warnings(&resolved.config)
                 .into_iter()
                 .for_each(|text| journal.warn(text)),
-            // php-fpm knows no variables of this kind, so they are no part of its test.
+            // php-fpm doesn't know these variables, so its test ignores them.
             Err(failed) if !Overrides::of(machine).is_empty() => {
                 journal.lines.extend(unsaid.lines);
                 return Err(failed);

@@ -1,4 +1,4 @@
-//! Files to sections.
+//! Parses files into sections.
 
 use super::Options;
 use super::directives::Section;
@@ -13,40 +13,36 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Files that may include each other.
 const MAX_NESTED: usize = 5;
-/// Pools beyond this are a mistake in a pattern.
+/// More pools indicate a wrong pattern.
 const MAX_POOLS: usize = 100_000;
 
-/// One pool, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PoolText {
     pub(super) name: String,
-    /// Where its section was opened last.
+    /// The latest header of its section.
     pub(super) location: Location,
     pub(super) values: Values,
 }
 
-/// A whole configuration, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) global: Values,
     pub(super) pools: Vec<PoolText>,
-    /// Where the global section was opened last.
+    /// The latest header of the global section.
     pub(super) opened: Option<Location>,
-    /// The comments of each line, by the number of its file and its own, if they were wanted.
+    /// Comments by file and line number, if requested.
     pub(super) comments: HashMap<(usize, usize), Vec<String>>,
 }
 
 impl Written {
-    /// The comments right above and behind what stands at a place.
     pub(super) fn comments(&self, location: Option<&Location>) -> Vec<String> {
         let found = location.and_then(|location| self.comments.get(&(location.order, location.line)));
         found.cloned().unwrap_or_default()
     }
 }
 
-/// Reads the file and those that it includes. `remembers`: comments are kept.
+/// Reads a file and its includes. `remembers`: keep comments.
 pub(super) fn read(
     options: &Options,
     machine: &dyn Machine,
@@ -75,11 +71,10 @@ pub(super) fn read(
 
 struct Reader<'r> {
     written: Written,
-    /// How many files were begun.
     files: usize,
-    /// The pool that lines are about; `None`: the global section.
+    /// The current pool. `None`: the global section.
     current: Option<usize>,
-    /// What is to be included after the line that says so.
+    /// The pattern to include after this line.
     include: Option<String>,
     options: &'r Options,
     machine: &'r dyn Machine,
@@ -116,7 +111,6 @@ impl Reader<'_> {
                 column: 1,
                 order,
             };
-            // php-fpm ends the last line, too.
             let ended;
             let line = if line.ends_with('\n') {
                 line
@@ -139,7 +133,7 @@ impl Reader<'_> {
     fn line(&mut self, line: &str, location: &Location) -> Result<(), Failed> {
         let (machine, version) = (self.machine, self.options.version());
         let lookup = |name: ini::Name<'_>| value_of(name, version, machine);
-        // For php-fpm a line is a C string.
+        // php-fpm's lines end at NUL.
         let line = line.split('\0').next().unwrap_or_default();
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
@@ -222,7 +216,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes an entry of a list; says what is wrong with it.
     fn item(&mut self, name: &str, key: &str, value: &str, location: &Location) -> Vec<String> {
         let problems = key_problems(name, key, value);
         if !problems.is_empty() {
@@ -285,8 +278,7 @@ impl Reader<'_> {
     }
 }
 
-/// What is wrong with the key of a list's entry, or with a value that has none. php-fpm looks at this before it looks
-/// for the pool.
+/// Problems of a list entry's key or missing value. php-fpm checks this before it looks for the pool.
 fn key_problems(name: &str, key: &str, value: &str) -> Vec<String> {
     if name != "access.suppress_path" {
         let text = || format!("You must provide a key for field '{name}'");

@@ -1,23 +1,20 @@
-//! What relative paths are relative to.
+//! Base directories of relative paths.
 
 use super::journal::Journal;
 
-/// Where the installation is; what `-p` replaces.
+/// The default prefix, replaced by `-p`.
 pub const PREFIX: &str = "/usr";
-/// Where its changing files are: the pid file and the log, unless `-p` is given.
+/// The default directory of pid file and log.
 pub(super) const STATE: &str = "/var";
 
-/// Where the configuration of a version of PHP is.
 pub(super) fn directory(version: &str) -> String {
     format!("/etc/php/{version}/fpm")
 }
 
-/// The file that is read when none is named.
 pub(super) fn config(version: &str) -> String {
     format!("{}/php-fpm.conf", directory(version))
 }
 
-/// A path under a directory, unless it is absolute.
 pub(super) fn under(path: &str, directory: &str) -> String {
     if path.starts_with('/') {
         path.to_owned()
@@ -26,13 +23,13 @@ pub(super) fn under(path: &str, directory: &str) -> String {
     }
 }
 
-/// A pool's path: under the pool's prefix, and that under the global one.
+/// Prepends the pool's and the global prefix to a relative path.
 pub(super) fn of_pool(path: &str, pool_prefix: Option<&str>, prefix: Option<&str>) -> String {
     let global = prefix.unwrap_or(PREFIX);
     under(&under(path, pool_prefix.unwrap_or(global)), global)
 }
 
-/// A pool's path in which `$prefix` may stand, at the start only; elsewhere it is said, and the path stays as it is.
+/// Expands a leading `$prefix`. Elsewhere, reports it and keeps the path.
 pub(super) fn expand_prefix(
     path: &str,
     pool_prefix: Option<&str>,

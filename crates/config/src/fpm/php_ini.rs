@@ -1,5 +1,5 @@
-//! What php-fpm takes from the environment and from php.ini before it reads its own configuration: where php.ini is
-//! (PHPRC), where more of it is (PHP_INI_SCAN_DIR), and the file's name that php.ini may give (`fpm.config`).
+//! php-fpm's inputs before its own configuration: php.ini (PHPRC), further ini files (PHP_INI_SCAN_DIR), and the
+//! configuration file set in php.ini (`fpm.config`).
 
 use super::Options;
 use super::ini::{self, Statement};
@@ -7,12 +7,9 @@ use super::machine::{Machine, value_of};
 use super::paths::directory;
 use std::path::{Path, PathBuf};
 
-/// The names that it looks for, best first.
 const NAMES: [&str; 2] = ["php-fpm-fcgi.ini", "php.ini"];
-/// The setting that names php-fpm's configuration file.
 const CONFIG: &str = "fpm.config";
 
-/// Fills in what the command line leaves open.
 pub fn complete(mut options: Options, machine: &dyn Machine) -> Options {
     if options.no_php_ini {
         options.php_ini = None;
@@ -29,7 +26,6 @@ pub fn complete(mut options: Options, machine: &dyn Machine) -> Options {
     options
 }
 
-/// php.ini, if it is not simply where it usually is.
 fn from_environment(options: &Options, machine: &dyn Machine) -> Option<PathBuf> {
     let named = machine.env("PHPRC").filter(|path| !path.is_empty())?;
     let named = PathBuf::from(named);
@@ -45,7 +41,6 @@ fn from_environment(options: &Options, machine: &dyn Machine) -> Option<PathBuf>
     })
 }
 
-/// The configuration file that `-d` or php.ini name.
 fn configured(options: &Options, machine: &dyn Machine) -> Option<String> {
     let defined = options.defines.iter().rev().find(|(name, _)| name == CONFIG);
     if let Some((_, value)) = defined {
@@ -62,7 +57,6 @@ fn configured(options: &Options, machine: &dyn Machine) -> Option<String> {
     for directory in scanned(options) {
         files.extend(machine.glob(&format!("{directory}/*.ini")).unwrap_or_default());
     }
-    // The last one that says it wins.
     files
         .iter()
         .rev()
@@ -81,7 +75,7 @@ fn main_file(options: &Options, machine: &dyn Machine) -> Option<PathBuf> {
     files.into_iter().find(|path| machine.exists(path))
 }
 
-/// The directories whose files are read after php.ini; an empty part of the list stands for the usual one.
+/// Directories of further ini files. An empty list element means the default.
 fn scanned(options: &Options) -> Vec<String> {
     let usual = format!("{}/conf.d", directory(options.version()));
     match options.scan_dir.as_deref() {
@@ -104,7 +98,7 @@ fn read(text: &str, options: &Options, machine: &dyn Machine) -> Option<String> 
     last_entry(text, CONFIG, &|name| value_of(name, options.version(), machine))
 }
 
-/// What a text of php.ini says last of a setting, for every host and directory; without the environment.
+/// The last value of a setting in php.ini's global part, without expanding variables.
 pub fn entry(text: &str, name: &str) -> Option<String> {
     last_entry(text, name, &|_| None)
 }
@@ -117,7 +111,6 @@ fn last_entry(text: &str, wanted: &str, lookup: &dyn Fn(ini::Name<'_>) -> Option
     {
         for statement in ini::parse(line, lookup).0 {
             match statement {
-                // What follows is for one host or directory alone.
                 Statement::Section(name) if name.contains('=') => return found,
                 Statement::Entry(name, Some(value)) if name == wanted => found = Some(value),
                 _ => {}

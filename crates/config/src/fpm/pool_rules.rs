@@ -1,4 +1,4 @@
-//! The rules of one pool, in php-fpm's order.
+//! php-fpm's rules of one pool, in order.
 
 use super::journal::Failed;
 use super::parse::PoolText;
@@ -9,11 +9,10 @@ use crate::resolve::is_tcp;
 use crate::units::Manager;
 use std::path::Path;
 
-/// The kernel's maximum, which is what php-fpm asks for on Linux.
+/// The kernel's maximum, php-fpm's default on Linux.
 const DEFAULT_BACKLOG: i32 = -1;
 const DEFAULT_TRACE_DEPTH: i32 = 20;
 
-/// Settings of PHP that are paths, and may be relative to the pool's prefix.
 const PATH_SETTINGS: &[&str] = &[
     "error_log",
     "extension_dir",
@@ -48,7 +47,6 @@ pub(super) fn check(pool: &mut PoolText, mechanism: &str, context: &mut Context<
 }
 
 struct Rules<'r, 'c> {
-    /// The pool's own prefix.
     prefix: Option<String>,
     pool: &'r mut PoolText,
     context: &'r mut Context<'c>,
@@ -111,7 +109,7 @@ impl Rules<'_, '_> {
         self.limits("", "pm")
     }
 
-    /// The numbers that the table of settings limits: of the directives behind one and up to another.
+    /// Checks number limits of the directives after one and up to another.
     fn limits(&mut self, after: &str, until: &str) -> Result<(), Failed> {
         match self.pool.values.beyond(after, until) {
             Some(limit) => {
@@ -207,7 +205,6 @@ impl Rules<'_, '_> {
         Ok(())
     }
 
-    /// Status and ping.
     fn pages(&mut self) -> Result<(), Failed> {
         let has_status_address = self.pool.values.text("pm.status_listen").is_some();
         if has_status_address && self.full("pm.status_path").is_none() {

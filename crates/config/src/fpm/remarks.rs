@@ -1,16 +1,15 @@
-//! The comments of a line.
+//! Collects comments by line.
 
 use super::ini::{self, Statement};
 
-/// Comments that wait for the line below them.
 #[derive(Debug, Default)]
 pub(super) struct Remarks {
     above: Vec<String>,
 }
 
 impl Remarks {
-    /// Takes a line in. What it gives: the comments right above and behind what the line says, each without its mark. A
-    /// line that says nothing, or that the grammar can't read, has none.
+    /// Reads a line and returns the comments above and after its statement. Lines without a valid statement return
+    /// none.
     pub(super) fn of(&mut self, line: &str) -> Vec<String> {
         let line = line.trim();
         if let Some(comment) = line.strip_prefix(';') {
@@ -32,7 +31,7 @@ fn statements(line: &str) -> Vec<Statement> {
     if error.is_some() { Vec::new() } else { statements }
 }
 
-/// The comment behind a statement: what can be left out without a difference.
+/// The trailing comment: the part that can be removed without changing the statements.
 fn behind(line: &str, whole: &[Statement]) -> Option<String> {
     let mut marks = line.match_indices(';').map(|(at, _)| at);
     let at = marks.find(|at| statements(&line[..*at]) == whole)?;

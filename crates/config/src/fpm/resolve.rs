@@ -1,10 +1,10 @@
-//! A valid php-fpm configuration as the model that the daemon runs: what its directives say is read into the drafts of
-//! the TOML's keys, and resolved as those are. What no key can say is added.
+//! Resolves a php-fpm configuration: reads its directives into the drafts of forkyard's keys, resolves these, and adds
+//! settings without a key.
 
 use super::Options;
 use super::journal::Failed;
 use super::parse::Written;
-use super::said::{self, PRELOADER, REQUEST_SETTINGS, octal};
+use super::settings::{self, PRELOADER, REQUEST_SETTINGS, octal};
 use super::validate::Context;
 use super::values::Values;
 use super::variables;
@@ -13,19 +13,17 @@ use crate::flat_keys::FlatKeys;
 use crate::overrides::Overrides;
 use crate::report::{Diagnostics, Report};
 use crate::resolve::{pool_text, whole};
-use crate::{Application, Config, Location, LogTarget, Pool, Said};
+use crate::{Application, Config, FpmSetting, Location, LogTarget, Pool};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The word before the colon in process titles.
 const TITLE: &str = "php-fpm";
 
-/// A configuration, and what it was made of.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) config: Config,
-    pub(super) global: Vec<Said>,
-    pub(super) pools: Vec<Vec<Said>>,
+    pub(super) global: Vec<FpmSetting>,
+    pub(super) pools: Vec<Vec<FpmSetting>>,
 }
 
 pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) -> Result<Resolved, Failed> {
@@ -36,7 +34,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
         column: 0,
         order: 0,
     };
-    let global = said::global(&written.global, context.options);
+    let global = settings::global(&written.global, context.options);
     let mut keys = FlatKeys::of(&global, &file);
     let overrides = Overrides::of(context.machine);
     let of_global = overrides.for_table(None);
@@ -44,7 +42,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
     let draft = GlobalDraft::read(&mut keys, &mut Report::global(&mut diagnostics));
     let (mut pools, mut texts) = (Vec::new(), Vec::new());
     for pool in &written.pools {
-        let said = said::pool(pool, context)?;
+        let said = settings::pool(pool, context)?;
         let mut flat_keys = FlatKeys::of(&said, &pool.location);
         let of_pool = overrides.for_table(Some(&pool.name));
         flat_keys.override_by(of_pool.filter(|one| variables::is_own(one, false)));
@@ -83,7 +81,6 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
     })
 }
 
-/// What no key says.
 fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     TITLE.clone_into(&mut pool.title);
     if let Some(mode) = values.full("listen.mode") {
@@ -103,7 +100,7 @@ fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     }
 }
 
-/// Whether a name among php.ini's settings is forkyard's.
+/// Whether a php.ini name is one of forkyard's settings.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == REQUEST_SETTINGS || name == PRELOADER
 }

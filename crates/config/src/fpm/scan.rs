@@ -1,26 +1,20 @@
-//! One line of PHP's INI language, as tokens.
-//!
-//! php-fpm hands the language one line at a time, so nothing reaches beyond a line.
+//! Splits a line of PHP's INI language into tokens. php-fpm parses each line separately.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
-    /// The name of a directive.
     Label(String),
-    /// `name[`; what follows is its key.
+    /// `name[`, followed by a key.
     Offset(String),
     Open,
     Close,
-    /// A piece of text that is taken as it is.
     Text(String),
-    /// A bare word, which may be the name of a constant.
+    /// A bare word, possibly a constant.
     Word(String),
     /// `${NAME}`
     Variable(String),
-    /// What stands between double quotes.
     Quoted(String),
-    /// `${NAME` to the end.
+    /// `${NAME` without end.
     OpenVariable,
-    /// A double quote without its partner.
     OpenQuote,
     /// `yes`, `on`, `true`
     True,
@@ -28,34 +22,28 @@ pub(super) enum Token {
     False,
     /// `null`
     Null,
-    /// `=`, `|`, `(` and the like.
+    /// `=`, `|`, `(` and others.
     Sign(char),
-    /// The end of the line.
     EndOfLine,
-    /// The end of what there is, or something that no rule matches.
+    /// The end of input, or text that matches no rule.
     End,
 }
 
-/// Where in a line the scanner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanState {
-    /// At the start of a directive or section.
     Start,
-    /// Between `[` and `]`.
     Brackets,
     /// After `=`.
     Value,
 }
 
-/// Cuts a line into tokens; the parser says in which state.
 #[derive(Debug)]
 pub(super) struct Scanner<'t> {
     rest: &'t str,
-    /// Whether nothing was read yet.
     is_first: bool,
-    /// Whether the end of the line was passed.
+    /// The end of the line was read.
     pub(super) is_past_line: bool,
-    /// Whether something was met that no rule matches, at which PHP stops reading.
+    /// PHP stops at text that matches no rule.
     is_cut: bool,
 }
 
@@ -72,7 +60,6 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Whether nothing is left.
     pub(super) fn is_at_end(&self) -> bool {
         self.rest.is_empty() && !self.is_cut
     }
@@ -100,7 +87,6 @@ impl<'t> Scanner<'t> {
         self.rest = self.rest.trim_start_matches(BLANKS);
     }
 
-    /// The end of the line or a comment, if it is here, perhaps after blanks.
     fn end_of_line(&mut self) -> Option<Token> {
         let ahead = self.rest.trim_start_matches(BLANKS);
         if ahead.is_empty() {
@@ -117,7 +103,7 @@ impl<'t> Scanner<'t> {
 
     fn start(&mut self) -> Token {
         if self.is_first {
-            // What Windows' editors put before everything else.
+            // Written by editors on Windows.
             self.rest = self.rest.strip_prefix(BYTE_ORDER_MARK).unwrap_or(self.rest);
             self.is_first = false;
         }
@@ -154,7 +140,6 @@ impl<'t> Scanner<'t> {
         keyword(label).unwrap_or_else(|| Token::Label(label.to_owned()))
     }
 
-    /// The text between brackets, piece by piece.
     fn bracketed(&mut self) -> Token {
         match self.rest.chars().next() {
             Some(']') => {
@@ -184,7 +169,7 @@ impl<'t> Scanner<'t> {
         let first = self.rest.chars().next().unwrap_or('\n');
         match first {
             ' ' | '\t' => {
-                // Signs eat the blanks before them.
+                // Signs consume preceding blanks.
                 let ahead = self.rest.trim_start_matches(BLANKS);
                 if ahead.starts_with(SIGNS) {
                     self.rest = ahead;
@@ -192,7 +177,7 @@ impl<'t> Scanner<'t> {
                 }
                 Token::Text(self.take_while(|c| BLANKS.contains(&c)).to_owned())
             }
-            // PHP has no rule for nothing between single quotes: its line ends before them.
+            // PHP has no rule for empty single quotes; the line ends there.
             '\'' if self.rest.starts_with("''") => Token::EndOfLine,
             '\'' => self.single_quoted(),
             '$' if self.rest.starts_with("${") => self.variable(),
@@ -205,13 +190,12 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Text without quotes.
     fn bare(&mut self) -> Token {
         let mut end = 0;
         let mut is_after_dollar = false;
         for (at, c) in self.rest.char_indices() {
             let is_variable = self.rest[at..].starts_with("${");
-            // A dollar takes the next character along, whatever it is.
+            // A dollar sign includes the next character.
             let is_taken = is_after_dollar;
             is_after_dollar = c == '$' && !is_taken;
             if is_taken && c != '\n' && c != '\r' {
@@ -267,7 +251,6 @@ impl<'t> Scanner<'t> {
         Token::Variable(name)
     }
 
-    /// A double quote begins a piece that may hold variables: the whole of it is handed to [`quoted_pieces`].
     fn double_quoted_start(&mut self) -> Token {
         let inside = &self.rest[1..];
         let mut escaped = false;
@@ -304,17 +287,15 @@ fn keyword(text: &str) -> Option<Token> {
     }
 }
 
-/// A piece of double-quoted text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// As it is.
     Text(String),
     /// `${NAME}`
     Variable(String),
 }
 
-/// What stands between double quotes, taken apart: a backslash keeps a quote, a backslash or a dollar from meaning
-/// anything, and stays itself before everything else.
+/// Splits double-quoted text. A backslash escapes a quote, a backslash or a dollar sign, and is literal before other
+/// characters.
 pub(super) fn quoted_pieces(inside: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text = String::new();

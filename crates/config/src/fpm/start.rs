@@ -1,4 +1,4 @@
-//! What is checked only when the daemon really starts, or only by `-t`: users and groups, and the length of sockets' paths.
+//! Checks made only by a real start or only by `-t`: users, groups and socket path lengths.
 
 use super::journal::Failed;
 use super::parse::{PoolText, Written};
@@ -7,10 +7,10 @@ use crate::World;
 use crate::php::is_before;
 use crate::resolve::{is_short_enough, is_tcp, too_long};
 
-/// php-fpm shows errno, which has nothing to say of it.
+/// php-fpm's meaningless errno.
 const NO_REASON: &str = ": Success (0)";
 
-/// `-t`: whether the users and groups exist, and the socket can have its path. A real start cuts a path that is too long.
+/// Checks for `-t` that users and groups exist and socket paths fit. A real start truncates long paths.
 pub(super) fn test_pools(written: &Written, context: &mut Context<'_>) -> Result<(), Failed> {
     for pool in &written.pools {
         exist(pool, &["user", "group"], "", context)?;
@@ -40,7 +40,7 @@ fn exist(pool: &PoolText, names: &[&str], tail: &str, context: &mut Context<'_>)
     Ok(())
 }
 
-/// php-fpm tests it since 8.4.
+/// php-fpm checks this since 8.4.
 fn fits(pool: &PoolText, context: &mut Context<'_>) -> Result<(), Failed> {
     let path = pool.values.text("listen").unwrap_or_default();
     if is_before(context.options.version(), "8.4") || is_tcp(path) || is_short_enough(path) {
@@ -70,7 +70,6 @@ fn gid(text: &str, world: &dyn World) -> Option<u32> {
     }
 }
 
-/// A real start: who the workers will be.
 pub(super) fn resolve_identities(written: &Written, context: &mut Context<'_>) -> Result<(), Failed> {
     for pool in &written.pools {
         if context.machine.is_root() {

@@ -1,29 +1,24 @@
-//! A configuration to be turned into something else.
+//! Reads a php-fpm configuration for conversion.
 
 use super::validate::Context;
 use super::{Journal, Machine, Options, read, resolve};
-use crate::{Config, Said};
+use crate::{Config, FpmSetting};
 
-/// What is said under one heading.
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// The comments of the heading.
     pub comments: Vec<String>,
-    /// What is said, with the comments of each line.
-    pub said: Vec<(Said, Vec<String>)>,
+    pub said: Vec<(FpmSetting, Vec<String>)>,
 }
 
-/// A whole configuration as php-fpm understands it.
 #[derive(Debug, Clone)]
 pub struct Survey {
     pub config: Config,
-    /// The global section.
     pub global: Section,
-    /// The pools, as they are in `config`.
+    /// Pools in the order of `config`.
     pub pools: Vec<Section>,
 }
 
-/// Reads a configuration to be turned into something else: whether its users exist here does not matter.
+/// Reads a configuration for conversion. Its users need not exist here.
 pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Journal) {
     let mut journal = Journal::new();
     let survey = read(options, machine, &mut journal, true).and_then(|written| {
@@ -33,8 +28,8 @@ pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Jour
             journal: &mut journal,
         };
         let resolved = resolve::resolve(&written, &options.path(), &mut context)?;
-        let section = |location, said: Vec<Said>| {
-            let comments = |said: &Said| written.comments(said.location.as_ref());
+        let section = |location, said: Vec<FpmSetting>| {
+            let comments = |said: &FpmSetting| written.comments(said.location.as_ref());
             let said = said.into_iter().map(|said| (said.clone(), comments(&said)));
             Section {
                 comments: written.comments(location),

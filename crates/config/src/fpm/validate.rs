@@ -1,4 +1,4 @@
-//! The rules of a whole configuration, in php-fpm's order; what is unset or relative is filled in on the way.
+//! php-fpm's rules of a whole configuration, in order. Also fills in defaults and expands relative paths.
 
 use super::journal::{Failed, Journal};
 use super::machine::Machine;
@@ -10,17 +10,15 @@ use crate::LogLevel;
 use crate::access::{DEFAULT_FORMAT, parse_format};
 use std::path::{Path, PathBuf};
 
-/// Mechanisms that php-fpm has on Linux, best first.
+/// php-fpm's event mechanisms on Linux, best first.
 const MECHANISMS: [&str; 3] = ["epoll", "poll", "select"];
 
-/// What the rules may ask.
 pub(super) struct Context<'c> {
     pub(super) options: &'c Options,
     pub(super) machine: &'c dyn Machine,
     pub(super) journal: &'c mut Journal,
 }
 
-/// Checks and completes what was read.
 pub(super) fn validate(written: &mut Written, context: &mut Context<'_>) -> Result<(), Failed> {
     globals(written, context)?;
     if written.pools.is_empty() {

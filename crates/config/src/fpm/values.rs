@@ -1,4 +1,4 @@
-//! The values of one section, as they were written.
+//! A section's directive values.
 
 use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
@@ -17,11 +17,9 @@ pub(super) enum Value {
     /// -1: unlimited.
     Core(i32),
     Manager(Option<Manager>),
-    /// In the order written.
     List(Vec<Item>),
 }
 
-/// An entry of a list, and where it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) key: String,
@@ -29,17 +27,13 @@ pub(super) struct Item {
     pub(super) location: Location,
 }
 
-/// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     Default,
-    /// A rule has filled it in.
     Rule,
-    /// It was written here last.
     Written(Location),
 }
 
-/// The values of all directives of a section, and where they come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Values {
     section: Section,
@@ -48,7 +42,6 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Nothing is written yet.
     pub(super) fn new(section: Section) -> Values {
         let list: Vec<Value> = of(section).map(unset).collect();
         Values {
@@ -62,7 +55,7 @@ impl Values {
         of(self.section).position(|directive| directive.name.eq_ignore_ascii_case(name))
     }
 
-    /// Takes a value as it was written. `None`: there is no such directive.
+    /// Sets a value. Returns `None` for an unknown directive.
     pub(super) fn write(
         &mut self,
         name: &str,
@@ -78,7 +71,6 @@ impl Values {
         }))
     }
 
-    /// Adds to a list.
     pub(super) fn add(&mut self, name: &str, item: Item) {
         if let Some(at) = self.index(name) {
             if let Value::List(list) = &mut self.list[at] {
@@ -88,7 +80,7 @@ impl Values {
         }
     }
 
-    /// Puts an entry of a list in the place of those of its name: of several the first holds.
+    /// Replaces entries of the same name: the first of several wins.
     pub(super) fn put_first(&mut self, name: &str, item: Item) {
         let mut list = vec![item];
         let others = self.list(name).iter().filter(|other| other.key != list[0].key);
@@ -97,7 +89,6 @@ impl Values {
         self.replace(name, list);
     }
 
-    /// Puts a list in the place of what was written.
     pub(super) fn replace(&mut self, name: &str, items: Vec<Item>) {
         if let Some(at) = self.index(name) {
             if let Some(first) = items.first() {
@@ -112,7 +103,7 @@ impl Values {
             .is_some_and(|at| matches!(self.origins[at], Origin::Written(_)))
     }
 
-    /// The first number, of the directives behind one and up to another, that php-fpm does not take.
+    /// The first number, among directives after one and up to another, outside php-fpm's limits.
     pub(super) fn beyond(&self, after: &str, until: &str) -> Option<&'static Limit> {
         let behind = self
             .all()
@@ -127,12 +118,10 @@ impl Values {
         })
     }
 
-    /// Every directive with its value, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static Directive, &Value)> {
         of(self.section).zip(&self.list)
     }
 
-    /// What was written or filled in, in order, with the rows of the table.
     pub(super) fn given(
         &self,
     ) -> impl Iterator<Item = (&'static Directive, &'static Setting, &Value, Option<&Location>)> {
@@ -146,11 +135,10 @@ impl Values {
     }
 
     fn value(&self, name: &str) -> &Value {
-        // Names are written in this part's own code only; a test asks for each of them.
+        // Only code uses these names, and a test checks them all.
         self.index(name).map_or(&Value::Text(None), |at| &self.list[at])
     }
 
-    /// The text, unless it is unset.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         match self.value(name) {
             Value::Text(Some(text)) => Some(text),
@@ -158,7 +146,7 @@ impl Values {
         }
     }
 
-    /// The text, unless it is unset or empty.
+    /// The text, if set and not empty.
     pub(super) fn full(&self, name: &str) -> Option<&str> {
         self.text(name).filter(|text| !text.is_empty())
     }
@@ -219,7 +207,7 @@ impl Values {
 
 fn unset(directive: &Directive) -> Value {
     match (directive.form, directive.shown) {
-        // Filled in when the file has been read, where the dump shows them.
+        // Set after reading, where the dump shows them.
         (Form::Text | Form::Commas | Form::Blanks | Form::Octal, _) => Value::Text(None),
         (Form::Level, _) => Value::Level(None),
         (Form::Manager, _) => Value::Manager(None),

@@ -1,15 +1,14 @@
-//! Variables of the environment over what php-fpm's files say: each stands for a line behind those of its section, so that php-fpm's
-//! rules hold for it, and `-t` and `-tt` show it. What php-fpm has no directive for is not written here, but put over the keys.
+//! Environment variables over php-fpm's files. Each acts like a line at the end of its section, so php-fpm's rules
+//! apply and `-t` and `-tt` show it. Variables without a directive set the key later.
 
 use super::directives::{Directive, Form};
 use super::journal::{Failed, Journal};
 use super::parse::Written;
-use super::said::path;
+use super::settings::path;
 use super::values::{Item, Values};
 use crate::overrides::{Override, Overrides};
 use crate::settings::{self, Setting};
 
-/// The directive that a variable is about, and the name of the entry if it is one of a table.
 fn directive(one: &Override, is_global: bool) -> Option<(&'static Directive, &'static Setting, String)> {
     let key = one.segments.join(".");
     settings::directives(is_global).find_map(|(directive, setting)| {
@@ -22,12 +21,10 @@ fn directive(one: &Override, is_global: bool) -> Option<(&'static Directive, &'s
     })
 }
 
-/// Whether php-fpm has no word for what a variable says.
 pub(super) fn is_own(one: &Override, is_global: bool) -> bool {
     directive(one, is_global).is_none()
 }
 
-/// Writes what variables say behind what the files say.
 pub(super) fn write_over(
     written: &mut Written,
     overrides: &Overrides,
@@ -80,7 +77,6 @@ fn section(
     Ok(())
 }
 
-/// The texts of a list in TOML; `None`: it is none.
 fn texts(text: &str) -> Option<Vec<String>> {
     let list = text.parse::<toml_edit::Value>().ok()?;
     let texts = list

@@ -1,6 +1,6 @@
-//! Which comments of php-fpm's files go with what they stand beside.
+//! Chooses the comments of php-fpm's files to keep.
 
-/// What the explanations in php-fpm's own sample have in them: they describe php-fpm, and its names.
+/// Phrases of php-fpm's sample, whose explanations don't apply here.
 const MARKS: &[&str] = &[
     "Default Value",
     "Note: ",
@@ -11,14 +11,14 @@ const MARKS: &[&str] = &[
     "service PIDFile=",
 ];
 
-/// The comments without what php-fpm's sample explains above them. What was added below it stays.
+/// Drops the sample's explanation at the start and keeps the rest.
 pub(super) fn own(comments: &[String]) -> &[String] {
     let is_marked = |comment: &String| MARKS.iter().any(|mark| comment.contains(mark));
     let Some(last) = comments.iter().rposition(is_marked) else {
         return comments;
     };
     let rest = &comments[last + 1..];
-    // The explanation goes on in lines that are set in.
+    // The explanation continues in indented lines.
     let ends = rest.iter().position(|comment| !comment.starts_with("  "));
     &rest[ends.unwrap_or(rest.len())..]
 }

@@ -1,24 +1,23 @@
-//! What of a php-fpm configuration the TOML can say: most of what the directives say, as it is. The others are named here.
+//! Directives without an exact TOML equivalent.
 
 use super::is_unix;
-use crate::Said;
+use crate::FpmSetting;
 use crate::model::{Address, Pool, ProcessManager};
 use crate::settings;
 use toml_edit::{Array, Value};
 
-/// What comes of what a directive says.
 #[derive(Debug)]
 pub(super) enum Converted {
-    /// It is so without a key.
+    /// No key needed.
     Nothing,
-    /// It can't be said; why, and what to do.
+    /// Not convertible: the reason and the fix.
     Lost(String),
-    /// A key, its value, and what of the value could not be taken over.
+    /// Key, value, and the parts of the value that were lost.
     Key(String, Value, Vec<String>),
 }
 
-/// In the global section. A default of php-fpm's may have to be said, because the TOML's is another.
-pub(super) fn global(said: &Said) -> Converted {
+/// php-fpm's default is written if forkyard's differs.
+pub(super) fn global(said: &FpmSetting) -> Converted {
     let value = said.value.as_ref();
     let is_default = match said.name {
         "" | "pid" => false,
@@ -34,21 +33,20 @@ pub(super) fn global(said: &Said) -> Converted {
     plain(said)
 }
 
-/// In a pool. `pool` is what the whole pool means; `has_more`: `listen` becomes a table.
-pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Converted {
+/// `pool`: the resolved pool; `has_more`: `listen` becomes a table.
+pub(super) fn pool(said: &FpmSetting, pool: &Pool, has_more: bool) -> Converted {
     if said.location.is_none() && !said.name.is_empty() {
         return Converted::Nothing;
     }
     let lost = |reason: &str| Converted::Lost(reason.to_owned());
     let listen = &pool.listen;
-    // The address of the status has what the pool's own has.
+    // The status address shares the pool socket's attributes.
     let status = pool.status_listen.as_ref().map(|status| &status.address);
     let all = || std::iter::once(&listen.address).chain(status);
     let is_tcp = all().any(|address| !is_unix(address));
     let is_unix = all().any(is_unix);
     let text = said.value.as_ref().and_then(Value::as_str).unwrap_or_default();
     match said.name {
-        // It is in the paths.
         "prefix" => Converted::Nothing,
         "listen" => {
             let key = if has_more { "listen.address" } else { "listen" };
@@ -79,7 +77,7 @@ pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Converted {
         "pm.status_path" | "ping.path"
             if text.len() == 1 && (said.name == "ping.path" || pool.status_listen.is_none()) =>
         {
-            lost("the path / is for an address of its own; name another path")
+            lost("the path / needs its own address; name another path")
         }
         "ping.path" if pool.ping_path.is_some() && pool.ping_path == pool.status_path => {
             lost("it is the same as the path of the status; give it another one")
@@ -104,8 +102,7 @@ fn is_for_another_manager(name: &str, pm: &ProcessManager) -> bool {
     }
 }
 
-/// A value as it is, under the directive's own key.
-fn plain(said: &Said) -> Converted {
+fn plain(said: &FpmSetting) -> Converted {
     if said.key.is_empty() {
         let absent = settings::absence(said.name);
         let reason = absent.map_or("there is nothing like it", |absent| absent.advice);
@@ -120,7 +117,7 @@ fn plain(said: &Said) -> Converted {
     }
 }
 
-/// A host's name stays; an address is written so that both say the same.
+/// Keeps a host name. Rewrites an address to mean the same here.
 fn address(written: &str, address: &Address) -> String {
     match address {
         Address::Unix(path) => path.to_string_lossy().into_owned(),
@@ -137,8 +134,8 @@ fn address(written: &str, address: &Address) -> String {
     }
 }
 
-/// Endings need a dot here.
-fn extensions(said: &Said) -> Converted {
+/// Extensions need a dot here.
+fn extensions(said: &FpmSetting) -> Converted {
     let words = said
         .value
         .as_ref()

@@ -1,11 +1,11 @@
-//! The machine as an import sees it: the daemon will run as root there, and nothing is made now.
+//! The machine for an import, where the daemon will run as root and no file is created.
 
 use crate::fpm::{Machine, OsFailure};
 use crate::{UserIds, World};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Another machine, on which this process is root, and on which every log can be opened.
+/// Pretends to be root and that every log is writable.
 pub(super) struct Elsewhere<'m>(pub(super) &'m dyn Machine);
 
 impl World for Elsewhere<'_> {

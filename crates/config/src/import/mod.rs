@@ -1,37 +1,32 @@
-//! A php-fpm configuration as one of forkyard's: the TOML, and what it could not take over.
-//!
-//! What the directives say under forkyard's keys is written down: `convert` knows what of it the TOML can't say, `write`
-//! makes the text, with the comments that stood beside the directives and are not those of php-fpm's sample.
+//! Converts a php-fpm configuration to TOML and lists what could not be converted. `convert` handles directives without
+//! an exact equivalent. `write` builds the text, with comments that aren't from php-fpm's sample.
 
-mod apart;
 mod comments;
 mod convert;
 mod machine;
+mod split;
 mod write;
 
 use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
+use super::fpm_setting::FpmSetting;
 use super::model::{Address, Config};
 use super::resolve::can_be_named;
-use super::said::Said;
-pub use apart::apart;
 use convert::Converted;
 use machine::Elsewhere;
+pub use split::apart;
 use std::fmt;
 use write::Document;
 
-/// The comment of the rule for settings that come with requests.
-const ALL_SETTINGS: &str = "As in php-fpm. Without this line a request can't have settings that run code; see docs/explain/security.md.";
+const ALL_SETTINGS: &str = "As in php-fpm. If you remove this line, a request can't change settings that run \
+    code; see docs/explain/security.md.";
 
-/// Something that is not in the TOML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// The file and the line, if it was in a file.
+    /// File and line, if any.
     pub location: Option<(String, usize)>,
-    /// The pool; `None`: the global section.
+    /// `None`: the global section.
     pub pool: Option<String>,
-    /// The directive, or the option.
     pub name: String,
-    /// Why, and what to do.
     pub reason: String,
 }
 
@@ -47,20 +42,17 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What came of an import.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// The TOML; `None`: php-fpm would not take the configuration either, as the journal says.
+    /// The TOML, or `None` if php-fpm would reject the configuration; see the journal.
     pub text: Option<String>,
-    /// What php-fpm's configuration means, for a daemon that runs as root.
+    /// The resolved configuration for a daemon that runs as root.
     pub config: Option<Config>,
-    /// What is not in it.
     pub lost: Vec<Lost>,
-    /// What php-fpm says of its configuration.
     pub journal: Journal,
 }
 
-/// Turns a php-fpm configuration into TOML. The pools may have any users, whatever user runs this.
+/// Converts a configuration. The caller need not be root, and users need not exist.
 pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
     let (survey, journal) = fpm::survey(options, &Elsewhere(machine));
     let Some(survey) = survey else {
@@ -101,7 +93,7 @@ impl Import<'_> {
                 self.lose_pool(&pool.name, section);
                 continue;
             }
-            // Whether more is written of the address than where it is, so that it becomes a table.
+            // `listen` becomes a table if more than its address is set.
             let mut said = section.said.iter().filter(|(said, _)| said.location.is_some());
             let has_more = said.any(|(said, _)| said.name.starts_with("listen."));
             self.section(Some(&pool.name), section, |said| {
@@ -110,15 +102,21 @@ impl Import<'_> {
         }
     }
 
-    fn section(&mut self, pool: Option<&str>, section: &Surveyed, outcome: impl Fn(&Said) -> Converted) {
+    fn section(
+        &mut self,
+        pool: Option<&str>,
+        section: &Surveyed,
+        outcome: impl Fn(&FpmSetting) -> Converted,
+    ) {
         let table = match pool {
             Some(pool) => vec!["pool", pool],
             None => vec!["global"],
         };
         self.document
             .open(&table, comments::own(&section.comments).to_vec());
-        // The entries of a list are together.
-        let of_one_list = |a: &(Said, _), b: &(Said, _)| a.0.item.is_some() && a.0.name == b.0.name;
+        // A list's entries are adjacent.
+        let of_one_list =
+            |a: &(FpmSetting, _), b: &(FpmSetting, _)| a.0.item.is_some() && a.0.name == b.0.name;
         for said in section.said.chunk_by(of_one_list) {
             match said {
                 [(said, comments)] if said.item.is_none() => match outcome(said) {
@@ -151,9 +149,9 @@ impl Import<'_> {
         }
     }
 
-    /// The first entry of a name wins in php-fpm, and is the only one here. The order is that in which they are applied.
-    fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(Said, Vec<String>)]) {
-        let mut kept: Vec<(&str, &(Said, Vec<String>))> = Vec::new();
+    /// Keeps the first entry of each name, as php-fpm does, in the order of application.
+    fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(FpmSetting, Vec<String>)]) {
+        let mut kept: Vec<(&str, &(FpmSetting, Vec<String>))> = Vec::new();
         let mut lost = Vec::new();
         for entry in list {
             let said = &entry.0;
@@ -162,7 +160,7 @@ impl Import<'_> {
             let is_known = kept.iter().any(|(known, _)| *known == name);
             let reason = match name {
                 "extension" | "zend_extension" if is_known => "name a second extension in php.ini",
-                // It has become a key.
+                // Already converted to a key.
                 ours if is_ours(ours) && !is_env => continue,
                 _ if is_known => continue,
                 name if name.contains(['=', '\0', '\n', '\r']) || (!is_env && name.contains(' ')) => {
@@ -219,7 +217,7 @@ impl Import<'_> {
         });
     }
 
-    fn lose(&mut self, pool: Option<&str>, said: &Said, reason: &str) {
+    fn lose(&mut self, pool: Option<&str>, said: &FpmSetting, reason: &str) {
         let location = said.location.as_ref();
         let name = said.name;
         self.lost.push(Lost {
@@ -234,7 +232,6 @@ impl Import<'_> {
     }
 }
 
-/// Whether an address is that of a unix socket.
 fn is_unix(address: &Address) -> bool {
     matches!(address, Address::Unix(_))
 }

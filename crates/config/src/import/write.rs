@@ -1,14 +1,13 @@
-//! The TOML as text.
+//! Writes TOML text.
 
 use toml_edit::{DocumentMut, Item, Key, Table, Value};
 
-/// A TOML document that grows in the order in which things are put in.
 pub(super) struct Document {
     document: DocumentMut,
 }
 
 impl Document {
-    /// An empty one, which says what it was made of.
+    /// `source`: named in the first comment.
     pub(super) fn new(source: &str) -> Document {
         let mut document = DocumentMut::new();
         let source = printable(source);
@@ -18,7 +17,6 @@ impl Document {
         Document { document }
     }
 
-    /// Opens a table, with comments above it.
     pub(super) fn open(&mut self, path: &[&str], comments: Vec<String>) {
         let is_first = self.document.as_table().is_empty();
         let table = table(self.document.as_table_mut(), path, false);
@@ -28,7 +26,7 @@ impl Document {
             .set_prefix(format!("{space}{}", prefix(&comments)));
     }
 
-    /// Puts a value under a key, which may have dots, into a table.
+    /// Sets a possibly dotted key in a table.
     pub(super) fn put(&mut self, path: &[&str], key: &str, value: impl Into<Value>, comments: Vec<String>) {
         let mut target = table(self.document.as_table_mut(), path, false);
         let mut parts: Vec<&str> = key.split('.').collect();
@@ -39,7 +37,7 @@ impl Document {
         insert(target, leaf, value.into(), &comments);
     }
 
-    /// Puts a value under a name, whatever it is made of, into a table of free names.
+    /// Sets a name with any characters in a table of free names.
     pub(super) fn put_entry(&mut self, path: &[&str], name: &str, value: Value, comments: Vec<String>) {
         let target = table(self.document.as_table_mut(), path, false);
         insert(target, name, value, &comments);
@@ -57,7 +55,7 @@ fn insert(table: &mut Table, name: &str, value: Value, comments: &[String]) {
     table.insert_formatted(&key, Item::Value(value));
 }
 
-/// The table at a path. The ones on the way are there only if something is in them.
+/// The table at a path. Parents are implicit unless they have keys.
 fn table<'t>(top: &'t mut Table, path: &[&str], is_dotted: bool) -> &'t mut Table {
     let mut table = top;
     for (at, part) in path.iter().enumerate() {
@@ -82,7 +80,6 @@ fn table<'t>(top: &'t mut Table, path: &[&str], is_dotted: bool) -> &'t mut Tabl
     table
 }
 
-/// Comments as they stand above a key.
 fn prefix(comments: &[String]) -> String {
     let lines = comments.iter().map(|comment| {
         let comment = printable(comment);
@@ -96,7 +93,7 @@ fn prefix(comments: &[String]) -> String {
     lines.collect()
 }
 
-/// A comment can't hold control characters.
+/// TOML comments can't contain control characters.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() && c != '\t' { ' ' } else { c })

@@ -1,4 +1,4 @@
-//! What a pool runs.
+//! Resolves a pool's application.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,20 +24,18 @@ use crate::value::quoted;
 pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_WARM_UP: u32 = 100;
-/// As many as a preloader names in one answer.
 const MOST_WARM_UP: i64 = 1000;
 const DEFAULT_WARM_UP_TIME: Duration = Duration::from_secs(5);
-/// Of the PHP applications of a pool of many, which may have none.
+/// For application pools without a PHP version.
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
-/// Which runtimes there are, in words.
 fn kinds() -> String {
     let mut names = RUNTIMES.iter().map(|(name, _)| quoted(name));
     let last = names.next_back().unwrap_or_default();
     format!("it can be {} or {last}", names.collect::<Vec<_>>().join(", "))
 }
 
-/// Reads `[pool.NAME.application]`, whose keys depend on its runtime.
+/// Reads `[pool.NAME.application]`, whose keys depend on the runtime.
 pub(super) fn read(
     draft: &PoolDraft,
     flat_keys: &mut FlatKeys<'_>,
@@ -77,10 +75,10 @@ pub(super) fn read(
     }
 }
 
-/// What holds for each PHP application of a pool of many. What runs is said by each application's own files.
+/// Reads the settings of all PHP applications in an application pool. Each application's own files select what runs.
 fn for_each(draft: &PoolDraft, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> ApplicationDraft {
     if let Some(runtime) = draft.runtime.written().filter(|runtime| runtime.value.0 != "php") {
-        let problem = "with routing = \"application\" each application says itself what it is";
+        let problem = "with routing = \"application\" each application states its runtime itself";
         report.rule(
             runtime,
             problem,
@@ -95,7 +93,7 @@ fn wrapped(interface: Interface, flat_keys: &mut FlatKeys<'_>, report: &mut Repo
     ApplicationDraft::Wrapped(interface, Box::new(WrappedDraft::read(flat_keys, report)))
 }
 
-/// There is something under `application`, but not what it is.
+/// Handles an `application` table without runtime.
 fn without_runtime(
     draft: &PoolDraft,
     flat_keys: &mut FlatKeys<'_>,
@@ -156,14 +154,14 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
-        // A script that starts PHP by it gets PHP. php-fpm names itself, which runs no scripts.
+        // Scripts that start `PHP_BINARY` get a PHP that runs scripts. php-fpm's value is php-fpm itself.
         binary: None,
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
         script_root: script_root(&draft.script_root, world, report),
-        // The default is not php-fpm's: reaching a socket must not be enough to run code, and what web servers usually
-        // send goes through.
+        // Stricter than php-fpm: access to the socket must not be enough to run code. Settings that web servers usually
+        // send are allowed.
         request_settings: draft.request_settings.or(RequestSettings::Harmless),
         php_value: settings(&draft.php_value, &draft.php_flag, report),
         php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
@@ -190,7 +188,7 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
     })
 }
 
-/// Where compiled scripts are kept. Paths in them are those that a pool's workers see.
+/// The directory of compiled scripts. Their paths are as the pool's workers see them.
 fn opcache_cache(text: &PoolText, draft: &PhpDraft, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = draft.opcache_cache.written()?;
     let problem = match text.draft.chroot.written() {
@@ -207,7 +205,6 @@ fn is_set(name: &str, draft: &PhpDraft) -> bool {
     entries.any(|entry| entry.name.join(".") == name)
 }
 
-/// Where scripts may be.
 pub(super) fn script_root(
     field: &Field<Text>,
     world: &dyn World,
@@ -218,7 +215,6 @@ pub(super) fn script_root(
     Some(ScriptRoot { path, names })
 }
 
-/// An absolute path of something that is there.
 pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = field.written()?;
     let text = &written.value.0;
@@ -258,7 +254,6 @@ fn limit_extensions(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
     written.value.0.clone()
 }
 
-/// Values and flags as one list, in the order of the text.
 fn settings(
     values: &[KeyEntry<IniValue>],
     flags: &[KeyEntry<IniValue>],
@@ -300,7 +295,7 @@ fn settings(
         .collect()
 }
 
-/// A flag's value, however it was written.
+/// A flag's value in any spelling.
 fn flag(entry: &KeyEntry<IniValue>, name: &str, report: &mut Report<'_>) -> String {
     match entry.value.0.to_ascii_lowercase().as_str() {
         "1" | "on" | "yes" | "true" => "1".to_owned(),

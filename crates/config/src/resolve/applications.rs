@@ -1,4 +1,4 @@
-//! `[pool.NAME.applications]`: the applications behind one socket.
+//! Resolves `[pool.NAME.applications]`.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -17,22 +17,22 @@ use crate::units::{Text, Whole};
 use crate::value::quoted;
 use forkyard_core::applications::{Options, RestartMethod};
 
-/// Passenger's, where it has the setting.
+/// Passenger's default.
 const DEFAULT_MAX: NonZeroU32 = NonZeroU32::new(6).expect("it is not zero");
 const DEFAULT_SPAWNING: NonZeroU32 = NonZeroU32::new(4).expect("it is not zero");
 const DEFAULT_ROOT_PARAMETER: &str = "FORKYARD_APP_ROOT";
 const DEFAULT_RESTART_DIR: &str = "tmp";
 const DEFAULT_STAT_THROTTLE: Duration = Duration::from_secs(10);
 const DEFAULT_FORGET_AFTER: Duration = Duration::from_secs(3600);
-/// The first user id that Debian gives to a person.
+/// Debian's first uid for people.
 const DEFAULT_MIN_UID: u32 = 1000;
-/// The scoreboard of each application has a page for so many, and one more.
+/// Each application's scoreboard has one page per instance, and one more.
 const MOST_INSTANCES: i64 = 100_000;
 const MOST: i64 = u32::MAX as i64;
-/// The router has as many looked at when it starts.
+/// The router inspects all members at its start.
 const MOST_MEMBERS: usize = 1000;
 
-/// The applications of a pool that has them; errors where their keys are in another.
+/// Resolves an application pool's applications. Reports their keys in other pools.
 pub(super) fn resolve(
     text: &PoolText,
     world: &dyn World,
@@ -45,13 +45,13 @@ pub(super) fn resolve(
         report.missing(
             location,
             "routing",
-            "routing = \"application\", for which these keys are; or leave them out",
+            "routing = \"application\", which these keys belong to; or leave them out",
         );
     }
     Some(None)
 }
 
-/// How many workers an application may have: one more than the pool's total, for a rolling restart.
+/// The workers of an application: one more than the pool's maximum, for a rolling restart.
 pub(super) fn manager(applications: &Applications) -> ProcessManager {
     ProcessManager::Ordered {
         max_children: applications.max.get().saturating_add(1),
@@ -125,8 +125,7 @@ fn applications(
     })
 }
 
-/// How many places applications can't take that have an instance. With one or two in all, a reserve would leave no application a
-/// second one; that is the operator's to say.
+/// The default reserve is 0 for one or two places: otherwise no application could have a second instance.
 fn reserve(field: &Field<Whole>, max: NonZeroU32, report: &mut Report<'_>) -> u32 {
     let max = max.get();
     let Some(reserve) = number(field, MOST, report) else {
@@ -139,8 +138,8 @@ fn reserve(field: &Field<Whole>, max: NonZeroU32, report: &mut Report<'_>) -> u3
     reserve
 }
 
-/// Whether applications run as their owners. Where they don't, `default_user` has to name a user. Without root they run as
-/// the daemon, whatever is written: a reload that changes it changes nothing, and the router keeps its connections.
+/// Whether applications run as their owners. Otherwise `default_user` must be set. Always false without root, so that a
+/// reload that changes the setting doesn't restart the router.
 fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Report<'_>) -> bool {
     if !world.is_root() {
         return false;
@@ -155,7 +154,6 @@ fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Rep
     written.value.0
 }
 
-/// What holds for an application that says nothing else.
 fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) -> Options {
     let defaults = Options::default();
     let max_per_app = positive_count(&draft.max_per_app, report);
@@ -194,10 +192,10 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
     }
 }
 
-/// What says how many workers a pool of one application has, or what the pool of many can't do.
+/// Reports keys that have no effect in an application pool.
 fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     let draft = &text.draft;
-    let remedy = "leave it out: how many instances there are is said by the keys of [pool.NAME.applications]";
+    let remedy = "leave it out: the keys of [pool.NAME.applications] set the number of instances";
     let remedy = remedy.replace("NAME", &text.name);
     let problem = "it is not for routing = \"application\"";
     report.refuse(&draft.pm, problem, &remedy);
@@ -207,7 +205,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     report.refuse(
         &draft.wait_for_cpu,
         problem,
-        "leave it out: `concurrency` says how many requests an application has at once",
+        "leave it out: `concurrency` sets how many requests an application handles at once",
     );
     for field in [
         &draft.start_servers,
@@ -224,8 +222,9 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     for field in [&draft.chroot, &draft.status_listen] {
         report.refuse(field, problem, "leave it out");
     }
-    let problem = "an application pool finds the application of a request by its FastCGI parameters, which HTTP has not";
-    let remedy = "leave it out, and give the application that needs it a pool of its own";
+    let problem = "an application pool finds the application of a request by its FastCGI parameters, and HTTP \
+        has none";
+    let remedy = "leave it out, and give the application that needs it its own pool";
     report.refuse(&draft.http_listen, problem, remedy);
 }
 
@@ -267,7 +266,7 @@ fn user(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Opti
     Some(name.clone())
 }
 
-/// Each application is in one group at most.
+/// An application belongs to at most one group.
 fn groups(draft: &ApplicationsDraft, report: &mut Report<'_>) -> BTreeMap<String, Vec<PathBuf>> {
     let mut groups: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     let mut count = 0;
@@ -323,7 +322,7 @@ fn count(field: &Field<Whole>, most: i64, report: &mut Report<'_>) -> Option<Non
     report.range(field, 1, most).and_then(NonZeroU32::new)
 }
 
-/// A number for which 0 means: without a limit.
+/// A number with 0 meaning no limit.
 fn positive_count(field: &Field<Whole>, report: &mut Report<'_>) -> Option<NonZeroU32> {
     number(field, MOST, report).and_then(NonZeroU32::new)
 }

@@ -1,4 +1,4 @@
-//! What is closed to a pool beyond the rights of its user.
+//! Resolves a pool's confinement.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use crate::report::Report;
 use crate::units::{Size, Text, Texts};
 use crate::value::quoted;
 
-/// The kernel's smallest useful group: a worker of PHP alone has more.
+/// A single PHP worker needs more.
 const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 const CPU_PERCENT: (i64, i64) = (1, 100_000);
 const PIDS: (i64, i64) = (2, 4_194_304);
 /// `cpu.weight`.
 const CPU_WEIGHT: (i64, i64) = (1, 10_000);
-/// The longest name of a directory, and of AppArmor's profiles.
+/// The maximum for directories and AppArmor profiles.
 const LONGEST_NAME: usize = 255;
 
 pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Confine {
@@ -122,7 +122,7 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     };
     let parent = absolute(written, report)?;
     if text.name.contains('/') || text.name.starts_with('.') || text.name.len() > LONGEST_NAME {
-        let problem = format!("the pool's name {} can't be that of a group", quoted(&text.name));
+        let problem = format!("the pool's name {} can't be a group's name", quoted(&text.name));
         report.rule(
             written,
             problem,
@@ -151,7 +151,7 @@ fn memory(field: &Field<Size>, report: &mut Report<'_>) -> Option<u64> {
     Some(written.value.0)
 }
 
-/// What a pool has of the machine, where the operator names no group for it.
+/// The pool's shares without a configured cgroup.
 pub(super) fn shares(draft: &PoolDraft, report: &mut Report<'_>) -> Shares {
     let cpu_weight = report.range(&draft.cpu_weight, CPU_WEIGHT.0, CPU_WEIGHT.1);
     let memory_max = memory(&draft.memory_max, report);

@@ -1,4 +1,4 @@
-//! `[global]`.
+//! Resolves `[global]`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,13 +18,13 @@ const DEFAULT_IDENT: &str = "forkyard";
 /// LOG_DAEMON.
 const DEFAULT_FACILITY: u8 = 3;
 const DEFAULT_LOG_LIMIT: usize = 1024;
-/// php-fpm takes nothing below.
+/// php-fpm's minimum.
 const LOG_LIMIT: (i64, i64) = (512, i32::MAX as i64);
 const DEFAULT_SYSTEMD_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
-/// unix(7): `sun_path` without its zero byte.
+/// unix(7): `sun_path` without NUL.
 const LONGEST_SOCKET_PATH: usize = 107;
-/// php-fpm's range; the kernel takes 20 for 19.
+/// php-fpm's range. The kernel treats 20 as 19.
 const PRIORITIES: (i64, i64) = (-19, 20);
 
 pub(super) fn resolve(
@@ -73,7 +73,7 @@ pub(super) fn resolve(
         },
         on_sigterm: draft.on_sigterm.or(OnSigterm::Terminate),
         control: match draft.control {
-            // Another user could make nothing there.
+            // Only root can create the default socket.
             Field::Absent if !world.is_root() => None,
             _ => control(&draft.control, path, pools, world, report),
         },
@@ -81,7 +81,8 @@ pub(super) fn resolve(
     }
 }
 
-/// A file that is wrong is to hurt no other, and there is to be something to watch.
+/// Returns whether to watch included files. Requires a pattern and `on_error = "skip"`, so that a wrong file doesn't
+/// affect others.
 fn is_watched(draft: &GlobalDraft, path: &Path, report: &mut Report<'_>) -> bool {
     let Some(written) = draft.watch.written().filter(|_| draft.watch.or(false)) else {
         return false;
@@ -98,14 +99,14 @@ fn is_watched(draft: &GlobalDraft, path: &Path, report: &mut Report<'_>) -> bool
         let remedy = "write on_error = \"skip\", or leave it out";
         report.rule(
             on_error,
-            "with watch = true a file that is wrong is to hurt no other",
+            "watch = true reloads at once, so a file with errors must not stop the other pools",
             remedy,
         );
     }
     true
 }
 
-/// The patterns of `include`. `path`: the main file, which they are relative to.
+/// The patterns of `include`, relative to the main file `path`.
 pub(super) fn patterns(draft: &GlobalDraft, path: &Path) -> impl Iterator<Item = String> {
     let patterns = match &draft.include {
         Field::Is(written) => written.value.0.clone(),
@@ -115,7 +116,7 @@ pub(super) fn patterns(draft: &GlobalDraft, path: &Path) -> impl Iterator<Item =
     patterns.into_iter()
 }
 
-/// Both keys or none: one alone says nothing.
+/// Requires both keys or none.
 fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<EmergencyRestart> {
     let threshold = report.range(&draft.emergency_restart_threshold, 0, i64::from(i32::MAX));
     let threshold = threshold.filter(|count| *count > 0);
@@ -158,8 +159,7 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
     }
 }
 
-/// The control socket, which is written or the system's: at a path of its own that is no longer than a socket's can be.
-/// `main`: the main file.
+/// The control socket: configured, or the system's default. Checks its path's length. `main`: the main file.
 pub(super) fn control(
     draft: &Field<Text>,
     main: &Path,
@@ -179,7 +179,7 @@ pub(super) fn control(
     let address = Address::Unix(path);
     if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
         let problem = format!("pool {} listens on it", pool.name);
-        report.rule(written, problem, "give the control socket a path of its own");
+        report.rule(written, problem, "give the control socket its own path");
         return None;
     }
     match address {
@@ -188,12 +188,12 @@ pub(super) fn control(
     }
 }
 
-/// Whether no unix socket can have this path.
+/// Whether the path is too long for a unix socket.
 pub(super) fn is_too_long_for_a_socket(path: &Path) -> bool {
     path.as_os_str().len() > LONGEST_SOCKET_PATH
 }
 
-/// An absolute path of a file that is yet to be made, outside every pool.
+/// An absolute path for a new file. Rejects `$pool`, which has no meaning in `[global]`.
 fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     if written.value.0.contains("$pool") && !report.is_php_fpm() {
         report.rule(
@@ -206,7 +206,7 @@ fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>)
     absolute_file(written, world, report)
 }
 
-/// An absolute path of a file that is yet to be made.
+/// An absolute path for a new file.
 pub(super) fn absolute_file(
     written: &Written<Text>,
     world: &dyn World,
@@ -229,8 +229,7 @@ pub(super) fn absolute_file(
     Some(path.to_owned())
 }
 
-/// A file that is yet to be made, or is there already. That the directory which it is to be made in isn't there is a
-/// warning, no error: it may still come.
+/// Checks a path for a new or existing file. A missing directory is only a warning, because it may be created later.
 pub(super) fn new_file<T>(written: &Written<T>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
     if !world.answers(path) {
         return;
@@ -262,7 +261,7 @@ fn process_max(draft: &GlobalDraft, pools: &[(&PoolText, Pool)], report: &mut Re
     Some(max)
 }
 
-/// A nice value; without root it has no effect.
+/// A nice value. Has no effect without root.
 pub(super) fn priority(field: &Field<Whole>, world: &dyn World, report: &mut Report<'_>) -> Option<i32> {
     let value = report.range(field, PRIORITIES.0, PRIORITIES.1)?;
     if !world.is_root() {
@@ -272,7 +271,7 @@ pub(super) fn priority(field: &Field<Whole>, world: &dyn World, report: &mut Rep
     Some(value)
 }
 
-/// A limit of open files; 0: as inherited.
+/// A limit of open files; 0 means inherited.
 pub(super) fn rlimit_files(field: &Field<Whole>, report: &mut Report<'_>) -> Option<u64> {
     (report.range(field, 0, i64::from(i32::MAX))).filter(|limit| *limit > 0)
 }

@@ -1,5 +1,6 @@
-//! Whom router and inspector of an application pool run as. A process of the same user could stop them, for all applications
-//! together; so where applications run as several users, the two have one of their own, and nothing else runs as it.
+//! Resolves the users of an application pool's router and inspector. A process of the same user could stop them for all
+//! applications. If applications run as several users, router and inspector therefore need a user that nothing else
+//! uses.
 
 use crate::World;
 use crate::applications::{Applications, FALLBACK_USER, OWN_USER};
@@ -13,7 +14,7 @@ use crate::value::quoted;
 
 const MAKE_IT: &str = "adduser --system --group --no-create-home forkyard";
 
-/// Reports helpers that have no user, and what would run as theirs.
+/// Reports helpers without a user, and other processes with theirs.
 pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
     if !world.is_root() {
         return;
@@ -24,8 +25,8 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
         let default_user = &text.applications.default_user;
         let report = &mut Report::pool(diagnostics, &text.name);
         let is_own = |field: &Field<Text>| own.is_some() && uid(field, world) == own;
-        let problem =
-            "router and inspector of application pools run as it, and what else did could stop them";
+        let problem = "router and inspector of application pools run as this user; another process of this user could \
+             stop them";
         if let Some(written) = text.draft.user.written().filter(|_| is_own(&text.draft.user)) {
             let remedy = match applications {
                 Some(_) => "leave it out: they do without it",
@@ -53,7 +54,8 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
             };
             if uid_of(written, world) == Some(user) && Some(user) != own {
                 let problem = format!(
-                    "pool {} has it as {key}, so its router runs as it, and a process of this pool could stop that",
+                    "pool {} has it as {key}: the pool's router runs as this user, and a process of this pool \
+                     could stop it",
                     quoted(helped)
                 );
                 let remedy = format!("name another user, or leave {key} out there");
@@ -64,7 +66,6 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
     }
 }
 
-/// What holds for an application pool by itself.
 fn check_pool(
     text: &PoolText,
     applications: &Applications,
@@ -81,7 +82,7 @@ fn check_pool(
         let kind = Kind::Rule { problem, remedy };
         return report.error(&text.location, "applications.router_user", kind);
     }
-    // Where all are one user, router and inspector may be it if that is said, and not because there is no other.
+    // With a single user for everything, that user must be configured explicitly.
     let is_said = named.is_some() && !applications.user_switching;
     let runs_as = match named {
         Some(named) => uid_of(named, world),
@@ -92,13 +93,13 @@ fn check_pool(
         .written()
         .filter(|_| uid(default_user, world) == runs_as);
     if let (Some(written), false, true) = (default, is_said, runs_as != own) {
-        let problem = "router and inspector run as it, and an application that did could stop them";
+        let problem =
+            "router and inspector run as this user; an application of the same user could stop them";
         let remedy = format!("name another user, or make one for them: {MAKE_IT}");
         report.rule(written, problem, remedy);
     }
 }
 
-/// Where a pool names the user of its router.
 fn named(text: &PoolText) -> Option<&Written<Text>> {
     let router_user = text.applications.router_user.written();
     router_user.or_else(|| text.draft.user.written())

@@ -1,4 +1,4 @@
-//! `[jobs]`, its queues and its schedules.
+//! Resolves `[jobs]`, its queues and schedules.
 
 mod places;
 
@@ -29,7 +29,7 @@ use places::{store, tcp};
 
 pub(super) const DEFAULT_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 const DEFAULT_MACHINE_TIMEOUT: Duration = Duration::from_secs(60);
-/// A machine that is cut off asks its workers to give up after three quarters of it. They are terminated and killed in 4 s.
+/// A disconnected machine stops its jobs after three quarters of this time, and killing them takes 4 s.
 const LEAST_MACHINE_TIMEOUT: Duration = Duration::from_secs(20);
 const DEFAULT_LISTEN: &str = "/run/forkyard-jobs.sock";
 const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 3600);
@@ -39,12 +39,11 @@ const MOST_BYTES: u64 = 16 << 20;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_BACKOFF: (Duration, u32, Duration, u32) =
     (Duration::from_secs(10), 4, Duration::from_secs(6 * 3600), 20);
-/// What a job whose time is over has to end.
+/// The extra time for a job to end after its timeout.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// A name of a queue or schedule is a part of paths and keys.
+/// Names are parts of paths and keys.
 const LONGEST_NAME: usize = 64;
 
-/// Reads the table. `location`: where it starts.
 pub(super) fn read<'t>(
     location: Location,
     mut table: DeTable<'t>,
@@ -77,7 +76,7 @@ pub(super) fn read<'t>(
     }
 }
 
-/// Takes the tables `[jobs.WORD.NAME]` out of `[jobs]`, in the order of the text.
+/// Takes the tables `[jobs.WORD.NAME]` out of `[jobs]`, in text order.
 fn named_tables<'t, D>(
     table: &mut DeTable<'t>,
     word: &str,
@@ -125,7 +124,7 @@ fn named_tables<'t, D>(
     found.into_iter().map(|(_, named)| named).collect()
 }
 
-/// What the table means. `texts`: all pools that are written; `pools`: those that can be had.
+/// Resolves the table. `texts`: all pools; `pools`: the valid ones.
 pub(super) fn resolve(
     text: &JobsText,
     texts: &[PoolText],
@@ -153,7 +152,7 @@ pub(super) fn resolve(
         let mut report = Report::table(diagnostics, &format!("jobs.schedule.{name}"));
         schedules.extend(self::schedule(name, location, schedule, &names, &mut report));
     }
-    // Those of a queue whose pool can't be had wait with it.
+    // Schedules of a skipped pool's queue are skipped too.
     schedules.retain(|schedule| queues.iter().any(|queue| queue.name == schedule.queue));
     let report = &mut Report::table(diagnostics, "jobs");
     if text.queues.is_empty() {
@@ -173,7 +172,7 @@ pub(super) fn resolve(
         }
         if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
             let problem = format!("pool {} listens on it", pool.name);
-            report.rule(written, problem, "give the jobs a socket of their own");
+            report.rule(written, problem, "give the jobs their own socket");
         }
     }
     let tcp = tcp(draft, &text.location, pools, world, report);
@@ -183,7 +182,7 @@ pub(super) fn resolve(
         store,
         push_timeout: time(&draft.push_timeout, DEFAULT_PUSH_TIMEOUT, report),
         machine_timeout: machine_timeout(&draft.machine_timeout, report),
-        durability: word(
+        durability: one_of(
             &draft.durability,
             &[("full", Durability::Full), ("normal", Durability::Normal)],
             report,
@@ -200,8 +199,8 @@ pub(super) fn resolve(
     })
 }
 
-/// Lets the process that keeps jobs connect to pools that run them, and gives their workers the time that a job may take. All pools'
-/// applications are told where jobs are pushed: whose queues they may use is looked at there.
+/// Lets the job process connect to pools that run jobs, and allows their workers a job's time. All applications get the
+/// job socket; access is checked per queue.
 pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
     for (text, pool) in pools.iter_mut() {
         let own = text.draft.push_timeout.above_zero();
@@ -210,7 +209,7 @@ pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
             (JOBS_VARIABLE, jobs.listen.to_string_lossy().into_owned()),
             (PUSH_TIMEOUT_VARIABLE, limit.to_string()),
         ] {
-            // What the operator writes holds.
+            // The operator's value wins.
             if pool.env.iter().all(|(name, _)| name != variable) {
                 pool.env.push((variable.to_owned(), value));
             }
@@ -231,7 +230,7 @@ pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
     }
 }
 
-/// What a machine that is cut off needs to end its jobs, before others may start them.
+/// Rejects a time too short for a disconnected machine to end its jobs.
 fn machine_timeout(field: &Field<Time>, report: &mut Report<'_>) -> Duration {
     let timeout = time(field, DEFAULT_MACHINE_TIMEOUT, report);
     match field.written() {
@@ -254,7 +253,6 @@ fn path(field: &Field<Text>, default: &str, world: &dyn World, report: &mut Repo
     }
 }
 
-/// Whom the process runs as; where it could be another user than the daemon's, that has to exist.
 fn user(
     field: &Field<Text>,
     location: &Location,
@@ -296,7 +294,7 @@ fn queue(
     };
     let pool_name = &written.value.0;
     let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.name == *pool_name) else {
-        // What is wrong with one that is written is told of that.
+        // The errors of a written pool are already reported.
         if texts.iter().all(|text| text.name != *pool_name) {
             let names: Vec<&str> = texts.iter().map(|text| text.name.as_str()).collect();
             let remedy = match known::nearest_word(pool_name, &names) {
@@ -360,7 +358,7 @@ fn queue(
     })
 }
 
-/// How many requests a pool works on at once. `None`: it can run no jobs, which is told.
+/// A pool's concurrent requests. Reports pools that can't run jobs and returns `None`.
 fn workers(pool: &Pool, written: &Written<Text>, report: &mut Report<'_>) -> Option<u32> {
     let mut refuse = |problem: &str| {
         let remedy = "name a pool of one application with runtime php, cgi, fastcgi, wsgi, rack or rust";
@@ -368,7 +366,7 @@ fn workers(pool: &Pool, written: &Written<Text>, report: &mut Report<'_>) -> Opt
         None
     };
     if pool.applications.is_some() {
-        return refuse("a job can't be told to which of the pool's applications it belongs");
+        return refuse("a job does not name one of the pool's applications");
     }
     let at_once = match &pool.application {
         Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => 1,
@@ -380,7 +378,7 @@ fn workers(pool: &Pool, written: &Written<Text>, report: &mut Report<'_>) -> Opt
     Some(pool.pm.max_children().saturating_mul(at_once))
 }
 
-/// What the pool's own limit does to the queue's.
+/// Reports a queue timeout that exceeds the pool's request timeout.
 fn limited_by_pool(
     draft: &JobQueueDraft,
     timeout: Duration,
@@ -424,7 +422,7 @@ fn script(
             report.missing(
                 location,
                 "script",
-                "script = followed by the path of what runs a job",
+                "script = followed by the path of the script that runs the jobs",
             );
         }
         return None;
@@ -450,7 +448,7 @@ fn script(
         );
         return None;
     }
-    // Inside of a chroot it is another file.
+    // The path refers to another file inside a chroot.
     if pool.chroot.is_none() && !world.exists(path) {
         let problem = format!("{} does not exist", path.display());
         report.warn(written, problem, "jobs fail until it does");
@@ -520,7 +518,7 @@ fn schedule(
         kind: kind.to_owned(),
         cron: cron.value.0,
         timezone: timezone.to_owned(),
-        missed: word(
+        missed: one_of(
             &draft.missed,
             &[
                 ("once", Missed::Once),
@@ -529,7 +527,7 @@ fn schedule(
             ],
             report,
         ),
-        overlap: word(
+        overlap: one_of(
             &draft.overlap,
             &[
                 ("skip", Overlap::Skip),
@@ -542,8 +540,7 @@ fn schedule(
     })
 }
 
-/// One of these words; the first is the default.
-fn word<T: Copy>(field: &Field<Text>, words: &[(&str, T)], report: &mut Report<'_>) -> T {
+fn one_of<T: Copy>(field: &Field<Text>, words: &[(&str, T)], report: &mut Report<'_>) -> T {
     let default = words[0].1;
     let Some(written) = field.written() else {
         return default;

@@ -1,4 +1,4 @@
-//! Where a pool listens.
+//! Resolves listening addresses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,13 +16,10 @@ use crate::value::quoted;
 
 const DEFAULT_BACKLOG: i32 = -1;
 const DEFAULT_MODE: u32 = 0o660;
-/// `sun_path` with its zero byte (unix(7)).
 const SOCKET_PATH_ROOM: usize = 108;
-/// What fits into it.
 const MAX_SOCKET_PATH: usize = SOCKET_PATH_ROOM - 1;
 const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
 
-/// The address as written, in either form.
 pub(super) fn written(draft: &PoolDraft) -> Option<&Written<Text>> {
     draft.listen.written().or(draft.listen_address.written())
 }
@@ -50,7 +47,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         written.value.0.clone()
     });
     let (allowed_clients, wrong_clients) = allowed_clients(draft, report);
-    // What has no effect on the one may have one on the address of the status, or of HTTP.
+    // A key without effect on this socket may affect the status or HTTP socket.
     let status = draft
         .status_listen
         .written()
@@ -112,7 +109,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         acl_users,
         acl_groups,
     };
-    // php-fpm's workers say so, to their standard error. Where that is not caught, the log has it from here.
+    // php-fpm's workers report this on standard error. If that isn't captured, log it here.
     if !matches!(listen.address, Address::Unix(_)) && !draft.catch_workers_output.or(false) {
         for complaint in listen.client_complaints() {
             report.say(LogLevel::Error, format!("[pool {}] {complaint}", text.name));
@@ -121,7 +118,6 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     Some(listen)
 }
 
-/// Where the status is served besides: at an address of its own, with all else as the pool's socket has it.
 pub(super) fn status(
     text: &PoolText,
     pool: &Listen,
@@ -129,7 +125,7 @@ pub(super) fn status(
     report: &mut Report<'_>,
 ) -> Option<Listen> {
     let written = text.draft.status_listen.written()?;
-    // In php-fpm it is a pool of this name.
+    // php-fpm treats it as a pool of this name.
     let name = format!("{}_status", text.name);
     let address = pool_address(written, &name, world, report)?;
     Some(Listen {
@@ -139,7 +135,6 @@ pub(super) fn status(
     })
 }
 
-/// Where workers speak HTTP: at an address of its own, with all else as the pool's socket has it.
 pub(super) fn http(
     text: &PoolText,
     pool: &Listen,
@@ -177,7 +172,6 @@ fn acl_groups(field: &Field<Texts>, world: &dyn World, report: &mut Report<'_>) 
     names(field, "group", |name| world.group(name).is_some(), report)
 }
 
-/// Names or numeric ids, all of which exist.
 fn names(
     field: &Field<Texts>,
     kind: &str,
@@ -209,17 +203,16 @@ fn owner(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) ->
     name.clone()
 }
 
-/// Whether php-fpm takes an address for TCP's and not for a path.
+/// Whether php-fpm treats an address as TCP.
 pub(crate) fn is_tcp(address: &str) -> bool {
     address.contains(':') || address.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a unix socket can have this path.
 pub(crate) fn is_short_enough(path: &str) -> bool {
     path.len() <= MAX_SOCKET_PATH
 }
 
-/// What php-fpm says where it can't.
+/// php-fpm's message for a path that is too long.
 pub(crate) fn too_long(path: &str, pool: &str) -> String {
     format!(
         "[pool {pool}] cannot bind to UNIX socket '{path}' as path is too long (found length: {}, maximal length: \
@@ -228,7 +221,7 @@ pub(crate) fn too_long(path: &str, pool: &str) -> String {
     )
 }
 
-/// As in php-fpm, a colon makes it TCP, digits alone are a port, and the rest is a unix socket.
+/// As in php-fpm: a colon means TCP, digits a port, and anything else a unix socket.
 pub(super) fn address(
     written: &Written<Text>,
     world: &dyn World,
@@ -250,7 +243,6 @@ pub(super) fn address(
         .ok()
 }
 
-/// The address of a pool, by the rules of the files that name it.
 fn pool_address(
     written: &Written<Text>,
     pool: &str,
@@ -264,7 +256,7 @@ fn pool_address(
     }
 }
 
-/// An address as php-fpm reads it. A path that fits stays as it is, and a host may be empty.
+/// Parses an address as php-fpm does: the host may be empty.
 fn php_fpm(text: &str, pool: &str, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
     if !is_tcp(text) {
         return Some(Address::Unix(socket_path(text, pool, report)));
@@ -296,7 +288,7 @@ fn php_fpm(text: &str, pool: &str, world: &dyn World, report: &mut Report<'_>) -
     None
 }
 
-/// The path of a unix socket, cut where the kernel's structure ends, as in php-fpm.
+/// A socket path, truncated to the kernel's limit as in php-fpm.
 fn socket_path(text: &str, pool: &str, report: &mut Report<'_>) -> PathBuf {
     if is_short_enough(text) {
         return PathBuf::from(text);
@@ -335,7 +327,6 @@ fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> 
     Some(Address::Unix(PathBuf::from(text)))
 }
 
-/// What is wrong with an address, and what would be right.
 type Wrong = (String, &'static str);
 
 fn tcp(host: &str, digits: &str, world: &dyn World) -> Result<Address, Wrong> {
@@ -383,7 +374,6 @@ fn port(digits: &str) -> Result<u16, Wrong> {
     }
 }
 
-/// The addresses of a list, and what in it is none, which php-fpm passes over.
 fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> (Vec<IpAddr>, Vec<String>) {
     let Some(written) = draft.listen_allowed_clients.written() else {
         return (Vec::new(), Vec::new());

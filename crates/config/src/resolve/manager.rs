@@ -1,4 +1,4 @@
-//! How many workers a pool has.
+//! Resolves a pool's number of workers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::model::ProcessManager;
 use crate::report::Report;
 use crate::units::{Manager, Whole};
 
-/// More workers than any machine runs; the scoreboard has a page for each.
+/// More than any machine can run. The scoreboard has one page per worker.
 const MAX_CHILDREN: i64 = 1_000_000;
 const DEFAULT_SPAWN_RATE: u32 = 32;
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,7 +57,6 @@ pub(super) fn resolve(
     }
 }
 
-/// The number that is written, or the one that the memory allows.
 fn children(draft: &PoolDraft, memory: Option<u64>, report: &mut Report<'_>) -> Option<u32> {
     let written = draft.max_children.written()?;
     match (written.value.0, memory) {
@@ -107,7 +106,6 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
     let max = count(&draft.max_spare_servers, 1, report);
     let start = count(&draft.start_servers, 0, report);
     let max_spawn_rate = count(&draft.max_spawn_rate, 1, report).unwrap_or(DEFAULT_SPAWN_RATE);
-    // php-fpm has no use for it.
     let process_idle_timeout = if report.is_php_fpm() {
         DEFAULT_IDLE_TIMEOUT
     } else {

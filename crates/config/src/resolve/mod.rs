@@ -1,4 +1,4 @@
-//! Drafts to the model: every rule that a configuration has to keep.
+//! Resolves drafts to the model and checks all rules.
 
 mod application;
 mod applications;
@@ -42,24 +42,23 @@ use super::start_settings;
 use super::value::quoted;
 use super::{Loaded, World};
 
-/// More included files than this are a mistake in a pattern.
+/// More included files indicate a wrong pattern.
 const MAX_INCLUDED: usize = 10_000;
 
-/// Resolves a configuration's text. `path` is its name in messages, and what `include` is relative to.
+/// Parses and resolves a configuration. `path`: its name in messages, and the base of `include`.
 ///
 /// # Errors
-/// The text has mistakes: all of them, each with its place and what would be right.
+/// All errors, with place and fix.
 pub fn parse(text: &str, path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
     let mut diagnostics = Diagnostics::default();
-    let resolved = resolve(text, path, &Reading::of(world), &mut diagnostics);
+    let resolved = resolve(text, path, &Sources::of(world), &mut diagnostics);
     finish(resolved, diagnostics)
 }
 
-/// What is in force by a file's bytes, as TOML with the source of each value.
 pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<String, Errors> {
-    let reading = Reading {
+    let reading = Sources {
         effective: Some(RefCell::default()),
-        ..Reading::of(world)
+        ..Sources::of(world)
     };
     let mut diagnostics = Diagnostics::default();
     let resolved = text(bytes, path, 0, &mut diagnostics)
@@ -73,21 +72,20 @@ pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<
     Ok(shown)
 }
 
-/// The same for a file's bytes, which may not even be text.
 pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
     let mut diagnostics = Diagnostics::default();
-    let reading = Reading::of(world);
+    let reading = Sources::of(world);
     let resolved = text(bytes, path, 0, &mut diagnostics)
         .and_then(|text| resolve(text, path, &reading, &mut diagnostics));
     finish(resolved, diagnostics)
 }
 
-/// The control socket that a main file names or has by itself, whatever else is wrong with it and with what it includes; `None`
-/// if none can be made out. That of root's daemon, whoever asks.
+/// The control socket of a possibly invalid main file, configured or by default. Assumes root's daemon for every
+/// caller.
 pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Option<PathBuf> {
     let mut diagnostics = Diagnostics::default();
     let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
-    let reading = Reading::of(world);
+    let reading = Sources::of(world);
     let global = sections(&source, &reading, &mut diagnostics)?.global;
     let global = global.or_else(|| only_overridden(&source, &reading, &mut diagnostics))?;
     let mut report = Report::global(&mut diagnostics);
@@ -111,7 +109,6 @@ fn finish(resolved: Option<Resolved>, diagnostics: Diagnostics) -> Result<Loaded
     }
 }
 
-/// A configuration, and where its pools say what they run and where they listen.
 struct Resolved {
     config: Config,
     locations: HashMap<String, Location>,
@@ -121,7 +118,7 @@ struct Resolved {
 fn resolve(
     text: &str,
     path: &Path,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Resolved> {
     let world = reading.world;
@@ -165,7 +162,7 @@ fn resolve(
     })
 }
 
-/// The configuration that drafts make; pools that break a rule are not in it. `None`: php-fpm would not start.
+/// Resolves all drafts and leaves out invalid pools. Returns `None` if php-fpm would not start.
 pub(super) fn whole(
     global: &GlobalDraft,
     texts: &[PoolText],
@@ -187,7 +184,7 @@ pub(super) fn whole(
         match pool::resolve(text, allow_root, memory, world, &mut report) {
             Some(pool) => pools.push((text, pool)),
             None if report.is_php_fpm() => {
-                report.fail(format!("[pool {}] it can't be had", text.name));
+                report.fail(format!("[pool {}] it is not available", text.name));
                 return None;
             }
             None => {}
@@ -221,25 +218,21 @@ pub(super) fn whole(
     })
 }
 
-/// What files are read with.
-pub(super) struct Reading<'w> {
+pub(super) struct Sources<'w> {
     pub(super) world: &'w dyn World,
-    /// What stands over the files.
     pub(super) overrides: Overrides,
-    /// Gets what the tables say, if that is to be shown.
     pub(super) effective: Option<RefCell<Vec<Effective>>>,
 }
 
-impl<'w> Reading<'w> {
-    fn of(world: &'w dyn World) -> Reading<'w> {
-        Reading {
+impl<'w> Sources<'w> {
+    fn of(world: &'w dyn World) -> Sources<'w> {
+        Sources {
             world,
             overrides: Overrides::of(world),
             effective: None,
         }
     }
 
-    /// The keys of a table, with what stands over them.
     fn keys<'t>(&self, table: DeTable<'t>, source: &Source<'t>, pool: Option<&str>) -> FlatKeys<'t> {
         let mut keys = FlatKeys::new(table, source, pool);
         keys.override_by(self.overrides.for_table(pool));
@@ -250,10 +243,9 @@ impl<'w> Reading<'w> {
     }
 }
 
-/// `[global]` of a file that has none.
 fn only_overridden(
     source: &Source<'_>,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<GlobalDraft> {
     let mut report = Report::global(diagnostics);
@@ -269,7 +261,6 @@ fn read_global(mut keys: FlatKeys<'_>, report: &mut Report<'_>) -> GlobalDraft {
     global
 }
 
-/// What a file holds: `[global]` and `[jobs]`, if they are there, and its pools in the order of the text.
 #[derive(Default)]
 struct Sections {
     global: Option<GlobalDraft>,
@@ -277,7 +268,7 @@ struct Sections {
     jobs: Option<JobsText>,
 }
 
-fn sections(source: &Source<'_>, reading: &Reading<'_>, diagnostics: &mut Diagnostics) -> Option<Sections> {
+fn sections(source: &Source<'_>, reading: &Sources<'_>, diagnostics: &mut Diagnostics) -> Option<Sections> {
     let mut found = Sections::default();
     for (key, value) in source.parse(diagnostics)? {
         let location = source.location(key.span().start);
@@ -333,7 +324,7 @@ fn top_level_advice(name: &str, value: &DeValue<'_>) -> Option<String> {
 fn pool_tables(
     table: DeTable<'_>,
     source: &Source<'_>,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Vec<PoolText> {
     let mut pools = Vec::new();
@@ -349,7 +340,7 @@ fn pool_tables(
                 let text = pool::read(name, location, flat_keys, &mut report);
                 pools.push((offset, text));
             }
-            // The keys of one pool without a name: one mistake.
+            // Keys of a pool without a name: report once.
             _ if std::mem::replace(&mut has_keys, true) => {}
             _ => not_a_table(diagnostics, location, &format!("pool.{name}"), "[pool.NAME]"),
         }
@@ -358,12 +349,11 @@ fn pool_tables(
     pools.into_iter().map(|(_, text)| text).collect()
 }
 
-/// The pools of the included files.
-/// `mentions`: gets the pools of files that can't be read as far as their names can.
+/// Reads included files. Adds pools of unreadable files to `mentions` if their names are known.
 fn include(
     global: &GlobalDraft,
     main: &Path,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     mentions: &mut Vec<Mention>,
     diagnostics: &mut Diagnostics,
 ) -> Vec<PoolText> {
@@ -377,7 +367,7 @@ fn include(
         let mut report = Report::global(diagnostics);
         match reading.world.files(&base.join(&pattern)) {
             Ok(found) if found.is_empty() => {
-                // What it includes by itself may be missing.
+                // The default include directory may be missing.
                 if let Some(written) = global.include.written() {
                     let problem = format!("{} matches no file", quoted(&pattern));
                     report.warn(written, problem, "nothing is included by it");
@@ -406,7 +396,7 @@ fn include(
 fn included_pools(
     file: &Path,
     order: usize,
-    reading: &Reading<'_>,
+    reading: &Sources<'_>,
     mentions: &mut Vec<Mention>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Vec<PoolText>> {
@@ -440,12 +430,10 @@ fn included_pools(
     Some(sections.pools)
 }
 
-/// The bytes as text; `None` if they are not UTF-8, which is then among the diagnostics.
 fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, diagnostics: &mut Diagnostics) -> Option<&'b str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
         Err(error) => {
-            // The part before the error is UTF-8.
             let before = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
             let location = Source::new(path, order, before).location(before.len());
             let advice = Some("save the file as UTF-8".to_owned());
@@ -456,7 +444,6 @@ fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, diagnostics: &mut Diagno
     }
 }
 
-/// Reports pools that are defined again, and keeps the first of each name.
 fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> {
     let mut kept: Vec<PoolText> = Vec::new();
     let mut locations: HashMap<String, Location> = HashMap::new();
@@ -482,9 +469,8 @@ fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> 
     kept
 }
 
-/// Reports pools that would listen on the same address.
 fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) {
-    // Paths by a map: of a thousand pools each would be compared with each.
+    // A map, because comparing all pairs of a thousand pools is slow.
     let mut sockets: HashMap<&Path, &Pool> = HashMap::new();
     let mut ports: Vec<(&Address, &Pool)> = Vec::new();
     for (text, pool) in pools {
@@ -517,15 +503,14 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) 
                     quoted(&written.value.0)
                 );
                 let mut report = Report::pool(diagnostics, &pool.name);
-                report.rule(written, problem, "give each pool an address of its own");
+                report.rule(written, problem, "give each pool its own address");
                 diagnostics.concerns(&other.name);
             }
         }
     }
 }
 
-/// Gives each pool of PHP that names no preloader the usual one, and reports the pools that ask for workers of a zygote and
-/// can't have them.
+/// Chooses default preloaders for PHP pools, and reports pools that can't use a zygote as configured.
 fn preloaders(pools: &mut [(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
     for (text, pool) in pools {
         let ApplicationDraft::Php(draft) = &text.application else {
@@ -544,7 +529,7 @@ fn preloaders(pools: &mut [(&PoolText, Pool)], world: &dyn World, diagnostics: &
     }
 }
 
-/// Whether both can't be bound. For TCP addresses; equal paths are found elsewhere.
+/// Whether two TCP addresses conflict. Paths are compared elsewhere.
 fn overlap(a: &Address, b: &Address) -> bool {
     match (a, b) {
         (Address::TcpAny(a), Address::TcpAny(b)) => a == b,
@@ -567,7 +552,6 @@ fn not_a_table(diagnostics: &mut Diagnostics, location: Location, key: &str, wri
     loose(diagnostics, location, key, kind);
 }
 
-/// An error outside any section.
 fn loose(diagnostics: &mut Diagnostics, location: Location, key: &str, kind: Kind) {
     diagnostics.push(Diagnostic {
         key: Some(key.to_owned()),

@@ -1,4 +1,4 @@
-//! What starts an application of Node.js that does not say so: as npm would find it.
+//! Finds a Node.js application's start command, as npm would.
 
 use crate::World;
 use forkyard_protocol::inspector::Kind;
@@ -6,11 +6,8 @@ use forkyard_protocol::startup::files_of;
 use serde_json::Value;
 use std::path::Path;
 
-/// The file whose script `start` is asked for first.
 const PACKAGE: &str = "package.json";
-/// Where npm puts what packages install.
 const TOOLS: &str = "node_modules/.bin";
-/// What the shell does not take for a plain word.
 const SPECIAL: &[char] = &[
     '|', '&', ';', '<', '>', '(', ')', '$', '`', '\\', '"', '\'', '*', '?', '[', '#', '~', '%', '!', '{',
     '\n',
@@ -19,7 +16,7 @@ const SPECIAL: &[char] = &[
 /// The command that starts the application in `root`.
 ///
 /// # Errors
-/// What is wrong with package.json, or that there is nothing to start.
+/// package.json is invalid, or nothing can be started.
 pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, String> {
     let package = root.join(PACKAGE);
     if world.exists(&package) {
@@ -39,8 +36,8 @@ pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, St
     })
 }
 
-/// The command for a script of package.json. It is run after `exec`, so that it is one process; what needs a shell gets one
-/// of its own.
+/// The command of a package.json script. It runs after `exec`, so that there is one process; complex scripts get a
+/// shell.
 fn of_script(script: &str, root: &Path, world: &dyn World) -> String {
     let (first, rest) = script.split_once(char::is_whitespace).unwrap_or((script, ""));
     if script.contains(SPECIAL) || first.contains('=') {
@@ -51,14 +48,12 @@ fn of_script(script: &str, root: &Path, world: &dyn World) -> String {
         );
         return format!("/bin/sh -c {}", quoted(&script));
     }
-    // A tool of the application's own is run as what it is.
     if !first.contains('/') && world.exists(&root.join(TOOLS).join(first)) {
         return format!("{TOOLS}/{first} {rest}").trim_end().to_owned();
     }
     script.to_owned()
 }
 
-/// One word of the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

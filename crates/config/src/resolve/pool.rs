@@ -1,4 +1,4 @@
-//! One `[pool.NAME]`.
+//! Resolves one `[pool.NAME]`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,17 +19,15 @@ use crate::report::Report;
 use crate::units::{Text, Time};
 use crate::value::quoted;
 
-/// The word before the colon in process titles.
 const TITLE: &str = "forkyard";
 const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 const DEFAULT_PARAMS_BYTES: usize = 1 << 20;
 const DEFAULT_PARAMS_COUNT: usize = 10_000;
-/// No web server sends less, and no machine should have to keep more.
+/// Web servers send at least the minimum; the maximum protects memory.
 const PARAMS_BYTES: (u64, u64) = (1 << 12, 1 << 30);
 const PARAMS_COUNT: (i64, i64) = (32, 10_000_000);
 
-/// Reads the table of a pool.
 pub(crate) fn read(
     name: String,
     location: Location,
@@ -48,7 +46,7 @@ pub(crate) fn read(
         ApplicationDraft::FastCgi(_) => keys.extend(FastCgiDraft::KEYS),
         ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => keys.extend(HttpDraft::KEYS),
         ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
-        // What runs is not known, so neither are its keys; one error is enough.
+        // With an unknown runtime the keys are unknown too; one error is enough.
         ApplicationDraft::Wrong => flat_keys.discard("application"),
         ApplicationDraft::Absent | ApplicationDraft::Rust => {}
     }
@@ -63,7 +61,7 @@ pub(crate) fn read(
     }
 }
 
-/// The pool, if it keeps all rules that are about itself. `memory`: what there is for it, if it says `max_children = "auto"`.
+/// Resolves a pool and checks the rules about itself. `memory`: available for `max_children = "auto"`.
 pub(super) fn resolve(
     text: &PoolText,
     allow_root: bool,
@@ -91,7 +89,7 @@ pub(super) fn resolve(
     let (max_requests, max_requests_jitter) = worker_script::requests(text, most, jitter, report);
     let memory_limit = memory_limit(text, report);
     let memory_limit = worker_script::memory(text, memory_limit, report);
-    // A pool of PHP is as php-fpm's: what scripts report goes to the web server.
+    // As in php-fpm, a PHP pool's script errors go to the web server.
     let catches = text.is_routed() || !matches!(text.application, ApplicationDraft::Php(_));
     Some(Pool {
         name: text.name.clone(),
@@ -147,7 +145,7 @@ pub(super) fn resolve(
     })
 }
 
-/// A program that forkyard does not start can't be replaced.
+/// forkyard can't replace a program that it didn't start.
 fn memory_limit(text: &PoolText, report: &mut Report<'_>) -> Option<u64> {
     let field = &text.draft.memory_limit;
     if matches!(&text.application, ApplicationDraft::Http(http) if !http.address.is_absent()) {
@@ -161,7 +159,6 @@ fn memory_limit(text: &PoolText, report: &mut Report<'_>) -> Option<u64> {
     field.get().filter(|limit| *limit > 0)
 }
 
-/// Whether a pool can have this name.
 pub(crate) fn can_be_named(name: &str) -> bool {
     !name.is_empty() && !name.chars().any(char::is_control)
 }
@@ -174,7 +171,6 @@ fn name(text: &PoolText, report: &mut Report<'_>) {
     }
 }
 
-/// A duration that can't be zero.
 pub(super) fn positive(field: &Field<Time>, default: Duration, report: &mut Report<'_>) -> Duration {
     match field.written() {
         Some(written) if written.value.0.is_zero() => {
@@ -190,7 +186,6 @@ pub(super) fn positive(field: &Field<Time>, default: Duration, report: &mut Repo
     }
 }
 
-/// User and group of the workers.
 fn identity(
     text: &PoolText,
     allow_root: bool,
@@ -269,7 +264,6 @@ fn refuse_root(
     }
 }
 
-/// The id of a group given by name or number.
 pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<u32> {
     let name = &written.value.0;
     let id = name.parse().ok().or_else(|| world.group(name));
@@ -280,7 +274,6 @@ pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut 
     id
 }
 
-/// The access log, if there is to be one.
 fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<AccessLog> {
     let mut suppress_paths = Vec::new();
     if let Some(written) = draft.access_suppress_path.written() {
@@ -292,11 +285,7 @@ fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Opti
     }
     let format = match draft.access_format.written() {
         Some(written) => parse_format(&written.value.0).unwrap_or_else(|problem| {
-            report.rule(
-                written,
-                problem,
-                "see docs/reference/logging.md for what there is",
-            );
+            report.rule(written, problem, "see docs/reference/logging.md for the list");
             Format::default()
         }),
         None => parse_format(DEFAULT_FORMAT).unwrap_or_default(),
@@ -391,9 +380,8 @@ fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mu
     }
 }
 
-/// `status_path` and `ping.path`.
 fn uris(draft: &PoolDraft, report: &mut Report<'_>) -> (Option<String>, Option<String>) {
-    // An address that has nothing else may have its page at "/".
+    // A separate status address may use "/".
     let least = if draft.status_listen.is_absent() { 2 } else { 1 };
     let status = uri(&draft.status_path, least, report);
     let ping = uri(&draft.ping_path, 2, report);
@@ -436,7 +424,7 @@ fn ping_response(draft: &PoolDraft, report: &mut Report<'_>) -> String {
     }
 }
 
-/// The workers' variables; a value `$NAME` is taken from this process's environment.
+/// The workers' environment. A value `$NAME` comes from this process's environment.
 fn environment(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     for entry in &draft.env {

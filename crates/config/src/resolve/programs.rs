@@ -1,4 +1,4 @@
-//! Applications that are not PHP.
+//! Resolves applications other than PHP.
 
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file, script_root};
 use super::pool::positive;
@@ -15,9 +15,9 @@ use crate::value::quoted;
 use std::path::Path;
 use std::time::Duration;
 
-/// Applications with many parts take long to load; Passenger gives them as much.
+/// Passenger's default, for large applications.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
-/// A page may still have something to save when its client has left.
+/// A page may still save data after its client disconnects.
 const DEFAULT_ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn cgi(
@@ -56,7 +56,7 @@ pub(super) fn fastcgi(
     })
 }
 
-/// Names of parameters, each with a `*` at its end or none.
+/// Parameter names with an optional `*` at the end.
 fn parameters(field: &Field<Texts>, report: &mut Report<'_>) -> Vec<String> {
     let Some(written) = field.written() else {
         return Vec::new();
@@ -79,7 +79,6 @@ fn parameters(field: &Field<Texts>, report: &mut Report<'_>) -> Vec<String> {
     written.value.0.clone()
 }
 
-/// What is executed: a line for the shell, or a program with its arguments.
 fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Option<StartCommand> {
     if draft.start_command.is_absent() && draft.program.is_absent() {
         let write = "start_command = \"/usr/bin/php-cgi8.2\", or program = \"...\" with arguments = [...]";
@@ -89,8 +88,8 @@ fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Op
     if let (Some(_), Some(program)) = (draft.start_command.written(), draft.program.written()) {
         report.rule(
             program,
-            "start_command says already what is executed",
-            "leave one of them out",
+            "start_command already names the program",
+            "leave one out",
         );
         return None;
     }
@@ -104,7 +103,11 @@ fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Op
             return None;
         }
         if line.value.0.trim().is_empty() || line.value.0.contains('\0') {
-            report.rule(line, "there is no command in it", "write what is to be started");
+            report.rule(
+                line,
+                "there is no command in it",
+                "write the command that starts the program",
+            );
             return None;
         }
         return Some(StartCommand::Shell(line.value.0.clone()));
@@ -144,7 +147,7 @@ pub(super) fn wrapped(
     if preload == Preload::Never && refork_after.first().is_some_and(|requests| *requests > 0) {
         let problem =
             "with preload = false each worker loads the application, and no worker is forked from another";
-        report.refuse(&draft.refork_after, problem, "leave one of them out");
+        report.refuse(&draft.refork_after, problem, "leave one out");
     }
     Some(Wrapped {
         interface,
@@ -161,7 +164,6 @@ pub(super) fn wrapped(
     })
 }
 
-/// How many requests a worker has under way: on an event loop, or each in a thread.
 fn concurrency(interface: Interface, draft: &WrappedDraft, report: &mut Report<'_>) -> u32 {
     match interface {
         Interface::Asgi => {

@@ -1,4 +1,4 @@
-//! A pool's logs beside that of its requests: of slow ones, and of what the application writes.
+//! Resolves a pool's slow log, application log and environment file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +12,9 @@ use crate::report::Report;
 use crate::site::is_below;
 use crate::units::Text;
 
-/// php-fpm's default.
 const DEFAULT_TRACE_DEPTH: u32 = 20;
 
-/// php-fpm's rules: a time needs a file, may not be longer than a request may take; and a depth is of use with a file.
+/// php-fpm's rules: a timeout needs a file and may not exceed the request timeout; a depth needs a file.
 pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<SlowLog> {
     let path = draft
         .slowlog
@@ -53,7 +52,7 @@ pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<
     })
 }
 
-/// `app_log`: an absolute path, and in an application pool a path below each application's root.
+/// An absolute path, or in an application pool a path below each root.
 pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<AppLog> {
     let written = text.draft.app_log.written()?;
     if !text.is_routed() {
@@ -62,7 +61,7 @@ pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_
             is_owners: false,
         });
     }
-    let problem = "every application of the pool has a log of its own";
+    let problem = "every application of the pool has its own log";
     let path = below_a_root(written, problem, "\"log/app.log\"", report)?;
     Some(AppLog {
         path,
@@ -70,11 +69,10 @@ pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_
     })
 }
 
-/// `env_file`: the same.
 pub(super) fn env_file(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<EnvFile> {
     let written = text.draft.env_file.written()?;
     let is_optional = text.is_routed();
-    let problem = "every application of the pool has a file of its own";
+    let problem = "every application of the pool has its own file";
     let path = match is_optional {
         false => absolute_file(written, world, report),
         true => below_a_root(written, problem, "\".env\"", report),
@@ -86,7 +84,6 @@ pub(super) fn env_file(text: &PoolText, world: &dyn World, report: &mut Report<'
     })
 }
 
-/// A path below the root of each application.
 fn below_a_root(
     written: &Written<Text>,
     problem: &str,

@@ -1,4 +1,4 @@
-//! Programs that speak HTTP: where one listens, or how it is started.
+//! Resolves HTTP server programs.
 
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
 use super::listen::address;
@@ -15,17 +15,15 @@ use crate::value::quoted;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As much as the spawning kit gives.
+/// The spawning kit's default.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
 const DEFAULT_APP_ENV: &str = "production";
 const MOST_INSTANCES: i64 = 256;
-/// The names that setrlimit(2) knows.
 const LIMITS: &[&str] = &[
     "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss",
     "stack",
 ];
 
-/// `runtime = "http"`.
 pub(super) fn http(
     text: &PoolText,
     draft: &HttpDraft,
@@ -51,14 +49,13 @@ pub(super) fn http(
         }));
     }
     if draft.address.is_absent() && draft.start_command.is_absent() {
-        let write = "address = \"127.0.0.1:3000\", or the path of the socket that the program listens on; or \
-                     start_command and root, if forkyard is to start it";
+        let write = "address = \"127.0.0.1:3000\", or the path of the program's socket; or start_command and \
+            root, if forkyard starts the program";
         report.missing(text.runtime_location(), "application.address", write);
     }
     None
 }
 
-/// `runtime = "node"`.
 pub(super) fn node(
     text: &PoolText,
     draft: &HttpDraft,
@@ -102,7 +99,6 @@ pub(super) fn node(
     })
 }
 
-/// Settings of a start have no effect on a program that forkyard does not start.
 fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
     let problem = "it is for a program that forkyard starts";
     let remedy = "leave it out, or write start_command instead of address";
@@ -157,10 +153,11 @@ fn program(
     })
 }
 
-/// What a pool's workers are made into and the program can't be: better no start than one with less than was asked for.
+/// Rejects worker settings that can't be applied to the program. Starting with less confinement than configured would
+/// be worse.
 fn settings_of_workers(text: &PoolText, listens: Listens, report: &mut Report<'_>) {
     fn refuse<T>(field: &Field<T>, report: &mut Report<'_>) {
-        let problem = "it can't be had for a program that forkyard starts";
+        let problem = "it is not available for a program that forkyard starts";
         let remedy = "leave it out, or start the program elsewhere and write its address";
         report.refuse(field, problem, remedy);
     }
@@ -187,7 +184,7 @@ fn settings_of_workers(text: &PoolText, listens: Listens, report: &mut Report<'_
     };
     if let Some(entry) = pool.env.iter().find(|entry| entry.name == [name]) {
         let thing = name.to_lowercase();
-        let problem = format!("forkyard chooses the {thing} and says it in {name}");
+        let problem = format!("forkyard chooses the {thing} and passes it in {name}");
         let remedy = "leave it out".to_owned();
         report.error(&entry.location, key, Kind::Rule { problem, remedy });
     }

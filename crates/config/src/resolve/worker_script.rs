@@ -1,4 +1,4 @@
-//! A PHP application that boots once, by a worker script.
+//! Resolves a PHP application that boots once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::report::Report;
 use crate::value::quoted;
 
 const DEFAULT_REQUESTS: u64 = 500;
-/// A worker that is put back does not age. A bound for what is not known.
+/// A rewound worker doesn't age; this is a precaution.
 const SNAPSHOT_REQUESTS: u64 = 10_000;
-/// So that workers that began together do not end together: a part of the requests.
+/// The jitter's part of the requests, so that workers don't all end at once.
 const JITTER_PART: u64 = 10;
 const DEFAULT_MEMORY: u64 = 128 << 20;
 const DEFAULT_BOOT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub(super) fn resolve(
     };
     if text.is_routed() {
         let problem = "with routing = \"application\" each request names its application";
-        report.rule(written, problem, "give the application a pool of its own");
+        report.rule(written, problem, "give the application its own pool");
         return None;
     }
     refuse_with_worker(draft, report);
@@ -49,7 +49,6 @@ pub(super) fn resolve(
     Some(WorkerScript {
         path: match text.draft.chroot.is_absent() {
             true => file(&draft.worker, world, report)?,
-            // It is looked for below the pool's root directory.
             false => absolute(written, report)?,
         },
         mode: mode?,
@@ -61,7 +60,6 @@ pub(super) fn resolve(
     })
 }
 
-/// Keys that say nothing without a worker script.
 fn refuse_without_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     let problem = "there is no worker script that it could be about";
     report.refuse(&draft.worker_mode, problem, LEAVE_OUT);
@@ -77,7 +75,6 @@ fn refuse_without_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     }
 }
 
-/// Keys that say nothing where the worker script is all that runs.
 fn refuse_with_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     let is_other = |choice: Preloading| choice != Preloading::Own;
     if draft.preloader.get().is_some_and(is_other) {
@@ -91,18 +88,17 @@ fn refuse_with_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     let problem = "with worker the script is the only one that is run";
     report.refuse(&draft.script_root, problem, "leave it out");
     report.refuse(&draft.limit_extensions, problem, "leave it out");
-    let problem = "the boot compiles what is needed";
+    let problem = "the boot compiles the files that the application needs";
     report.refuse(&draft.warm_up, problem, "write warm_up_requests instead");
     report.refuse(&draft.warm_up_time, problem, "write warm_up_requests instead");
     let problem = "boot_timeout is about PHP's start as well";
     report.refuse(&draft.start_timeout, problem, "write boot_timeout instead");
 }
 
-/// Keys that are about the other mode.
 fn refuse_of_other_mode(draft: &PhpDraft, mode: Option<WorkerMode>, report: &mut Report<'_>) {
     match mode {
         Some(WorkerMode::Loop) => {
-            let problem = "with worker_mode = \"loop\" a worker keeps what a request has left";
+            let problem = "with worker_mode = \"loop\" a worker keeps its state between requests";
             report.refuse(
                 &draft.isolation,
                 problem,
@@ -184,12 +180,11 @@ fn of_worker_script(text: &PoolText) -> Option<&PhpDraft> {
     }
 }
 
-/// How long PHP's start, the boot and the warm-up requests may take together.
 pub(super) fn boot_timeout(draft: &PhpDraft, report: &mut Report<'_>) -> Duration {
     positive(&draft.boot_timeout, DEFAULT_BOOT_TIMEOUT, report)
 }
 
-/// The requests that a worker serves, and the jitter, with what worker scripts have in place of the pool's own settings.
+/// Requests per worker and their jitter. Worker script keys override the pool's.
 pub(super) fn requests(
     text: &PoolText,
     most: Option<u64>,
@@ -209,7 +204,7 @@ pub(super) fn requests(
     if !draft.loop_requests.is_absent() && !text.draft.max_requests.is_absent() {
         report.refuse(
             &draft.loop_requests,
-            "max_requests says the same",
+            "max_requests already does this",
             "leave out one of the two",
         );
     }
@@ -226,7 +221,7 @@ pub(super) fn requests(
     (most, jitter)
 }
 
-/// The memory that a worker may use, likewise.
+/// Memory per worker. The worker script's key overrides the pool's.
 pub(super) fn memory(text: &PoolText, limit: Option<u64>, report: &mut Report<'_>) -> Option<u64> {
     let of_loop = |draft: &&PhpDraft| draft.worker_mode.get() != Some(WorkerMode::Snapshot);
     let Some(draft) = of_worker_script(text).filter(of_loop) else {
@@ -235,7 +230,7 @@ pub(super) fn memory(text: &PoolText, limit: Option<u64>, report: &mut Report<'_
     if !draft.loop_memory.is_absent() && !text.draft.memory_limit.is_absent() {
         report.refuse(
             &draft.loop_memory,
-            "memory_limit says the same",
+            "memory_limit already does this",
             "leave out one of the two",
         );
     }

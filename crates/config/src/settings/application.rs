@@ -8,7 +8,7 @@ use super::row::{Setting, key};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Setting] = &[
     key(Php, "runtime", "string", "required",
-        "what the pool runs; the other keys of this table depend on it")
+        "the runtime; the other keys of this table depend on it")
         .sample(On(r#""php""#)),
     key(Php, "version", "string", "required",
         r#"which PHP: `"8.2"`"#)
@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Php, "library", "path", "found from `version`",
         "the library libphp")
         .sample(Off(r#""/usr/lib/libphp8.2.so""#)),
-    key(Php, "php_ini", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`",
+    key(Php, "php_ini", "path", "`/etc/php/VERSION/fpm`, otherwise `/etc/php/VERSION/embed`",
         "php.ini, or the directory it is in")
         .sample(Off(r#""/etc/php/8.2/fpm""#))
         .in_php_fpm("the option `-c`"),
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Setting] = &[
         "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](../explain/security.md#settings-that-come-with-a-request)")
         .in_php_fpm("all"),
     key(Php, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
-        "a preloader whose pool has had no worker for this long is stopped")
+        "a preloader stops when its pool has had no worker for this long")
         .in_php_fpm("not there"),
     key(Php, "start_timeout", "duration, not 0", r#"`"30s"`"#,
         "how long PHP may take to start")
@@ -48,7 +48,9 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""zygote""#))
         .in_php_fpm("all pools share one"),
     key(Php, "opcache_cache", "path", "none",
-        "a directory in which compiled scripts are kept over reloads and reboots, in a directory for each user, named after its number, that no other user can enter; it is made if the one that it is in is there")
+        "a directory that keeps compiled scripts over reloads and reboots; each user has a subdirectory there, \
+         named after the user's number, that no other user can enter; forkyard makes the directory if its \
+         parent exists")
         .sample(Off(r#""/var/cache/forkyard""#))
         .in_php_fpm("`php_admin_value[opcache.file_cache]`, which is one for all users"),
     key(Php, "worker", "path", "",
@@ -56,7 +58,8 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Nowhere)
         .in_php_fpm("not there"),
     key(Php, "worker_mode", r#"`"loop"`, `"snapshot"`"#, "required with `worker`",
-        "how the worker script answers: `\"loop\"`, one request after the other in a process that keeps what the application keeps; `\"snapshot\"`, each request in a process that is as it was after the boot")
+        "how the worker script answers: `\"loop\"`, one request after the other in a process that keeps its \
+         state; `\"snapshot\"`, each request starts from the state after the boot")
         .sample(Nowhere)
         .in_php_fpm("not there"),
     key(Php, "isolation", r#"`"auto"`, `"rewind"`"#, r#"`"auto"` with `worker_mode = "snapshot"`"#,
@@ -84,11 +87,12 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Nowhere)
         .in_php_fpm("not there"),
     key(Php, "warm_up_server", "table", "`{}` with `worker`",
-        "what the boot and the warm-up requests find in `$_SERVER`")
+        "values of `$_SERVER` for the boot and the warm-up requests")
         .sample(Nowhere)
         .in_php_fpm("not there"),
     key(Php, "watch", "list", "`[]` with `worker`",
-        "patterns of files, in which `**` stands for any number of directories: when one of them changes, the pool is reloaded; for development")
+        "patterns of files (`**` matches any number of directories): a change of a matching file reloads the \
+         pool; for development")
         .sample(Nowhere)
         .in_php_fpm("not there"),
     key(Pool, "env", "table", "`{}`",
@@ -112,7 +116,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off("{ log_errors = true }"))
         .in_php_fpm("`php_admin_flag[…]`"),
     key(Pool, "application.runtime", "string", "required",
-        "what the pool runs: see [Runtimes](runtimes.md)")
+        "the runtime: see [Runtimes](runtimes.md)")
         .sample(Nowhere)
         .in_php_fpm("always PHP"),
     key(Cgi, "script", "path", "",
@@ -124,26 +128,27 @@ pub(super) const ROWS: &[Setting] = &[
     key(Cgi, "search_arguments", "flag", "`false`",
         "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)"),
     key(Cgi, "parameters", "list", "`[]`",
-        "names of parameters that programs get beside CGI's own; a `*` at the end of one stands for any rest")
+        "names of parameters that programs get in addition to CGI's; a `*` at the end matches any rest")
         .sample(Off(r#"["GIT_*"]"#)),
     key(FastCgi, "start_command", "string", "",
-        "what is started, by a shell")
+        "the command, run by a shell")
         .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
     key(FastCgi, "program", "path", "",
-        "what is started, without a shell; instead of `start_command`")
+        "the command, run without a shell; instead of `start_command`")
         .sample(Nowhere),
     key(FastCgi, "arguments", "list", "`[]`",
         "the arguments of `program`")
         .sample(Nowhere),
     key(FastCgi, "root", "path", "the worker's directory (`chdir`)",
-        "the directory in which the program works")
+        "the program's working directory")
         .sample(Off(r#""/srv/app""#)),
     key(FastCgi, "start_timeout", "duration, not 0", r#"`"90s"`"#,
-        "how long the program may take until it reads what it is sent"),
+        "how long the program may leave input unread"),
     key(FastCgi, "abort_timeout", "duration", r#"`"10s"`"#,
-        "how long the program may go on with a request whose client has left; then it is killed and started anew"),
+        "how long the program may continue with a request after its client has left; then it is killed and \
+         restarted"),
     key(FastCgi, "parameters", "list", "`[]`",
-        "names of parameters that the program gets beside CGI's own; a `*` at the end of one stands for any rest")
+        "names of parameters that the program gets in addition to CGI's; a `*` at the end matches any rest")
         .sample(Off(r#"["GIT_*"]"#)),
     key(FastCgi, "script_root", "path", "",
         "scripts that a request names are below this directory, links resolved; others are answered with 403")
@@ -152,9 +157,10 @@ pub(super) const ROWS: &[Setting] = &[
         "where a program listens that forkyard does not start: an address and port, a port of this machine, or the path of a unix socket; all other keys are for a program that forkyard starts")
         .sample(Nowhere),
     key(Http, "root", "path", "required with `start_command`",
-        "the application's directory, in which it is started")
+        "the application's directory; the program starts there")
         .sample(Off(r#""/srv/app""#)),
-    key(Http, "start_command", "string", "for Node.js the script `start` of package.json, or else `node` with the first of app.js, server.js, index.js",
+    key(Http, "start_command", "string", "for Node.js the script `start` of package.json, otherwise `node` \
+        with the first of app.js, server.js, index.js",
         "what starts the program, as a shell reads it after `exec`; it has to listen on `$PORT`, or on `$SOCKET` with `handshake = \"socket\"`")
         .sample(Off(r#""node server.js""#)),
     key(Http, "handshake", "flag, or `\"socket\"`", "`false`",
@@ -173,14 +179,14 @@ pub(super) const ROWS: &[Setting] = &[
         "file mode creation mask")
         .sample(Off(r#""0027""#)),
     key(Http, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
-        "a program whose pool has had no worker for this long is stopped"),
+        "a program stops when its pool has had no worker for this long"),
     key(Http, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "how long the program may take until it listens"),
     key(Wrapped, "root", "path", "required",
         "the application's directory")
         .sample(Off(r#""/srv/app""#)),
     key(Wrapped, "entry", "string", "the usual file in `root`",
-        "what is loaded: `module:callable`, or the path of a file")
+        "the application: `module:callable`, or the path of a file")
         .sample(Off(r#""app:application""#)),
     key(Wrapped, "interpreter", "path", "`.venv/bin/python` or `venv/bin/python` in `root`, or `/usr/bin/python3`; for Rack `/usr/bin/ruby`",
         "the language's interpreter")
@@ -192,14 +198,16 @@ pub(super) const ROWS: &[Setting] = &[
         "WSGI and Rack only: threads of one worker, each with a request at a time; the application has to be safe for threads")
         .sample(Off("5")),
     key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
-        "a preloader whose pool has had no worker for this long is stopped"),
+        "a preloader stops when its pool has had no worker for this long"),
     key(Wrapped, "refork_after", "number, or array of numbers", "`0`",
         "once a worker has served so many requests, workers are forked from it; of an array, each number is for one time and the last for all that follow; 0: no more")
         .sample(Off("[50, 100, 1000]")),
     key(Wrapped, "huge_code_pages", "flag", "`false`",
         "put the interpreter's code into huge pages, as `opcache.huge_code_pages` does with PHP's: see [Python](python.md#huge-pages)"),
     key(Wrapped, "preload", r#"`"auto"`, `true`, `false`"#, r#"`"auto"`"#,
-        "where the application is loaded: `true` in the preloader, of which workers are forked, `false` in each worker; with `\"auto\"` in each worker if it leaves a connection open: see [Python](python.md#connections-and-threads)"),
+        "where the application is loaded: `true`, in the preloader, and workers are forked from it; `false`, \
+         in each worker; `\"auto\"`, in each worker if the application leaves a connection open: see \
+         [Python](python.md#connections-and-threads)"),
     key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "how long the application may take to start"),
 ];

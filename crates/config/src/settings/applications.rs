@@ -10,7 +10,8 @@ pub(super) const ROWS: &[Setting] = &[
         "applications' roots are below these directories, links resolved")
         .sample(Off(r#"["/srv/www"]"#)),
     key(Applications, "root_parameter", "string", r#"`"FORKYARD_APP_ROOT"`"#,
-        "the FastCGI parameter that names a request's application by its root; where it is absent `PASSENGER_APP_ROOT` does, and else the parent of `DOCUMENT_ROOT`"),
+        "the FastCGI parameter that names a request's application by its root; if it is absent, \
+         `PASSENGER_APP_ROOT`, and then the parent of `DOCUMENT_ROOT`"),
     key(Applications, "max", "number, 1 or more", "`6`",
         "most instances of all applications together; in a rolling restart one more"),
     key(Applications, "reserve", "number, below `max`", "a tenth of `max`, rounded up; `0` where `max` is 1 or 2",
@@ -30,13 +31,14 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "max_idle_time", "duration", r#"`"5m"`"#,
         "an instance without a request for this long is stopped; 0: never"),
     key(Applications, "max_spawning", "number, 1 or more", "`4`",
-        "most instances that are being started at a time; of one user half of them, rounded up, while another user waits"),
+        "most instances that start at a time; one user gets at most half, rounded up, while another user waits"),
     key(Applications, "use_global_queue", "flag", "`true`",
-        "where requests wait when all instances are busy: for the first free instance, or each for one of them"),
+        "where requests wait when all instances are busy: in one queue for the first free instance, or each at \
+         one instance"),
     key(Applications, "max_request_queue_size", "number", "`100`",
         "most requests of an application that wait, others are answered with 503; 0: no limit"),
     key(Applications, "max_request_queue_time", "duration", "`0`",
-        "how long a request waits until it is answered with 504; 0: as long as its client does"),
+        "how long a request waits before it is answered with 504; 0: until its client leaves"),
     key(Applications, "max_request_time", "duration", "`0`",
         "how long a request may take until its instance is killed, or, where an instance works on several, until it is ended alone; 0: no limit"),
     key(Applications, "memory_limit", "size", "`0`",
@@ -49,7 +51,7 @@ pub(super) const ROWS: &[Setting] = &[
         "how long requests of an instance that leaves may take; 0: no limit"),
     key(Applications, "work_timeout", "duration, not 0", r#"`"60s"`"#,
         "how long an instance's out-of-band work may take until it is killed"),
-    key(Applications, "rolling_restarts", "flag", "`true` while a place is free, else `false`",
+    key(Applications, "rolling_restarts", "flag", "`true` while a place is free, otherwise `false`",
         "restart an application one instance after the other, or (`false`) all at once")
         .sample(Off("true")),
     key(Applications, "restart_dir", "path", r#"`"tmp"`"#,
@@ -68,9 +70,9 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "user_mounts", "flag", "`false`",
         "also run applications on FUSE and other file systems that users have mounted, where users decide who owns a file"),
     key(Applications, "default_user", "string", "none",
-        "the user of applications whose owner may have none; without it they are refused")
+        "the user of applications that belong to a user who may not run any; without it they are refused")
         .sample(Off(r#""www-data""#)),
-    key(Applications, "router_user", "string", "the pool's `user`, or else `forkyard`",
+    key(Applications, "router_user", "string", "the pool's `user`, otherwise `forkyard`",
         "the user of router and inspector, as which nothing else may run with `user_switching`; ignored without root, with a notice")
         .sample(Off(r#""forkyard""#)),
 ];

@@ -77,14 +77,14 @@ pub(super) const ROWS: &[Setting] = &[
         .needless()
         .sample(Off(r#""epoll""#)),
     key(Global, "systemd_interval", "duration", r#"`"10s"`"#,
-        "how often systemd is told what the pools do, if it has set NOTIFY_SOCKET; 0: never")
+        "how often to send the pools' state to systemd, if NOTIFY_SOCKET is set; 0: never")
         .same(Time, "10").shown(Seconds),
     key(Global, "allow_root", "flag", "`false`",
         "let pools run as root, which is refused otherwise")
         .in_php_fpm("the option `-R`"),
     key(Global, "on_error", r#"`"fail"`, `"skip"`"#, r#"`"fail"`"#,
-        "what a pool with errors means for the others: with `fail` nothing starts or is reloaded, with `skip` the others serve \
-         without it: see [Pools with errors](configuration.md#pools-with-errors)")
+        "the effect of a pool's error on the others: with `fail` nothing starts or is reloaded, with `skip` \
+         the others serve without it: see [Pools with errors](configuration.md#pools-with-errors)")
         .in_php_fpm("always `fail`"),
     key(Global, "control", "path", r#"none; of root's `/etc/forkyard/forkyard.toml`: `"/run/forkyard.sock"`"#,
         "the [control socket](control.md), for `forkyard reload`, `forkyard status` and others")

@@ -32,8 +32,9 @@ pub(super) const ROWS: &[Setting] = &[
         "put pool, process id and stream before what workers write")
         .same(Flag, "yes"),
     key(Pool, "app_log", "path", "none",
-        "file for what the application writes, in place of the daemon's log; it belongs to the pool's user. In an application \
-         pool the path is below each application's root. See [Logging](logging.md#what-workers-write)")
+        "file for the application's output, in place of the daemon's log; it belongs to the pool's user. In an \
+         application pool the path is below each application's root. See \
+         [Logging](logging.md#what-workers-write)")
         .sample(Off(r#""/var/log/$pool.app""#))
         .in_php_fpm("not there"),
     key(Pool, "friendly_error_pages", "flag", "`false`",
@@ -44,8 +45,8 @@ pub(super) const ROWS: &[Setting] = &[
         "start the workers' environment empty, so that it holds nothing of the master's")
         .same(Flag, "yes"),
     key(Pool, "env_file", "path", "none",
-        "file with variables of the environment, over those of `env`; it is read at each start of the application. See \
-         [Secrets](../howto/deploy.md#secrets)")
+        "file with environment variables, which override `env`; it is read at each start of the application. \
+         See [Secrets](../howto/deploy.md#secrets)")
         .sample(Off(r#""/srv/app/.env""#))
         .in_php_fpm("not there"),
     key(Pool, "no_new_privs", "flag", "`false`",
@@ -57,7 +58,8 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""www""#))
         .in_php_fpm("a wrong one fails each worker"),
     key(Pool, "confine.read", "list of paths", "everything",
-        "the only paths, beside those of `confine.write` and of the system, that may be read and executed; see [Security](../explain/security.md#paths)")
+        "the only paths that may be read and executed, in addition to `confine.write` and the system's; see \
+         [Security](../explain/security.md#paths)")
         .sample(Off(r#"["/"]"#))
         .in_php_fpm("not there"),
     key(Pool, "confine.write", "list of paths", "everything",
@@ -71,7 +73,7 @@ pub(super) const ROWS: &[Setting] = &[
         "a `/tmp` and `/var/tmp` of the pool's own, in memory; needs root")
         .in_php_fpm("not there"),
     key(Pool, "cpu_weight", "number, 1 to 10000", "as the others",
-        "share of processor time where pools want more than there is; 100 is what a pool without it has: see \
+        "the pool's share when pools want more processor time than there is; a pool without it has 100: see \
          [Fair shares](../howto/many-users.md#fair-shares)")
         .sample(Off("50"))
         .in_php_fpm("not there"),
@@ -80,7 +82,8 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""512M""#))
         .in_php_fpm("not there"),
     key(Pool, "cgroup.parent", "path", "none",
-        "a control group (cgroup v2) in which the pool's own is made, under the pool's name; see [Security](../explain/security.md#control-groups)")
+        "a control group (cgroup v2); the pool gets a group in it, under the pool's name; see \
+         [Security](../explain/security.md#control-groups)")
         .sample(Off(r#""/sys/fs/cgroup/forkyard""#))
         .in_php_fpm("not there"),
     key(Pool, "cgroup.memory_max", r#"size, `"4M"` or more"#, "no limit",

@@ -9,39 +9,44 @@ use super::row::{Setting, key};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Setting] = &[
     key(Pool, "status_path", "string", "none",
-        "the path (SCRIPT_NAME) at which the pool's status is served: `/` and letters, digits, `/ _ - . ~`")
+        "the path (SCRIPT_NAME) of the pool's status page: `/` and letters, digits, `/ _ - . ~`")
         .fpm("pm.status_path", Text, "")
         .sample(Off(r#""/status""#)),
     key(Pool, "status_listen", "string", "none",
-        "another address, as in `listen`, that answers status and ping only, also while every worker is busy; see [The status page](status.md). Owner, group, mode and allowed clients are those of `listen`; `status_path` is `/` if it is not given")
+        "another address, as in `listen`, that answers status and ping only, even while every worker is busy; \
+         see [The status page](status.md). Owner, group, mode and allowed clients are taken from `listen`; \
+         `status_path` is `/` if it is not given")
         .fpm("pm.status_listen", Text, "")
         .sample(Off(r#""/run/forkyard-$pool-status.sock""#))
-        .in_php_fpm("the status pool runs scripts, too"),
+        .in_php_fpm("the status pool also runs scripts"),
     key(Pool, "http_listen", "string", "none",
-        "another address, as in `listen`, at which workers speak HTTP/1.1 to the web server's `proxy_pass`, with WebSocket and other upgrades: for Node.js, programs that speak HTTP, and ASGI; see [WebSocket](runtimes.md#websocket-and-other-upgrades). Owner, group, mode and allowed clients are those of `listen`")
+        "another address, as in `listen`, where workers speak HTTP/1.1 to the web server's `proxy_pass`, with \
+         WebSocket and other upgrades: for Node.js, programs that speak HTTP, and ASGI; see \
+         [WebSocket](runtimes.md#websocket-and-other-upgrades). Owner, group, mode and allowed clients are \
+         taken from `listen`")
         .sample(Beside(r#""/run/forkyard-$pool-http.sock""#)),
     key(Pool, "ping.path", "string", "none",
-        "the path at which the pool answers that it lives")
+        "the path of the pool's ping page")
         .same(Text, "")
         .sample(Off(r#""/ping""#))
         .in_php_fpm("may be the same as `pm.status_path`"),
     key(Pool, "ping.response", "string", r#"`"pong"`"#,
-        "what is answered at `ping.path`")
+        "the answer of `ping.path`")
         .same(Text, "").note("unset: `pong`"),
     key(Pool, "access.log", "path", "none",
         "a file with a line for each request: see [Logging](logging.md)")
         .same(Text, "")
         .sample(Off(r#""/var/log/forkyard-$pool.access""#)),
     key(Pool, "access.format", "string", r#"`"%R - %u %t \"%m %r\" %s"`"#,
-        "what a line of `access.log` holds: a format, or `json`; see [Logging](logging.md#the-access-log)")
+        "the line of `access.log`: a format, or `json`; see [Logging](logging.md#the-access-log)")
         .same(Text, "").note(r#"unset: `%R - %u %t "%m %r" %s`"#)
         .in_php_fpm("no `json`, and no `escape=json`"),
     key(Pool, "access.suppress_path", "list", "`[]`",
-        "URIs whose successful requests leave no line in `access.log`")
+        "URIs that leave no line in `access.log` when the request succeeds")
         .same(List, "")
         .sample(Off(r#"["/ping"]"#)),
     key(Pool, "slowlog", "path", "none",
-        "file in which slow requests are written down")
+        "file for slow requests")
         .same(Text, "")
         .sample(Off(r#""/var/log/$pool.slow""#)),
     key(Pool, "request_slowlog_timeout", "duration", "`0`",
@@ -60,7 +65,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "stop_timeout", "duration, not 0", r#"`"10s"`"#,
         "from SIGTERM to SIGKILL, when a worker or a program is stopped; for an application pool [`applications.stop_timeout`](application-pool.md#configuration)")
         .in_php_fpm("a second"),
-    key(Pool, "push_timeout", "duration, not 0", "that of `[jobs]`",
+    key(Pool, "push_timeout", "duration, not 0", "taken from `[jobs]`",
         "how long a push of a background job by the pool's applications may take")
         .sample(Off(r#""2s""#)),
     key(Pool, "client_timeout", "duration, not 0", r#"`"60s"`"#,

@@ -104,7 +104,10 @@ pub(super) const ROWS: &[Setting] = &[
         "up to so many more requests, another number for each worker, so that workers that were started together are not replaced together")
         .in_php_fpm("not there"),
     key(Pool, "memory_limit", "size", "`0`",
-        "a worker that uses more, with its FastCGI program, is replaced after its request, and so is a program that speaks HTTP, with the processes that it has started; measured as its proportional share (PSS) in /proc, when a look after every few requests, or every second, says that it may be more; not for a program that forkyard does not start; 0: no limit")
+        "a worker that uses more, together with its FastCGI program, is replaced after its request; a program \
+         that speaks HTTP is replaced with the processes that it has started; measured as proportional share \
+         (PSS) in /proc after every few requests, or every second; not for a program that forkyard does not \
+         start; 0: no limit")
         .sample(Off(r#""512M""#))
         .in_php_fpm("not there"),
     key(Pool, "reload", r#"`"changed"`, `"always"`"#, r#"`"changed"`"#,

@@ -1,8 +1,6 @@
-//! Rules of applications.
-
 use super::*;
 
-/// A PHP application, with its own lines from line 9.
+/// A PHP application; `more` starts at line 9.
 fn application(more: &str) -> String {
     format!("{}{more}\n", pool("").replace("\n\n\n", "\n\n"))
 }
@@ -230,7 +228,7 @@ fn an_application_is_loaded_before_the_workers_or_in_each() {
     one(
         &with("wsgi", "preload = false\nrefork_after = 9"),
         &ROOT,
-        "12:1: error: [pool www] application.refork_after: with preload = false each worker loads the application, and no worker is forked from another; leave one of them out",
+        "12:1: error: [pool www] application.refork_after: with preload = false each worker loads the application, and no worker is forked from another; leave one out",
     );
 }
 

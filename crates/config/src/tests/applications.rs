@@ -1,11 +1,9 @@
-//! Rules of pools of many applications.
-
 use super::*;
 use forkyard_core::applications::{Options, RestartMethod};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// A pool of applications, with its own lines from line 4 and keys of `applications` after a line in between.
+/// An application pool; `more` starts at line 4, and `keys` of `applications` after another line.
 fn routed(more: &str, keys: &str) -> String {
     format!(
         "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n{more}\n[pool.www.applications]\n{keys}\n"
@@ -73,7 +71,6 @@ fn without_root_no_user_is_switched_to_whatever_is_written() {
             .as_ref()
             .is_some_and(|applications| !applications.user_switching)
     );
-    // A reload from one to the other is none, so that no router closes what it keeps.
     assert_eq!(users("user_switching = true"), never);
     assert_eq!(users(""), never);
 }
@@ -176,8 +173,8 @@ fn rules_of_applications() {
         (
             "pm = \"static\"",
             DIRECTORIES,
-            "4:1: error: [pool www] pm: it is not for routing = \"application\"; leave it out: how many instances \
-             there are is said by the keys of [pool.www.applications]",
+            "4:1: error: [pool www] pm: it is not for routing = \"application\"; leave it out: the keys of \
+             [pool.www.applications] set the number of instances",
         ),
         (
             "chroot = \"/srv/www\"",
@@ -196,14 +193,12 @@ fn rules_of_applications() {
     one(
         &pool("applications.max = 3"),
         &ROOT,
-        "7:14: error: [pool www] routing: missing; write routing = \"application\", for which these keys are; or leave \
-         them out",
+        "7:14: error: [pool www] routing: missing; write routing = \"application\", which these keys belong to; or leave them out",
     );
     one(
         &routed("application.runtime = \"wsgi\"", DIRECTORIES),
         &ROOT,
-        "4:13: error: [pool www] application.runtime: with routing = \"application\" each application says itself what \
-         it is; leave it out, or write \"php\" for what holds for PHP applications",
+        "4:13: error: [pool www] application.runtime: with routing = \"application\" each application states its runtime itself; leave it out, or write \"php\" for what holds for PHP applications",
     );
     one(
         &routed("", "directories = [\"/srv/www\"]\nmaximum = 3"),
@@ -212,7 +207,7 @@ fn rules_of_applications() {
     );
 }
 
-/// Root on a machine without the user that packages make.
+/// Root on a machine without the packages' user.
 fn without_own_user() -> Machine {
     Machine {
         root: true,
@@ -242,7 +237,7 @@ fn where_applications_run_as_their_owners_router_and_inspector_have_a_user() {
 #[test]
 fn nothing_runs_as_the_user_of_router_and_inspector() {
     let plain = pool("").replace("www-data", "forkyard");
-    let problem = "router and inspector of application pools run as it, and what else did could stop them";
+    let problem = "router and inspector of application pools run as this user; another process of this user could stop them";
     one(
         &plain,
         &ROOT,
@@ -281,8 +276,7 @@ fn nothing_runs_as_the_user_of_router_and_inspector() {
             &format!("{routed}{other}"),
             &ROOT,
             &format!(
-                "{line}:1: error: [pool other] user: pool \"www\" has it as {key}, so its router runs as it, and a process of this \
-                 pool could stop that; name another user, or leave {key} out there"
+                "{line}:1: error: [pool other] user: pool \"www\" has it as {key}: the pool's router runs as this user, and a process of this pool could stop it; name another user, or leave {key} out there"
             ),
         );
     }
@@ -291,11 +285,9 @@ fn nothing_runs_as_the_user_of_router_and_inspector() {
 #[test]
 fn where_all_are_one_user_it_is_not_by_chance_that_of_the_router() {
     let one_user = |user: &str| format!("{DIRECTORIES}\nuser_switching = false\ndefault_user = \"{user}\"");
-    let expected = "8:1: error: [pool www] applications.default_user: router and inspector run as it, and an application that did \
-                    could stop them; name another user, or make one for them: adduser --system --group --no-create-home forkyard";
+    let expected = "8:1: error: [pool www] applications.default_user: router and inspector run as this user; an application of the same user could stop them; name another user, or make one for them: adduser --system --group --no-create-home forkyard";
     one(&routed("", &one_user("nobody")), &without_own_user(), expected);
     assert_eq!(found(&routed("", &one_user("nobody")), &ROOT), [""; 0]);
-    // Where the operator says so it is one tenant.
     let said = routed("user = \"www-data\"", &one_user("www-data"));
     assert_eq!(found(&said, &ROOT), [""; 0]);
 }

@@ -1,5 +1,3 @@
-//! What goes on after a change of the configuration.
-
 use super::*;
 
 fn www(more: &str) -> Pool {

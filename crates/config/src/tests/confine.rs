@@ -1,5 +1,3 @@
-//! Rules of what is closed to a pool.
-
 use super::*;
 use crate::application::RequestSettings;
 use crate::model::{Cgroup, Confine, Paths};

@@ -1,11 +1,9 @@
-//! Rules of FastCGI programs.
-
 use super::*;
 use crate::{Application, FastCgi, StartCommand};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A pool with a FastCGI program, with its own lines from line 10.
+/// A FastCGI pool; `more` starts at line 10.
 fn program(more: &str) -> String {
     let php = "runtime = \"php\"\nversion = \"8.2\"\n";
     pool("").replace(php, &format!("runtime = \"fastcgi\"\n{more}\n"))
@@ -52,7 +50,7 @@ fn rules_of_fastcgi_programs() {
         ),
         (
             "start_command = \"a\"\nprogram = \"/a\"",
-            "11:1: error: [pool www] application.program: start_command says already what is executed; leave one of them out",
+            "11:1: error: [pool www] application.program: start_command already names the program; leave one out",
         ),
         (
             "start_command = \"a\"\narguments = [\"b\"]",
@@ -60,7 +58,7 @@ fn rules_of_fastcgi_programs() {
         ),
         (
             "start_command = \" \"",
-            "10:1: error: [pool www] application.start_command: there is no command in it; write what is to be started",
+            "10:1: error: [pool www] application.start_command: there is no command in it; write the command that starts the program",
         ),
         (
             "program = \"php-cgi\"",

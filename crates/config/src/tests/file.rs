@@ -1,5 +1,3 @@
-//! Rules of files and of `[global]`.
-
 use super::*;
 
 #[test]
@@ -27,7 +25,7 @@ fn rules_of_global() {
         ),
         (
             "control = \"/run/a.sock\"",
-            "2:1: error: global.control: pool www listens on it; give the control socket a path of its own",
+            "2:1: error: global.control: pool www listens on it; give the control socket its own path",
         ),
         (
             "control = \"/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"",
@@ -225,7 +223,6 @@ fn a_file_of_php_fpm_s_is_one_error() {
             "; php-fpm's\n;listen = x\n[www]\nlisten = /run/www.sock\nuser = www-data\n; more\n",
             "1:1",
         ),
-        // Without a comment.
         (
             "[www]\nlisten = 127.0.0.1:9000\npm = static\npm.max_children = 3\n",
             "2:15",
@@ -240,12 +237,10 @@ fn a_file_of_php_fpm_s_is_one_error() {
         ),
     ] {
         let said = format!(
-            "{place}: error: not valid TOML: this is a configuration of php-fpm's; forkyard import f.toml makes TOML of it, and \
-             forkyard-fpm -y f.toml runs it as it is"
+            "{place}: error: not valid TOML: this is a configuration of php-fpm's; forkyard import f.toml converts it to TOML, and forkyard-fpm -y f.toml runs it unchanged"
         );
         one(text, &ROOT, &said);
     }
-    // Mistakes in TOML.
     for text in [
         "[pool.www]\nuser = www-data\nlisten = /run/www.sock\n",
         "[global]\npid = /run/x.pid\nerror_log = /var/log/x\n",
@@ -258,7 +253,6 @@ fn a_file_of_php_fpm_s_is_one_error() {
     }
 }
 
-/// What root's daemon has of itself with the configuration of the system, and no other has.
 #[test]
 fn the_system_s_configuration_has_a_socket_and_a_directory_beside_it() {
     const POOL: &str = "[pool.a]\nlisten = \"/run/$pool\"\npm = \"static\"\nmax_children = 1\napplication = { runtime = \"rust\" }\n";
@@ -287,12 +281,11 @@ fn the_system_s_configuration_has_a_socket_and_a_directory_beside_it() {
         of_system.global.control.as_deref(),
         Some(Path::new(SYSTEM_CONTROL))
     );
-    // Without a word about a directory that is empty, and with what is written in its place.
     let written = own.replace("[global]\n", "[global]\ncontrol = \"/run/c\"\ninclude = []\n");
     let written = config(&written, SYSTEM, true);
     assert_eq!(names(&written), ["www"]);
     assert_eq!(written.global.control.as_deref(), Some(Path::new("/run/c")));
-    // Another user can't listen there, and another configuration is another daemon's.
+    // Other users can't listen there, and other configurations have their own daemons.
     let plain = www.replace("user = \"www-data\"\n", "");
     assert_eq!(config(&plain, SYSTEM, false).global.control, None);
     let other = config(&own, "/etc/other/forkyard.toml", true);
@@ -300,7 +293,6 @@ fn the_system_s_configuration_has_a_socket_and_a_directory_beside_it() {
         (names(&other), other.global.control),
         (vec!["www".to_owned()], None)
     );
-    // Whoever asks, root's daemon is meant.
     let asked = |text: &str, path: &str| {
         crate::resolve::control_socket(text.as_bytes(), Path::new(path), &machine(false))
     };
@@ -338,13 +330,11 @@ fn a_pool_that_is_there_twice_is_one_error() {
         &ROOT,
         "11:7: error: not valid TOML: [pool.www] is already there in line 1; give one of the two pools another name",
     );
-    // What is wrong elsewhere is told as well.
     let text = twice + "[pool.other]\npm = 1\npm = 2\n";
     assert_eq!(
         found(&text, &ROOT)[1..],
         ["23:1: error: not valid TOML: pm is already there in line 22; leave one of the two out"]
     );
-    // A table that the pool has twice.
     let text = pool("") + "[pool.www.application]\nruntime = \"php\"\n";
     one(
         &text,
@@ -437,7 +427,9 @@ fn directories_are_watched_with_pools_to_skip_and_may_be_empty() {
         &ROOT,
     );
     assert!(
-        refused.iter().any(|line| line.contains("on_error: with watch = true a file that is wrong is to hurt no other")),
+        refused.iter().any(|line| line.contains(
+            "on_error: watch = true reloads at once, so a file with errors must not stop the other pools"
+        )),
         "{refused:?}"
     );
 }

@@ -1,10 +1,8 @@
-//! `[jobs]`, its queues and its schedules.
-
 use super::*;
 use crate::jobs::{Durability, JobsStore, Missed, Overlap};
 use crate::postgresql::PostgresqlServer;
 
-/// A pool, a queue with more lines, and what follows. The queue's lines begin with line 13.
+/// A pool, a queue with more lines from line 13, and `more` at the end.
 fn jobs(queue: &str, more: &str) -> String {
     format!(
         "[pool.www]\nlisten = \"/run/a.sock\"\nuser = \"www-data\"\npm = \"static\"\nmax_children = 4\n\
@@ -33,7 +31,7 @@ fn a_queue_has_what_its_pool_gives_it() {
         queue.rate.map(|rate| (rate.jobs, rate.per.as_secs())),
         Some((5, 1))
     );
-    // The process may connect, and a job has its time when workers are replaced.
+    // The job process may connect, and a retiring worker may finish its job.
     let pool = &config.pools[0];
     assert_eq!(pool.listen.acl_users, ["forkyard-jobs"]);
     assert_eq!(pool.drain_timeout.map(|time| time.as_secs()), Some(125));
@@ -141,7 +139,7 @@ fn what_is_wrong_is_told_with_its_place() {
         (
             "pool = \"www\"",
             "",
-            "12:13: error: jobs.queue.mail.script: missing; write script = followed by the path of what runs a job",
+            "12:13: error: jobs.queue.mail.script: missing; write script = followed by the path of the script that runs the jobs",
         ),
         (
             "pool = \"www\"\nscript = \"jobs.php\"",
@@ -200,7 +198,7 @@ fn pools_that_can_not_tell_a_job_from_a_request_have_none() {
                  directories = [\"/srv/www\"]\n[jobs.queue.mail]\npool = \"app\"\n";
     let found = found(sites, &ROOT).join("\n");
     assert!(
-        found.contains("a job can't be told to which of the pool's applications it belongs"),
+        found.contains("a job does not name one of the pool's applications"),
         "{found}"
     );
 }
@@ -226,7 +224,6 @@ fn every_pool_s_applications_are_told_where_jobs_are_pushed() {
             variables("/own", "300")
         ]
     );
-    // Without jobs there is nothing to be told.
     let none = jobs(QUEUE, "");
     let (pool, _) = none.split_once("[jobs]").expect("a table");
     assert_eq!(told(pool), [Vec::new()]);

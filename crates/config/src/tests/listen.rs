@@ -1,10 +1,7 @@
-//! Rules of listening sockets.
-
 use std::path::PathBuf;
 
 use super::*;
 
-/// A pool that listens on `listen`, on line 2.
 fn listening(listen: &str) -> String {
     format!(
         "[pool.www]\n{listen}\nuser = \"www-data\"\npm = \"static\"\nmax_children = 2\n\
@@ -168,7 +165,7 @@ fn addresses_are_not_shared() {
         ("localhost:9000", "127.0.0.1:9000"),
     ] {
         let expected = format!(
-            "8:1: error: [pool api] listen: pool www already listens on \"{b}\"; give each pool an address of its own"
+            "8:1: error: [pool api] listen: pool www already listens on \"{b}\"; give each pool its own address"
         );
         one(&two(a, b), &ROOT, &expected);
     }
@@ -212,7 +209,7 @@ fn the_status_address_is_like_the_pool_s() {
     one(
         &with("status_listen = \"/run/a\""),
         &ROOT,
-        "4:1: error: [pool www] status_listen: pool www already listens on \"/run/a\"; give each pool an address of its own",
+        "4:1: error: [pool www] status_listen: pool www already listens on \"/run/a\"; give each pool its own address",
     );
     one(
         &with("status_listen = \"nowhere\""),

@@ -1,10 +1,8 @@
-//! Rules of the process manager.
-
 use std::time::Duration;
 
 use super::*;
 
-/// A dynamic pool, with its own lines from line 6.
+/// A dynamic pool; `more` starts at line 6.
 fn dynamic(more: &str) -> String {
     format!(
         "[pool.www]\nlisten = \"/run/a.sock\"\nuser = \"www-data\"\npm = \"dynamic\"\nmax_children = 5\n{more}\n\
@@ -58,7 +56,6 @@ fn rules_of_the_process_manager() {
     ] {
         one(&dynamic(lines), &ROOT, expected);
     }
-    // A default is nothing to be told of at every start.
     for (lines, expected) in [
         ("min_spare_servers = 1\nmax_spare_servers = 4", 2),
         (

@@ -1,4 +1,4 @@
-//! The rules, each with the exact words it is reported in.
+//! Tests of the configuration's rules and their exact messages.
 
 mod application;
 mod applications;
@@ -24,7 +24,6 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A machine in memory.
 struct Machine {
     root: bool,
     files: Vec<(&'static str, &'static str)>,
@@ -75,7 +74,6 @@ impl World for Machine {
         match name {
             "root" => Some(UserIds { uid: 0, gid: 0 }),
             "www-data" => Some(UserIds { uid: 33, gid: 33 }),
-            // As long as the machine has not lost it.
             "forkyard" if !self.exists(Path::new("/no-forkyard")) => Some(UserIds { uid: 990, gid: 990 }),
             "nobody" => Some(UserIds {
                 uid: 65534,
@@ -106,7 +104,7 @@ impl World for Machine {
         (name == "PATH").then(|| "/usr/bin:/bin".to_owned())
     }
 
-    /// Files whose names begin with a dollar sign.
+    /// Environment variables are files whose names begin with a dollar sign.
     fn variables(&self) -> Vec<(String, String)> {
         let named = self
             .files
@@ -158,7 +156,7 @@ fn parsed(text: &str, world: &Machine) -> Result<Loaded, Errors> {
     parse(text, Path::new("f.toml"), world)
 }
 
-/// Everything that is found, as the check command would show it, without the file's name.
+/// All findings, as the check command shows them, without the file's name.
 fn found(text: &str, world: &Machine) -> Vec<String> {
     let diagnostics = match parsed(text, world) {
         Ok(loaded) => loaded.warnings,
@@ -177,7 +175,7 @@ fn valid(text: &str) -> Config {
     }
 }
 
-/// A pool whose lines 2 to 6 are right, with more lines for `[pool.www]` from line 7.
+/// A pool with valid lines 2 to 6; `more` starts at line 7.
 fn pool(more: &str) -> String {
     let application = "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n";
     format!(

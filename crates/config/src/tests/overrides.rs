@@ -1,5 +1,3 @@
-//! Variables of the environment over what the files say, and the number of workers that the memory allows.
-
 use super::*;
 
 fn machine(files: &[(&'static str, &'static str)]) -> Machine {
@@ -33,7 +31,6 @@ fn variables_stand_over_the_files() {
             ("$FORKYARD_POOL_WWW__ENV__DATABASE_URL", "postgres://a=b"),
             ("$FORKYARD_POOL_WWW__APPLICATION__PHP_VALUE__MEMORY_LIMIT", "9M"),
             ("$FORKYARD_POOL_WWW__CLEAR_ENV", "false"),
-            // A text that would be a number as TOML.
             ("$FORKYARD_POOL_WWW__APPLICATION__VERSION", "8.2"),
             ("$FORKYARD_PHP", "8.4"),
         ],
@@ -130,7 +127,7 @@ fn a_variable_that_fits_no_key_is_a_warning_with_the_nearest_name() {
         );
         assert_eq!(said(name), [expected]);
     }
-    // forkyard's own, an application's own, and those that Kubernetes makes of a service.
+    // forkyard's own variables, an application's, and those that Kubernetes sets for a service.
     for name in [
         "$FORKYARD_LOG",
         "$FORKYARD_JOBS",
@@ -175,7 +172,6 @@ fn what_is_in_force_has_its_source() {
     ] {
         assert!(has(line), "{line}\n{shown}");
     }
-    // It is a configuration itself.
     parsed(&shown, &ROOT).expect("what is shown is valid");
 }
 

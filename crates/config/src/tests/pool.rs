@@ -1,5 +1,3 @@
-//! Rules of a pool itself.
-
 use super::*;
 
 #[test]
@@ -73,7 +71,7 @@ fn rules_of_a_pool() {
         ),
         (
             "access.format = \"%{x}r\"",
-            "7:8: error: [pool www] access.format: embrace is not allowed for modifier %r; see docs/reference/logging.md for what there is",
+            "7:8: error: [pool www] access.format: embrace is not allowed for modifier %r; see docs/reference/logging.md for the list",
         ),
         (
             "access.suppress_path = [\"x\"]",
@@ -121,11 +119,11 @@ fn rules_of_a_pool() {
         ),
         (
             "clear_env = \"no\"",
-            "7:1: error: [pool www] clear_env: \"no\" is not true or false; write one of them without quotes",
+            "7:1: error: [pool www] clear_env: \"no\" is not true or false, without quotes",
         ),
         (
             "clear_env = 0",
-            "7:1: error: [pool www] clear_env: 0 is not true or false; write one of them without quotes",
+            "7:1: error: [pool www] clear_env: 0 is not true or false, without quotes",
         ),
         (
             "status_path = \"status\"",

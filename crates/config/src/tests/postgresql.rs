@@ -1,5 +1,3 @@
-//! The URL of a PostgreSQL server.
-
 use crate::postgresql::{ClientCertificate, Encryption, PostgresqlServer, Roots, SslMode};
 use std::path::PathBuf;
 
@@ -67,7 +65,7 @@ fn who_is_trusted_and_what_is_shown() {
             "sslmode=verify-full&sslrootcert=/etc/root.crt",
             is(SslMode::VerifyFull, roots),
         ),
-        // A certificate of any server is worth nothing unless its name is looked at.
+        // Public certificates prove nothing unless the name is verified.
         ("sslrootcert=system", is(SslMode::VerifyFull, Some(Roots::System))),
     ] {
         assert_eq!(encryption(parameters), expected, "{parameters}");
@@ -137,7 +135,7 @@ fn what_can_not_be_meant_is_told_without_the_password() {
             "{parameters}"
         );
     }
-    // Where the password ends here and there is not the same, no mode is overlooked.
+    // If the password's end is ambiguous, no mode may be missed.
     let unclear = PostgresqlServer::parse("postgresql://u:a/b?c@db/shop?sslmode=require");
     assert!(
         unclear

@@ -1,9 +1,7 @@
-//! Rules of programs that speak HTTP.
-
 use super::*;
 use std::time::Duration;
 
-/// A pool of this runtime, with more lines of its own from line 8, and of its application from line 11.
+/// A pool of this runtime; `pool` starts at line 8, `application` at line 11.
 fn app(runtime: &str, pool: &str, application: &str) -> String {
     format!(
         "[global]\n\n[pool.www]\nlisten = \"/run/a.sock\"\nuser = \"www-data\"\npm = \"ondemand\"\nmax_children = 4\n{pool}\n\
@@ -81,7 +79,7 @@ fn rules_of_programs() {
         (
             "",
             "",
-            "10:1: error: [pool www] application.address: missing; write address = \"127.0.0.1:3000\", or the path of the socket that the program listens on; or start_command and root, if forkyard is to start it",
+            "10:1: error: [pool www] application.address: missing; write address = \"127.0.0.1:3000\", or the path of the program's socket; or start_command and root, if forkyard starts the program",
         ),
         (
             "",
@@ -131,7 +129,7 @@ fn rules_of_programs() {
         (
             "",
             "root = \"/srv/app\"\nstart_command = \"x\"\nrlimits.nofile = \"2:1\"",
-            "13:9: error: [pool www] application.rlimits.nofile: \"2:1\" is not a limit; write a number, a size such as \"512M\", \"unlimited\", or two of them as \"SOFT:HARD\"",
+            "13:9: error: [pool www] application.rlimits.nofile: \"2:1\" is not a limit; write a number, a size such as \"512M\", \"unlimited\", or two limits as \"SOFT:HARD\"",
         ),
         (
             "memory_limit = \"100M\"",
@@ -141,17 +139,17 @@ fn rules_of_programs() {
         (
             "chroot = \"/srv/www\"",
             START,
-            "8:1: error: [pool www] chroot: it can't be had for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
+            "8:1: error: [pool www] chroot: it is not available for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
         ),
         (
             "confine.deny_system_calls = true",
             START,
-            "8:9: error: [pool www] confine.deny_system_calls: it can't be had for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
+            "8:9: error: [pool www] confine.deny_system_calls: it is not available for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
         ),
         (
             "env.PORT = \"3000\"",
             START,
-            "8:5: error: [pool www] env.PORT: forkyard chooses the port and says it in PORT; leave it out",
+            "8:5: error: [pool www] env.PORT: forkyard chooses the port and passes it in PORT; leave it out",
         ),
     ] {
         let diagnostics = found(&app("http", pool, application), &ROOT);
@@ -174,7 +172,7 @@ fn a_program_that_forkyard_starts_may_be_limited() {
     }
 }
 
-/// FastCGI alone is spoken by the workers of other runtimes, and application pools find applications by its parameters.
+/// Other runtimes' workers speak only FastCGI, and application pools need its parameters.
 #[test]
 fn http_is_spoken_where_workers_can() {
     const LINE: &str = "http_listen = \"/run/http.sock\"";
@@ -206,8 +204,7 @@ fn http_is_spoken_where_workers_can() {
          directories = [\"/srv\"]\n"
     );
     let diagnostics = found(&sites, &ROOT);
-    let problem = "4:1: error: [pool sites] http_listen: an application pool finds the application of a request by its FastCGI \
-                   parameters, which HTTP has not; leave it out, and give the application that needs it a pool of its own";
+    let problem = "4:1: error: [pool sites] http_listen: an application pool finds the application of a request by its FastCGI parameters, and HTTP has none; leave it out, and give the application that needs it its own pool";
     assert!(diagnostics.iter().any(|it| it == problem), "{diagnostics:?}");
 }
 

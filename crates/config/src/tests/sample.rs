@@ -1,4 +1,4 @@
-//! The sample, the documentation, and the keys there are; and what becomes of a damaged sample.
+//! Tests of the sample, the documentation's keys, and damaged samples.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,7 +26,6 @@ fn the_sample_is_valid() {
     assert_eq!(pool.user.as_deref(), Some("www-data"));
 }
 
-/// The sample with its optional keys switched on.
 fn whole_sample() -> String {
     let optional = |line: &str| match line.strip_prefix('#') {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => rest.to_owned(),
@@ -41,7 +40,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         root: true,
         files: Vec::new(),
     };
-    // One goes with no chroot, and one with no warm_up, which the sample has as well.
+    // Remove keys that conflict with chroot or warm_up.
     let text = whole_sample()
         .replace("\nopcache_cache", "\n#opcache_cache")
         .replace("\npreloader =", "\n#preloader =");
@@ -96,7 +95,6 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     assert_eq!(*all, examples);
 }
 
-/// Every key of a PHP pool, as it would be written in full.
 fn all_keys() -> BTreeSet<String> {
     let global = GlobalDraft::KEYS.iter().map(|key| format!("global.{key}"));
     let pool = PoolDraft::KEYS
@@ -165,7 +163,7 @@ fn every_key_is_in_the_sample() {
         .into_iter()
         .flat_map(|(table, keys)| keys.iter().map(move |key| format!("{table}.{key}")));
     let others = others.chain(jobs);
-    // One that can't stand beside another is shown by the documents alone.
+    // Keys that conflict with others appear only in the documents.
     let hidden = settings::all().filter(|setting| {
         matches!(setting.sample, Sample::Nowhere | Sample::Beside(_))
             && (setting.section.is_application() || setting.section == Section::Pool)
@@ -208,7 +206,6 @@ fn every_key_is_documented() {
     assert_eq!(undocumented, [""; 0]);
 }
 
-/// xorshift64: a seed gives the same texts again.
 struct Random(u64);
 
 impl Random {
@@ -290,10 +287,7 @@ fn no_text_makes_it_panic() {
         }
         let text: String = text.into_iter().collect();
         let machine = if seed % 2 == 0 { &ROOT } else { &USER };
-        let caught = std::panic::catch_unwind(|| {
-            // Showing a diagnostic must not panic either.
-            found(&text, machine).len()
-        });
+        let caught = std::panic::catch_unwind(|| found(&text, machine).len());
         assert!(caught.is_ok(), "seed {seed}, text\n{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! The table of keys against everything that knows keys, too.
+//! Compares the settings table with other lists of keys.
 
 use super::*;
 use crate::draft::{
@@ -18,7 +18,6 @@ fn what_is_read_is_what_is_in_the_table() {
     let read = |keys: &[&str]| -> BTreeSet<String> { keys.iter().map(|key| (*key).to_owned()).collect() };
     assert_eq!(listed(Section::Global, ""), read(GlobalDraft::KEYS));
     assert_eq!(listed(Section::Pool, ""), read(PoolDraft::KEYS));
-    // Its first key is also the pool's: it says which of the others there are.
     let mut php = listed(Section::Php, "application.");
     php.remove("application.runtime");
     assert_eq!(php, read(PhpDraft::KEYS));
@@ -56,7 +55,6 @@ fn no_name_is_there_twice() {
     }
 }
 
-/// A configuration with one key more.
 fn with(setting: &settings::Setting, value: &str) -> String {
     let line = format!("{} = {value}\n", setting.key);
     let put = |section| {
@@ -83,7 +81,6 @@ fn with(setting: &settings::Setting, value: &str) -> String {
              directories = [\"/srv/www\"]\n{line}"
         );
     }
-    // The manager for which the key is meant.
     let (pm, spare) = match setting.key {
         "process_idle_timeout" => ("ondemand", ""),
         "max_spawn_rate" => ("dynamic", "min_spare_servers = 1\nmax_spare_servers = 2\n"),

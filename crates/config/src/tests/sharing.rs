@@ -1,9 +1,6 @@
-//! Pools whose workers come from one zygote.
-
 use super::*;
 use crate::sharing::{common, label, wants_zygote};
 
-/// Two pools with workers of a zygote, `b` with more lines of its own and of its application.
 fn two(own: &str, application: &str) -> String {
     let one = |name: &str, own: &str, application: &str| {
         format!(
@@ -25,7 +22,6 @@ fn two(own: &str, application: &str) -> String {
     one("a", "", zygote) + &one("b", own, &application)
 }
 
-/// What is wrong, after the place and the key.
 fn problem(text: &str) -> String {
     let found = found(text, &ROOT);
     let [only] = found.as_slice() else {
@@ -39,7 +35,7 @@ fn problem(text: &str) -> String {
 fn the_word_says_whose_preloader_it_is_and_the_old_one_what_to_write_now() {
     for (word, expected) in [("own", Preloading::Own), ("zygote", Preloading::Zygote)] {
         assert_eq!(Preloading::from_word(word), Some(expected));
-        assert_eq!(expected.word(), word);
+        assert_eq!(expected.as_str(), word);
     }
     for word in ["", "other", "shared", "shared:shop-1", "Own"] {
         assert_eq!(Preloading::from_word(word), None, "{word}");

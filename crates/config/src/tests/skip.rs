@@ -1,5 +1,3 @@
-//! Pools with errors, where the others do without them.
-
 use super::*;
 
 const SKIP: &str = "[global]\non_error = \"skip\"\n";
@@ -11,7 +9,6 @@ fn one(name: &str, more: &str) -> String {
     )
 }
 
-/// The pools that are left, and those that are not, each with its reasons.
 fn sorted(text: &str, world: &Machine) -> (Vec<String>, Vec<(String, Vec<String>)>) {
     let config = match parsed(text, world) {
         Ok(loaded) => loaded.config,
@@ -68,7 +65,7 @@ fn a_pool_with_errors_is_left_out_with_all_of_them() {
             )]
         )
     );
-    // What is found is told with its severity, so that a check can count it.
+    // Findings keep their severity, so that a check can count them.
     let loaded = parsed(&text, &ROOT).expect("usable");
     assert_eq!(loaded.warnings.len(), 2);
     assert!(loaded.warnings.iter().all(|it| it.severity == Severity::Error));
@@ -78,7 +75,7 @@ fn a_pool_with_errors_is_left_out_with_all_of_them() {
 fn what_two_pools_make_together_belongs_to_both() {
     let same = one("b", "").replace("/run/b.sock", "/run/a.sock");
     let text = format!("{SKIP}{}{same}{}", one("a", ""), one("c", ""));
-    let reason = "listen: pool a already listens on \"/run/a.sock\"; give each pool an address of its own";
+    let reason = "listen: pool a already listens on \"/run/a.sock\"; give each pool its own address";
     assert_eq!(
         sorted(&text, &ROOT),
         (
@@ -89,7 +86,6 @@ fn what_two_pools_make_together_belongs_to_both() {
             ]
         )
     );
-    // Two pools have one name: neither is right.
     let world = Machine {
         root: true,
         files: vec![("/etc/p/x.toml", "[pool.a]\nlisten = \"/run/x.sock\"\n")],
@@ -134,7 +130,6 @@ fn errors_of_no_single_pool_leave_nothing() {
         format!("{SKIP}{good}[poool.b]\n"),
         format!("{SKIP}{good}x = [\n"),
         format!("{SKIP}control = \"/run/a.sock\"\n{good}"),
-        // No pool is left.
         format!("{SKIP}{}", one("a", "max_childern = 1")),
     ] {
         assert!(parsed(&text, &ROOT).is_err(), "{text}");
@@ -159,14 +154,13 @@ fn pools_that_run_go_on_as_they_were() {
     assert_eq!(names, ["a", "b", "c", "d"]);
     assert_eq!(now.pools[1..], before.pools[1..]);
     assert!(["b", "c", "d"].iter().all(|name| now.goes_on(name)) && !now.goes_on("a"));
-    // It stays so if it is prepared once more, and over a second reload with the same mistakes.
+    // Unchanged by repeated preparation and by a second reload with the same errors.
     let again = now.clone();
     now.go_on_with(&again);
     assert_eq!(now, again);
     let mut second = parsed(&text, &files(wrong, "unreadable")).expect("usable").config;
     second.go_on_with(&now);
     assert_eq!(second, now);
-    // One that is not written any more is not skipped but gone.
     let text = text.replace("*.toml", "b.toml");
     let mut less = parsed(&text, &files(wrong, c)).expect("usable").config;
     less.go_on_with(&now);

@@ -1,5 +1,3 @@
-//! PHP applications that boot once.
-
 use super::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,14 +43,12 @@ fn a_worker_script_has_limits_and_a_preloader_of_its_own() {
         [("HTTP_HOST".to_owned(), "a.example".to_owned())]
     );
 
-    // A pool of another kind would have workers of a zygote.
     let idle = text("", WORKER).replace("pm = \"static\"", "pm = \"ondemand\"");
     let Application::Php(php) = &only(&idle).application else {
         panic!("PHP");
     };
     assert_eq!(php.preloading, Preloading::Own);
 
-    // The pool's own settings say the same.
     let own = "max_requests = 7\nmax_requests_jitter = 2\nmemory_limit = \"64M\"\n";
     let pool = only(&text(own, WORKER));
     assert_eq!((pool.max_requests, pool.max_requests_jitter), (Some(7), 2));
@@ -121,14 +117,14 @@ fn what_can_not_go_with_a_worker_script_is_refused() {
     for (own, application, expected) in [
         ("", "preloader = \"zygote\"\n", "preloader: a worker script boots in a preloader of its pool's own; leave it out, or write preloader = \"own\"".to_owned()),
         ("", "limit_extensions = []\n", format!("limit_extensions: with worker the script is the only one that is run{leave}")),
-        ("", "warm_up = 3\n", "warm_up: the boot compiles what is needed; write warm_up_requests instead".to_owned()),
+        ("", "warm_up = 3\n", "warm_up: the boot compiles the files that the application needs; write warm_up_requests instead".to_owned()),
         ("", "start_timeout = 3\n", "start_timeout: boot_timeout is about PHP's start as well; write boot_timeout instead".to_owned()),
-        ("max_requests = 3\n", "loop_requests = 3\n", "loop_requests: max_requests says the same; leave out one of the two".to_owned()),
-        ("memory_limit = \"1G\"\n", "loop_memory = \"1G\"\n", "loop_memory: memory_limit says the same; leave out one of the two".to_owned()),
+        ("max_requests = 3\n", "loop_requests = 3\n", "loop_requests: max_requests already does this; leave out one of the two".to_owned()),
+        ("memory_limit = \"1G\"\n", "loop_memory = \"1G\"\n", "loop_memory: memory_limit already does this; leave out one of the two".to_owned()),
         ("", "warm_up_requests = [\"login\"]\n", "warm_up_requests: \"login\" is not the path of a request; write it as in a URL, for example \"/\" or \"/login?a=b\"".to_owned()),
         ("", "warm_up_server = { \"a b\" = \"c\" }\n", "warm_up_server: \"a b\" can't be the name of a variable; write it as in $_SERVER, for example HTTP_HOST".to_owned()),
         ("", "boot_connections = \"close\"\n", "boot_connections: \"close\" is not a way to treat connections of the boot; write \"cut\", \"refuse\" or \"keep\"".to_owned()),
-        ("", "isolation = \"auto\"\n", "isolation: with worker_mode = \"loop\" a worker keeps what a request has left; leave it out, or write worker_mode = \"snapshot\"".to_owned()),
+        ("", "isolation = \"auto\"\n", "isolation: with worker_mode = \"loop\" a worker keeps its state between requests; leave it out, or write worker_mode = \"snapshot\"".to_owned()),
         ("", "watch = [\"src/*.php\"]\n", "watch: \"src/*.php\" is not an absolute path; start it with /, and without \"..\", for example \"/srv/app/src/**/*.php\"".to_owned()),
         ("", "watch = [\"/srv/www\"]\n", "watch: \"/srv/www\" is a directory; name the files in it, for example \"/srv/www/**/*.php\"".to_owned()),
         ("", "boot_timeout = 0\n", "boot_timeout: 0 is too short; give a duration above zero, for example \"10s\"".to_owned()),

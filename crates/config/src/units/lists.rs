@@ -1,4 +1,4 @@
-//! Forms of values that may be several, as an array.
+//! Values that may be arrays.
 
 use super::super::application::RequestSettings;
 use super::{Counts, RequestRule, Text, Texts, Whole};

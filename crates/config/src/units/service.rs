@@ -1,4 +1,4 @@
-//! Forms of values that say what the daemon does for those that supervise it, and how many workers the machine allows.
+//! Values about supervision and worker counts.
 
 use super::super::flat_keys::Field;
 use super::super::model::OnSigterm;
@@ -6,16 +6,14 @@ use super::Form;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use std::fmt;
 
-/// What SIGTERM means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TermRule(pub(crate) OnSigterm);
 
-/// A whole number; `None`: `"auto"`.
+/// A number, or `None` for `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Children(pub(crate) Option<i64>);
 
 impl Field<Children> {
-    /// Whether it is what the memory allows.
     pub(crate) fn is_auto(&self) -> bool {
         self.written().is_some_and(|written| written.value.0.is_none())
     }

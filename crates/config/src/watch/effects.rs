@@ -1,11 +1,11 @@
-//! What is there of these directories.
+//! Finds the existing directories to watch.
 
 use super::Watched;
 use crate::glob;
 use std::path::{Component, Path, PathBuf};
 
-/// The directories that are there. Each directory with a pattern is looked at, and the one above it, since another may take its
-/// place. Of one that is not there, the nearest above.
+/// The directories that contain pattern components, and the directories above them, which may be replaced. For a
+/// missing directory, the nearest existing one above.
 pub fn watched(patterns: &[PathBuf]) -> Vec<Watched> {
     let mut all = Vec::new();
     for pattern in patterns {
@@ -32,13 +32,12 @@ pub fn watched(patterns: &[PathBuf]) -> Vec<Watched> {
     all
 }
 
-/// A directory that a pattern names and that is not there.
 pub fn missing_directory(patterns: &[PathBuf]) -> Option<PathBuf> {
     let literal = patterns.iter().map(|pattern| {
         let parts = pattern.components();
         let is_plain = |it: &Component<'_>| part(*it).is_none_or(|part| !glob::is_pattern(part));
         let plain: PathBuf = parts.take_while(is_plain).collect();
-        // A file without a pattern may be gone.
+        // A plain file may be missing.
         if plain == *pattern {
             plain.parent().map_or_else(PathBuf::new, Path::to_owned)
         } else {
@@ -55,7 +54,6 @@ fn part(component: Component<'_>) -> Option<&str> {
     }
 }
 
-/// The directories, and at the end of a pattern the files, that match one part of it.
 fn entries(directory: &Path, part: &str) -> Vec<PathBuf> {
     if !glob::is_pattern(part) {
         let path = directory.join(part);

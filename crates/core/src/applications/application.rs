@@ -110,7 +110,7 @@ impl Application {
         !self.removed && self.serving() > self.options.minimum().max(u32::from(self.resisting))
     }
 
-    pub(super) fn most(&self) -> u32 {
+    pub(super) fn max_instances(&self) -> u32 {
         self.options.limit().min(self.share.max(self.options.minimum()))
     }
 
@@ -119,7 +119,7 @@ impl Application {
         if blocked {
             return 0;
         }
-        self.most().saturating_sub(self.size())
+        self.max_instances().saturating_sub(self.size())
     }
 
     /// The instances needed for waiting requests and for the minimum, within `room`.

@@ -258,6 +258,7 @@ impl ApplicationPool {
         }
     }
 
+    /// Kills the instance of a request that exceeded `max_request_time`.
     pub(super) fn lasted(&mut self, session: super::event::SessionId, step: &mut Step<'_>) {
         if let Some(id) = self.sessions.get(&session).and_then(|held| held.instance) {
             step.say(Notice::Leaves(id, Reason::RequestTime));

@@ -87,7 +87,7 @@ pub(super) fn keys(app: &Application) -> Keys {
             .rolling
             .as_ref()
             .is_some_and(|rolling| rolling.spare.is_none() && !rolling.old.is_empty())
-            && app.size() <= app.most()
+            && app.size() <= app.max_instances()
             && app.backoff.is_none(),
         over: app.is_over,
     }
@@ -153,7 +153,7 @@ impl ApplicationPool {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
-        app.is_over &= app.size() > app.most();
+        app.is_over &= app.size() > app.max_instances();
         let new = keys(app);
         if new != app.keys {
             self.index.remove(id, &app.keys);

@@ -11,8 +11,8 @@
 //!                 └───┴──────────▶ Working          Stop, from anywhere
 //! ```
 //!
-//! Retire is possible from everywhere; of what is still being started it makes Stopping. Enable leads back from Disabling
-//! and Disabled. Only Serving is given sessions. Finishing is Draining without a deadline.
+//! Retire is possible from every state; it leads from Spawning to Stopping. Enable leads back from Disabling and Disabled.
+//! Only Serving gets sessions. Finishing is Draining without a deadline.
 
 /// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

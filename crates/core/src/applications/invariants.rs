@@ -38,7 +38,7 @@ impl ApplicationPool {
                 Some(id) => {
                     let instance = &self.instances[&id];
                     let there = instance.running.contains(session) || instance.queued.contains(session);
-                    assert!(there, "a session is where it is said to be");
+                    assert!(there, "a session is at its recorded place");
                 }
             }
         }
@@ -55,7 +55,7 @@ impl ApplicationPool {
             .filter(|held| held.lease_holder.is_some())
             .count();
         let known: usize = self.lease_holders.values().map(|sessions| sessions.len()).sum();
-        assert_eq!(owned, known, "lease holders own what they ask for");
+        assert_eq!(owned, known, "lease holders own their lease");
         self.check_groups();
     }
 
@@ -68,10 +68,7 @@ impl ApplicationPool {
             for app in apps {
                 let app = &self.apps[app];
                 assert_eq!(app.group.as_ref(), Some(group), "both know of each other");
-                assert!(
-                    app.registered && !app.removed,
-                    "it stays as long as it is in a group"
-                );
+                assert!(app.registered && !app.removed, "a member of a group stays");
             }
         }
     }
@@ -101,7 +98,7 @@ impl ApplicationPool {
             ..
         } = &self.index;
         for (id, app) in &self.apps {
-            assert_eq!(app.keys, keys(app), "an application is filed as it is");
+            assert_eq!(app.keys, keys(app), "an application is filed by its state");
             let now = &app.keys;
             wanted += now.wanted;
             let filed = now.evictable.is_some_and(|used| {
@@ -129,7 +126,7 @@ impl ApplicationPool {
             hopes.len(),
             rolls.len(),
         ];
-        assert_eq!(entries, held, "the indexes hold what is there and nothing else");
+        assert_eq!(entries, held, "the indexes hold exactly the live applications");
         assert_eq!(wanted, self.index.wanted);
         let over = self.apps.values().filter(|app| app.is_over).count();
         assert_eq!(length(over), self.index.over);
@@ -198,6 +195,6 @@ impl ApplicationPool {
         );
         assert!(!app.removed || app.waiters.is_empty());
         assert_eq!(app.backoff.is_some(), self.timers.is_set(Timer::Backoff(id)));
-        assert!(!app.is_over(), "what is over is forgotten");
+        assert!(!app.is_over(), "finished sessions are forgotten");
     }
 }

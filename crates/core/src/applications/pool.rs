@@ -145,7 +145,7 @@ impl ApplicationPool {
                 }
             }
             Event::WorkWanted(id) => self.work_wanted(id),
-            Event::Worked(id) => self.worked(id, step),
+            Event::Worked(id) => self.out_of_band_done(id, step),
             Event::Found(id, session) => self.found(id, session, step),
             Event::HeldUp(id, is_held_up) => self.held_up(id, is_held_up),
             Event::Measured(id, bytes) => self.measured(id, bytes, step),

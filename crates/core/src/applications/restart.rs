@@ -159,7 +159,7 @@ impl ApplicationPool {
     pub(super) fn spawn_spare(&mut self, id: AppId, step: &mut Step<'_>) {
         let spare = self.spawn(id, step);
         if let Some(app) = self.apps.get_mut(&id) {
-            app.is_over = app.size() > app.most();
+            app.is_over = app.size() > app.max_instances();
         }
         if let Some(rolling) = self.apps.get_mut(&id).and_then(|app| app.rolling.as_mut()) {
             rolling.spare = spare;

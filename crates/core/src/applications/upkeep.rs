@@ -98,7 +98,7 @@ impl ApplicationPool {
         }
     }
 
-    pub(super) fn worked(&mut self, id: InstanceId, step: &mut Step<'_>) {
+    pub(super) fn out_of_band_done(&mut self, id: InstanceId, step: &mut Step<'_>) {
         self.change(id, InstanceCause::Worked, step);
     }
 

@@ -37,7 +37,7 @@ pub enum Event {
     Adopt(Adopted),
     /// The pools to run, valid and bound. Others are drained and closed. A daemon that exits answers with
     /// [`super::action::Action::DropGeneration`] and [`super::action::Action::ClosePool`].
-    Apply(Wanted),
+    Apply(CoreConfig),
     /// A router requests a worker; ends in [`super::action::Action::Fill`], which a retry may repeat, or
     /// [`super::action::Action::Fail`]. An unknown pool or generation is created, or dropped at once.
     SpawnRequest(SpawnRequest),
@@ -153,9 +153,9 @@ pub struct Row {
 /// The state that a master takes over.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Adopted {
-    /// As in [`Wanted`].
+    /// As in [`CoreConfig`].
     pub process_max: Option<u32>,
-    /// As in [`Wanted`].
+    /// As in [`CoreConfig`].
     pub control_timeout: Duration,
     /// The first unused worker number.
     pub next_worker: u64,
@@ -196,7 +196,7 @@ pub struct AdoptedWorker {
 
 /// The core's part of a configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct CoreConfig {
     /// The most workers of all pools; `None`: no limit.
     pub process_max: Option<u32>,
     /// How long a retiring worker may take before SIGTERM.

@@ -31,31 +31,31 @@ pub struct Errors {
 
 /// A report that was found.
 #[derive(Debug, Clone, Copy)]
-pub enum Found<'e> {
+pub enum KeptReport<'e> {
     Start(&'e Kept),
     Job(&'e JobCrash),
 }
 
-impl Found<'_> {
+impl KeptReport<'_> {
     /// The user that it belongs to.
     pub fn uid(&self) -> u32 {
         match self {
-            Found::Start(kept) => kept.report.plan.account.uid,
-            Found::Job(crash) => crash.uid,
+            KeptReport::Start(kept) => kept.report.plan.account.uid,
+            KeptReport::Job(crash) => crash.uid,
         }
     }
 
     fn is(&self, id: &str) -> bool {
         match self {
-            Found::Start(kept) => kept.report.id.to_string() == id,
-            Found::Job(crash) => crash.id.to_string() == id,
+            KeptReport::Start(kept) => kept.report.id.to_string() == id,
+            KeptReport::Job(crash) => crash.id.to_string() == id,
         }
     }
 
     fn epoch_s(&self) -> u64 {
         match self {
-            Found::Start(kept) => kept.epoch_s,
-            Found::Job(crash) => crash.epoch_s,
+            KeptReport::Start(kept) => kept.epoch_s,
+            KeptReport::Job(crash) => crash.epoch_s,
         }
     }
 }
@@ -139,14 +139,14 @@ impl Errors {
     pub fn find<'e>(
         &'e self,
         id: Option<&str>,
-        others: impl Iterator<Item = Found<'e>>,
-        may_read: impl Fn(&Found<'_>) -> bool,
-    ) -> Option<Found<'e>> {
-        let is_it = |found: &Found<'_>| may_read(found) && id.is_none_or(|id| found.is(id));
-        let start = self.kept.iter().rev().map(Found::Start).find(is_it);
-        let job = self.crashes.iter().rev().map(Found::Job).find(is_it);
+        others: impl Iterator<Item = KeptReport<'e>>,
+        may_read: impl Fn(&KeptReport<'_>) -> bool,
+    ) -> Option<KeptReport<'e>> {
+        let is_it = |found: &KeptReport<'_>| may_read(found) && id.is_none_or(|id| found.is(id));
+        let start = self.kept.iter().rev().map(KeptReport::Start).find(is_it);
+        let job = self.crashes.iter().rev().map(KeptReport::Job).find(is_it);
         let others = others.filter(is_it);
-        others.chain(start).chain(job).max_by_key(Found::epoch_s)
+        others.chain(start).chain(job).max_by_key(KeptReport::epoch_s)
     }
 }
 

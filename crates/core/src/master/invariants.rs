@@ -65,7 +65,7 @@ impl Manager {
                 pool.by_order && pool.serving != Some(id),
                 "{id:?}: another serves"
             ),
-            GenerationState::Leaving => assert_eq!(counts.kept, 0, "{id:?}: all are told to go"),
+            GenerationState::Leaving => assert_eq!(counts.kept, 0, "{id:?}: every worker has its signal"),
         }
         if !generation.orders.is_empty() {
             assert_eq!(
@@ -120,7 +120,7 @@ impl Manager {
         if let Life::Stopping(Force::Ask | Force::Terminate) = generation.next_mold {
             assert!(
                 self.timers.is_set(Timer::NextMold(id)),
-                "{id:?}: it is told harder"
+                "{id:?}: it gets a stronger signal"
             );
         }
     }

@@ -50,7 +50,7 @@ impl JobCrash {
         }
         .unwrap_or((
             "The worker ended before it had answered for the job.",
-            "Look for what ends the process, in the script or in what it loads.",
+            "Look for the cause in the script and the code that it loads.",
         ));
         let job = self.job().unwrap_or("ID");
         let more = format!(

@@ -15,7 +15,7 @@
 //!           Terminate
 //! ```
 //!
-//! A daemon that was told to stop starts no upgrade and cancels a running one. It may be told to stop faster.
+//! A stop cancels a running upgrade and allows no other. A faster stop may follow.
 
 use forkyard_protocol::handover::document::Stopping;
 
@@ -28,7 +28,7 @@ pub enum Lifecycle {
     Serving,
     /// Pools are served while the new program checks whether it can take over.
     Rehearsing(Asker),
-    /// It can. Routers finish first; connections wait in the listening sockets meanwhile.
+    /// It can. Routers finish first; connections wait in the listening sockets.
     WaitingForRouters(Asker),
     /// Exits after the routers, which start applications while requests wait.
     Draining,

@@ -10,7 +10,7 @@ use super::children::Slow;
 use super::event::{GenerationId, Policy, WorkerId};
 use super::leave::LeaveCause;
 use super::manager::{Manager, Step};
-use super::snapshot::{Running, View};
+use super::snapshot::{TimedRequest, View};
 use super::watchdog::WatchdogCause;
 use crate::tick::Tick;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Limits {
         self.slow.into_iter().chain(self.terminate).min()
     }
 
-    pub(super) fn judge(self, request: &Running, now: Tick) -> Verdict {
+    pub(super) fn judge(self, request: &TimedRequest, now: Tick) -> Verdict {
         let is_past =
             |limit: Option<Duration>, since: Tick| limit.is_some_and(|limit| now.since(since) >= limit);
         let is_slow = request.executing && request.unlogged.is_some_and(|since| is_past(self.slow, since));
@@ -53,7 +53,7 @@ impl Limits {
         }
     }
 
-    pub(super) fn is_settled(self, request: &Running, now: Tick) -> bool {
+    pub(super) fn is_settled(self, request: &TimedRequest, now: Tick) -> bool {
         self.terminate.is_none() && (request.unlogged.is_none() || self.judge(request, now).is_slow)
     }
 
@@ -141,8 +141,8 @@ mod tests {
         Tick::ZERO + Duration::from_secs(seconds)
     }
 
-    fn request(since: u64, is_logged: bool) -> Running {
-        Running {
+    fn request(since: u64, is_logged: bool) -> TimedRequest {
+        TimedRequest {
             worker: WorkerId(0),
             since: at(since),
             executing: true,
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    fn next(request: Running, now: Tick) -> Option<Duration> {
+    fn next(request: TimedRequest, now: Tick) -> Option<Duration> {
         let view = View {
             running: vec![request],
             ..View::default()
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_request_is_first_slow_then_expired() {
         let young = request(10, false);
-        let judged = |request: &Running, now| {
+        let judged = |request: &TimedRequest, now| {
             let verdict = LIMITS.judge(request, now);
             (verdict.is_slow, verdict.is_expired)
         };
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn only_an_application_that_runs_is_slow() {
-        let reads = Running {
+        let reads = TimedRequest {
             executing: false,
             ..request(10, false)
         };

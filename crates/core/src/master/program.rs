@@ -2,7 +2,7 @@
 //!
 //! Each process follows [`crate::life`]. A lost one restarts: at once after a minute of life, within a budget if a
 //! request may have killed it, otherwise after a back-off. The program is ready once all were tried and one is up, and
-//! gone if none is. Beside a serving generation any exit is a failed start until [`PROOF`] has passed.
+//! gone if none is. If another generation serves, any exit is a failed start until [`PROOF`] has passed.
 
 use super::budget::Budget;
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
@@ -89,7 +89,7 @@ impl Program {
         }
     }
 
-    /// Returns a program of which the processes in `up` run already.
+    /// Returns a program whose processes in `up` already run.
     pub fn resume(up: &[bool], now: Tick, actions: &mut Vec<ProgramAction>) -> Program {
         let mut program = Program::new(up.len());
         program.state = ProgramState::Ready;

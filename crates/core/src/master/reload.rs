@@ -6,7 +6,7 @@
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::dynamic::SpareCause;
-use super::event::{GenerationId, PoolId, Wanted, WantedPool};
+use super::event::{CoreConfig, GenerationId, PoolId, WantedPool};
 use super::fork::Block;
 use super::generation::{Generation, GenerationState, SnapshotNumber};
 use super::leave;
@@ -23,7 +23,7 @@ use crate::life::{self, Force, Life};
 use std::collections::BTreeSet;
 
 impl Manager {
-    pub(super) fn apply(&mut self, wanted: Wanted, step: &mut Step<'_>) {
+    pub(super) fn apply(&mut self, wanted: CoreConfig, step: &mut Step<'_>) {
         match self.state {
             ManagerState::Running => {}
             ManagerState::Draining
@@ -60,7 +60,7 @@ impl Manager {
         }
     }
 
-    fn refuse(&self, wanted: &Wanted, step: &mut Step<'_>) {
+    fn refuse(&self, wanted: &CoreConfig, step: &mut Step<'_>) {
         for pool in &wanted.pools {
             if !self.generations.contains_key(&pool.generation) {
                 step.act(Action::DropGeneration(pool.generation));

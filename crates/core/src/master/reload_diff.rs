@@ -36,7 +36,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Reason::Always => "it is always replaced",
-            Reason::Asked => "it was to be restarted",
+            Reason::Asked => "a restart was requested",
             Reason::Settings => "its settings changed",
             Reason::Identity => "its user or group changed",
             Reason::Files => "files that PHP starts from changed",

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 /// A pool before anything is opened for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct PoolFacts {
     /// Its settings are invalid; the old ones stay.
     pub goes_on: bool,
     pub runs: bool,
@@ -16,7 +16,7 @@ pub struct Found {
     pub has_lost_socket: bool,
 }
 
-impl Found {
+impl PoolFacts {
     /// Whether the pool stays as it is.
     pub fn stays(self, extent: ReloadScope) -> bool {
         self.goes_on && self.runs && extent != ReloadScope::All && !self.has_lost_socket
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_pool_whose_settings_are_wrong_goes_on_unless_everything_is_replaced_or_its_socket_is_lost() {
-        let found = Found {
+        let found = PoolFacts {
             goes_on: true,
             runs: true,
             has_lost_socket: false,
@@ -85,12 +85,12 @@ mod tests {
         assert!(found.stays(ReloadScope::Changed) && found.stays(ReloadScope::Settings));
         assert!(!found.stays(ReloadScope::All));
         for other in [
-            Found {
+            PoolFacts {
                 goes_on: false,
                 ..found
             },
-            Found { runs: false, ..found },
-            Found {
+            PoolFacts { runs: false, ..found },
+            PoolFacts {
                 has_lost_socket: true,
                 ..found
             },

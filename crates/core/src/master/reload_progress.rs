@@ -90,9 +90,9 @@ impl ReloadProgress {
             Fact::Fails(id) => self.fail(id, |serves| {
                 let said = said(id);
                 match serves {
-                    true => format!("no worker came up{said}; requests are refused, and it is tried again"),
+                    true => format!("no worker came up{said}; requests are refused until a retry succeeds"),
                     false => {
-                        format!("no new worker came up{said}; the old ones serve, and it is tried again")
+                        format!("no new worker came up{said}; the old workers serve until a retry succeeds")
                     }
                 }
             }),
@@ -102,7 +102,7 @@ impl ReloadProgress {
 
     /// Stops waiting for a dropped generation.
     pub fn forget(&mut self, id: GenerationId) {
-        self.fail(id, |_| "it was given up".to_owned());
+        self.fail(id, |_| "it was abandoned".to_owned());
     }
 
     fn fail(&mut self, id: GenerationId, reason: impl FnOnce(bool) -> String) {
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(report.failed.len(), 1);
         assert_eq!(
             report.failed[0].reason,
-            "no new worker came up, having said \"no\"; the old ones serve, and it is tried again"
+            "no new worker came up, having said \"no\"; the old workers serve until a retry succeeds"
         );
         assert!(!is_complete(&report));
     }
@@ -262,7 +262,7 @@ mod tests {
         for (fact, reason) in [
             (
                 Fact::Fails(NEW),
-                "no worker came up, having said \"no\"; requests are refused, and it is tried again",
+                "no worker came up, having said \"no\"; requests are refused until a retry succeeds",
             ),
             (
                 Fact::Waits(NEW),
@@ -289,7 +289,7 @@ mod tests {
         assert!(report.replaced.is_empty());
         assert_eq!(
             report.failed[0].reason,
-            "no worker came up, having said \"no\"; requests are refused, and it is tried again"
+            "no worker came up, having said \"no\"; requests are refused until a retry succeeds"
         );
     }
 

@@ -19,7 +19,7 @@ pub(super) struct View {
     /// Surplus workers that claim to be idle.
     pub lingering: Vec<WorkerId>,
     /// Requests that may expire, except of workers that were sent a signal.
-    pub running: Vec<Running>,
+    pub running: Vec<TimedRequest>,
     /// Since when workers have work that may become a running request.
     pub about_to_run: Vec<Tick>,
     /// Waiting connections, if known.
@@ -27,7 +27,7 @@ pub(super) struct View {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Running {
+pub(super) struct TimedRequest {
     pub worker: WorkerId,
     pub since: Tick,
     pub executing: bool,
@@ -90,7 +90,7 @@ impl View {
         }
         if running {
             let since = since.unwrap_or(now);
-            self.running.push(Running {
+            self.running.push(TimedRequest {
                 worker: id,
                 since,
                 executing: row.is_some_and(|row| row.executing),
@@ -165,7 +165,7 @@ mod tests {
         let view = View::read(&mut children, GENERATION, &rows, None, Tick::ZERO);
         assert_eq!((view.ready(), view.busy, view.starting), (1, 1, 1));
         assert_eq!(view.lingering, [ids[2]]);
-        let running = Running {
+        let running = TimedRequest {
             worker: ids[1],
             since: Tick::ZERO,
             executing: true,

@@ -1,4 +1,4 @@
-//! Stops idle workers that `policy::surplus` selects from a snapshot, and ends those that stay.
+//! Stops idle workers that `policy::surplus` selects from a snapshot, and ends workers that stay.
 
 use super::event::GenerationId;
 use super::generation::{GenerationState, SnapshotNumber};
@@ -76,7 +76,7 @@ impl Manager {
         if let Some(after) = surplus.look_after {
             self.timers.set(Timer::Shrink(id), step.now, after);
         }
-        // Without a time, `watch_for_surplus` has busy workers checked again.
+        // `watch_for_surplus` has busy workers checked again if no time is set.
     }
 
     pub(super) fn end_hung(&mut self, view: &View, step: &mut Step<'_>) {

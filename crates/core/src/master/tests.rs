@@ -8,7 +8,8 @@ mod trials;
 use super::action::{Action, ExitOutcome, Fact, Force, Notice, WakeOnAccept};
 use super::budget;
 use super::event::{
-    Event, Exit, GenerationId, Policy, PoolId, PreloaderPolicy, Row, SlotIndex, Wanted, WantedPool, WorkerId,
+    CoreConfig, Event, Exit, GenerationId, Policy, PoolId, PreloaderPolicy, Row, SlotIndex, WantedPool,
+    WorkerId,
 };
 use super::manager::Manager;
 use crate::config::ProcessManager;
@@ -88,14 +89,14 @@ fn policy(pm: ProcessManager) -> Policy {
     }
 }
 
-fn wanted(generation: GenerationId, policy: Policy, process_max: Option<u32>) -> Wanted {
+fn wanted(generation: GenerationId, policy: Policy, process_max: Option<u32>) -> CoreConfig {
     let pools = vec![WantedPool {
         pool: POOL,
         generation,
         policy,
         trial: false,
     }];
-    Wanted {
+    CoreConfig {
         process_max,
         control_timeout: Duration::from_secs(5),
         emergency: None,
@@ -471,7 +472,7 @@ fn a_start_at_which_nothing_can_be_made_ends_the_daemon() {
 #[test]
 fn a_daemon_that_does_not_give_up_tries_again() {
     let mut world = World::new();
-    let wanted = Wanted {
+    let wanted = CoreConfig {
         gives_up: false,
         ..wanted(FIRST, policy(ProcessManager::Static { max_children: 1 }), None)
     };

@@ -89,7 +89,7 @@ impl Attempt {
         self.output.push(bytes);
     }
 
-    /// Returns the facts with which another process makes the same report.
+    /// Returns the facts that another process needs for the same report.
     pub fn start_failure(
         &self,
         fall: &Fall,

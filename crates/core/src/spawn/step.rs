@@ -22,7 +22,7 @@ impl Route {
     }
 }
 
-/// Who performs a step.
+/// The performer of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Party {
     /// The process that runs the spawning kit.
@@ -51,7 +51,7 @@ macro_rules! steps {
                 match self { $(Step::$variant => $lower,)* }
             }
 
-            /// Who performs it.
+            /// The performer.
             pub const fn party(self) -> Party {
                 match self { $(Step::$variant => Party::$party,)* }
             }

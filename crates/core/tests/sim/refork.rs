@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// Workers are replaced one at a time, except beside one that takes long.
+    /// Workers are replaced one at a time, except slow ones.
     fn check_replaced(&mut self, id: WorkerId) {
         let worker = &self.workers[&id];
         let generation = &self.generations[&worker.generation];
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// Without faults a static pool's worker forks a preloader on request.
+    /// If there are no faults, a static pool's worker forks a preloader on request.
     pub(crate) fn check_failed_promotion(&mut self, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else {
             return;

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use forkyard_core::config::{EmergencyRestart, ProcessManager};
-use forkyard_core::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use forkyard_core::master::event::{CoreConfig, GenerationId, Policy, PoolId, PreloaderPolicy, WantedPool};
 use std::time::Duration;
 
 /// Percentages of faults.
@@ -130,8 +130,8 @@ impl Scenario {
         }
     }
 
-    pub(crate) fn wanted(&self, random: &mut Random, pools: &[(PoolId, GenerationId)]) -> Wanted {
-        Wanted {
+    pub(crate) fn wanted(&self, random: &mut Random, pools: &[(PoolId, GenerationId)]) -> CoreConfig {
+        CoreConfig {
             process_max: self.process_max,
             control_timeout: Duration::from_millis(random.pick(&[0_u64, 500, 5_000])),
             emergency: (self.emergencies && random.percent(80)).then(|| EmergencyRestart {

@@ -2,7 +2,6 @@ use super::super::client::{Answer, Part};
 use super::super::record::Header;
 use super::*;
 
-/// The records of `wire`: type, id, content.
 fn records(mut wire: &[u8]) -> Vec<(u8, u16, Vec<u8>)> {
     let mut records = Vec::new();
     while let Some(first) = wire.first_chunk() {

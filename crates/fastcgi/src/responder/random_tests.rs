@@ -1,4 +1,4 @@
-//! Random input. `FORKYARD_SEED` replays the one round that a failure named.
+//! Random input. `FORKYARD_SEED` replays a failed round.
 
 #[path = "../../../../tests/random/mod.rs"]
 mod random;
@@ -9,10 +9,9 @@ use super::super::record::{HEADER_LENGTH, header};
 use super::*;
 use random::{Random, rounds};
 
-/// Debug builds take a few seconds at most, release builds go through millions of inputs.
+/// A few seconds in debug builds; millions of inputs in release builds.
 const ROUNDS: u64 = if cfg!(debug_assertions) { 1_500 } else { 300_000 };
 
-/// Short most of the time, so that the edges of the format are met often.
 fn length(random: &mut Random) -> usize {
     match random.below(20) {
         0 => random.below(2000),
@@ -21,7 +20,6 @@ fn length(random: &mut Random) -> usize {
     }
 }
 
-/// What was said, independent of how the input was cut.
 #[derive(Debug, PartialEq)]
 enum Said {
     Request {
@@ -42,14 +40,13 @@ const LIMITS: Limits = Limits {
     params_count: 40,
 };
 
-/// Nothing that a peer sends may make a responder hold more: twice the limits for growth by doubling, one record of
-/// questions, and the smallest sizes that buffers start with.
+/// Twice the limits because buffers double, a GET_VALUES record, and minimal buffers.
 const MOST_MEMORY: usize = 2 * (4000 + 2 * 40) + 2 * 4000 + 2 * 65_536 + 64 * 64 + 8192;
 
 struct Listener {
     responder: Responder,
     said: Vec<Said>,
-    /// Answers are ended as soon as the parameters are in, so that bodies are skipped.
+    /// Skips bodies.
     answers_early: bool,
 }
 
@@ -145,7 +142,6 @@ fn heard_in_pieces(input: &[u8], answers_early: bool, random: &mut Random) -> Li
     let mut rest = input;
     while !rest.is_empty() {
         let (piece, later) = rest.split_at(rest.len().min(random.below(most + 1)));
-        // Pieces live in memory of their own: reading beyond them would be noticed.
         let alone = Vec::from(piece);
         listener.hear(&alone);
         rest = later;
@@ -172,7 +168,6 @@ fn append_stream(wire: &mut Vec<u8>, kind: RecordType, id: u16, content: &[u8], 
     append_record(wire, kind, id, b"", random);
 }
 
-/// Sometimes a record that doesn't belong to request `id`, and leaves it alone.
 fn append_stranger(wire: &mut Vec<u8>, id: u16, random: &mut Random) {
     match random.below(40) {
         0 => append_record(wire, RecordType::GetValues, 0, &random.bytes(40), random),
@@ -195,7 +190,6 @@ fn append_stranger(wire: &mut Vec<u8>, id: u16, random: &mut Random) {
     }
 }
 
-/// A valid request, and what has to be heard of it.
 fn append_request(wire: &mut Vec<u8>, expected: &mut Vec<Said>, random: &mut Random) {
     let id = 1 + random.below(3) as u16;
     let role = [Role::Responder, Role::Authorizer, Role::Filter][random.below(3)];
@@ -252,7 +246,6 @@ fn requests(random: &mut Random) -> (Vec<u8>, Vec<Said>) {
     (wire, expected)
 }
 
-/// Replies to strangers aside, and with what they parted joined.
 fn without_replies(said: Vec<Said>) -> Vec<Said> {
     let mut rest: Vec<Said> = Vec::new();
     for said in said {
@@ -294,7 +287,6 @@ fn early_answers_lose_no_later_request() {
             };
             request.encode(&mut wire);
             if random.one_in(4) {
-                // The body's end is never sent.
                 wire.truncate(wire.len() - HEADER_LENGTH);
             }
         }
@@ -341,7 +333,6 @@ fn damaged_requests_mean_the_same_however_they_are_cut() {
 fn noise_does_no_harm() {
     rounds(ROUNDS, |random| {
         let mut wire = random.bytes(300);
-        // Pure noise soon breaks; noise with good headers goes deeper.
         while random.below(8) > 0 {
             let kind = RecordType::try_from(1 + random.below(11) as u8).unwrap();
             let id = random.below(3) as u16;

@@ -36,7 +36,6 @@ fn begin(id: u16, role: u16, keep: bool) -> Vec<u8> {
     record(1, id, &[0, role as u8, u8::from(keep), 9, 9, 9, 9, 9], 0)
 }
 
-/// Everything that is said about `wire`, as text; the answer to a request ends as soon as its body has.
 fn said(responder: &mut Responder, wire: &[u8]) -> Vec<String> {
     let (mut said, mut at) = (Vec::new(), 0);
     loop {

@@ -1,5 +1,5 @@
-//! System calls that no web application needs and that attacks on the kernel, on other processes, and on the limits of
-//! a container begin with. They fail with EPERM; everything else works as before.
+//! Blocks system calls that web applications don't need and attacks on the kernel, other processes or container limits
+//! use. They fail with EPERM.
 
 use super::ConfineError;
 use nix::libc;
@@ -12,19 +12,18 @@ use std::sync::OnceLock;
 
 const KEY: &str = "confine.deny_system_calls";
 
-/// Calls that the C library's headers do not name yet. New ones have one number on all machines.
+/// Missing in libc's headers; the same on all architectures.
 const SYS_STATMOUNT: i64 = 457;
 const SYS_LISTMOUNT: i64 = 458;
 const SYS_LSM_SET_SELF_ATTR: i64 = 460;
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 
-/// Calls that are refused whatever their arguments.
 #[rustfmt::skip]
 const REFUSED: &[i64] = &[
     // Other processes.
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_process_madvise,
     libc::SYS_kcmp, libc::SYS_pidfd_getfd, libc::SYS_process_mrelease,  
-    // The kernel itself.
+    // The kernel.
     libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_kexec_load, libc::SYS_kexec_file_load,
     libc::SYS_init_module, libc::SYS_finit_module, libc::SYS_delete_module, libc::SYS_syslog, libc::SYS_reboot,
     libc::SYS_acct, libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_quotactl_fd,
@@ -33,11 +32,11 @@ const REFUSED: &[i64] = &[
     libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register,
     // Keys.
     libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl,
-    // Mounts, roots and name spaces.
+    // Mounts, roots and namespaces.
     libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_move_mount,
     libc::SYS_open_tree, libc::SYS_fsopen, libc::SYS_fsconfig, libc::SYS_fsmount, libc::SYS_fspick,
     libc::SYS_mount_setattr, SYS_OPEN_TREE_ATTR, SYS_STATMOUNT, SYS_LISTMOUNT, libc::SYS_unshare, libc::SYS_setns, libc::SYS_open_by_handle_at, libc::SYS_fanotify_init,
-    // The machine's time and name.
+    // Time and host name.
     libc::SYS_clock_settime, libc::SYS_settimeofday, libc::SYS_clock_adjtime, libc::SYS_adjtimex,
     libc::SYS_sethostname, libc::SYS_setdomainname,
 ];
@@ -52,7 +51,6 @@ const REFUSED_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
-/// clone(2) with any of these makes a name space.
 const NAME_SPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
@@ -61,11 +59,10 @@ const NAME_SPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// The only families of sockets that can be made: those that web applications use. A list of the others would have to grow
-/// with the kernel.
+/// A list of blocked ones would have to grow with the kernel.
 const FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// The other numbers of the same calls (x32 ABI, __X32_SYSCALL_BIT), where a kernel has them.
+/// Alternative numbers of the calls (x32 ABI, __X32_SYSCALL_BIT).
 #[cfg(target_arch = "x86_64")]
 const ALIASES: &[i64] = &[0, 0x4000_0000];
 #[cfg(not(target_arch = "x86_64"))]
@@ -74,7 +71,6 @@ const ALIASES: &[i64] = &[0];
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 pub(super) fn check() -> Result<(), ConfineError> {
-    // What the kernel knows of actions stands here as long as it has filters at all (seccomp(2)).
     if !std::path::Path::new("/proc/sys/kernel/seccomp/actions_avail").exists() {
         let reason = "this kernel has no system call filters (CONFIG_SECCOMP_FILTER); leave it out";
         return Err(ConfineError::new(KEY, reason));
@@ -82,8 +78,7 @@ pub(super) fn check() -> Result<(), ConfineError> {
     programs().map(drop)
 }
 
-/// Refuses the calls from now on, to this process and all that it starts; and, since a program with more rights would
-/// run with the same filter, no program gains rights any more (no_new_privs).
+/// Sets no_new_privs, because a setuid program would inherit the filter.
 pub(super) fn deny() -> Result<(), ConfineError> {
     for program in programs()? {
         seccompiler::apply_filter(program).map_err(|error| ConfineError::new(KEY, error.to_string()))?;
@@ -91,7 +86,7 @@ pub(super) fn deny() -> Result<(), ConfineError> {
     Ok(())
 }
 
-/// Compiled once, which takes a millisecond: a process that forks others has it for all of them.
+/// Compiling takes a millisecond; forks inherit the result.
 fn programs() -> Result<&'static [BpfProgram; 2], ConfineError> {
     static PROGRAMS: OnceLock<[BpfProgram; 2]> = OnceLock::new();
     match PROGRAMS.get() {
@@ -103,7 +98,6 @@ fn programs() -> Result<&'static [BpfProgram; 2], ConfineError> {
     }
 }
 
-/// Has the programs ready for processes that this one forks.
 pub(super) fn prepare() {
     if let Err(error) = programs() {
         log::debug!("no filter of system calls can be prepared: {error}");
@@ -112,7 +106,7 @@ pub(super) fn prepare() {
 
 fn compile() -> Result<[BpfProgram; 2], ConfineError> {
     let failed = |error: seccompiler::BackendError| ConfineError::new(KEY, error.to_string());
-    // Its flags can't be looked at. A library that is told that it is not there uses clone(2).
+    // A filter can't inspect clone3's flags. After ENOSYS libraries use clone(2).
     let clone3: Rules = spread([(libc::SYS_clone3, Vec::new())]);
     Ok([
         program(refused().map_err(failed)?, libc::EPERM).map_err(failed)?,
@@ -171,7 +165,6 @@ mod tests {
             std::ptr::eq(refused, &raw const programs().unwrap()[0]),
             "compiled once"
         );
-        // The kernel takes 4096 instructions at most (BPF_MAXINSNS).
         assert!(refused.len() < 4096 && clone3.len() < refused.len());
     }
 }

@@ -1,13 +1,13 @@
-//! Why a pool could not be confined.
+//! Confinement errors.
 
 use std::fmt;
 
-/// Why a pool could not be confined: the setting and what is wrong with it, or missing.
+/// A confinement setting that can't be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfineError {
-    /// The setting, as in the configuration.
+    /// The setting's name in the configuration.
     pub key: &'static str,
-    /// What is wrong and what to do, as a sentence's end.
+    /// The problem and its solution, to end a sentence.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! A control group for each pool (cgroup v2), below one that the operator names.
+//! A control group (cgroup v2) for each pool, below a configured parent.
 
 use super::ConfineError;
 use crate::config::Cgroup;
@@ -9,23 +9,22 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The period of `cpu.max`, microseconds; the kernel's default.
+/// Period of `cpu.max` in microseconds; the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
-/// The kernel's.
+/// The kernel's default.
 const DEFAULT_WEIGHT: &str = "100";
 
-/// Between two tries to remove a group, milliseconds.
 const LOOK_INTERVAL_MS: u8 = 10;
 
-/// A pool's control group.
+/// Path of a pool's control group.
 pub type Group = PathBuf;
 
 pub(super) fn path(cgroup: &Cgroup, pool: &str) -> Group {
     cgroup.parent.join(pool)
 }
 
-/// One limit: the setting, the controller, the file, the content.
+/// (setting, controller, file, content).
 type Limit = (&'static str, &'static str, &'static str, String);
 
 fn limits(cgroup: &Cgroup) -> Vec<Limit> {
@@ -36,7 +35,7 @@ fn limits(cgroup: &Cgroup) -> Vec<Limit> {
         .map(|percent| format!("{} {CPU_PERIOD_US}", u64::from(percent) * CPU_PERIOD_US / 100));
     let pids = cgroup.pids_max.map(|most| most.to_string());
     let weight = cgroup.cpu_weight.map(|weight| weight.to_string());
-    // What is not limited any more must be written, too: the group may be there from before a reload.
+    // Writes removed limits, too: a reload keeps the group.
     vec![
         (
             "cgroup.memory_max",
@@ -65,7 +64,6 @@ fn limits(cgroup: &Cgroup) -> Vec<Limit> {
     ]
 }
 
-/// Makes the group and sets its limits.
 pub(super) fn make(cgroup: &Cgroup, pool: &str) -> Result<Group, ConfineError> {
     let parent = &cgroup.parent;
     let wrong =
@@ -94,7 +92,6 @@ fn set(parent: &Path, group: &Path, (key, controller, file, value): &Limit) -> R
         if value == "max" || value == DEFAULT_WEIGHT && *file == "cpu.weight" {
             return Ok(());
         }
-        // A group's own controllers are those that its parent passes on.
         let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
         if !target.exists() {
             let reason = format!(
@@ -110,7 +107,6 @@ fn set(parent: &Path, group: &Path, (key, controller, file, value): &Limit) -> R
         .map_err(|error| ConfineError::new(key, format!("write {value} to {}: {error}", target.display())))
 }
 
-/// Puts this process into the group; what it forks is in it from the start.
 pub(super) fn join(cgroup: &Cgroup, pool: &str) -> Result<(), ConfineError> {
     let file = path(cgroup, pool).join("cgroup.procs");
     fs::write(&file, "0").map_err(|error| {
@@ -118,8 +114,7 @@ pub(super) fn join(cgroup: &Cgroup, pool: &str) -> Result<(), ConfineError> {
     })
 }
 
-/// A process that may not open this file itself writes to it to be in the group. The rights of the process that has
-/// opened it count (Linux 5.16).
+/// Opens a group for a process that may not open it itself. The opener's permissions count (Linux 5.16).
 ///
 /// # Errors
 /// open(2).
@@ -129,7 +124,7 @@ pub fn entrance(group: &Group) -> Result<File, ConfineError> {
     opened.map_err(|error| ConfineError::new("cgroup.parent", format!("open {}: {error}", file.display())))
 }
 
-/// Puts this process into the group that this is the entrance of.
+/// Moves this process into the group.
 ///
 /// # Errors
 /// write(2).
@@ -139,8 +134,7 @@ pub fn enter(entrance: BorrowedFd<'_>) -> Result<(), ConfineError> {
         .map_err(|errno| ConfineError::new("cgroup.parent", format!("write 0 to cgroup.procs: {errno}")))
 }
 
-/// Removes a group, if no process is left in it. A process that was reaped may be in it for a moment longer: `timeout` is
-/// how long to wait for that.
+/// Removes a group if it has no processes. A reaped process may remain for a moment; waits for that up to `timeout`.
 pub fn remove(group: &Group, timeout: Duration) -> bool {
     let end = clock::now() + timeout;
     loop {

@@ -1,38 +1,35 @@
-//! Where the groups of pools are made that name none: in the daemon's own control group, if that is delegated to it.
+//! Finds the parent of the pools' control groups: the daemon's own group, if it is delegated.
 //!
-//! A group whose controllers are passed on may hold no process itself. So the daemon moves into a group `daemon` in it, and
-//! the pools' are in `pools` beside that. With systemd that is what `Delegate=yes` and `DelegateSubgroup=daemon` are for. A
-//! systemd that does not know the latter starts the daemon in the group itself: also the next one, after a kill, while workers
-//! of the one before still hold `pools`. The kernel refuses that, so there are no groups then.
+//! A group that enables controllers for its children can't contain processes. The daemon therefore moves to a child
+//! group `daemon`, and the pools' groups go to its sibling `pools`. In systemd that takes `Delegate=yes` and
+//! `DelegateSubgroup=daemon`. A systemd without the latter starts each master in the group itself, which fails after a
+//! kill, while workers still occupy `pools`. In that case no groups are used.
 
 use crate::sys::process;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The daemon's own, in its group.
 const DAEMON: &str = "daemon";
-/// What holds the pools'.
 const POOLS: &str = "pools";
-/// What weights and limits are made of.
 const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 
-/// Where groups can be made.
+/// Where groups can be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupParent {
-    /// In this group.
+    /// Below this group.
     Group(PathBuf),
-    /// Nowhere, and why.
+    /// Nowhere, with the reason.
     Nowhere(String),
 }
 
-/// Finds it, and gets it ready. The daemon may be in another group afterwards, below the one that it was in. `is_followed`: a
-/// keeper or a service manager starts another master after a kill.
+/// Finds and prepares the parent; may move the daemon to a child group. `is_followed`: a keeper or service manager
+/// restarts the master.
 pub fn find(is_followed: bool) -> GroupParent {
     prepare(is_followed).unwrap_or_else(GroupParent::Nowhere)
 }
 
-/// Removes what [`find`] has made and is empty.
+/// Removes the empty groups that [`find`] created.
 pub fn leave(parent: &GroupParent) {
     if let GroupParent::Group(pools) = parent {
         let _ = fs::remove_dir(pools);
@@ -57,7 +54,7 @@ fn prepare(is_followed: bool) -> Result<GroupParent, String> {
     if let Some(missing) = missing {
         return Err(format!("{} has no controller {missing}", base.display()));
     }
-    // The root of all groups may hold processes, and has no type.
+    // The root group may contain processes and has no type.
     if !is_apart && base.join("cgroup.type").exists() {
         if is_followed && !is_keeper(std::os::unix::process::parent_id()) {
             return Err(format!(
@@ -80,7 +77,7 @@ fn prepare(is_followed: bool) -> Result<GroupParent, String> {
     Ok(GroupParent::Group(pools))
 }
 
-/// Moves the daemon's processes into a group of their own. Others' are left alone: then nothing is done.
+/// Does nothing if the group has other processes.
 fn move_apart(base: &Path) -> Result<(), String> {
     let said = |path: &Path| {
         let path = path.to_owned();
@@ -95,7 +92,7 @@ fn move_apart(base: &Path) -> Result<(), String> {
     if !members.iter().all(|pid| is_ours(*pid) && keeps(*pid)) {
         let base = base.display();
         return Err(format!(
-            "{base} has processes that are not the daemon's; give the daemon a group of its own"
+            "{base} has processes of other programs; give the daemon its own group"
         ));
     }
     let daemon = base.join(DAEMON);
@@ -106,7 +103,7 @@ fn move_apart(base: &Path) -> Result<(), String> {
     let entrance = daemon.join("cgroup.procs");
     for pid in members {
         match fs::write(&entrance, pid.to_string()) {
-            // It has ended.
+            // The process has exited.
             Err(error) if error.raw_os_error() != Some(nix::errno::Errno::ESRCH as i32) => {
                 return Err(said(&entrance)(error));
             }
@@ -116,7 +113,6 @@ fn move_apart(base: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a process is the keeper above this one: it runs the same program.
 fn is_keeper(pid: u32) -> bool {
     let program = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     program(pid).is_some_and(|other| Some(other) == program(std::process::id()))
@@ -126,7 +122,6 @@ fn parent(pid: u32) -> Option<u32> {
     u32::try_from(process::parent(i32::try_from(pid).ok()?)?).ok()
 }
 
-/// The directory of this process's group, by /proc/self/cgroup and /proc/self/mountinfo.
 fn own_group(groups: &str, mounts: &str) -> Result<PathBuf, String> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"));
     let path = path.ok_or("the kernel has no control groups of version 2")?;

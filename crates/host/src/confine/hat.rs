@@ -8,7 +8,6 @@ use std::path::Path;
 
 const KEY: &str = "apparmor_hat";
 const ENABLED: &str = "/sys/module/apparmor/parameters/enabled";
-/// A profile's name, with its mode.
 const MOST_BYTES: usize = 4096;
 
 pub(super) fn check(hat: &str) -> Result<(), ConfineError> {
@@ -24,7 +23,7 @@ pub(super) fn check(hat: &str) -> Result<(), ConfineError> {
     Err(ConfineError::new(KEY, reason))
 }
 
-/// The directory of this process' attributes. It is opened early: in a chroot there is no /proc.
+/// Opened early, because a chroot has no /proc.
 pub(super) fn attributes() -> Result<File, ConfineError> {
     let own = ["/proc/thread-self/attr/apparmor", "/proc/thread-self/attr"];
     let path = own.into_iter().map(Path::new).find(|path| path.is_dir());
@@ -35,9 +34,8 @@ pub(super) fn attributes() -> Result<File, ConfineError> {
     opened.map_err(|error| query_failed(&error))
 }
 
-/// Changes to the hat.
 pub(super) fn change(attributes: &File, hat: &str) -> Result<(), ConfineError> {
-    // The kernel asks whether the process that writes is the one that has opened it, with the same user.
+    // The kernel requires that one process opens and writes.
     let open =
         |write| file::open_at(attributes, "current", write).map_err(|error| query_failed(&error.to_string()));
     let mut text = Vec::new();
@@ -60,7 +58,7 @@ fn query_failed(error: &str) -> ConfineError {
     ConfineError::new(KEY, reason)
 }
 
-/// The hat's full name; `current` is `NAME (MODE)` or `unconfined`.
+/// `current` is `NAME (MODE)` or `unconfined`.
 fn profile(current: &str, hat: &str) -> String {
     let current = current.trim_end_matches(['\n', '\0']);
     let name = current.rsplit_once(" (").map_or(current, |(name, _)| name);

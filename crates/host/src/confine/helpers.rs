@@ -1,32 +1,31 @@
-//! System calls of helpers: router, inspector of directories and reporter may make these and no others. They read what
-//! strangers send; an attacker who takes one over can't start programs, make files or reach what the process was not given.
+//! Allowed system calls of the helpers, which parse untrusted input. A compromised helper can't start programs, create
+//! files or reach more than it already has.
 //!
-//! Others fail with ENOSYS: a C library that is newer than this list tries a new call first and then takes the older
-//! one, as on an older kernel. If the kernel ended a router, the requests of all applications would be lost with it.
+//! Other calls fail with ENOSYS, so that a newer C library falls back to older calls.
 
 use super::ConfineError;
 use super::calls;
 use nix::libc;
 use seccompiler::{SeccompAction, SeccompFilter, TargetArch};
 
-/// The helper that is kept to its calls.
+/// The kind of helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Helper {
-    /// Passes on connections that it is given or accepts.
+    /// Accepts or receives connections and passes them on.
     Router,
-    /// Reads directories and the database of users, in processes that it forks.
+    /// Reads directories and the user database in child processes.
     Inspector,
-    /// Answers from memory that it was given, and writes its access log.
+    /// Answers from memory and writes its access log.
     Reporter,
 }
 
-/// What every helper needs: memory, time, its descriptors, the sockets that it has, and an end.
+/// Calls of every helper.
 #[rustfmt::skip]
 const ALL: &[i64] = &[
     // Memory.
     libc::SYS_brk, libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_madvise,
     libc::SYS_futex, libc::SYS_set_robust_list, libc::SYS_rseq, libc::SYS_membarrier, libc::SYS_getrandom,
-    // Time; vDSO calls come here where the clock source has none.
+    // Time, for clock sources without vDSO.
     libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep, libc::SYS_nanosleep,
     libc::SYS_gettimeofday, libc::SYS_times, libc::SYS_sched_yield, libc::SYS_restart_syscall,
     // Descriptors.
@@ -36,10 +35,10 @@ const ALL: &[i64] = &[
     // Waiting.
     libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_ppoll,
     libc::SYS_pselect6, libc::SYS_eventfd2,
-    // Sockets that are there.
+    // Existing sockets.
     libc::SYS_accept4, libc::SYS_recvmsg, libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_shutdown,
     libc::SYS_getsockopt, libc::SYS_setsockopt, libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_socketpair,
-    // Itself: who it is, its limits, its signals (tgkill: abort(3)), its name, its end.
+    // Identity, limits, signals (tgkill: abort(3)), name, exit.
     libc::SYS_getpid, libc::SYS_gettid, libc::SYS_getppid, libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid,
     libc::SYS_getegid, libc::SYS_prlimit64, libc::SYS_getrusage, libc::SYS_uname, libc::SYS_prctl, libc::SYS_tgkill,
     libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sigaltstack,
@@ -57,7 +56,6 @@ const ALL_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALL_HERE: &[i64] = &[];
 
-/// Files that are there, for reading, as far as its user may.
 const READS: &[i64] = &[
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -81,7 +79,6 @@ const READS_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const READS_HERE: &[i64] = &[];
 
-/// Processes of its own, which it ends and waits for.
 const FORKS: &[i64] = &[
     libc::SYS_clone,
     libc::SYS_set_tid_address,
@@ -91,7 +88,7 @@ const FORKS: &[i64] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
-/// Connections: to a server of the database of users (nss(5)), or to the kernel for the length of a queue (sock_diag(7)).
+/// To the user database (nss(5)) or sock_diag(7).
 const CONNECTS: &[i64] = &[
     libc::SYS_socket,
     libc::SYS_connect,
@@ -111,10 +108,10 @@ impl Helper {
     }
 }
 
-/// Keeps this process, and what it forks, to the calls of a helper. It gains no privileges any more.
+/// Restricts this process and its children to a helper's calls. Sets no_new_privs.
 ///
 /// # Errors
-/// The kernel has no filters of system calls.
+/// The kernel has no system call filters.
 pub fn keep_to(helper: Helper) -> Result<(), ConfineError> {
     calls::check()?;
     let failed = |error: seccompiler::BackendError| ConfineError::new("system calls", error.to_string());
@@ -130,8 +127,6 @@ pub fn keep_to(helper: Helper) -> Result<(), ConfineError> {
 mod tests {
     use super::*;
 
-    /// Tries what each helper must not do, one call of each kind. Returns the first that is not refused as a call that
-    /// is not there.
     fn possible(helper: Helper) -> Option<usize> {
         use nix::sys::signal::{Signal, kill};
         use nix::unistd::{Uid, execv, getpid, setuid};

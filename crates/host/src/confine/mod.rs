@@ -1,16 +1,14 @@
-//! Closes to a pool's processes what its settings close, beyond the rights of their user.
+//! Confines a pool's processes beyond their user's permissions.
 //!
-//! Each of the steps is taken once, in the preloader before any PHP code runs (in a chroot: after PHP has loaded its
-//! files), or in the worker of a pool without one; what the preloader forks has inherited it. They come in three places of
-//! `settle` of the worker:
+//! Each step runs once: in the preloader before any PHP code (in a chroot: after PHP has loaded its files), or in the
+//! worker of a pool without preloader. The worker's `settle` calls:
 //!
 //! * [`begin`], as root, before the root directory changes: control group, private /tmp;
-//! * [`look_around`], just before the root directory changes: keeps open what is out of reach later;
-//! * [`finish`], after the change of user: AppArmor hat, paths, system calls, in this order, since each could keep the
-//!   one before it from being set.
+//! * [`look_around`], just before the root directory changes: opens what a chroot would hide;
+//! * [`finish`], after the change of user: AppArmor hat, paths, system calls. The order matters, because each could
+//!   block the previous one.
 //!
-//! [`check`] is the master's part. When the daemon starts or reloads, it names the setting for which the kernel lacks
-//! something, and the configuration is not applied. Nothing is ever left out silently.
+//! The master calls [`check`] at start and reload. It rejects a configuration that the kernel doesn't support.
 
 mod calls;
 mod error;
@@ -29,16 +27,16 @@ pub use helpers::{Helper, keep_to};
 use crate::config::{Application, Confine, Pool};
 use std::fs::File;
 
-/// The control group that a pool's processes enter, if any.
+/// Returns the pool's control group, if any.
 pub fn group(pool: &Pool) -> Option<Group> {
     let cgroup = pool.confine.cgroup.as_ref()?;
     Some(group::path(cgroup, &pool.name))
 }
 
-/// Whether the kernel can do all that a pool asks for. Makes the pool's control group, with its limits.
+/// Checks that the kernel supports a pool's settings. Creates the control group with its limits.
 ///
 /// # Errors
-/// What is missing, by the setting's name.
+/// The unsupported setting.
 pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
     let confine = &pool.confine;
     if let Some(hat) = &confine.apparmor_hat {
@@ -63,13 +61,13 @@ pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
         .transpose()
 }
 
-/// Has ready what takes long, for processes of pools that this one forks.
+/// Prepares what takes long, before forking pools' processes.
 pub fn prepare() {
     calls::prepare();
 }
 
-/// Closes to this process, and to all that it starts, what one that only looks at files does not need: changing anything
-/// below any directory, and every system call that it does not need. Says what the kernel lacks for that.
+/// Blocks writing and unneeded system calls for a process that only reads files. Returns what the kernel doesn't
+/// support.
 pub fn only_look() -> Vec<ConfineError> {
     [paths::close_writing(), keep_to(Helper::Inspector)]
         .into_iter()
@@ -77,10 +75,10 @@ pub fn only_look() -> Vec<ConfineError> {
         .collect()
 }
 
-/// Joins the control group, unless it is in it already, and gets a /tmp of its own. In a process with one thread.
+/// Joins the control group and mounts a private /tmp. The process must have one thread.
 ///
 /// # Errors
-/// The kernel or its configuration does not allow it.
+/// The kernel or its configuration doesn't allow it.
 pub fn begin(pool: &Pool, is_in_group: bool) -> Result<(), ConfineError> {
     if let Some(cgroup) = pool.confine.cgroup.as_ref().filter(|_| !is_in_group) {
         group::join(cgroup, &pool.name)?;
@@ -91,16 +89,16 @@ pub fn begin(pool: &Pool, is_in_group: bool) -> Result<(), ConfineError> {
     Ok(())
 }
 
-/// What [`finish`] needs of what a new root directory hides.
+/// What [`finish`] needs from outside the chroot.
 #[derive(Debug)]
 pub struct Outlook {
     attributes: Option<File>,
 }
 
-/// Keeps open what [`finish`] needs.
+/// Opens what [`finish`] needs.
 ///
 /// # Errors
-/// The kernel or its configuration does not allow it.
+/// The kernel or its configuration doesn't allow it.
 pub fn look_around(confine: &Confine) -> Result<Outlook, ConfineError> {
     let attributes = confine
         .apparmor_hat
@@ -110,10 +108,10 @@ pub fn look_around(confine: &Confine) -> Result<Outlook, ConfineError> {
     Ok(Outlook { attributes })
 }
 
-/// Takes the last steps; after them the process has nothing more to set up.
+/// Takes the last steps. All other setup must be done.
 ///
 /// # Errors
-/// The kernel or its configuration does not allow it.
+/// The kernel or its configuration doesn't allow it.
 pub fn finish(pool: &Pool, outlook: &Outlook) -> Result<(), ConfineError> {
     let confine = &pool.confine;
     if let (Some(hat), Some(attributes)) = (&confine.apparmor_hat, &outlook.attributes) {

@@ -1,4 +1,4 @@
-//! The only paths that a pool may use (Landlock, landlock(7)).
+//! Restricts a pool to certain paths (Landlock, landlock(7)).
 
 use super::ConfineError;
 use crate::config::{Application, Paths};
@@ -9,12 +9,12 @@ use landlock::{
 use std::path::Path;
 
 const KEY: &str = "confine.read, confine.write";
-/// The rights that are known here; of those that the kernel is too old for, less is closed.
+/// Older kernels enforce a subset.
 const KNOWN: ABI = ABI::V5;
 
-/// What PHP, its libraries and the programs that scripts start can't do without: read and run.
+/// Readable and executable.
 const SYSTEM: &[&str] = &["/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
-/// Files that libraries read: names of hosts and users, time zones, certificates.
+/// Host and user names, time zones, certificates.
 const SYSTEM_FILES: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -37,7 +37,7 @@ const SYSTEM_FILES: &[&str] = &[
     "/etc/ssl",
     "/etc/timezone",
 ];
-/// Every process may read and write them.
+/// Readable and writable.
 const DEVICES: &[&str] = &[
     "/dev/full",
     "/dev/null",
@@ -56,7 +56,6 @@ pub(super) fn check() -> Result<(), ConfineError> {
     })
 }
 
-/// Closes everything else to this process and all that it starts. No program gains rights any more (no_new_privs).
 pub(super) fn restrict(paths: &Paths, application: &Application) -> Result<(), ConfineError> {
     let failed = |error: RulesetError| ConfineError::new(KEY, error.to_string());
     let mut rules = ruleset(CompatLevel::BestEffort, KNOWN).map_err(failed)?;
@@ -84,7 +83,6 @@ pub(super) fn restrict(paths: &Paths, application: &Application) -> Result<(), C
     Ok(())
 }
 
-/// Closes writing, making and removing everywhere, as far as the kernel can.
 pub(super) fn close_writing() -> Result<(), ConfineError> {
     let failed = |error: RulesetError| ConfineError::new(KEY, error.to_string());
     let status = Ruleset::default()
@@ -127,7 +125,7 @@ fn add(
     let failed =
         |error: &dyn std::fmt::Display| ConfineError::new(KEY, format!("{}: {error}", path.display()));
     let file = PathFd::new(path).map_err(|error| failed(&error))?;
-    // Rights to a directory's content mean nothing for a file, and are refused for one.
+    // Landlock rejects directory rights for a file.
     let access = if path.is_dir() {
         access
     } else {

@@ -1,4 +1,4 @@
-//! A /tmp and a /var/tmp of the pool's own (mount_namespaces(7)).
+//! Private /tmp and /var/tmp (mount_namespaces(7)).
 
 use super::ConfineError;
 use crate::sys::file::Held;
@@ -8,16 +8,14 @@ use nix::sched::{CloneFlags, unshare};
 use std::path::Path;
 
 const KEY: &str = "confine.private_tmp";
-/// Every user may write, and remove only files of their own.
+/// World-writable and sticky.
 const OPTIONS: &str = "mode=1777";
 const PLACES: [&str; 2] = ["tmp", "var/tmp"];
 
 pub(super) fn check(has_preloader: bool) -> Result<(), ConfineError> {
     let failed = |reason: &str| Err(ConfineError::new(KEY, reason));
     if !has_preloader {
-        return failed(
-            "the workers of this pool have no preloader whose /tmp they could share; leave it out",
-        );
+        return failed("confine.private_tmp needs a preloader, and this pool has none; leave it out");
     }
     if !identity::is_root() {
         return failed("only a master that runs as root can do this; leave it out");
@@ -28,16 +26,15 @@ pub(super) fn check(has_preloader: bool) -> Result<(), ConfineError> {
     Ok(())
 }
 
-/// Mounts empty file systems in memory over the places, for this process and what it starts.
 pub(super) fn make_private(root: Option<&Path>) -> Result<(), ConfineError> {
     let failed = |what: &str, errno: nix::Error| ConfineError::new(KEY, format!("{what}: {}", errno.desc()));
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| failed("unshare", errno))?;
-    // What the machine mounts later is seen here, what is mounted here is seen nowhere else.
+    // Propagates later mounts of the host, but not the reverse.
     let slave = MsFlags::MS_REC | MsFlags::MS_SLAVE;
     mount(None::<&str>, "/", None::<&str>, slave, None::<&str>).map_err(|errno| failed("mount /", errno))?;
     for place in PLACES {
         let path = root.unwrap_or(Path::new("/")).join(place);
-        // In a chroot its owner may have put a link there, or nothing.
+        // In a chroot its owner may have placed a link there, or nothing.
         let Ok(held) = Held::open(&path) else { continue };
         if !held.is_directory() {
             continue;

@@ -22,52 +22,52 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a full backlog is watched for its owner to show signs of life before the address is called taken.
+/// How long to watch a full backlog before the address counts as taken.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bits of a file's mode: its group or everybody may write, which is to connect (unix(7)).
+/// connect(2) needs write permission (unix(7)).
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// An open listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket, non-blocking.
+    /// The non-blocking socket.
     pub socket: Guarded,
-    /// Where it listens, as configured.
+    /// Its configured address.
     pub address: Address,
-    /// The socket file's device and inode: only the file that we made is removed at the end.
+    /// Device and inode, so that only our own file is removed.
     file: Option<(u64, u64)>,
 }
 
-/// Whether clients reach a listening socket.
+/// Whether clients can reach a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerState {
-    /// They do, as far as can be told.
+    /// Reachable, as far as known.
     Open,
-    /// The unix socket's file is gone.
+    /// The socket file is missing.
     FileGone,
-    /// The unix socket's path leads to something else.
+    /// Another file is at the socket's path.
     FileTaken,
-    /// A process that had the socket has shut it down (shutdown(2)): every connection is refused.
+    /// A holder has shut it down (shutdown(2)): connections are refused.
     ShutDown,
 }
 
-/// Why there is no socket.
+/// Why a socket can't be opened.
 #[derive(Debug)]
 pub enum ListenError {
-    /// A process that lives listens there already.
+    /// A live process listens there.
     Taken {
         address: String,
-        /// The process' pid, if it is known.
+        /// The process, if known.
         pid: Option<i32>,
     },
-    /// The path names something that is no socket.
+    /// The path is not a socket.
     NotASocket(PathBuf),
-    /// Something else is where the socket was.
+    /// Another file has replaced the socket.
     Replaced(PathBuf),
-    /// A link on the way, which another user may have put there.
+    /// A link on the way, which another user may have planted.
     Link(PathBuf, std::io::Error),
-    /// The file system keeps no access control lists.
+    /// The file system has no access control lists.
     NoLists(PathBuf),
     /// A system call failed.
     System(sys::Error),
@@ -81,7 +81,7 @@ impl fmt::Display for ListenError {
                 pid: Some(pid),
             } if *pid == std::process::id() as i32 => write!(
                 f,
-                "this daemon itself listens on {address}, for another pool; give each pool an address of its own, or \
+                "this daemon itself listens on {address}, for another pool; give each pool its own address, or \
                  give this one the address in a later reload"
             ),
             ListenError::Taken { address, pid } => {
@@ -129,7 +129,6 @@ impl std::error::Error for ListenError {
 }
 
 impl ListenError {
-    /// The same of a port on every address.
     fn about(self, port: u16) -> ListenError {
         match self {
             ListenError::Taken { pid, .. } => ListenError::Taken {
@@ -150,10 +149,10 @@ impl From<sys::Error> for ListenError {
     }
 }
 
-/// Opens a listening socket, or takes the one that the daemon was started with.
+/// Opens a listening socket, or takes an inherited one.
 ///
 /// # Errors
-/// The address is taken, or can't be listened on.
+/// The address is taken or unusable.
 pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, ListenError> {
     let listener = |socket, file| Listener {
         socket: Guarded::new(socket),
@@ -161,7 +160,7 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
         file,
     };
     if let Some((socket, is_ours)) = inherited.take(&listen.address) {
-        // The process that made its file removes it, too, unless it is gone.
+        // The creator removes the file, unless it is gone.
         let file = match &listen.address {
             Address::Unix(path) if is_ours => identity_of(path),
             _ => None,
@@ -180,7 +179,6 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
                 Err(_) => {
                     log::info!("Failed implicitly binding to ::, retrying with 0.0.0.0");
                     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
-                    // The port alone is what was configured.
                     bind_tcp(any, listen.backlog, false).map_err(|error| error.about(*port))?
                 }
                 bound => bound?,
@@ -191,11 +189,10 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
 }
 
 impl Listener {
-    /// A socket that the master before this one has opened. This process calls listen(2) again, so that
-    /// SO_PEERCRED (unix(7)) names a process that lives.
+    /// Takes the previous master's socket and calls listen(2), so that SO_PEERCRED (unix(7)) names this process.
     ///
     /// # Errors
-    /// The socket is none that listens.
+    /// The socket does not listen.
     pub fn adopt(
         socket: OwnedFd,
         address: Address,
@@ -204,7 +201,7 @@ impl Listener {
     ) -> Result<Listener, ListenError> {
         match tenants::listen_again(&socket, &address, backlog) {
             Err(error) if error.errno == Errno::ETIMEDOUT => {
-                log::warn!("the backlog of {address} stays as it is: {error}");
+                log::warn!("the backlog of {address} is unchanged: {error}");
             }
             listens => listens?,
         }
@@ -215,12 +212,12 @@ impl Listener {
         })
     }
 
-    /// Whether this daemon has made the socket's file, and not a service manager.
+    /// Whether the daemon, not a service manager, created the socket file.
     pub fn is_ours(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Whether clients reach the socket now. As long as a unix socket is open no other file gets its inode.
+    /// Whether clients can reach the socket. An open unix socket's inode is not reused.
     pub fn state(&self) -> ListenerState {
         if sys::socket::is_shut_down(self.socket.as_fd()) {
             return ListenerState::ShutDown;
@@ -235,40 +232,38 @@ impl Listener {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 ListenerState::FileGone
             }
-            // Where this process can't follow the path, it may be right for others.
             Ok(_) | Err(_) => ListenerState::Open,
         }
     }
 
-    /// Whether the socket's file lets nobody connect but root.
+    /// Whether the socket file's permissions admit only root.
     pub fn is_for_root_alone(&self) -> bool {
         let (Address::Unix(path), Some(file)) = (&self.address, self.file) else {
             return false;
         };
-        // With an access control list, the group's bits are its mask (acl(5)).
+        // With an access control list, the group bits are its mask (acl(5)).
         std::fs::symlink_metadata(path).is_ok_and(|data| {
             (data.dev(), data.ino()) == file && data.uid() == 0 && data.mode() & WRITABLE_BY_OTHERS == 0
         })
     }
 
-    /// Device and inode of a unix socket's file, if it was made by this daemon.
+    /// Device and inode of a socket file that the daemon created.
     pub fn file(&self) -> Option<(u64, u64)> {
         self.file
     }
 
-    /// Gives an open socket the attributes of a new configuration: backlog, and a unix socket's mode, owner and list of
-    /// users. An owner or group that it had by the configuration `before` is taken back. Where the name leads to something
-    /// else by now, that is left alone.
+    /// Applies a new configuration: backlog, and a unix socket's mode, owner and access list. Resets an owner or group
+    /// of the configuration `before`.
     ///
     /// # Errors
-    /// The socket's file is another by now, or can't be changed.
+    /// The socket file was replaced or can't be changed.
     pub fn adjust(&self, listen: &Listen, before: Option<&Listen>) -> Result<(), ListenError> {
         if let (Address::Unix(path), Some(file)) = (&self.address, self.file) {
             let held = Held::open(path)?;
             if held.socket_identity() != Some(file) {
                 return Err(ListenError::Replaced(path.clone()));
             }
-            // At no moment may a client be refused that is let in both before and after.
+            // Grants before it revokes, so that no permitted client is rejected.
             if has_list(listen) {
                 set_list(&held, listen)?;
             } else {
@@ -281,7 +276,7 @@ impl Listener {
         if before.is_some_and(|before| before.backlog == listen.backlog) {
             return Ok(());
         }
-        // listen(2) on a listening socket changes its backlog and nothing else.
+        // On a listening socket, listen(2) changes only the backlog.
         Ok(tenants::listen_again(
             &self.socket,
             &self.address,
@@ -289,7 +284,7 @@ impl Listener {
         )?)
     }
 
-    /// Removes the socket's file, if it is still the one that was made for it.
+    /// Removes the socket file, unless another file is there.
     pub fn remove_file(&self) {
         if let Address::Unix(path) = &self.address {
             let Ok(entry) = HeldEntry::locate(path) else {
@@ -303,7 +298,6 @@ impl Listener {
     }
 }
 
-/// A file's device and inode.
 fn identity_of(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path)
         .ok()
@@ -323,7 +317,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Result<Owne
 fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), ListenError> {
     let subject = path.display().to_string();
     let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
-    // The directory is held: a link that takes its place while this goes on leads to an error, and root changes nothing there.
+    // An open directory, so that a planted link causes an error.
     let entry = HeldEntry::locate(path).map_err(|error| match error.raw_os_error() {
         None => ListenError::Link(path.to_owned(), error),
         Some(_) => sys::Error::from_io("bind", &subject, &error).into(),
@@ -333,7 +327,7 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), List
     let fd =
         make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
     let address = UnixAddr::new(path).map_err(|e| failed("bind", e))?;
-    // The file is created with its final mode. Until listen(2) it can't be reached, so that owner and list come in time.
+    // Unreachable before listen(2), so owner and list are set in time.
     let before = umask(Mode::from_bits_truncate(!listen.mode & 0o777));
     let bound = bind_socket(fd.as_raw_fd(), &address);
     umask(before);
@@ -353,7 +347,6 @@ fn has_list(listen: &Listen) -> bool {
     !listen.acl_users.is_empty() || !listen.acl_groups.is_empty()
 }
 
-/// Lets the users and groups of the list connect, beside whom the mode lets.
 fn set_list(held: &Held, listen: &Listen) -> Result<(), ListenError> {
     if !has_list(listen) {
         return Ok(());
@@ -370,7 +363,7 @@ fn set_list(held: &Held, listen: &Listen) -> Result<(), ListenError> {
     })
 }
 
-/// A list of users or groups takes the place of owner and group, as in php-fpm.
+/// A list of users or groups replaces owner and group, as in php-fpm.
 fn set_owner(held: &Held, listen: &Listen) -> Result<(), ListenError> {
     match wanted_owner(listen)? {
         (None, None) => Ok(()),
@@ -378,7 +371,6 @@ fn set_owner(held: &Held, listen: &Listen) -> Result<(), ListenError> {
     }
 }
 
-/// User and group that a socket is to be given.
 fn wanted_owner(listen: &Listen) -> Result<(Option<u32>, Option<u32>), ListenError> {
     if has_list(listen) {
         return Ok((None, None));
@@ -389,8 +381,7 @@ fn wanted_owner(listen: &Listen) -> Result<(Option<u32>, Option<u32>), ListenErr
     Ok((uid, group.or(owner.and_then(|(_, primary)| primary))))
 }
 
-/// What the configuration before gave the socket to and this one does not: it becomes this process' own, as it would be if
-/// it were bound now.
+/// Resets what only the old configuration set to what a new socket would have.
 fn take_back_owner(held: &Held, listen: &Listen, before: Option<&Listen>) -> Result<(), ListenError> {
     let Some(before) = before.filter(|before| !has_list(before)) else {
         return Ok(());
@@ -406,10 +397,8 @@ fn take_back_owner(held: &Held, listen: &Listen, before: Option<&Listen>) -> Res
     }
 }
 
-/// Removes a stale socket; refuses a live one.
-///
-/// A socket is live when the process that called listen(2) for it lives. After a kill of the master its workers still
-/// hold the socket while they finish their requests, but no process will serve what waits in its queue: stale.
+/// A socket is live if the process that called listen(2) is alive. Workers may hold it after the master was killed, but
+/// nothing serves its queue.
 fn make_way(path: &Path, entry: &HeldEntry) -> Result<(), ListenError> {
     match entry.stat() {
         Err(_) => return Ok(()),
@@ -456,7 +445,6 @@ fn owner(path: &Path) -> Result<Owner, ListenError> {
         match connect(probe.as_raw_fd(), &address) {
             Ok(()) => {
                 let pid = socket::listener_pid(probe.as_fd())?;
-                // 0: a process outside of our pid namespace.
                 return Ok(match pid {
                     0 => Owner::Unknown,
                     pid if pid == std::process::id() as i32 => Owner::Alive(pid),
@@ -465,7 +453,7 @@ fn owner(path: &Path) -> Result<Owner, ListenError> {
                 });
             }
             Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Ok(Owner::None),
-            // Its queue is full.
+            // The backlog is full.
             Err(Errno::EAGAIN) if Instant::now() < until => {
                 let mut nothing = [];
                 let _ = nix::poll::poll(&mut nothing, 50_u8);
@@ -476,13 +464,11 @@ fn owner(path: &Path) -> Result<Owner, ListenError> {
     }
 }
 
-/// Whether a process lives and has not merely become a zombie.
 fn is_alive(pid: i32) -> bool {
     if !process::exists(pid) {
         return false;
     }
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // proc(5): the state follows the command, which is in parentheses.
     !stat
         .rsplit(')')
         .next()
@@ -516,7 +502,6 @@ mod tests {
         assert_eq!((socket.is_ours(), socket.state()), (true, ListenerState::Open));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(socket.state(), ListenerState::FileGone);
-        // Also if it is another socket: the inode is not used again while the first one is open.
         let other = listener(&path);
         assert_eq!(
             (socket.state(), other.state()),

@@ -1,27 +1,21 @@
-//! Listening sockets that php-fpm left open for its successor, as it names them in FPM_SOCKETS.
+//! Parses FPM_SOCKETS, in which php-fpm passes its listening sockets to its successor.
 
 use crate::config::Address;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// Variables that are looked at: FPM_SOCKETS, FPM_SOCKETS_1 and so on.
 const MAX_VARIABLES: usize = 256;
-/// Sockets in one variable.
 const MAX_IN_VARIABLE: usize = 128;
 
-/// A socket as a variable names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
-    /// What stands before the `=`.
+    /// The part before `=`.
     pub(super) key: String,
-    /// The address that the variable names.
     pub(super) address: Address,
-    /// Its descriptor.
     pub(super) fd: RawFd,
 }
 
-/// The variables that there are, in order: they end at the first that is missing.
 pub(super) fn variables(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let name = |at: usize| match at {
         0 => "FPM_SOCKETS".to_owned(),
@@ -33,7 +27,6 @@ pub(super) fn variables(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<(String,
         .collect()
 }
 
-/// The sockets that a variable names; items that can't be understood are passed over.
 pub(super) fn parse(value: &str) -> impl Iterator<Item = Named> + '_ {
     value.split(',').take(MAX_IN_VARIABLE).filter_map(|item| {
         let (key, fd) = item.rsplit_once('=')?;
@@ -45,7 +38,7 @@ pub(super) fn parse(value: &str) -> impl Iterator<Item = Named> + '_ {
     })
 }
 
-/// A path, or an address and a port; an IPv6 address has no brackets.
+/// An IPv6 address has no brackets.
 fn address(key: &str) -> Option<Address> {
     if !key.contains(':') && !key.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Address::Unix(PathBuf::from(key)));

@@ -1,4 +1,4 @@
-//! Listening sockets that a service manager opened for the daemon (socket activation), or that php-fpm left to it.
+//! Listening sockets from a service manager (socket activation) or from php-fpm.
 
 use super::fpm_sockets;
 use super::tenants;
@@ -7,7 +7,7 @@ use crate::sys::fd;
 use crate::sys::socket::Bound;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// The sockets that the daemon was started with and no pool has taken yet.
+/// Inherited sockets that no pool has taken yet.
 #[derive(Debug, Default)]
 pub struct Inherited {
     sockets: Vec<Passed>,
@@ -17,13 +17,11 @@ pub struct Inherited {
 struct Passed {
     address: Address,
     socket: OwnedFd,
-    /// No other process will remove its file: php-fpm left it.
     is_ours: bool,
 }
 
 impl Inherited {
-    /// Takes over listening sockets that this process was started with.
-    /// `ours`: another master has opened them, and left them to this one.
+    /// Takes inherited listening sockets. `ours`: left by another master.
     pub fn new(sockets: Vec<OwnedFd>, ours: Vec<OwnedFd>) -> Inherited {
         let with_address = |socket: OwnedFd, is_ours: bool| {
             let address = match tenants::local_address(socket.as_fd())? {
@@ -36,7 +34,7 @@ impl Inherited {
                 is_ours,
             })
         };
-        // php-fpm's variables first: of a socket that both name, they know what it is called.
+        // php-fpm's variables know a socket's name.
         let mut sockets = sockets;
         let mut passed = from_php_fpm(&mut sockets);
         passed.extend(ours.into_iter().filter_map(|socket| with_address(socket, true)));
@@ -48,7 +46,7 @@ impl Inherited {
         Inherited { sockets: passed }
     }
 
-    /// The socket that listens where a pool wants to, and whether its file is to be removed at the end.
+    /// Takes the socket with the wanted address; also returns whether to remove its file at exit.
     pub fn take(&mut self, wanted: &Address) -> Option<(OwnedFd, bool)> {
         let at = self
             .sockets
@@ -58,8 +56,8 @@ impl Inherited {
         Some((passed.socket, passed.is_ours))
     }
 
-    /// Closes the sockets that php-fpm left and no pool has taken, and removes their files. Those of a service manager
-    /// stay: another configuration may want them.
+    /// Closes php-fpm's unused sockets and removes their files. Keeps a service manager's: another configuration may
+    /// need them.
     pub fn drop_unwanted(&mut self) {
         let (ours, others) = std::mem::take(&mut self.sockets)
             .into_iter()
@@ -74,7 +72,6 @@ impl Inherited {
     }
 }
 
-/// What FPM_SOCKETS names, as far as it is open and listens. Some may be among those that were passed otherwise.
 fn from_php_fpm(others: &mut Vec<OwnedFd>) -> Vec<Passed> {
     let mut sockets = Vec::new();
     for (_, value) in variables() {
@@ -108,17 +105,15 @@ fn from_php_fpm(others: &mut Vec<OwnedFd>) -> Vec<Passed> {
     sockets
 }
 
-/// The variables by which php-fpm hands its sockets on, with their values.
 fn variables() -> Vec<(String, String)> {
     fpm_sockets::variables(&|name| std::env::var(name).ok())
 }
 
-/// The names of the variables by which php-fpm hands its sockets on, of those that are set.
+/// Names of the FPM_SOCKETS variables that are set.
 pub fn fpm_variables() -> Vec<String> {
     variables().into_iter().map(|(name, _)| name).collect()
 }
 
-/// Whether a socket that listens on `address` is what a pool that wants `wanted` is looking for.
 fn serves(address: &Address, wanted: &Address) -> bool {
     match (address, wanted) {
         (Address::Tcp(is), Address::TcpAny(port)) => is.ip().is_unspecified() && is.port() == *port,

@@ -1,7 +1,4 @@
-//! Listening sockets: which are to be there, and bringing them into being.
-//!
-//! The plan is pure; `effects` binds. A socket that is wanted and already open is adopted as it is, so that a reload
-//! never closes one that goes on being served.
+//! Opens listening sockets. A reload keeps the open sockets that are still configured.
 
 mod effects;
 mod fpm_sockets;

@@ -1,14 +1,11 @@
-//! What follows an accept(2) that has failed.
-//!
-//! A connection that could not be accepted (EMFILE, ENFILE, ENOMEM …) waits on. Whether the next attempt succeeds no event
-//! tells: descriptors and memory become free elsewhere. So the socket is left alone for a moment, by a timer, and tried again.
+//! Pauses a listening socket after accept(2) has failed (EMFILE, ENFILE, ENOMEM …). The connection stays queued, and no
+//! event announces that resources are free again, so the socket is retried after a delay.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// How long a socket is left alone.
+/// Delay before the retry.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How often the log is told at most.
 const SAY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The pause of one listening socket.
@@ -19,7 +16,7 @@ pub struct AcceptPause {
 }
 
 impl AcceptPause {
-    /// An attempt has failed: the pause begins. Returns whether the log is to say so.
+    /// Starts a pause after a failure. Returns whether to log it.
     pub fn begin(&mut self, now: Tick) -> bool {
         self.until = Some(now + ACCEPT_PAUSE);
         let is_due = self.said.is_none_or(|said| now.since(said) >= SAY_INTERVAL);
@@ -29,12 +26,12 @@ impl AcceptPause {
         is_due
     }
 
-    /// When the socket is to be tried again; `None`: there is no pause.
+    /// Time of the retry, `None` if there is no pause.
     pub fn deadline(&self) -> Option<Tick> {
         self.until
     }
 
-    /// Whether the socket is to be tried again now; that ends the pause.
+    /// Ends a pause that is over; returns whether to retry now.
     pub fn end(&mut self, now: Tick) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }

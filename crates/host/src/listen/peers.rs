@@ -1,11 +1,11 @@
-//! Which clients may connect.
+//! Checks which clients may connect.
 
 use crate::sys::socket::peer_address;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
-/// Why the other end of a connection may not connect; `None`: it is one of those that may. An empty list is for all. Who
-/// comes over a unix socket was let in by its permissions.
+/// Returns why a peer may not connect, `None` if it may. An empty list permits everyone; unix sockets have their own
+/// permissions.
 pub fn disallowed(allowed: &[IpAddr], connection: BorrowedFd<'_>) -> Option<String> {
     if allowed.is_empty() {
         return None;
@@ -20,7 +20,7 @@ pub fn disallowed(allowed: &[IpAddr], connection: BorrowedFd<'_>) -> Option<Stri
     }
 }
 
-/// Whether the other end of a connection may connect; if not, the log says why.
+/// Whether a peer may connect; logs a rejection.
 pub fn may_connect(allowed: &[IpAddr], connection: BorrowedFd<'_>) -> bool {
     let why = disallowed(allowed, connection);
     if let Some(why) = &why {

@@ -1,9 +1,9 @@
-//! Calls on TCP sockets that listen and that tenants' processes have. Such a process can hold the socket's lock: setsockopt(2) has it
-//! while it copies what an option is set to, and a page of that can be of a file system that does not answer. The lock is wanted by
-//! listen(2), getsockname(2), setsockopt(2) and accept(2); not by poll(2), nor for the options that [`crate::sys::socket`] asks for.
-//! Calls on unix sockets want another lock, which nobody can keep.
+//! Calls on listening TCP sockets that tenants' processes share. A tenant can hold the socket's lock: setsockopt(2)
+//! holds it while it reads the option's value, which may be on a file system that doesn't answer. listen(2),
+//! getsockname(2), setsockopt(2) and accept(2) need the lock; poll(2) and the options of [`crate::sys::socket`] don't.
+//! Unix sockets have no such lock.
 //!
-//! Root has a process of its own make them, and waits a moment.
+//! Root makes these calls in a child process with a deadline.
 
 use crate::config::Address;
 use crate::sys::identity::is_root;
@@ -13,13 +13,12 @@ use crate::sys::{Error, Result};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Sockets of which it is not known where they listen.
 const WHOSE: &str = "sockets";
 
-/// Calls listen(2) for a socket that listens already: it has another backlog then.
+/// Changes a listening socket's backlog.
 ///
 /// # Errors
-/// listen(2). ETIMEDOUT: a process holds the socket's lock.
+/// listen(2). ETIMEDOUT if a process holds the socket's lock.
 pub(super) fn listen_again(fd: &OwnedFd, address: &Address, backlog: i32) -> Result<()> {
     if is_unix(fd.as_fd()) || !is_root() {
         return socket::listen(fd, backlog, "");
@@ -37,13 +36,13 @@ pub(super) fn listen_again(fd: &OwnedFd, address: &Address, backlog: i32) -> Res
         Some(errno) => Err(Error::new("listen", address, Errno::from_raw(errno))),
         None => Err(Error::new(
             "listen",
-            format!("{address}, whose lock a process holds"),
+            format!("{address}: a process holds its lock"),
             Errno::ETIMEDOUT,
         )),
     }
 }
 
-/// Where a socket is bound ([`socket::local_address`]); `None`, too, where a process holds the socket's lock.
+/// Returns a socket's address ([`socket::local_address`]); `None` also if a process holds the socket's lock.
 pub fn local_address(fd: BorrowedFd<'_>) -> Option<Bound> {
     if is_unix(fd) || !is_root() {
         return socket::local_address(fd);

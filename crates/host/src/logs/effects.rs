@@ -25,7 +25,7 @@ pub struct LogError {
 }
 
 impl LogError {
-    /// An error about the log at `path`.
+    /// Creates an error about the log at `path`.
     pub fn new(path: &Path, source: io::Error) -> LogError {
         LogError {
             path: path.to_owned(),
@@ -33,7 +33,7 @@ impl LogError {
         }
     }
 
-    /// What to do about it, as the end of a sentence.
+    /// A hint, to end a sentence.
     pub fn remedy(&self) -> String {
         remedy::of_file(&self.path, self.source.kind())
     }
@@ -51,11 +51,10 @@ impl std::error::Error for LogError {
     }
 }
 
-/// The daemon's log. There is one in a process.
+/// The process's log.
 #[derive(Debug)]
 pub struct Log {
     state: Mutex<LogState>,
-    /// Takes records that are wanted until the log is open.
     diagnostics: Option<env_logger::Logger>,
 }
 
@@ -63,13 +62,10 @@ pub struct Log {
 struct LogState {
     target: LogTarget,
     sink: Sink,
-    /// It is where a configuration or the master wants it.
     is_open: bool,
     level: LogLevel,
     format: LogFormat,
-    /// Bytes of a line of caught output.
     limit: usize,
-    /// In a master: the lines that pools cause.
     gathered: Option<Gathered>,
 }
 
@@ -77,40 +73,37 @@ struct LogState {
 enum Sink {
     Stderr,
     File(File),
-    /// The system's log; a socket that never blocks.
+    /// A socket that never blocks.
     Syslog(UnixDatagram, PathBuf),
-    /// The master, which writes the line with the pool's name.
+    /// Adds the pool's name.
     Master(OwnedFd),
 }
 
-/// The worker whose output is caught.
+/// The worker that wrote the output.
 #[derive(Debug, Clone, Copy)]
 pub struct Speaker<'a> {
     pub pool: &'a str,
-    /// What it is: `child`, `process` or `preloader`.
+    /// `child`, `process` or `preloader`.
     pub kind: &'a str,
     pub pid: i32,
-    /// `stdout` or `stderr`; empty: both in one.
+    /// `stdout` or `stderr`; empty for both.
     pub stream: &'a str,
-    /// Say all this before its words.
+    /// Prefix the output with these fields.
     pub decorate: bool,
 }
 
-/// Bytes of one message to the master; longer ones are cut.
+/// Longer messages are truncated.
 const MESSAGE_BYTES: usize = 2048;
 /// php-fpm's default for `log_limit`.
 const LIMIT_BYTES: usize = 1024;
-/// Words of a worker get at least this much of a line, however long the pool's name is.
 const LEAST_ROOM: usize = 64;
-/// Where syslog listens, and the variable that says otherwise.
 const SYSLOG_SOCKET: &str = "/dev/log";
 const SYSLOG_VARIABLE: &str = "FORKYARD_SYSLOG_SOCKET";
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
 impl Log {
-    /// The process' log: standard error, from NOTICE up, until [`Log::direct`] says otherwise. Installs it as the
-    /// destination of the `log` crate's records.
+    /// Installs the log for the `log` crate: standard error from NOTICE up, until [`Log::direct`] changes it.
     pub fn install() -> &'static Log {
         let log = LOG.get_or_init(|| {
             let state = LogState {
@@ -134,7 +127,7 @@ impl Log {
         log
     }
 
-    /// Sends the log elsewhere. On failure it goes on where it was.
+    /// Changes destination and level. On failure nothing changes.
     ///
     /// # Errors
     /// The log can't be opened.
@@ -148,7 +141,7 @@ impl Log {
         Ok(())
     }
 
-    /// Sends the log to where a configuration wants it, in its format. On failure nothing changes.
+    /// Applies a configuration's destination and format. On failure nothing changes.
     ///
     /// # Errors
     /// The log can't be opened.
@@ -159,18 +152,18 @@ impl Log {
         Ok(())
     }
 
-    /// Says what is at least as severe as this.
+    /// Sets the lowest severity that is written.
     pub fn say_from(&self, level: LogLevel) {
         self.lock().level = level;
     }
 
-    /// Writes lines in this form from now on.
+    /// Sets the line format.
     pub fn write_as(&self, format: LogFormat) {
         self.lock().format = format;
     }
 
-    /// From now on this process is a worker or a preloader: what it has to say goes to the master. What was open
-    /// before is forgotten and not closed, since its descriptor may be something else's by now.
+    /// Sends the log to the master. Forgets the old destination without closing it, because its descriptor may have
+    /// been reused.
     pub fn send_to_master(&self, channel: OwnedFd) {
         let mut state = self.lock();
         std::mem::forget(std::mem::replace(&mut state.sink, Sink::Master(channel)));
@@ -178,12 +171,12 @@ impl Log {
         state.is_open = true;
     }
 
-    /// In a worker or a preloader: goes on over another channel to the master, and closes the one before.
+    /// Switches a worker or preloader to another channel and closes the old one.
     pub fn turn_to_master(&self, channel: OwnedFd) {
         self.lock().sink = Sink::Master(channel);
     }
 
-    /// Opens a file anew, after it was moved away. On failure the log goes on in the old one.
+    /// Reopens a file that was moved away. On failure the old one stays in use.
     ///
     /// # Errors
     /// The log can't be opened.
@@ -193,17 +186,17 @@ impl Log {
         Ok(())
     }
 
-    /// Gathers what pools cause from now on: [`Log::end_gathered`] tells it.
+    /// Starts rate limiting lines that pools cause; call [`Log::end_gathered`] to log the summaries.
     pub fn gather(&self) {
         self.lock().gathered = Some(Gathered::default());
     }
 
-    /// When [`Log::end_gathered`] is to be called.
+    /// When to call [`Log::end_gathered`].
     pub fn gathered_deadline(&self) -> Option<Tick> {
         self.lock().gathered.as_ref().and_then(Gathered::next_deadline)
     }
 
-    /// Tells what was gathered in minutes that are over.
+    /// Logs the summaries of past minutes.
     pub fn end_gathered(&self, now: Tick) {
         let told = self.lock().gathered.as_mut().map(|gathered| gathered.end(now));
         for (level, line) in told.unwrap_or_default() {
@@ -211,7 +204,7 @@ impl Log {
         }
     }
 
-    /// Writes what a process of a pool's says for the log.
+    /// Writes a message from a pool's process.
     pub fn write_of_pool(&self, level: LogLevel, pool: &str, text: &str) {
         let line = format!("[pool {pool}] {text}");
         if !self.is_gathered(level, pool, || Cause::of_words(text), &line) {
@@ -254,7 +247,7 @@ impl Log {
         state.put(&about, true, line.as_bytes());
     }
 
-    /// Bytes of a worker's words that fit into one line.
+    /// Bytes of worker output that fit into one line.
     pub fn room(&self, speaker: &Speaker<'_>) -> usize {
         let state = self.lock();
         let around = match state.format {
@@ -267,8 +260,8 @@ impl Log {
         state.limit.saturating_sub(around).max(LEAST_ROOM)
     }
 
-    /// Writes what a worker said: a line of at most [`Log::room`] bytes, or several as one entry, with newlines between them.
-    /// The log's level does not matter: whether output is logged is `catch_workers_output`, as in php-fpm.
+    /// Writes worker output: a line of at most [`Log::room`] bytes, or several lines as one entry.
+    /// `catch_workers_output`, not the level, controls it, as in php-fpm.
     pub fn write_output(&self, speaker: &Speaker<'_>, words: &[u8]) {
         let end = words.iter().rposition(|byte| *byte != b'\n');
         let Some(words) = end.map(|last| &words[..=last]) else {
@@ -279,7 +272,7 @@ impl Log {
         let about = state.about(LogLevel::Warning, Some(SAID));
         let is_syslog = matches!(state.sink, Sink::Syslog(..));
         let is_json = state.format == LogFormat::Json && !is_syslog;
-        // A line of JSON always says whose words they are: read as a whole, it can't be taken for another's.
+        // JSON lines always name the worker, so that output can't pass for a daemon's line.
         if !speaker.decorate && !is_json {
             let mut line = words.to_vec();
             if !is_syslog {
@@ -298,7 +291,7 @@ impl Log {
         }
         let introduction = introduction(speaker);
         if words.contains(&b'\n') {
-            // A line that begins with white space can't be taken for one of the daemon's.
+            // So that continuation lines can't pass for daemon lines.
             let lines: Vec<String> = words.split(|byte| *byte == b'\n').map(shown).collect();
             let text = format!("{introduction}{}\"", lines.join("\n\t"));
             let line = if is_syslog {
@@ -308,7 +301,7 @@ impl Log {
             };
             return state.put(&about, true, line.as_bytes());
         }
-        // What has to be shown otherwise may need more lines than one.
+        // Escaping may lengthen the text to several lines.
         for piece in line::pieces(&shown(words), room) {
             let line = if is_syslog {
                 format!("{introduction}{piece}\"")
@@ -324,7 +317,6 @@ impl Log {
     }
 }
 
-/// Where caught output enters the log.
 const SAID: (&str, u32) = ("write_output", line!());
 
 fn introduction(speaker: &Speaker<'_>) -> String {
@@ -352,8 +344,7 @@ impl LogState {
         }
     }
 
-    /// Writes a line with one system call. A log that can't be written to must not stop the daemon, and there is
-    /// nowhere to say so.
+    /// Ignores errors: a broken log must not stop the daemon.
     fn put(&mut self, about: &About<'_>, names_level: bool, line: &[u8]) {
         let _ = match &mut self.sink {
             Sink::Stderr => io::stderr().write_all(line),
@@ -366,7 +357,7 @@ impl LogState {
                 let datagram = line::syslog(about, *facility, ident, names_level, &text);
                 match socket.send_to(datagram.as_bytes(), path) {
                     Ok(_) => Ok(()),
-                    // No process listens, or none reads: standard error may still be seen.
+                    // Nothing listens or reads: standard error may still be seen.
                     Err(_) => {
                         let prefix = if names_level {
                             line::prefix(about)
@@ -400,7 +391,7 @@ fn open(target: &LogTarget) -> Result<Sink, LogError> {
     }
 }
 
-/// The standard stream of this process that the daemon's log goes to.
+/// Returns the standard stream that the daemon's log uses.
 pub fn stream_of(target: &LogTarget) -> Option<OwnStream> {
     match target {
         LogTarget::Stderr => Some(OwnStream::Error),
@@ -409,7 +400,7 @@ pub fn stream_of(target: &LogTarget) -> Option<OwnStream> {
     }
 }
 
-/// The standard streams of this process that the logs of a configuration go to.
+/// Returns the standard streams that a configuration's logs use.
 pub fn streams_of(config: &Config) -> Vec<OwnStream> {
     let logs = config.pools.iter().flat_map(|pool| {
         let access = pool.access.as_ref().map(|access| &access.path);
@@ -423,7 +414,7 @@ pub fn streams_of(config: &Config) -> Vec<OwnStream> {
         .collect()
 }
 
-/// Opens a log to append to, and makes it if need be, for its owner alone. A pipe is not waited for.
+/// Opens a log for appending; creates it with access for its owner only. Doesn't block on a FIFO.
 ///
 /// # Errors
 /// The log can't be opened.
@@ -441,7 +432,7 @@ const LEVELS: [LogLevel; 5] = [
     LogLevel::Alert,
 ];
 
-/// A line for the master: the level's digit, the text, a newline.
+/// Level digit, text, newline.
 fn message(level: LogLevel, text: &str) -> Vec<u8> {
     let digit = LEVELS.iter().position(|l| *l == level).unwrap_or(0) as u8 + b'1';
     let mut line = vec![digit];
@@ -451,7 +442,7 @@ fn message(level: LogLevel, text: &str) -> Vec<u8> {
     line
 }
 
-/// Takes a line apart that a worker, or another process in its place, sent.
+/// Parses a message from a worker.
 pub fn parse_message(line: &[u8]) -> (LogLevel, String) {
     let level = line
         .first()

@@ -3,7 +3,6 @@
 use super::line::{pieces, shown};
 use super::parse_message;
 
-/// A message is a level and the rest; its line holds nothing that could be another line.
 pub(crate) fn message(input: &[u8]) {
     let (_, text) = parse_message(input);
     let known = input.first().is_some_and(|first| (b'1'..=b'5').contains(first));

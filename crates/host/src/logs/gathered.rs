@@ -1,39 +1,32 @@
-//! Lines that a pool can cause: of each cause the first are told, the others are counted, and told once a minute by their number and
-//! the last of them.
+//! Rate limit for lines that pools cause: the first lines of each cause are logged, the others are counted and
+//! summarized once a minute with the last of them.
 
 use crate::config::LogLevel;
 use forkyard_base::tick::Tick;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// For how long lines of a cause are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Lines of a cause that are told in it.
 const MOST: u64 = 20;
-/// Causes of one pool; all others are one.
+/// Per pool; all further causes share one.
 const MOST_CAUSES: usize = 40;
-/// Bytes of a text that its cause is known by, numbers left out.
+/// Digits are left out.
 const CAUSE_BYTES: usize = 32;
 
-/// Where a line comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
-    /// A place in the code.
     Place(String, u32),
-    /// A process of the pool's, whose words begin like this.
     Words(String),
     Other,
 }
 
 impl Cause {
-    /// The cause of what a process of a pool's says for the log.
     pub(super) fn of_words(text: &str) -> Cause {
         let letters = text.chars().filter(|letter| !letter.is_ascii_digit());
         Cause::Words(letters.take(CAUSE_BYTES).collect())
     }
 }
 
-/// The lines of a cause.
 #[derive(Debug)]
 struct Lines {
     since: Tick,
@@ -42,16 +35,14 @@ struct Lines {
     last: String,
 }
 
-/// The lines of a minute, by pool and cause.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pools: HashMap<String, HashMap<Cause, Lines>>,
-    /// When the first of them are told. The master asks in each round of its loop.
     due: Option<Tick>,
 }
 
 impl Gathered {
-    /// A line of a pool's, with the pool. `true`: it is told.
+    /// Returns whether to log the line.
     pub(super) fn add(&mut self, pool: &str, cause: Cause, level: LogLevel, line: &str, now: Tick) -> bool {
         let causes = self.pools.entry(pool.to_owned()).or_default();
         let has_room = causes.len() < MOST_CAUSES;
@@ -75,12 +66,10 @@ impl Gathered {
         false
     }
 
-    /// When [`Gathered::end`] is to be called.
     pub(super) fn next_deadline(&self) -> Option<Tick> {
         self.due
     }
 
-    /// What is told of the minutes that are over.
     pub(super) fn end(&mut self, now: Tick) -> Vec<(LogLevel, String)> {
         let mut told = Vec::new();
         if self.due.is_none_or(|due| due > now) {
@@ -134,7 +123,6 @@ mod tests {
                 add("a", Cause::of_words(&line), &line)
             });
             assert_eq!(told.count() as u64, MOST);
-            // Another cause, and another pool, have lines still.
             assert!(add("a", Cause::Place("worker".to_owned(), 1), "gone"));
             assert!(add("b", Cause::of_words("failed 1"), "failed 1"));
             assert_eq!(gathered.end(at(minute * 60 + 59)), []);

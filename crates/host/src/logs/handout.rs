@@ -1,11 +1,9 @@
-//! How workers come by a log that the master opens, and by the next one when it has opened it anew.
+//! Hands a log opened by the master to workers, and its replacement after a reopen.
 //!
-//! The open file lies as a message in a socket (SCM_RIGHTS, unix(7)). A worker that peeks at the message gets a
-//! descriptor of its own and leaves the message there, so one message serves all workers of a generation, also later
-//! ones. To replace the file the master puts a new message behind the old one and takes the old one out; then it raises
-//! a number in the scoreboard's header. A worker compares that number before it writes, which costs no system call,
-//! and looks again when it has changed. No worker is woken or replaced, and no line is lost: until then it goes to the old
-//! file.
+//! The open file is a queued message in a socket (SCM_RIGHTS, unix(7)). Workers peek at it and get their own
+//! descriptor. To replace the file, the master queues a new message, removes the old one and increments a number in the
+//! scoreboard's header. Workers compare the number before each write and peek again after a change. No worker is woken,
+//! and no line is lost: until then lines go to the old file.
 
 use crate::sys::Error;
 use crate::sys::fd::{look_at, receive_with, send_with, socket_pair};
@@ -23,12 +21,12 @@ pub struct Handout {
 }
 
 impl Handout {
-    /// Lays out a file.
+    /// Queues a file.
     ///
     /// # Errors
     /// socketpair(2) or sendmsg(2).
     pub fn new(file: &OwnedFd) -> Result<Handout, Error> {
-        // Of datagrams, so that each message is one.
+        // SOCK_SEQPACKET keeps messages apart.
         let (post, shelf) = socket_pair(SockType::SeqPacket)?;
         let post = Guarded::new(post);
         let handout = Handout { post, shelf };
@@ -36,13 +34,13 @@ impl Handout {
         Ok(handout)
     }
 
-    /// What another master has laid out.
+    /// Takes over another master's sockets.
     pub fn adopt(post: OwnedFd, shelf: OwnedFd) -> Handout {
         let post = Guarded::with_descriptors(post);
         Handout { post, shelf }
     }
 
-    /// Both ends: the master's, and the workers'.
+    /// Both ends: the master's and the workers'.
     pub fn ends(&self) -> [&OwnedFd; 2] {
         [&self.post, &self.shelf]
     }
@@ -51,15 +49,14 @@ impl Handout {
         send_with(self.post.as_fd(), b"a", &[file.as_raw_fd()]).map(drop)
     }
 
-    /// Lays out another file in its place, by a process of its own: workers, which are `whose`, receive from the socket as well, and
-    /// who receives can keep others from it.
+    /// Replaces the file, in a child with a deadline, because workers of `whose` can block the socket.
     ///
     /// # Errors
-    /// ETIMEDOUT: it is not done in time.
+    /// ETIMEDOUT after the deadline.
     pub fn replace(&self, file: &OwnedFd, whose: &str) -> Result<(), Error> {
         let kept = [self.post.as_fd(), self.shelf.as_fd(), file.as_fd()];
         let exchange = || {
-            // A worker could have taken it out; its pool is the worse for it until now.
+            // A worker may have removed the message, which harms only its own pool.
             let is_there = look_at(self.shelf.as_fd()).is_ok();
             if self.put(file).is_ok() && is_there {
                 let _ = receive_with(self.shelf.as_fd(), &mut [0; 1], false);
@@ -72,12 +69,12 @@ impl Handout {
             .ok_or_else(|| Error::new("recvmsg", "the socket of its access log", Errno::ETIMEDOUT))
     }
 
-    /// Where workers look.
+    /// The workers' end.
     pub fn shelf(&self) -> &OwnedFd {
         &self.shelf
     }
 
-    /// A worker's look: a descriptor of the file. `None`: it was taken away.
+    /// Returns a worker's descriptor of the file, `None` if the message was removed.
     pub fn current(shelf: &OwnedFd) -> Option<OwnedFd> {
         look_at(shelf.as_fd()).ok()?.into_iter().next()
     }

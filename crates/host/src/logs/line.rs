@@ -1,4 +1,4 @@
-//! Lines of the log, in each of its forms.
+//! Formats log lines.
 
 use crate::config::LogLevel;
 use forkyard_base::text::line_with;
@@ -12,7 +12,6 @@ const SECONDS: &[BorrowedFormatItem<'static>] =
     format_description!("[day]-[month repr:short]-[year] [hour]:[minute]:[second]");
 const MICROSECONDS: &[BorrowedFormatItem<'static>] =
     format_description!("[day]-[month repr:short]-[year] [hour]:[minute]:[second].[subsecond digits:6]");
-/// RFC 3339 with as many digits in every line.
 const RFC3339: &[BorrowedFormatItem<'static>] = format_description!(
     "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6][offset_hour sign:mandatory]:[offset_minute]"
 );
@@ -20,7 +19,6 @@ const RFC3339: &[BorrowedFormatItem<'static>] = format_description!(
 const SYSLOG: &[BorrowedFormatItem<'static>] =
     format_description!("[month repr:short] [day padding:space] [hour]:[minute]:[second]");
 
-/// What a line has beside its text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About<'a> {
     /// Microseconds since 1970.
@@ -28,13 +26,11 @@ pub(super) struct About<'a> {
     /// Seconds east of UTC.
     pub(super) utc_offset: i32,
     pub(super) level: LogLevel,
-    /// The process that writes the line.
     pub(super) pid: u32,
-    /// Function and line of the code, for a log that shows everything.
+    /// Function and line.
     pub(super) origin: Option<(&'a str, u32)>,
 }
 
-/// The level's name in a line.
 fn level_name(level: LogLevel) -> &'static str {
     match level {
         LogLevel::Debug => "DEBUG",
@@ -53,7 +49,7 @@ fn time(about: &About<'_>) -> OffsetDateTime {
         .to_offset(zone)
 }
 
-/// What stands before the text in php-fpm's lines: `[20-Nov-2026 17:53:09] NOTICE: `.
+/// For example `[20-Nov-2026 17:53:09] NOTICE: `.
 pub(super) fn prefix(about: &About<'_>) -> String {
     let (time, level) = (time(about), level_name(about.level));
     match about.origin {
@@ -66,7 +62,6 @@ pub(super) fn prefix(about: &About<'_>) -> String {
     }
 }
 
-/// Text from anywhere, fit for a line: control characters, and bytes that are no UTF-8, are shown and not passed on.
 pub(super) fn shown(text: &[u8]) -> String {
     let mut line = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
@@ -78,7 +73,7 @@ pub(super) fn shown(text: &[u8]) -> String {
     line
 }
 
-/// Parts of a text of at most `room` bytes each, cut between characters.
+/// Splits at character boundaries.
 pub(super) fn pieces(mut text: &str, room: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     while text.len() > room {
@@ -96,7 +91,6 @@ pub(super) fn pieces(mut text: &str, room: usize) -> Vec<&str> {
     pieces
 }
 
-/// A line of a log of JSON objects.
 #[derive(Debug, Serialize)]
 pub(super) struct Object<'a> {
     time: String,
@@ -111,7 +105,7 @@ pub(super) struct Object<'a> {
     message: &'a str,
 }
 
-/// A JSON line. `said`: whose output it is, a process and its stream.
+/// `said`: process and stream of the output.
 pub(super) fn json(
     about: &About<'_>,
     pool: Option<&str>,
@@ -127,13 +121,11 @@ pub(super) fn json(
         function: about.origin.map(|(function, _)| function),
         message: text,
     };
-    // Serialising plain values to memory can't fail.
     let mut line = serde_json::to_string(&object).unwrap_or_default();
     line.push('\n');
     line
 }
 
-/// The pool that a message of this program is about, and the rest of it.
 pub(super) fn split_pool(text: &str) -> (Option<&str>, &str) {
     match text.strip_prefix("[pool ").and_then(|rest| rest.split_once("] ")) {
         Some((pool, rest)) => (Some(pool), rest),
@@ -141,7 +133,7 @@ pub(super) fn split_pool(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A datagram for syslog, as syslog(3) sends it and with php-fpm's level before the text.
+/// As syslog(3), with php-fpm's level before the text.
 pub(super) fn syslog(about: &About<'_>, facility: u8, ident: &str, names_level: bool, text: &str) -> String {
     let severity = match about.level {
         LogLevel::Debug => 7,

@@ -1,4 +1,4 @@
-//! The daemon's own log, and how logs are opened. Knows how lines look, not what they say.
+//! The daemon's log, and opening of other logs.
 
 mod diagnostics;
 mod effects;

@@ -1,6 +1,6 @@
 //! What clients ask for about sequences.
 
-use super::{For, LONGEST_NAME, Wanted, checked, may_use, not_own, own_queues};
+use super::{For, LONGEST_NAME, Plan, checked, may_use, not_own, own_queues};
 use crate::client::Rights;
 use crate::store::{Operation, SequenceOperation};
 use forkyard_config::Jobs;
@@ -9,12 +9,12 @@ use forkyard_protocol::jobs::{SequenceAdd, SequenceBegin};
 /// Sequences of a list, unless it is said otherwise.
 const LISTED: u32 = 100;
 
-fn wanted(operation: SequenceOperation) -> Wanted {
-    Wanted::Store(Operation::Sequence(operation), For::Sequence)
+fn wanted(operation: SequenceOperation) -> Plan {
+    Plan::Store(Operation::Sequence(operation), For::Sequence)
 }
 
 /// Jobs that a sequence's source gave.
-pub(super) fn add(request: SequenceAdd, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
+pub(super) fn add(request: SequenceAdd, rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
     Ok(wanted(SequenceOperation::Add {
         id: request.id,
         queues: own_queues(rights, jobs),
@@ -23,27 +23,27 @@ pub(super) fn add(request: SequenceAdd, rights: Rights, jobs: &Jobs) -> Result<W
     }))
 }
 
-pub(super) fn end(id: i64, rights: Rights, jobs: &Jobs) -> Wanted {
+pub(super) fn end(id: i64, rights: Rights, jobs: &Jobs) -> Plan {
     let queues = own_queues(rights, jobs);
     wanted(SequenceOperation::End { id, queues })
 }
 
-pub(super) fn show(id: i64, rights: Rights, jobs: &Jobs) -> Wanted {
+pub(super) fn show(id: i64, rights: Rights, jobs: &Jobs) -> Plan {
     let queues = own_queues(rights, jobs);
     wanted(SequenceOperation::Show { id, queues })
 }
 
-pub(super) fn cancel(id: i64, rights: Rights, jobs: &Jobs) -> Wanted {
+pub(super) fn cancel(id: i64, rights: Rights, jobs: &Jobs) -> Plan {
     let queues = own_queues(rights, jobs);
     wanted(SequenceOperation::Cancel { id, queues })
 }
 
-pub(super) fn list(limit: Option<u32>) -> Wanted {
+pub(super) fn list(limit: Option<u32>) -> Plan {
     let limit = limit.unwrap_or(LISTED);
     wanted(SequenceOperation::List { limit })
 }
 
-pub(super) fn begin(request: SequenceBegin, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
+pub(super) fn begin(request: SequenceBegin, rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
     let SequenceBegin { queue, name, total } = request;
     if jobs.queues.iter().all(|known| known.name != queue) {
         return Err(format!("there is no queue \"{queue}\""));
@@ -66,7 +66,7 @@ mod tests {
 
     fn read(line: &str, rights: Rights) -> Result<SequenceOperation, String> {
         match super::super::read(line.as_bytes(), rights, &jobs())? {
-            Wanted::Store(Operation::Sequence(operation), For::Sequence) => Ok(operation),
+            Plan::Store(Operation::Sequence(operation), For::Sequence) => Ok(operation),
             other => panic!("{other:?}"),
         }
     }

@@ -5,7 +5,7 @@ use crate::sample::jobs;
 
 fn pushed(line: &str, rights: Rights) -> Result<Vec<NewJob>, String> {
     match read(line.as_bytes(), rights, &jobs())? {
-        Wanted::Push(jobs, _) => Ok(jobs),
+        Plan::Push(jobs, _) => Ok(jobs),
         other => panic!("{other:?}"),
     }
 }
@@ -132,7 +132,7 @@ fn users_have_their_own_queues_alone() {
     let cancel = read(br#"{"command":"cancel","id":5}"#, Rights::Own(33), &jobs());
     assert!(matches!(
         cancel,
-        Ok(Wanted::Store(Operation::Cancel(Selection::One(5, Some(queues))), For::Change)) if queues == ["mail"]
+        Ok(Plan::Store(Operation::Cancel(Selection::One(5, Some(queues))), For::Change)) if queues == ["mail"]
     ));
     assert!(may_use(Rights::Own(33), &jobs(), "mail") && !may_use(Rights::Own(34), &jobs(), "mail"));
 }
@@ -186,7 +186,7 @@ fn every_combination_of_what_selects_jobs_is_defined() {
                     (false, false) => Err("or all of a state"),
                 };
                 let found = match read(line.as_bytes(), rights, &jobs()) {
-                    Ok(Wanted::Store(
+                    Ok(Plan::Store(
                         Operation::Retry(selection)
                         | Operation::Cancel(selection)
                         | Operation::Discard(selection),

@@ -26,7 +26,7 @@ pub use queue::QueueView;
 pub use verdict::verdict;
 
 use queue::Queue;
-use running::Running;
+use running::RunningJob;
 use std::collections::{BTreeMap, HashMap};
 
 /// How long a pool that could not be reached is left alone: the first time, and at most.
@@ -48,7 +48,7 @@ struct Pool {
 pub struct Scheduler {
     pools: BTreeMap<String, Pool>,
     queues: BTreeMap<String, Queue>,
-    running: HashMap<JobId, Running>,
+    running: HashMap<JobId, RunningJob>,
     /// How many claims were made: the time by which groups were served.
     served: u64,
     /// When the next job that has to wait for a time is due.
@@ -100,7 +100,7 @@ impl Scheduler {
         let due = self
             .due
             .filter(|_| !self.is_promoting && !self.is_draining && !self.store_failed);
-        let timeouts = self.running.values().filter_map(Running::deadline);
+        let timeouts = self.running.values().filter_map(RunningJob::deadline);
         let rests = self.pools.values().filter_map(|pool| pool.rests_until);
         let tokens = self.queues.values().filter_map(Queue::next_token);
         (due, timeouts.chain(rests).chain(tokens).min())
@@ -181,7 +181,8 @@ impl Scheduler {
             self.is_promoting = true;
             actions.push(Action::Promote);
         }
-        let is_late = |running: &Running| running.deadline().is_some_and(|deadline| deadline <= now.mono_ms);
+        let is_late =
+            |running: &RunningJob| running.deadline().is_some_and(|deadline| deadline <= now.mono_ms);
         let late: Vec<JobId> = (self.running.iter())
             .filter(|(_, running)| is_late(running))
             .map(|(id, _)| *id)

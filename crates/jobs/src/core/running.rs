@@ -5,7 +5,7 @@ use super::{REST_MS, Scheduler, verdict};
 
 /// A job that is under way.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningJob {
     queue: String,
     tenant: String,
     attempt: u32,
@@ -22,7 +22,7 @@ pub(super) struct Running {
     aborted: Option<Why>,
 }
 
-impl Running {
+impl RunningJob {
     pub(super) fn deadline(&self) -> Option<u64> {
         self.deadline_ms
     }
@@ -46,7 +46,7 @@ impl Scheduler {
         };
         let settings = self.queue(queue).settings.as_ref();
         let timeout_ms = start.timeout_ms.or(settings.map(|settings| settings.timeout_ms));
-        let running = Running {
+        let running = RunningJob {
             queue: queue.to_owned(),
             tenant: tenant.to_owned(),
             attempt: start.attempt,

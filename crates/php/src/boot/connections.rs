@@ -1,4 +1,4 @@
-//! Connections that the boot leaves open. Workers are forked of the process: all would speak over the same one.
+//! Connections that the boot leaves open, which forked workers would share.
 
 use super::Failure;
 use forkyard_config::BootConnections;
@@ -9,7 +9,6 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 const MARK: &str = "socket:";
 
-/// What was open before the boot.
 pub(super) struct Connections {
     rule: BootConnections,
     before: BTreeSet<(RawFd, String)>,
@@ -23,7 +22,6 @@ impl Connections {
         }
     }
 
-    /// What the boot has opened and not closed; or it has failed by that.
     pub(super) fn after_boot(&self) -> Result<LeftOpen, Failure> {
         let mut left: Vec<RawFd> = sockets()
             .into_iter()
@@ -51,12 +49,11 @@ impl Connections {
     }
 }
 
-/// Descriptors that workers are not to use.
 pub(super) struct LeftOpen(Vec<RawFd>);
 
 impl LeftOpen {
-    /// In a worker: closes this side without a word to the other, which is the preloader's still. Who uses a descriptor finds
-    /// that its connection is gone.
+    /// In a worker: closes its copies without affecting the preloader's connection. Users of a descriptor find it
+    /// disconnected.
     pub(super) fn cut(&self) {
         if self.0.is_empty() {
             return;
@@ -69,7 +66,7 @@ impl LeftOpen {
             }
         };
         for number in &self.0 {
-            // SAFETY: what has opened it expects a connection, and finds one that has ended.
+            // SAFETY: its owner expects a connection and finds a closed one.
             if let Err(error) = unsafe { shared_mappings::replace_descriptor(*number, &dead) } {
                 log::error!("{error}");
             }
@@ -89,7 +86,6 @@ fn sockets() -> Vec<(RawFd, String)> {
             all.retain(|(_, target)| target.starts_with(MARK));
             all
         }
-        // In a chroot there is no /proc.
         Err(_) => fd::open_sockets()
             .into_iter()
             .map(|(number, inode)| (number, format!("{MARK}[{inode}]")))
@@ -97,9 +93,8 @@ fn sockets() -> Vec<(RawFd, String)> {
     }
 }
 
-/// Where a connection leads.
 fn name(number: RawFd) -> String {
-    // SAFETY: it was found open just now, in a process with one thread.
+    // SAFETY: it was open just now, and the process has one thread.
     let open = unsafe { BorrowedFd::borrow_raw(number) };
     socket::peer_name(open).unwrap_or_else(|| format!("descriptor {number}"))
 }

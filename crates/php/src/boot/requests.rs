@@ -1,4 +1,4 @@
-//! The requests of the preloader: the one in which the script boots, and those that warm it up.
+//! The preloader's requests: the boot and the warm-up requests.
 
 use crate::ffi::{Description, Pair};
 use crate::preloader::Error;
@@ -6,10 +6,9 @@ use forkyard_config::WorkerScript;
 use std::ffi::{CString, c_char};
 use std::path::Path;
 
-/// What scripts find that count their requests themselves, where nothing else ends their workers.
+/// `MAX_REQUESTS` for scripts that count their own requests, if nothing else limits them.
 const NO_LIMIT: u64 = 1_000_000_000;
 
-/// Parameters that C can read.
 pub(super) struct Params {
     texts: Vec<(CString, CString)>,
     pub(super) pairs: Vec<Pair>,
@@ -42,7 +41,6 @@ impl Params {
         found.map_or(std::ptr::null(), |(_, value)| value.as_ptr())
     }
 
-    /// For PHP. Points into the parameters.
     pub(super) fn description(&self) -> Description {
         Description {
             method: self.value("REQUEST_METHOD"),
@@ -59,21 +57,16 @@ impl Params {
     }
 }
 
-/// The requests that are made before the first worker is.
 pub(super) struct WarmUp {
-    /// Parameters of the boot.
     pub(super) boot: Params,
-    /// How the script answers, as the configuration has it.
     pub(super) mode: CString,
-    /// What scripts find as `MAX_REQUESTS`. More than a worker serves, so that not all end at once, after the same number.
+    /// `MAX_REQUESTS` for scripts. Larger than a worker's own limit, so that not all exit at the same number.
     pub(super) max_requests: CString,
     requests: Vec<(String, Params)>,
-    /// How many have begun.
     begun: usize,
 }
 
 impl WarmUp {
-    /// `most`: requests after which a worker ends.
     pub(super) fn new(application: &WorkerScript, most: Option<u64>) -> Result<WarmUp, Error> {
         let server = &application.warm_up_server;
         let mut requests = Vec::new();
@@ -85,7 +78,7 @@ impl WarmUp {
             most.saturating_add(requests.len() as u64).saturating_add(1)
         });
         Ok(WarmUp {
-            mode: CString::new(application.mode.word()).map_err(|_| Error::NotPhp)?,
+            mode: CString::new(application.mode.as_str()).map_err(|_| Error::NotPhp)?,
             boot: Params::new(with(of_script(&application.path), server))?,
             max_requests: CString::new(most.to_string()).map_err(|_| Error::NotPhp)?,
             requests,
@@ -99,14 +92,13 @@ impl WarmUp {
         Some(params)
     }
 
-    /// The path of the last one that has begun.
     pub(super) fn under_way(&self) -> Option<&str> {
         let (path, _) = self.requests.get(self.begun.checked_sub(1)?)?;
         Some(path)
     }
 }
 
-/// What the script finds without a request. No more: frameworks take it for what a request has not.
+/// The script's parameters without a request. No others, because frameworks would mistake them for a request's.
 fn of_script(script: &Path) -> Vec<(String, String)> {
     let name = script.file_name().unwrap_or_default().to_string_lossy();
     let root = script.parent().unwrap_or(script).to_string_lossy();
@@ -145,7 +137,6 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(pair).collect()
 }
 
-/// What the pool says stands over what there is anyway.
 fn with(mut parameters: Vec<(String, String)>, own: &[(String, String)]) -> Vec<(String, String)> {
     parameters.retain(|(name, _)| !own.iter().any(|(known, _)| known == name));
     parameters.extend_from_slice(own);

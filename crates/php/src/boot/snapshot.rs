@@ -1,9 +1,9 @@
-//! Workers that are put back after each request (`worker_mode = "snapshot"`).
+//! Workers that are rewound after each request (`worker_mode = "snapshot"`).
 //!
-//! The preloader copies its memory once, for all workers ([`Pages`]). A worker takes its snapshot when it is completely set up
-//! and its script waits for the first request: from then on all that it does, here and in PHP, is forgotten with the request. Two
-//! things survive: what a worker counts ([`Worker::carry`](forkyard_worker::worker::Worker::carry)), in words of the snapshot's
-//! own, and the [`Tally`] of all workers of the boot, in shared memory. The scoreboard is shared memory anyway.
+//! The preloader copies its memory once for all workers ([`Pages`]). A worker takes its snapshot when its script waits
+//! for the first request; later changes, in PHP and here, are discarded with each request. Only the worker's counters
+//! ([`Worker::carry`](forkyard_worker::worker::Worker::carry)) and the [`Tally`] in shared memory survive, and the
+//! scoreboard, which is shared memory anyway.
 
 use super::Failure;
 use crate::ffi::{Php, REASONS, Resume, WorkerFacts};
@@ -16,23 +16,20 @@ use std::ffi::{CStr, c_void};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often the log has the same reason of a pool.
 const SAY_INTERVAL_SECONDS: u64 = 60;
 
 const _: () = assert!(CARRIED + 5 <= rewind::SURVIVORS && Unrewindable::KINDS == REASONS);
 
-/// What becomes of a worker after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
-    /// It serves the next one with what is left.
     GoesOn,
-    /// It is put back.
+    /// It is rewound.
     IsPutBack,
-    /// There is nothing to be kept: each request boots.
     BootsAgain,
 }
 
-/// What the pool wants, and PHP and the kernel can; or why the pool can't start. With [`After::BootsAgain`], why that is so.
+/// What the pool wants and PHP and the kernel support, or why the pool can't start. For [`After::BootsAgain`], also the
+/// reason.
 pub(crate) fn after_requests(
     script: &config::WorkerScript,
     php: &Php,
@@ -69,12 +66,10 @@ pub(crate) fn after_requests(
     }
 }
 
-/// Why there is neither a zygote nor a snapshot.
 pub(crate) fn not_tested(php: &Php) -> String {
     format!("this version of forkyard is not tested with PHP {}", php.version)
 }
 
-/// What all workers of a boot have counted. In memory that they share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tally {
     words: &'static [AtomicU64],
@@ -102,7 +97,6 @@ impl Tally {
         self.words[index].load(Ordering::Relaxed)
     }
 
-    /// Says why a worker ends, once in a minute for each reason.
     fn give_up(&self, why: Unrewindable) {
         let kind = why.kind();
         self.add(GIVEN_UP + kind, 1);
@@ -111,7 +105,8 @@ impl Tally {
         if now.saturating_sub(said) >= SAY_INTERVAL_SECONDS {
             self.words[SAID + kind].store(now, Ordering::Relaxed);
             log::warn!(
-                "a worker is replaced: it can't be put back to its snapshot: {why}. So far {} of {} requests have ended so",
+                "a worker is replaced: it can't be put back to its snapshot: {why}. {} of {} requests have \
+                 ended this way",
                 (0..Unrewindable::KINDS)
                     .map(|kind| self.get(GIVEN_UP + kind))
                     .sum::<u64>(),
@@ -121,23 +116,19 @@ impl Tally {
     }
 }
 
-/// The snapshot of an application that has booted.
 #[derive(Debug)]
 pub(super) struct Booted {
     pub(super) after: After,
     tally: Option<Tally>,
-    /// Of the preloader, for its workers.
     pages: Option<Pages>,
-    /// Of a worker.
     snapshot: Option<Snapshot>,
 }
 
 impl After {
-    /// In the configuration's words, how a worker gets rid of a request.
     pub(crate) fn isolation(self) -> Option<String> {
         match self {
             After::GoesOn | After::BootsAgain => None,
-            After::IsPutBack => Some(Isolation::Rewind.word().to_owned()),
+            After::IsPutBack => Some(Isolation::Rewind.as_str().to_owned()),
         }
     }
 }
@@ -152,9 +143,6 @@ impl Booted {
         }
     }
 
-    /// In the preloader, before the first worker is made.
-    ///
-    /// `closable`: as for [`Pages::take`].
     pub(super) fn keep(&mut self, closable: Option<Vec<RawFd>>) -> Result<(), sys::Error> {
         self.tally = Some(Tally::new()?);
         if self.after == After::IsPutBack {
@@ -163,7 +151,6 @@ impl Booted {
         Ok(())
     }
 
-    /// In a worker that is set up. Whether a snapshot is to be taken now.
     pub(super) fn prepare(&mut self) -> Result<bool, sys::Error> {
         if let Some(pages) = &self.pages {
             self.snapshot = Some(Snapshot::prepare(pages)?);
@@ -174,7 +161,7 @@ impl Booted {
     /// Takes the snapshot.
     ///
     /// # Safety
-    /// As for [`Snapshot::take`].
+    /// See [`Snapshot::take`].
     pub(super) unsafe fn take(&self, resume: Resume, context: *mut c_void) -> Result<(), sys::Error> {
         match (&self.snapshot, &self.pages) {
             // SAFETY: the caller's promise, and `prepare` was given these pages.
@@ -183,8 +170,7 @@ impl Booted {
         }
     }
 
-    /// After the snapshot was taken, and after each time that the process was put back to it: the words that have survived, if
-    /// there are any, and what was done.
+    /// After the snapshot and each rewind: the surviving words, if any, and the cost.
     pub(super) fn resumed(&self) -> Result<Option<(Survivors<'_>, Rewound)>, Unrewindable> {
         let Some(snapshot) = &self.snapshot else {
             return Ok(None);
@@ -202,10 +188,10 @@ impl Booted {
         Ok(Survivors::of(snapshot).map(|survivors| (survivors, rewound)))
     }
 
-    /// The request is over: what is to survive of it. `None`: the process has no snapshot.
+    /// After a request: the words that survive. `None`: no snapshot.
     ///
     /// # Errors
-    /// It can't be put back, and has to end.
+    /// The process can't be rewound and must exit.
     pub(super) fn survivors(&self) -> Result<Option<Survivors<'_>>, Unrewindable> {
         let Some(snapshot) = &self.snapshot else {
             return Ok(None);
@@ -218,30 +204,27 @@ impl Booted {
         Ok(Survivors::of(snapshot))
     }
 
-    /// Descriptors that stay open when the process is put back.
     pub(super) fn keep_open(&self, numbers: &[RawFd]) {
         if let Some(snapshot) = &self.snapshot {
             snapshot.keep_open(numbers.iter().copied());
         }
     }
 
-    /// Those that have stayed open.
     pub(super) fn take_kept(&self) -> impl Iterator<Item = OwnedFd> {
         self.snapshot.iter().flat_map(Snapshot::take_kept)
     }
 
-    /// Puts the process back.
+    /// Rewinds the process.
     ///
     /// # Safety
-    /// As for [`Snapshot::rewind`].
+    /// See [`Snapshot::rewind`].
     pub(super) unsafe fn rewind(&self) {
         if let Some(snapshot) = &self.snapshot {
-            // SAFETY: the caller's promise; there are survivors only of a snapshot that was taken.
+            // SAFETY: the caller's promise; survivors exist only after a snapshot.
             unsafe { snapshot.rewind() }
         }
     }
 
-    /// For `forkyard_worker()`. `requests`: that this worker has served.
     pub(super) fn facts(&self, requests: u64) -> WorkerFacts {
         const NAMES: [&CStr; REASONS] = [
             c"thread",
@@ -267,23 +250,19 @@ impl Booted {
     }
 }
 
-/// What survives of a worker.
 #[derive(Debug)]
 pub(crate) struct Survivors<'s> {
     pub(crate) worker: &'s mut [u64; CARRIED],
-    /// It has been said that settings of requests have no effect.
     pub(crate) has_refused: &'s mut u64,
-    /// Requests that its script was given.
     pub(crate) given: &'s mut u64,
-    /// Why the application is to boot again, and since when; 0: it is not.
+    /// Why and since when the application should boot again; 0: it should not.
     pub(crate) wants_boot: [&'s mut u64; 2],
-    /// In which second OPcache was last looked at.
     pub(crate) looked: &'s mut u64,
 }
 
 impl<'s> Survivors<'s> {
     fn of(snapshot: &'s Snapshot) -> Option<Survivors<'s>> {
-        // SAFETY: the only use of them, which borrows the snapshot.
+        // SAFETY: the only use of the words, which borrows the snapshot.
         let words = unsafe { snapshot.survivors() };
         let (worker, rest) = words.split_first_chunk_mut::<CARRIED>()?;
         let [has_refused, given, why, since, looked, ..] = rest else {

@@ -1,4 +1,4 @@
-//! Why PHP can't be had, and what to do about it.
+//! Errors of loading PHP, with remedies.
 
 use crate::shims;
 use forkyard_config::php::is_before;
@@ -6,20 +6,13 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why PHP can't be had.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// This executable has no shim for the version.
     NotBuilt(String),
-    /// No libphp where it usually is.
     NoLibrary(String),
-    /// dlopen(3) or dlsym(3) failed.
     Load(String),
-    /// The library is another version or another kind of build (thread-safe, debug) than is wanted.
     Version(PathBuf, String, String),
-    /// The shim's memory file could not be made.
     MemoryFile(std::io::Error),
-    /// The shim's file, which is for this version of PHP, belongs to another forkyard.
     Shim(PathBuf, String),
 }
 
@@ -46,7 +39,6 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// What to do about it.
     pub(crate) fn solution(&self) -> String {
         match self {
             Error::NotBuilt(version) => {

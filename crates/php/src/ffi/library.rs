@@ -1,4 +1,4 @@
-//! Libraries that are opened, and what they say of themselves before.
+//! Opens libraries, and reads their build information first.
 
 use super::Error;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -6,7 +6,6 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// A library opened with dlopen(3), for good.
 pub(super) struct Library(NonNull<c_void>);
 
 impl Library {
@@ -35,15 +34,12 @@ fn load_error() -> Error {
     Error::Load(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// What a library says of itself.
 pub(super) struct Build {
     pub(super) version: String,
-    /// As PHP compares it: API number, thread safety, debug build.
     pub(super) id: String,
 }
 
-/// Reads what a library is, before it is run: its functions that tell give nothing before module start-up, or are in
-/// newer versions only.
+/// Reads the build from the file. PHP's own functions work only after module start-up or in newer versions.
 pub(super) fn build_of(path: &Path) -> Result<Build, Error> {
     let unreadable = |error| Error::Load(format!("{}: {error}", path.display()));
     let bytes = std::fs::read(path).map_err(unreadable)?;
@@ -74,12 +70,11 @@ fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
     (!found.is_null()).then(|| found as usize - bytes.as_ptr() as usize)
 }
 
-/// A file in memory that dlopen(3) can read. The bytes are those that were built together with this executable.
 pub(super) fn memory_file(bytes: &[u8]) -> std::io::Result<OwnedFd> {
-    // Asked for since Linux 6.3, unknown before.
+    // Since Linux 6.3; unknown to older kernels.
     const MFD_EXEC: libc::c_uint = 0x10;
     let create = |flags| {
-        // SAFETY: a C string and flags; the result is a descriptor without another owner, or negative.
+        // SAFETY: a C string and flags; the result is a new descriptor or negative.
         unsafe {
             let fd = libc::memfd_create(c"forkyard-php-shim".as_ptr(), flags);
             (fd >= 0)

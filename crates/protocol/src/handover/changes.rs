@@ -1,53 +1,52 @@
-//! What has changed of a document since it was written as a whole. With thousands of pools, a master that wrote all of it for each
-//! worker would do nothing else.
+//! Changes to a hand-over document since it was last written in full. Rewriting the whole document for each worker
+//! would be too slow with thousands of pools.
 
 use super::document::{Document, Generation, Pool, Stopping};
 use crate::last_reload::LastReload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The parts of a document that are as said here from now on, and those that are gone.
+/// Changed and removed parts of a document.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changes {
-    /// As in [`Document`]; these four are said each time.
+    /// As in [`Document`]; these four fields are always included.
     pub stopping: Option<Stopping>,
     pub last_pool: u32,
     pub last_generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
-    /// Pools in place of those of the same numbers.
+    /// Pools to insert or replace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<Pool>,
-    /// Generations in place of those of the same numbers.
+    /// Generations to insert or replace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub generations: Vec<Generation>,
-    /// Numbers of pools that are closed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools_gone: Vec<u32>,
-    /// Numbers of generations of which nothing is left.
+    /// Numbers of finished generations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub generations_gone: Vec<u32>,
 }
 
 impl Changes {
-    /// The changes as bytes, without a frame.
+    /// Encodes the changes, without a frame.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain values to memory can't fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads changes without their frames.
+    /// Decodes changes from unframed bodies.
     ///
     /// # Errors
-    /// Some are not what they should be.
+    /// A body is invalid.
     pub fn decode_all(bodies: &[&[u8]]) -> Result<Vec<Changes>, serde_json::Error> {
         bodies.iter().map(|body| serde_json::from_slice(body)).collect()
     }
 }
 
 impl Document {
-    /// The document with what has changed since, in order. Pools and generations are in the order of their numbers then.
+    /// Applies changes in order. The result lists pools and generations by number.
     #[must_use]
     pub fn with(self, changes: Vec<Changes>) -> Document {
         let Some(last) = changes.last() else { return self };
@@ -162,7 +161,6 @@ mod tests {
             (Some(Stopping::Finish), 3, 4)
         );
         assert_eq!(document.master, 77);
-        // The last is torn: what was so before it counts.
         let document = Document::newest([&bytes[..bytes.len() - 1], b""]).unwrap();
         assert_eq!(document.generations, [generation(1, false), generation(4, false)]);
         assert_eq!(document.stopping, None);

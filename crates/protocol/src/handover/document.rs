@@ -1,6 +1,4 @@
-//! The document: what only the master knows.
-//!
-//! Sockets, pipes and scoreboards go over by descriptor; settings come from the configuration. Here is what connects them.
+//! The hand-over document: the master's state that neither descriptors nor the configuration contain.
 
 use super::changes::Changes;
 use crate::address::Address;
@@ -10,117 +8,97 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// The version that this program writes, and the only one that it reads.
+/// The version written, and the only version read.
 pub const VERSION: u32 = 1;
 
-/// The whole document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// [`VERSION`].
     pub version: u32,
-    /// The program that wrote it, for the log: `0.1.0`.
+    /// The version of the program that wrote it, such as `0.1.0`, for the log.
     pub program: String,
-    /// The process that wrote it.
     pub master: i32,
-    /// The daemon is ending.
     pub stopping: Option<Stopping>,
-    /// Soft and hard limit on descriptors as the first master was started with.
+    /// Soft and hard descriptor limit at the first master's start.
     pub descriptor_limit: Option<(u64, u64)>,
-    /// The last numbers that were given to a pool and a generation.
+    /// The highest pool and generation numbers so far.
     pub last_pool: u32,
     pub last_generation: u32,
-    /// When the configuration was read last, and what became of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
-    /// The pools that are open.
     pub pools: Vec<Pool>,
-    /// The generations that have, or had, a process.
+    /// Generations with present or past processes.
     pub generations: Vec<Generation>,
 }
 
-/// How the daemon ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stopping {
-    /// After the requests that run.
     Finish,
-    /// Now.
     Terminate,
 }
 
-/// One pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
     pub id: u32,
     pub name: String,
-    /// Where it listens, as configured.
     pub address: Address,
-    /// Device and inode of its socket's file, if this daemon made it.
+    /// Device and inode of its socket file, if this daemon created it.
     pub file: Option<(u64, u64)>,
-    /// Where its workers speak HTTP besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpSocket>,
-    /// The generation that serves.
     pub serving: Option<u32>,
-    /// It has a hand-off queue.
     pub has_queue: bool,
-    /// What it has counted, without the generations below.
+    /// Counters without those of the generations below.
     #[serde(default)]
     #[serde(rename = "tally")]
     pub counters: PoolCounters,
-    /// What is known of the workers that it had, where it has none.
+    /// The last workers, if the pool has none now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub had: Option<Had>,
 }
 
-/// The last workers of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Had {
-    /// When the last one left, nanoseconds of the monotonic clock.
+    /// When the last worker exited, in nanoseconds of the monotonic clock.
     pub left_at: u64,
-    /// The files that their preloader was started from, as a number.
+    /// A number for the files that started their preloader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<u64>,
-    /// They did not look at the code again.
+    /// They did not check loaded code for changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_code_cached: bool,
 }
 
-/// The socket at which a pool's workers speak HTTP.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSocket {
-    /// Where it is, as configured.
     pub address: Address,
-    /// Device and inode of its file, if this daemon made it.
+    /// Device and inode of its file, if this daemon created it.
     pub file: Option<(u64, u64)>,
 }
 
-/// One generation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generation {
     pub id: u32,
-    /// Its pool's number; the pool may be closed.
+    /// The pool's number. The pool may be closed.
     pub pool: u32,
-    /// Its pool's name.
     pub name: String,
-    /// When it began, seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started: u64,
-    /// Slots of its scoreboard.
     pub slots: u32,
-    /// It has no process, and of its descriptors only the scoreboard.
+    /// It has no process, and its only descriptor is the scoreboard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rests: bool,
-    /// Its workers that exist, as far as it is known.
+    /// Known living workers.
     pub workers: Vec<Worker>,
-    /// The processes of its program that are up, if it has one.
+    /// Processes of its program that are up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Program>,
-    /// How many places its program has for processes.
+    /// The number of places for its program's processes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub places: u32,
 }
@@ -133,75 +111,61 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A process of a program that speaks HTTP.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
     pub place: u32,
     pub pid: i32,
-    /// When that process started, as with workers.
+    /// The process's start time, as in [`Worker`].
     pub start_time: u64,
-    /// What it has in its environment and no other has; its descendants inherit it.
+    /// A unique mark in its environment, inherited by descendants.
     pub mark: String,
-    /// How often its place has had another process before.
+    /// Earlier processes in its place.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub restarts: u64,
-    /// Its sockets in the file system.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<SocketFile>,
 }
 
-/// A unix socket that goes with the process that has made it.
+/// A unix socket file that is removed with the process that created it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SocketFile {
     pub path: PathBuf,
-    /// Whose it is.
     pub uid: u32,
-    /// Device, number, and when it was made, nanoseconds since 1970: another at the same path differs.
+    /// Device, inode and creation time (nanoseconds since 1970), which identify this file.
     pub mark: (u64, u64, i64),
 }
 
-/// One worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
     pub id: u64,
     pub slot: u32,
     pub pid: i32,
-    /// When that process started, clock ticks since boot (proc(5), field 22): another process with the same number has
-    /// another.
+    /// Start time in clock ticks since boot (proc(5), field 22). It distinguishes processes with the same id.
     pub start_time: u64,
-    /// When it was asked for, nanoseconds on the monotonic clock.
+    /// When it was requested, in nanoseconds of the monotonic clock.
     pub begun: u64,
     /// It has called accept.
     pub up: bool,
-    /// How it was told to go, and when.
+    /// The last stop request and its time.
     pub told: Option<(StopRequest, u64)>,
-    /// Its output is caught.
     pub output: bool,
 }
 
-/// How a worker was told to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopRequest {
-    /// To finish.
     Retire,
-    /// SIGTERM.
     Terminate,
-    /// SIGKILL.
     Kill,
 }
 
-/// Why a document can't be read.
 #[derive(Debug)]
 pub enum DocumentError {
-    /// The bytes around it are wrong.
     Frame(super::frame::FrameError),
-    /// It is of another version.
     Version(u32),
-    /// It is not what it should be.
     Json(serde_json::Error),
 }
 
@@ -226,18 +190,16 @@ impl std::error::Error for DocumentError {
 }
 
 impl Document {
-    /// The document as bytes, without a frame.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain values to memory can't fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads a document without its frame.
+    /// Decodes an unframed document.
     ///
     /// # Errors
-    /// The bytes are no document, or one of a version that is not known.
+    /// The bytes are invalid or have an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Document, DocumentError> {
-        /// The one thing that every version has.
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
@@ -249,11 +211,10 @@ impl Document {
         serde_json::from_slice(bytes).map_err(DocumentError::Json)
     }
 
-    /// Reads the newer of two copies in frames, with the [`Changes`] that stand behind it; that one of them is spoilt is no
-    /// error.
+    /// Reads the newer of two framed copies and the [`Changes`] after it. One of the copies may be damaged.
     ///
     /// # Errors
-    /// Neither copy can be read.
+    /// Both copies are unreadable.
     pub fn newest(copies: [&[u8]; 2]) -> Result<Document, DocumentError> {
         let [first, second] = copies.map(super::frame::decode_all);
         let bodies = match (first, second) {

@@ -1,30 +1,23 @@
-//! How a document lies in memory: a line that says what follows and how to tell that all of it is there.
+//! The frame around a hand-over document: a header with length and checksum.
 //!
-//! A master that keeps its document up to date has two copies and writes them in turn. Killed in the middle of one it has
-//! spoilt that one only, and the other says what was so before. Behind a copy come frames with what has changed since. Killed in
-//! the middle of one of these, the master has spoilt what it said last.
+//! The master alternates between two copies and appends frames with changes to the newer one. If it is killed while
+//! writing a copy, the other copy is still intact. If it is killed while appending a change, only that change is lost.
 
 use std::fmt;
 
-/// The first bytes.
 const MAGIC: [u8; 8] = *b"forkyard";
-/// Of this format, not of the document in it.
+/// The frame's version, not the document's.
 const FORMAT: u32 = 1;
 /// Magic, format, checksum, sequence number, length.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 8 + 8;
-/// The longest body: a hundred thousand workers take 20 MiB.
+/// The longest body. A hundred thousand workers take 20 MiB.
 pub const MOST_BYTES: usize = 256 << 20;
 
-/// Why a frame is not to be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameError {
-    /// It does not begin as a frame does.
     Foreign,
-    /// It is of a format that this program does not know.
     Format(u32),
-    /// It is shorter than it says.
     Short,
-    /// The checksum is not that of what is there.
     Checksum,
 }
 
@@ -41,7 +34,7 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// Puts a body into a frame. `sequence`: of two copies the one with the higher number is the newer.
+/// Frames a body. The copy with the higher `sequence` is newer.
 pub fn encode(sequence: u64, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
     bytes.extend(MAGIC);
@@ -55,10 +48,10 @@ pub fn encode(sequence: u64, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Takes a body out of its frame, with its sequence number. What follows the body is not looked at.
+/// Returns a frame's sequence number and body. Bytes after the body are ignored.
 ///
 /// # Errors
-/// The bytes are no whole frame.
+/// The frame is invalid.
 pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), FrameError> {
     let header = bytes.get(..HEADER_BYTES).ok_or(FrameError::Short)?;
     if header[..8] != MAGIC {
@@ -81,11 +74,11 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), FrameError> {
     Ok((sequence, &frame[HEADER_BYTES..]))
 }
 
-/// The bodies of frames that stand one behind the other, with the number of the first. They end with
-/// the first that is not whole, or is not newer than the one before it: a remnant of what was there earlier.
+/// Returns the first frame's sequence number and all consecutive bodies. Stops at the first frame that is invalid or
+/// not newer than the one before: a remnant of earlier writes.
 ///
 /// # Errors
-/// The bytes do not begin with a whole frame.
+/// The first frame is invalid.
 pub fn decode_all(bytes: &[u8]) -> Result<(u64, Vec<&[u8]>), FrameError> {
     let (first, body) = decode(bytes)?;
     let (mut bodies, mut last, mut rest) = (vec![body], first, after(bytes, body));
@@ -99,12 +92,11 @@ pub fn decode_all(bytes: &[u8]) -> Result<(u64, Vec<&[u8]>), FrameError> {
     Ok((first, bodies))
 }
 
-/// What follows the frame of this body, with which `bytes` begin.
 fn after<'b>(bytes: &'b [u8], body: &[u8]) -> &'b [u8] {
     bytes.get(HEADER_BYTES + body.len()..).unwrap_or_default()
 }
 
-/// Of the whole frame without the checksum itself.
+/// Covers the whole frame except the checksum.
 fn checksum(frame: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&frame[..12]);

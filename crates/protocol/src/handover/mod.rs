@@ -1,4 +1,4 @@
-//! What a master leaves to the next one: the document, the frame around it, and what descriptors are called.
+//! State that a master leaves to its successor: the document, its frame and the names of descriptors.
 
 pub mod changes;
 pub mod document;

@@ -1,29 +1,31 @@
-//! The directories between a pool's directory and an application's root.
+//! Checks the directories between a pool's directory and an application's root.
 //!
-//! The owner of a directory can rename what is in it, and could put another directory in the place of an application's
-//! root, in the moment between an instance's look at it and its reading of a file there. So each of these directories
-//! belongs to root, or to the application's owner, who can change its code anyway. The pool's directory itself, and
-//! what is above it, the operator has named.
+//! A directory's owner could replace an application's root between the inspection and an instance's access. Therefore
+//! each directory must belong to root or to the application's owner. The operator vouches for the pool's directory and
+//! those above it.
 
 use crate::origin::Mark;
 use crate::sys::beneath::{self, directory_in, entry_of};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Everybody may write.
 const WRITABLE_BY_ALL: u32 = 0o002;
-/// Only the owner of a file, or of the directory, may rename it there.
+/// Only owners may rename files in such a directory.
 const STICKY: u32 = 0o1000;
 
-/// Looks at the directories above `root`, which is a path without links and was seen as `mark`, down from the one of the pool's.
+/// Checks the directories above `root`, a path without links that was inspected as `mark`.
 ///
 /// # Errors
-/// One of them is another user's, or was renamed meanwhile; names it and what would be right.
+/// A directory belongs to another user or was renamed. The error names it and the fix.
 pub(super) fn check(root: &Path, mark: &Mark, directories: &[PathBuf], owner: u32) -> Result<(), String> {
-    let changed = || format!("{} was changed while it was looked at; try again", root.display());
+    let changed = || {
+        format!(
+            "{} changed while forkyard inspected it; try again",
+            root.display()
+        )
+    };
     let real = directories.iter().filter_map(|it| std::fs::canonicalize(it).ok());
     let holding = real.filter(|it| root.starts_with(it) && it != root);
-    // The operator has named one below another, and so vouches for it.
     let top = holding
         .max_by_key(|it| it.components().count())
         .ok_or_else(changed)?;
@@ -72,7 +74,7 @@ mod tests {
         root: PathBuf,
     }
 
-    /// `base/home/apps/shop`, all of it Alice's but the base.
+    /// `base/home/apps/shop`, owned by Alice except for the base.
     fn tree() -> Tree {
         let place = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(place.path()).unwrap().join("base");
@@ -110,14 +112,13 @@ mod tests {
     #[test]
     fn usual_trees_are_accepted() {
         let tree = tree();
-        // A home, where the user's own group may write, too, as with a umask of 002.
+        // A home that is writable by the user's own group, as with a umask of 002.
         own(&tree.base.join("home"), ALICE, 0o775);
         assert_eq!(tree.check(), Ok(()));
-        // Root's, with everything in them a user's: /srv/www/shop, a home for sftp.
+        // Root's directories with a user's files, such as /srv/www/shop or an sftp home.
         own(&tree.base.join("home"), 0, 0o755);
         own(&tree.base.join("home/apps"), 0, 0o755);
         assert_eq!(tree.check(), Ok(()));
-        // As /tmp: what is in there can be renamed by its owner alone.
         own(&tree.base.join("home"), 0, 0o1777);
         assert_eq!(tree.check(), Ok(()));
     }
@@ -137,7 +138,6 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("or name it in applications.directories"));
-        // Which an operator may do.
         assert_eq!(tree.check_below(&[tree.base.clone(), apps.clone()]), Ok(()));
         own(&apps, ALICE, 0o777);
         let error = tree.check().unwrap_err();
@@ -151,7 +151,7 @@ mod tests {
         fs::rename(&tree.root, tree.base.join("old")).unwrap();
         fs::create_dir(&tree.root).unwrap();
         let error = tree.check_as(&before).unwrap_err();
-        assert!(error.contains("was changed while it was looked at"), "{error}");
+        assert!(error.contains("changed while forkyard inspected it"), "{error}");
         assert!(check(&tree.root, &before, &[], before.owner).is_err());
     }
 }

@@ -1,12 +1,12 @@
-//! A look at an application's directory. A user who can write there may change it at any moment, and may have put anything
-//! there: links to files that the user may not read, FIFOs, devices.
+//! Inspects an application's directory. Its users may change it at any moment, and it may contain links to unreadable
+//! files, FIFOs and devices.
 //!
-//! The root is opened once; everything is looked up in it, name by name, and no link is followed. What was seen belongs
-//! together, and where a link leads can't be told from an answer. A link in the place of a start-up file counts as that
-//! file, with its own owner; what it leads to is the application's business, when it runs as its user.
+//! The root is opened once, and each name is resolved from there without following links. All findings therefore come
+//! from one directory, and answers don't reveal link targets. A link named like a startup file counts as that file,
+//! with the link's owner; the application follows it later as its own user.
 
 use super::ancestors;
-use super::protocol::{Found, Kind, Refusal, Settings};
+use super::protocol::{FoundApplication, Kind, Refusal, Settings};
 use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS};
 use crate::config::site;
 use crate::origin::{Mark, Origin};
@@ -22,54 +22,42 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Most bytes of a file that an application describes itself in, but for `forkyard.toml`.
 pub const MOST_FILE_BYTES: usize = 512 * 1024;
-/// How often a path is tried whose links change while it is looked at.
 const TRIES: usize = 4;
-/// Where an application of Node.js has its start script.
 const PACKAGE: &str = "package.json";
-/// Where restart files are by default.
 const RESTART_DIR: &str = "tmp";
 const RESTART: &str = "restart.txt";
 const ALWAYS_RESTART: &str = "always_restart.txt";
-/// Where deployments write their version.
 const REVISION: &str = "REVISION";
-/// The directory that holds deployments, each named by its version.
+/// Contains deployments, each named by its version.
 const RELEASES: &str = "releases";
-/// Most characters of a version.
 const REVISION_CHARS: usize = 128;
-/// Everybody may read.
 const OPEN_TO_ALL: u32 = 0o004;
-/// Everybody may write.
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// What a look has to know.
+/// The pool settings used by an inspection.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// Applications are below one of these.
     pub directories: Vec<PathBuf>,
-    /// Where restart files are; relative to the application's root, or absolute. `None`: `tmp`.
+    /// The directory of restart files, absolute or relative to the application's root. `None`: `tmp`.
     pub restart_dir: Option<PathBuf>,
-    /// Applications run as their owners.
     pub switching: bool,
-    /// They may be on file systems whose owners a user decides.
+    /// Allows file systems mounted by users, which can fake owners.
     pub user_mounts: bool,
 }
 
-/// Why a directory is no application of the pool.
 #[derive(Debug, PartialEq)]
 pub struct Refused {
-    /// Names the path and what would be right.
     pub why: String,
-    /// `None`: there is no such directory.
+    /// `None` if the directory does not exist.
     pub refusal: Option<Refusal>,
 }
 
-/// Looks at an application's directory.
+/// Inspects an application's directory.
 ///
 /// # Errors
-/// Why it is no application of the pool.
-pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, Refused> {
+/// The directory is not an application of the pool.
+pub fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, Refused> {
     let (root, directory) = enter(root, terms)?;
     let entry = beneath::entry_of(directory.as_fd()).map_err(|error| Refused {
         why: error.to_string(),
@@ -92,7 +80,11 @@ pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, Refused> {
     })
 }
 
-fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) -> Result<Found, String> {
+fn look_into(
+    app_root: &AppRoot,
+    terms: &Terms,
+    is_no_application: &mut bool,
+) -> Result<FoundApplication, String> {
     app_root.check_sharing(terms)?;
     app_root.check_mount(app_root.directory.as_fd(), terms)?;
     let settings = app_root.settings()?;
@@ -133,7 +125,7 @@ fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) ->
         root: Mark::from(&app_root.entry),
         startup: startup_file.clone().map(|name| (name, startup.uid)),
     };
-    Ok(Found {
+    Ok(FoundApplication {
         kind,
         startup_file: startup_file.map(|name| root.join(name)),
         owner: (startup.uid, startup.gid),
@@ -147,8 +139,8 @@ fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) ->
     })
 }
 
-/// Opens the root by its real path, which is below one of the directories. What goes wrong on the way is not told: the
-/// links may lead where only this process can look.
+/// Opens the root by its real path. Errors give no reason, because links may lead to places that only this process can
+/// see.
 fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
     let shown = root.display();
     let absent = |why| Refused { why, refusal: None };
@@ -167,7 +159,7 @@ fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
                 refusal: root.to_str().map(|_| Refusal::of(root, None)),
             });
         }
-        // Fails if something on the way has become a link since.
+        // Fails if a part of the path has become a link.
         if let Ok(directory) = beneath::open_exactly(&real) {
             return Ok((real, directory));
         }
@@ -183,7 +175,6 @@ fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
     )))
 }
 
-/// A path without links, if it is below one of the directories.
 fn real_below(path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
     let real = std::fs::canonicalize(path).ok()?;
     let holds = |directory: &PathBuf| {
@@ -193,21 +184,18 @@ fn real_below(path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
     directories.iter().any(holds).then_some(real)
 }
 
-/// An application's root.
 struct AppRoot {
     root: PathBuf,
     directory: OwnedFd,
     entry: Entry,
 }
 
-/// What an application says of itself: what, in which file, and what that file is.
-type Said = (Settings, &'static str, Entry);
+type OwnFile = (Settings, &'static str, Entry);
 
-/// What an application is, its start-up file, and what it says of itself.
-type Shown = (Kind, Option<PathBuf>, Option<Said>);
+type Shown = (Kind, Option<PathBuf>, Option<OwnFile>);
 
 impl AppRoot {
-    /// A user who can put files into a directory can make them look like another user's application.
+    /// Rejects directories in which other users can create files, because they could fake an application.
     fn check_sharing(&self, terms: &Terms) -> Result<(), String> {
         if terms.switching && self.entry.mode & WRITABLE_BY_ALL != 0 {
             return Err(format!(
@@ -218,7 +206,7 @@ impl AppRoot {
         Ok(())
     }
 
-    /// The owner of a file says something only where no user can say it in his place.
+    /// Rejects mounts where a user decides who owns files.
     fn check_mount(&self, directory: BorrowedFd<'_>, terms: &Terms) -> Result<(), String> {
         if !terms.switching || terms.user_mounts {
             return Ok(());
@@ -227,15 +215,15 @@ impl AppRoot {
         match mounts::is_users_own(directory) {
             Ok(false) => Ok(()),
             Ok(true) => Err(format!(
-                "{shown} is on a file system that a user may have mounted (FUSE, or nosuid at a user's wish), and whose owners he \
-                 decides; move it, or set applications.user_mounts = true"
+                "{shown} is on a file system that a user may have mounted (FUSE, or nosuid at a user's wish) \
+                 and that may name any owner; move it, or set applications.user_mounts = true"
             )),
-            Err(error) => Err(format!("{shown}: its file system can't be looked at: {error}")),
+            Err(error) => Err(format!("{shown}: can't read its file system: {error}")),
         }
     }
 
-    /// The application runs as the owner of its start-up file. So no user may put another user's file there: not
-    /// by a hard link, and not by a file that the other user has left in the directory.
+    /// Rejects startup files that another user could have placed there, such as hard links or leftovers: the
+    /// application runs as their owner.
     fn check_owner(&self, startup: &Entry, name: Option<&Path>, terms: &Terms) -> Result<(), String> {
         let Some(name) = name.filter(|_| terms.switching) else {
             return Ok(());
@@ -251,15 +239,15 @@ impl AppRoot {
         }
         if owner != own && own != 0 {
             return Err(format!(
-                "{shown} belongs to user {owner} and {} to user {own}; both have to belong to whom the application is to run \
-                 as",
+                "{shown} belongs to user {owner} and {} to user {own}; both must belong to the user that the \
+                 application runs as",
                 self.root.display()
             ));
         }
         Ok(())
     }
 
-    /// What an application says of itself has to come from its owner.
+    /// Rejects settings that the application's owner did not write.
     fn check_author(&self, name: &str, file: &Entry, owner: u32) -> Result<(), String> {
         if file.uid == owner || file.uid == 0 {
             return Ok(());
@@ -272,7 +260,7 @@ impl AppRoot {
         ))
     }
 
-    /// Reads what an application says of itself in one file; `None`: there is no such file.
+    /// Reads a self-description file. Returns `None` if it does not exist.
     fn read_own(&self, name: &str) -> Result<Option<Content>, String> {
         let shown = self.root.join(name);
         let shown = shown.display();
@@ -281,7 +269,7 @@ impl AppRoot {
             _ => MOST_FILE_BYTES,
         };
         let read = || beneath::read_in(self.directory.as_fd(), OsStr::new(name), most);
-        // One without a name has just been replaced.
+        // A file without names has just been replaced.
         let whole = (0..TRIES).find_map(|_| read().ok().filter(|content| content.entry.names > 0));
         let content = match whole.map_or_else(read, Ok) {
             Ok(content) => content,
@@ -307,7 +295,7 @@ impl AppRoot {
         if entry.mode & WRITABLE_BY_ALL != 0 {
             return Err(format!("{shown}: everybody may write to it; chmod o-w it"));
         }
-        // Messages say what is in it, and this process can read what its owner's neighbours can't.
+        // Error messages quote the file, and this process can read more than the application's owner.
         if entry.uid != self.entry.uid && entry.mode & OPEN_TO_ALL == 0 {
             return Err(format!(
                 "{shown} belongs to user {}, and not everybody may read it; give it to user {}, or chmod o+r it",
@@ -320,8 +308,7 @@ impl AppRoot {
         Ok(Some(content))
     }
 
-    /// What the application says of itself, in the first file that does.
-    fn settings(&self) -> Result<Option<Said>, String> {
+    fn settings(&self) -> Result<Option<OwnFile>, String> {
         if let Some(content) = self.read_own(OWN_FILE)? {
             let path = self.root.join(OWN_FILE);
             let settings = site::parse(&content.bytes, &path).map_err(|errors| errors.to_string())?;
@@ -334,8 +321,8 @@ impl AppRoot {
         Ok(said.map(|settings| (settings, PASSENGERFILE, content.entry)))
     }
 
-    /// What the application is, by which file, and what it says of itself. `None`: nothing shows that it is one.
-    fn kind(&self, said: Option<Said>) -> Result<Option<Shown>, String> {
+    /// Determines kind and startup file. Returns `None` if there is no evidence of an application.
+    fn kind(&self, said: Option<OwnFile>) -> Result<Option<Shown>, String> {
         let wanted = said.as_ref().and_then(|(settings, ..)| settings.runtime);
         let entry = said.as_ref().and_then(|(settings, ..)| settings.entry.as_deref());
         let named = entry.and_then(|entry| self.named(entry));
@@ -394,7 +381,7 @@ impl AppRoot {
             Some(entry) => match kind_of_entry(entry).or_else(|| self.kind_of_module(entry)) {
                 Some(kind) => Ok(Some((kind, named, said))),
                 None => Err(format!(
-                    "{}: entry = {entry:?} does not show what the application is; add a runtime, for example runtime = \"asgi\"",
+                    "{}: entry = {entry:?} does not show the runtime; add one, for example runtime = \"asgi\"",
                     self.root.join(OWN_FILE).display()
                 )),
             },
@@ -402,7 +389,8 @@ impl AppRoot {
         }
     }
 
-    /// Whether the file, which is there, shows what the application is. What an application says to be loaded is not looked for.
+    /// Returns whether an existing file proves its application's kind. With a configured `entry`, a file's contents and
+    /// neighbours prove nothing.
     fn shows(&self, sign: &StartupFile, is_entry_said: bool) -> bool {
         let file = Path::new(sign.file);
         match sign.proof {
@@ -418,20 +406,18 @@ impl AppRoot {
         }
     }
 
-    /// What the source of the module shows that an `entry` names.
+    /// Guesses the kind from the source of an entry's module.
     fn kind_of_module(&self, entry: &str) -> Option<Kind> {
         let file = self.named(&module_file(entry)?)?;
         python_application(&self.source(&file)?)
     }
 
-    /// The text of a file below the root. Nothing of it leaves this process.
     fn source(&self, file: &Path) -> Option<String> {
         let parent = descend(self.directory.as_fd(), file.parent()?)?;
         let content = beneath::read_in(parent.as_fd(), file.file_name()?, MOST_FILE_BYTES).ok()?;
         Some(String::from_utf8_lossy(&content.bytes).into_owned())
     }
 
-    /// What is missing in a directory that is no application.
     fn unknown(&self) -> String {
         let unclear = STARTUP_FILES
             .iter()
@@ -442,7 +428,8 @@ impl AppRoot {
         let shown = self.root.display();
         match there {
             Some(file) => format!(
-                "{shown} is no application: {file} alone does not show what it is; say it in {OWN_FILE} there: runtime = {}",
+                "{shown} is no application: {file} alone does not show the runtime; name it in {OWN_FILE} \
+                 there: runtime = {}",
                 match file.ends_with(".js") {
                     true => "\"node\"",
                     false => "\"asgi\" (FastAPI, Starlette) or \"wsgi\" (Flask, Django)",
@@ -460,7 +447,6 @@ impl AppRoot {
         self.start_script().is_ok_and(|script| script.is_some())
     }
 
-    /// The start script of `package.json`.
     fn start_script(&self) -> Result<Option<(String, Entry)>, String> {
         if self.is_there(Path::new(PACKAGE)).is_none() {
             return Ok(None);
@@ -469,20 +455,17 @@ impl AppRoot {
         Ok(content.and_then(|content| Some((site::start_script(&content.bytes)?, content.entry))))
     }
 
-    /// The file that an `entry` names, if it names one: relative, below the root, and there.
     fn named(&self, entry: &str) -> Option<PathBuf> {
         let is_plain = |component| matches!(component, Component::Normal(_));
         let path = Path::new(entry);
         path.components().all(is_plain).then(|| self.is_there(path))?
     }
 
-    /// The name, if there is a file of that name, or a link.
     fn is_there(&self, name: &Path) -> Option<PathBuf> {
         let form = self.entry_below(name)?.form;
         matches!(form, FileForm::File | FileForm::Link).then(|| name.to_owned())
     }
 
-    /// What is below the root under a name of several parts.
     fn entry_below(&self, name: &Path) -> Option<Entry> {
         let Some(parent) = name.parent().filter(|parent| *parent != Path::new("")) else {
             return beneath::entry_in(self.directory.as_fd(), name.as_os_str());
@@ -491,7 +474,7 @@ impl AppRoot {
         beneath::entry_in(parent.as_fd(), name.file_name()?)
     }
 
-    /// The interpreter of a virtual environment. It is a link, or the environment is one.
+    /// The interpreter of a virtual environment. The interpreter or its directory may be a link.
     fn python(&self, owner: u32, terms: &Terms) -> Result<Option<PathBuf>, String> {
         let is_there = |app_root: &&&str| {
             let environment = app_root.split('/').next().unwrap_or_default();
@@ -502,7 +485,7 @@ impl AppRoot {
         let Some(app_root) = PYTHONS.iter().find(is_there) else {
             return Ok(None);
         };
-        // It runs as the owner, and others may be able to make files here, such as members of the root's group.
+        // The interpreter runs as the owner, so other users, such as the root's group, must not be able to create it.
         let mut name = PathBuf::new();
         for part in Path::new(app_root).components().filter(|_| terms.switching) {
             name.push(part);
@@ -527,7 +510,7 @@ impl AppRoot {
         Ok(Some(self.root.join(app_root)))
     }
 
-    /// `restart.txt` and `always_restart.txt`.
+    /// Reads `restart.txt` and `always_restart.txt`.
     fn restart_files(&self, terms: &Terms) -> (Option<(i128, u64)>, bool) {
         let name = terms.restart_dir.as_deref().unwrap_or(Path::new(RESTART_DIR));
         let linked = || {
@@ -535,7 +518,6 @@ impl AppRoot {
             beneath::open_exactly(&real).ok()
         };
         let directory = if name.is_absolute() {
-            // The operator's own word.
             std::fs::canonicalize(name)
                 .ok()
                 .and_then(|real| beneath::open_exactly(&real).ok())
@@ -550,7 +532,6 @@ impl AppRoot {
         (restart, entry(ALWAYS_RESTART).is_some())
     }
 
-    /// The version that is deployed. What can't be read is none.
     fn revision(&self) -> Option<String> {
         let content = self.read_own(REVISION).ok().flatten();
         let written = content.and_then(|content| {
@@ -572,13 +553,12 @@ impl AppRoot {
 
     fn changed(&self) -> String {
         format!(
-            "{} was changed while it was looked at; try again",
+            "{} changed while forkyard inspected it; try again",
             self.root.display()
         )
     }
 }
 
-/// Opens a directory of several names; `None`: one of them is none, or a link.
 fn descend(directory: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let mut at = directory.try_clone_to_owned().ok()?;
     for component in path.components() {

@@ -5,7 +5,6 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 const ALICE: u32 = 4001;
 const BOB: u32 = 4002;
 
-/// A pool's directory with one application's in it.
 struct Site {
     _place: tempfile::TempDir,
     base: PathBuf,
@@ -19,8 +18,7 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A look: what is there, or why it is refused.
-fn inspect(root: &Path, terms: &Terms) -> Result<Found, String> {
+fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, String> {
     super::inspect(root, terms).map_err(|refused| refused.why)
 }
 
@@ -38,7 +36,6 @@ impl Site {
         }
     }
 
-    /// A directory that is Alice's, where this can be arranged.
     fn of_alice() -> Site {
         let site = Site::new();
         if is_root() {
@@ -70,7 +67,7 @@ impl Site {
         }
     }
 
-    fn inspect(&self) -> Result<Found, String> {
+    fn inspect(&self) -> Result<FoundApplication, String> {
         inspect(&self.root, &self.terms())
     }
 
@@ -92,7 +89,7 @@ fn seen(kind: Kind, file: &str) -> (Kind, Option<PathBuf>) {
 #[test]
 fn the_first_sign_counts() {
     let site = Site::new();
-    // From the last to the first: each takes precedence over all that are there already.
+    // In reverse order: each file takes precedence over the earlier ones.
     for (file, kind) in [
         ("public/index.php", Kind::Php),
         ("index.php", Kind::Php),
@@ -124,7 +121,6 @@ fn a_directory_without_a_sign_is_told_what_is_missing() {
         "{error}"
     );
     assert!(error.contains("passenger_wsgi.py") && error.contains("forkyard.toml"));
-    // Things that are no files do not make it one, either.
     fs::create_dir(site.root.join("index.php")).unwrap();
     nix::unistd::mkfifo(&site.root.join("config.ru"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert!(site.refusal().contains("is no application"));
@@ -157,7 +153,7 @@ fn an_entry_alone_shows_what_it_is_where_its_name_does() {
     site.file("forkyard.toml", "entry = \"app:api\"\n");
     let error = site.refusal();
     assert!(
-        error.contains("entry = \"app:api\" does not show") && error.contains("add a runtime"),
+        error.contains("entry = \"app:api\" does not show") && error.contains("add one"),
         "{error}"
     );
     site.file("forkyard.toml", "runtime = \"asgi\"\n");
@@ -183,7 +179,6 @@ fn package_json_needs_a_start_script() {
     assert_eq!(site.kind(), seen(Kind::Node, "package.json"));
     let settings = site.inspect().unwrap().settings.unwrap();
     assert_eq!(settings.start_command.as_deref(), Some("node server.js"));
-    // What the application says itself comes first.
     site.file("app.js", "");
     site.file("forkyard.toml", "start_command = \"node other.js\"\n");
     let found = site.inspect().unwrap();
@@ -258,7 +253,7 @@ fn restart_files_are_seen() {
     site.file("shared/tmp/restart.txt", "");
     assert!(elsewhere("shared/tmp".into()).restart.is_some());
     assert!(elsewhere(site.root.join("shared/tmp")).restart.is_some());
-    // A link to a directory of the site's, as deployments make it, and one that leads away.
+    // A link within the site, as deployments create it, and a link that leads out.
     symlink("shared/tmp", site.root.join("linked")).unwrap();
     assert!(elsewhere("linked".into()).restart.is_some());
     let away = tempfile::tempdir().unwrap();
@@ -279,7 +274,6 @@ fn the_version_that_is_deployed_is_seen() {
     assert_eq!(revision().map(|text| text.len()), Some(REVISION_CHARS));
     site.file("REVISION", "\n");
     assert_eq!(revision(), None);
-    // What it leads to is not this application's.
     std::fs::remove_file(site.root.join("REVISION")).expect("rm");
     std::os::unix::fs::symlink("/etc/hostname", site.root.join("REVISION")).expect("a link");
     assert_eq!(revision(), None);
@@ -329,7 +323,6 @@ fn roots_are_directories_below_the_pool_s_and_nothing_else_is_told() {
         "/proc".into(),
         "/".into(),
     ];
-    // All errors have the same words, so that no user learns what exists where only the inspector may look.
     for path in wrong {
         let text = format!(
             "{} is no directory below {}, links followed; applications are directories there",
@@ -341,7 +334,6 @@ fn roots_are_directories_below_the_pool_s_and_nothing_else_is_told() {
     assert!(look_at(Path::new("shop")).unwrap_err().contains("absolute path"));
     let nul = base.join("shop\0");
     assert!(look_at(&nul).unwrap_err().contains("is no directory below"));
-    // A link below the directory is followed, and the answer has the real path.
     assert_eq!(look_at(&base.join("current")).unwrap().root, site.root);
     assert_eq!(look_at(&base.join("shop/.//")).unwrap().root, site.root);
 }
@@ -376,7 +368,6 @@ fn names_that_are_not_text_are_refused_and_nothing_breaks() {
     symlink(&odd, site.base.join("plain")).unwrap();
     let error = inspect(&site.base.join("plain"), &site.terms()).unwrap_err();
     assert!(error.ends_with("is not UTF-8; rename it"), "{error}");
-    // Files with such names beside the signs are ignored.
     site.file("index.php", "");
     fs::write(site.root.join(OsStr::from_bytes(b"\xfe.py")), "").unwrap();
     assert_eq!(site.kind(), seen(Kind::Php, "index.php"));
@@ -398,7 +389,6 @@ fn what_is_not_the_site_s_is_not_read_for_it() {
     fs::create_dir(&own).unwrap();
     assert_eq!(site.refusal(), no_file);
     fs::remove_dir(&own).unwrap();
-    // A second name for a file whose first one is out of reach.
     let secret = site.base.join("secret");
     fs::write(&secret, "password = \"x\"\n").unwrap();
     fs::hard_link(&secret, &own).unwrap();
@@ -436,7 +426,7 @@ fn its_own_file_is_its_owner_s_or_root_s() {
     );
     chown(&own, Some(0), Some(0)).unwrap();
     assert!(site.inspect().is_ok());
-    // Root's secrets that lie in a site's directory under another name are not told.
+    // Root's secrets under another name must not leak.
     fs::write(&own, "password = \"x\"\n").unwrap();
     fs::set_permissions(&own, Permissions::from_mode(0o600)).unwrap();
     let error = site.refusal();
@@ -451,30 +441,26 @@ fn no_application_is_made_another_user_s() {
     if crate::skip::needs_root() {
         return;
     }
-    // A file of Bob's in Alice's directory.
     let site = Site::of_alice();
     let file = site.file_of(BOB, "index.php", "");
     let refusal = format!(
-        "{} belongs to user {BOB} and {} to user {ALICE}; both have to belong to whom the application is to run as",
+        "{} belongs to user {BOB} and {} to user {ALICE}; both must belong to the user that the application runs as",
         file.display(),
         site.root.display()
     );
     assert_eq!(site.refusal(), refusal);
-    // Without a change of user it makes no difference.
     let same = Terms {
         switching: false,
         user_mounts: false,
         ..site.terms()
     };
     assert_eq!(inspect(&site.root, &same).unwrap().owner, (BOB, BOB));
-    // A second name for a file of hers elsewhere.
     let site = Site::of_alice();
     let elsewhere = site.base.join("elsewhere");
     fs::write(&elsewhere, "").unwrap();
     chown(&elsewhere, Some(ALICE), Some(ALICE)).unwrap();
     fs::hard_link(&elsewhere, site.root.join("index.php")).unwrap();
     assert!(site.refusal().contains("has 2 names"));
-    // A link counts by its own owner, wherever it leads.
     let site = Site::of_alice();
     let link = site.root.join("config.ru");
     symlink("/etc/shadow", &link).unwrap();
@@ -482,11 +468,9 @@ fn no_application_is_made_another_user_s() {
     assert_eq!(site.inspect().unwrap().owner, (ALICE, ALICE));
     lchown(&link, Some(BOB), Some(BOB)).unwrap();
     assert!(site.refusal().contains("both have to belong"));
-    // In a directory of root's it is the file's owner.
     let site = Site::new();
     site.file_of(BOB, "index.php", "");
     assert_eq!(site.inspect().unwrap().owner, (BOB, BOB));
-    // Without a start-up file it is the directory's.
     let site = Site::of_alice();
     site.file_of(ALICE, "forkyard.toml", "runtime = \"cgi\"\n");
     assert_eq!(site.inspect().unwrap().owner, (ALICE, ALICE));
@@ -517,7 +501,6 @@ fn a_directory_that_changes_during_the_look_is_never_mixed_up() {
         fs::rename(&fresh, &current).unwrap();
     };
     switch(&site.root);
-    /// Ends the switching, also where an assertion fails.
     struct End<'o>(&'o std::sync::atomic::AtomicBool);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -536,7 +519,7 @@ fn a_directory_that_changes_during_the_look_is_never_mixed_up() {
         });
         let mut kinds = std::collections::BTreeSet::new();
         let mut looks = 0;
-        // Until each of the three has been seen: before that nothing may have been switched.
+        // Until all three outcomes occur: earlier, nothing may have been switched.
         while looks < 2000 || kinds.len() < 3 {
             looks += 1;
             assert!(looks < 1_000_000, "nothing was switched: {kinds:?}");

@@ -1,4 +1,4 @@
-//! What is known by the text of files that may be several things.
+//! Tests for files whose contents determine the kind.
 
 use super::*;
 
@@ -29,19 +29,16 @@ fn what_the_frameworks_make_is_known_by_its_text() {
         let site = Site::new();
         site.file(file, text);
         assert_eq!(site.kind(), seen(kind, file));
-        // What it says of itself counts more.
         site.file("forkyard.toml", "entry = \"shop.asgi:application\"\n");
         assert_eq!(site.kind(), (Kind::Asgi, None), "{file}");
         site.file("forkyard.toml", "runtime = \"php\"\n");
         assert_eq!(site.kind(), (Kind::Php, None), "{file}");
     }
-    // Something else has the name.
     let site = Site::new();
     site.file("manage.py", "print('manages')\n");
     site.file("main.py", "app = Flask(__name__)\n");
     site.file("app.py", "app = FastAPI()\n");
     assert_eq!(site.kind(), seen(Kind::Wsgi, "main.py"));
-    // Neither a link nor a FIFO is read.
     let site = Site::new();
     nix::unistd::mkfifo(&site.root.join("main.py"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     std::os::unix::fs::symlink("/etc/hostname", site.root.join("app.py")).unwrap();
@@ -67,7 +64,6 @@ fn index_js_beside_a_package_is_an_application() {
     assert!(site.refusal().contains("index.js alone does not show"));
     site.file("package.json", r#"{"scripts": {"test": "exit 1"}}"#);
     assert_eq!(site.kind(), seen(Kind::Node, "index.js"));
-    // A package.json without a start script starts nothing.
     site.file("forkyard.toml", "runtime = \"node\"\n");
     assert_eq!(site.kind(), seen(Kind::Node, "index.js"));
 }

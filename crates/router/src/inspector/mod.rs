@@ -1,18 +1,18 @@
-//! The inspector of an application pool: looks at applications' directories for the router and the master.
+//! The inspector of an application pool. It examines applications' directories for the router and the master.
 //!
-//! Directories belong to sites, and a look at one may take for ever (a network file system) or meet something that was put
-//! there to be read. So neither the master, which must not block or trust, nor the router, which has no rights there, looks
-//! itself: a process of its own does, that can read (`CAP_DAC_READ_SEARCH`, if the daemon runs as root) and nothing else.
-//! It answers over a socket of type `SOCK_SEQPACKET`, one for the router and one for the master; JSON, one value a message.
+//! Access to a site's directory can block forever (on a network file system) or meet planted files. The master must not
+//! block, and the router has no access. The inspector is therefore a separate process with only the right to read
+//! (`CAP_DAC_READ_SEARCH`, if the daemon runs as root). Router and master each have a `SOCK_SEQPACKET` socket to it,
+//! with one JSON value per message.
 //!
-//! * [`protocol`]: question and answer.
-//! * [`queue`]: which child looks at what; looks that hang.
-//! * [`find`]: a look at a directory.
-//! * [`pool`]: what the master makes of an answer.
+//! * [`protocol`]: questions and answers.
+//! * [`queue`]: assigns inspections to child processes and handles blocked ones.
+//! * [`find`]: inspects a directory.
+//! * [`pool`]: derives an application's pool from an answer.
 
 mod ancestors;
 pub mod find;
-pub(crate) mod own;
+pub(crate) mod own_settings;
 pub mod pool;
 pub mod queue;
 mod run;

@@ -1,7 +1,7 @@
-//! The pool of its own that an application gets in the master. Pure.
+//! Derives an application's own pool in the master. Pure functions.
 
-use super::own::{at_once, has_concurrency, has_threads, is_concurrent, lower, request_time};
-use super::protocol::{Found, Handshake, Kind, Settings};
+use super::own_settings::{at_once, has_concurrency, has_threads, is_concurrent, lower, request_time};
+use super::protocol::{FoundApplication, Handshake, Kind, Settings};
 use super::signs::OWN_FILE;
 use crate::config::{
     AppLog, Application, Applications, Cgi, EnvFile, FastCgi, Interface, Listens, Paths, Php, Pool, Program,
@@ -13,78 +13,63 @@ use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// Longest name of an application's pool; it may be that of a control group (NAME_MAX is 255).
+/// The name may become that of a cgroup (NAME_MAX is 255).
 const MOST_NAME_BYTES: usize = 200;
-/// Where a template says nothing of languages.
 const PYTHON: &str = "/usr/bin/python3";
 const RUBY: &str = "/usr/bin/ruby";
 const APP_ENV: &str = "production";
-/// Names an application's root where the pool's own parameter does not.
+/// The fallback parameter with an application's root.
 const APP_ROOT: &str = "PASSENGER_APP_ROOT";
-/// With one of these a line is more than one command for the shell.
+/// Characters that make a line more than one simple shell command.
 const SPECIAL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '`', '=', '\n'];
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Why an application is not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The pool is of another kind.
     #[error("pool {0} has no applications; set routing = \"application\"")]
     NoApplications(String),
-    /// The user that it would run as is not allowed.
+    /// The owner is not allowed to run applications.
     #[error("{root} belongs to {owner}, whom applications do not run as: {reason}; {remedy}")]
     Owner {
-        /// The application.
         root: String,
-        /// Whose it is.
         owner: String,
-        /// Why not.
         reason: String,
-        /// What would be right.
         remedy: String,
     },
-    /// The user that stands in for owners who may have no applications can't be used.
     #[error("default_user = \"{0}\" is root or does not exist; name another user")]
     DefaultUser(String),
-    /// The pool does not say how to run such an application.
+    /// The pool has no settings for the runtime.
     #[error("{root} is an application in {what}, which pool {pool} does not run; {remedy}")]
     Runtime {
-        /// The application.
         root: String,
-        /// What it is.
         what: &'static str,
-        /// The pool.
         pool: String,
-        /// What would be right.
         remedy: String,
     },
-    /// A setting of the application's own can't be followed.
     #[error("{root}/{OWN_FILE}: {problem}; {remedy}")]
     Setting {
-        /// The application.
         root: String,
-        /// What is wrong.
         problem: String,
-        /// What would be right.
         remedy: &'static str,
     },
-    /// Nothing can be named after it.
+    /// The root does not yield a valid pool name.
     #[error("{0}: the path is too long to name its processes after; shorten it")]
     Name(String),
-    /// The pool's settings and applications of others don't go together.
-    #[error("pool {0} has a chroot, in which an application's interpreter would start as root; leave it out")]
+    /// The pool's chroot excludes applications.
+    #[error(
+        "pool {0} has a chroot, and an application's interpreter would start as root there; leave it out"
+    )]
     Chroot(String),
 }
 
-/// The pool of an application: the template's settings, with whom it runs as, what it runs and what it says of itself.
-/// `privileged`: the daemon can change user.
+/// Combines the template with the application's user, program and settings. `privileged`: the daemon can change users.
 ///
 /// # Errors
-/// Why it is not run; names the path and what would be right.
+/// The application is not run; the error names the path and the fix.
 pub fn pool_of(
     template: &Pool,
-    found: &Found,
+    found: &FoundApplication,
     database: &dyn Database,
     privileged: bool,
 ) -> Result<Pool, Refused> {
@@ -94,7 +79,7 @@ pub fn pool_of(
     if template.chroot.is_some() {
         return Err(Refused::Chroot(template.name.clone()));
     }
-    // A number: the name of a user may be another one's by the time it is looked up again.
+    // A uid, because the name could refer to another user by the next lookup.
     let owner = if privileged {
         let user = if applications.user_switching {
             owner(applications, found, database)?
@@ -128,7 +113,7 @@ pub fn pool_of(
         drain_timeout: None,
         ..template.clone()
     };
-    // It ends a request after `max_request_time` without the others. Any other instance the router has killed: `lasted` in
+    // Concurrent instances end an overdue request themselves. The router kills other instances: see `lasted` in
     // `crates/core/src/applications/departure.rs`.
     if is_concurrent(found.kind, own) {
         pool.request_terminate_timeout =
@@ -156,22 +141,26 @@ pub fn pool_of(
     if let Some(file) = &mut pool.env_file {
         file.path = found.root.join(&file.path);
     }
-    // Without its own files it could not run at all.
+    // The application needs access to its own files.
     if let Some(Paths { write, .. }) = &mut pool.confine.paths {
         write.push(found.root.clone());
     }
     Ok(pool)
 }
 
-/// The user that all run as, where users are not switched. Never root.
+/// Never root.
 fn default_user(applications: &Applications, database: &dyn Database) -> Result<UserEntry, Refused> {
     let name = applications.default_user.as_deref().unwrap_or_default();
     let user = database.user(name).filter(|user| user.uid != 0 && user.gid != 0);
     user.ok_or_else(|| Refused::DefaultUser(name.to_owned()))
 }
 
-/// The user that it runs as: its owner, or the default user in place of an owner who may have no applications. Never root.
-fn owner(applications: &Applications, found: &Found, database: &dyn Database) -> Result<UserEntry, Refused> {
+/// Never root.
+fn owner(
+    applications: &Applications,
+    found: &FoundApplication,
+    database: &dyn Database,
+) -> Result<UserEntry, Refused> {
     let (uid, _) = found.owner;
     let entry = database.user_of(uid);
     let reason = match &entry {
@@ -208,7 +197,6 @@ fn owner(applications: &Applications, found: &Found, database: &dyn Database) ->
         default_group: None,
         file_owner: found.owner,
     };
-    // The default is not needed for an owner who may have applications.
     let wrong = || Refused::DefaultUser(default_user.to_owned());
     let user = user::decide(&wishes, database).map_err(|_| wrong())?.user;
     if user.uid == 0 || user.gid == 0 {
@@ -223,8 +211,8 @@ fn owner(applications: &Applications, found: &Found, database: &dyn Database) ->
     Ok(user)
 }
 
-/// Pool and path below the pool's directory, or the whole path where there are several: different for different
-/// applications, and fit to be a file's name.
+/// Pool name and path (the whole path if the pool has several directories). Unique per application and valid as a file
+/// name.
 fn name(template: &Pool, applications: &Applications, root: &Path) -> Result<String, Refused> {
     let path = match applications.directories.as_slice() {
         [only] => root.strip_prefix(only).unwrap_or(root),
@@ -255,7 +243,7 @@ fn name(template: &Pool, applications: &Applications, root: &Path) -> Result<Str
 fn application(
     template: &Pool,
     applications: &Applications,
-    found: &Found,
+    found: &FoundApplication,
     own: &Settings,
 ) -> Result<Application, Refused> {
     match found.kind {
@@ -279,10 +267,10 @@ fn application(
     }
 }
 
-fn not_run(template: &Pool, found: &Found, remedy: &str) -> Refused {
+fn not_run(template: &Pool, found: &FoundApplication, remedy: &str) -> Refused {
     Refused::Runtime {
         root: found.root.display().to_string(),
-        what: site::word(found.kind),
+        what: site::runtime_name(found.kind),
         pool: template.name.clone(),
         remedy: remedy.replace("NAME", &template.name),
     }
@@ -292,7 +280,7 @@ fn wrapped(
     interface: Interface,
     template: &Pool,
     applications: &Applications,
-    found: &Found,
+    found: &FoundApplication,
     own: &Settings,
 ) -> Application {
     let same_language = |one: Interface| (one == Interface::Rack) == (interface == Interface::Rack);
@@ -317,7 +305,6 @@ fn wrapped(
             .or(interpreter)
             .cloned()
             .unwrap_or_else(|| PathBuf::from(usual)),
-        // The inspector looks, and at whose it is.
         looks_for_interpreter: false,
         start_timeout: start_timeout(applications, own),
         preloader_idle_timeout: idle_timeout(template),
@@ -328,12 +315,10 @@ fn wrapped(
     })
 }
 
-/// How many requests a worker has under way.
 fn concurrency(kind: Kind, applications: &Applications, own: &Settings) -> u32 {
     at_once(kind, applications.concurrency, own).map_or(u32::MAX, NonZeroU32::get)
 }
 
-/// How many processes are started of a program: each takes memory as an instance does.
 fn instances(applications: &Applications, own: &Settings) -> u32 {
     let open = applications.max.get().saturating_sub(applications.reserve).max(1);
     let most = applications
@@ -348,8 +333,7 @@ fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
     own.start_timeout.map_or(pool, |own| own.min(pool))
 }
 
-/// Says of a key of the application's own that it has no effect on what it is.
-fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
+fn without_effect(found: &FoundApplication, own: &Settings) -> Result<(), Refused> {
     let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
     let is_wrapped = matches!(found.kind, Kind::Wsgi | Kind::Asgi | Kind::Rack);
     let problem = if own.concurrency.is_some() && has_threads(found.kind) {
@@ -374,8 +358,7 @@ fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
     })
 }
 
-/// Programs below the application's root: the one that it names, or that the web server does.
-fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Refused> {
+fn cgi(template: &Pool, found: &FoundApplication, own: &Settings) -> Result<Application, Refused> {
     let is_plain = |component| matches!(component, Component::Normal(_));
     let script = match &own.entry {
         Some(entry) if !Path::new(entry).components().all(is_plain) => {
@@ -400,11 +383,10 @@ fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Re
     }))
 }
 
-/// A program that speaks FastCGI.
 fn fastcgi(
     template: &Pool,
     applications: &Applications,
-    found: &Found,
+    found: &FoundApplication,
     own: &Settings,
 ) -> Result<Application, Refused> {
     let (abort_timeout, parameters) = match &template.application {
@@ -421,16 +403,19 @@ fn fastcgi(
     }))
 }
 
-/// Scripts are the application's own. A link that requests name it by may have been switched to its next version.
-fn script_root(applications: &Applications, found: &Found) -> ScriptRoot {
+/// The scripts belong to the application. A link in the request may already point to the next version.
+fn script_root(applications: &Applications, found: &FoundApplication) -> ScriptRoot {
     ScriptRoot {
         path: found.root.clone(),
         names: vec![applications.root_parameter.clone(), APP_ROOT.to_owned()],
     }
 }
 
-/// A program that speaks HTTP.
-fn program(applications: &Applications, found: &Found, own: &Settings) -> Result<Application, Refused> {
+fn program(
+    applications: &Applications,
+    found: &FoundApplication,
+    own: &Settings,
+) -> Result<Application, Refused> {
     let start_command = match found.kind {
         Kind::Node => as_npm_does(&found.root, &start_command(found, own)?),
         _ => start_command(found, own)?,
@@ -450,20 +435,19 @@ fn program(applications: &Applications, found: &Found, own: &Settings) -> Result
         rlimits: Vec::new(),
         umask: None,
         start_timeout: start_timeout(applications, own),
-        // Its instances are what it is there for: without one it is gone, too.
         preloader_idle_timeout: Duration::ZERO,
     }))
 }
 
-/// How the application says that it is started. A file for Node.js need not say it.
-fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
+/// Optional for a Node.js file.
+fn start_command(found: &FoundApplication, own: &Settings) -> Result<String, Refused> {
     if let Some(command) = &own.start_command {
         return Ok(command.clone());
     }
     let file = found.startup_file.as_ref().filter(|_| found.kind == Kind::Node);
     let name = file.and_then(|file| file.strip_prefix(&found.root).ok());
     match name {
-        Some(name) => Ok(format!("node {}", word(&name.to_string_lossy()))),
+        Some(name) => Ok(format!("node {}", shell_quoted(&name.to_string_lossy()))),
         None => Err(Refused::Setting {
             root: found.root.display().to_string(),
             problem: "start_command is missing".to_owned(),
@@ -472,23 +456,20 @@ fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
     }
 }
 
-/// A script of package.json finds the tools of the packages that the application has installed.
 fn as_npm_does(root: &Path, script: &str) -> String {
     let tools = root.join("node_modules/.bin");
     let exec = if script.contains(SPECIAL) { "" } else { "exec " };
     let line = format!(
         "PATH={}:$PATH; export PATH; {exec}{script}",
-        word(&tools.to_string_lossy())
+        shell_quoted(&tools.to_string_lossy())
     );
-    format!("/bin/sh -c {}", word(&line))
+    format!("/bin/sh -c {}", shell_quoted(&line))
 }
 
-/// One word of the shell.
-fn word(text: &str) -> String {
+fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// How long what has been started for an application stays without a worker.
 fn idle_timeout(template: &Pool) -> Duration {
     match &template.application {
         Application::Wrapped(wrapped) => wrapped.preloader_idle_timeout,

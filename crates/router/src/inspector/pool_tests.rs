@@ -4,7 +4,6 @@ use crate::config::{self, Confine, Preloading};
 use crate::inspector::protocol::Settings as Own;
 use std::num::NonZeroU32;
 
-/// root, a web server's user, two sites' users, one whose group is root's.
 struct Users;
 
 impl Database for Users {
@@ -69,8 +68,8 @@ fn template() -> Pool {
     pool
 }
 
-fn found(kind: Kind, file: Option<&str>) -> Found {
-    Found {
+fn found(kind: Kind, file: Option<&str>) -> FoundApplication {
+    FoundApplication {
         root: "/srv/shop".into(),
         kind,
         startup_file: file.map(|file| Path::new("/srv/shop").join(file)),
@@ -84,18 +83,18 @@ fn found(kind: Kind, file: Option<&str>) -> Found {
     }
 }
 
-fn with(found: Found, settings: Own) -> Found {
-    Found {
+fn with(found: FoundApplication, settings: Own) -> FoundApplication {
+    FoundApplication {
         settings: Some(settings),
         ..found
     }
 }
 
-fn php() -> Found {
+fn php() -> FoundApplication {
     found(Kind::Php, Some("index.php"))
 }
 
-fn make(template: &Pool, found: &Found) -> Result<Pool, String> {
+fn make(template: &Pool, found: &FoundApplication) -> Result<Pool, String> {
     pool_of(template, found, &Users, true).map_err(|error| error.to_string())
 }
 
@@ -115,7 +114,7 @@ fn its_workers_tell_their_memory_where_that_is_limited() {
 
 #[test]
 fn it_runs_as_its_owner() {
-    let owned = |uid| Found {
+    let owned = |uid| FoundApplication {
         owner: (uid, uid),
         ..php()
     };
@@ -165,7 +164,7 @@ fn it_runs_as_its_owner() {
 #[test]
 fn a_daemon_that_is_not_root_runs_everything_as_its_user() {
     for owner in [0, 33, 1001, 4711] {
-        let found = Found {
+        let found = FoundApplication {
             owner: (owner, owner),
             ..php()
         };
@@ -194,7 +193,8 @@ fn php_has_the_pool_s_settings_and_its_kind_of_preloader() {
 
 #[test]
 fn python_and_ruby_have_the_nearest_interpreter() {
-    let wrapped = |template: &Pool, found: &Found| match make(template, found).unwrap().application {
+    let wrapped = |template: &Pool, found: &FoundApplication| match make(template, found).unwrap().application
+    {
         Application::Wrapped(wrapped) => wrapped,
         other => panic!("{other:?}"),
     };
@@ -220,7 +220,7 @@ fn python_and_ruby_have_the_nearest_interpreter() {
         (rack.interpreter.as_path(), rack.preloader_idle_timeout),
         (Path::new(RUBY), Duration::from_secs(3))
     );
-    let own = Found {
+    let own = FoundApplication {
         python: Some("/srv/shop/venv/bin/python".into()),
         ..python.clone()
     };
@@ -284,7 +284,7 @@ fn a_program_that_speaks_fastcgi_says_how_it_is_started() {
 
 #[test]
 fn programs_that_speak_http_are_started() {
-    let command = |found: &Found| match make(&template(), found).map(|pool| pool.application) {
+    let command = |found: &FoundApplication| match make(&template(), found).map(|pool| pool.application) {
         Ok(Application::Program(program)) => {
             assert_eq!(
                 (program.root.as_path(), program.instances),
@@ -357,7 +357,7 @@ fn names_differ_and_are_fit_for_files() {
     let mut several = template();
     applications(&mut several).directories.push("/home".into());
     let name = |template: &Pool, root: &str| {
-        let found = Found {
+        let found = FoundApplication {
             root: root.into(),
             ..php()
         };

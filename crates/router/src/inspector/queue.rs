@@ -1,11 +1,9 @@
-//! Which child looks at what, and for how long. A plain value: it is told what happened and what time it is, and says
-//! what is to be done.
+//! Assigns inspections to child processes. Pure: receives events and times, returns actions.
 //!
-//! Looks are taken by a few processes, the children, one look at a time. One that takes too long is answered with an error,
-//! and its child killed and replaced; a look at a dead network file system can't even be killed, so the number of such
-//! processes is bounded. Below one name in a pool's directory, and for all applications of one user, only some of the children
-//! are at work, and whoever has fewer of them goes first: a user whose files hang, or who has many, delays the others by
-//! nothing. Whose a directory is, is known once a look has said it.
+//! Each child inspects one directory at a time. On a timeout the inspection fails, and its child is killed and
+//! replaced. A child blocked by a dead network file system can't be killed, so their number is bounded. Each user, and
+//! each name in a pool's directory, may occupy only some children. Users with fewer children go first, so slow or many
+//! files of one user don't delay the others. A directory's user is known after its first inspection.
 
 use super::protocol::{InspectReply, InspectRequest, Refusal};
 use crate::tick::Tick;
@@ -13,68 +11,54 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Childs at work.
 pub const CHILDREN: usize = 4;
-/// Of those, at work for one user, or below one name of a pool's directory.
+/// Working children per user or per name in a pool's directory.
 pub const CHILDREN_PER_SHARE: usize = 2;
-/// Childs, with those that were killed and are not gone.
+/// All children, including killed ones that haven't exited.
 pub const MOST_CHILDREN: usize = 12;
-/// Looks of one asker that wait: as many as a router has under way, so that none waits unseen behind those of one user.
+/// The maximum of waiting inspections per client. It equals the router's maximum in progress.
 pub const MOST_WAITING: usize = 1024;
-/// Names below a pool's directory whose user is remembered.
 const MOST_USERS: usize = 8192;
-/// The most time for a look, and that a look waits for a child.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which of the two asks.
+/// The queue's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
-    /// The router.
     Router = 0,
-    /// The master.
     Master = 1,
 }
 
 impl Asker {
-    /// Both.
     pub const ALL: [Asker; 2] = [Asker::Router, Asker::Master];
 }
 
-/// A child's number.
 pub type ChildId = u64;
 
-/// What is to be done.
 #[allow(clippy::large_enum_variant, reason = "a few are there for a moment")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueAction {
-    /// Start a child. If that fails, [`Queue::gone`].
+    /// Start a child. On failure, call [`Queue::gone`].
     Start(ChildId),
-    /// Give a child something to look at.
     Give(ChildId, InspectRequest),
-    /// Kill a child; [`Queue::gone`] when its process is gone.
+    /// Kill a child, then call [`Queue::gone`] after its exit.
     Kill(ChildId),
-    /// Answer.
     Answer(Asker, InspectReply),
 }
 
-/// A look that was asked for.
 #[derive(Debug)]
 struct Task {
     asker: Asker,
     look: InspectRequest,
-    /// Below which name of a pool's directory it is.
     site: PathBuf,
     share: Share,
-    /// It waits, or may take, until then.
     until: Tick,
 }
 
-/// Who has a share of the children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Share {
-    /// A user, as a look has said.
+    /// A user known from an earlier inspection.
     User(u32),
-    /// What is below this, as long as nobody knows whose it is.
+    /// A path whose user is unknown.
     Site(PathBuf),
 }
 
@@ -82,26 +66,21 @@ enum Share {
 enum Child {
     Idle,
     Busy(Task),
-    /// It was killed during a look for this one; `None`: during none.
     Dying(Option<Share>),
 }
 
-/// The queue.
 #[derive(Debug)]
 pub struct Queue {
     directories: Vec<PathBuf>,
     children: BTreeMap<ChildId, Child>,
     next: ChildId,
-    /// By [`Asker`].
+    /// Indexed by [`Asker`].
     waiting: [VecDeque<Task>; 2],
-    /// The asker that is served next.
     turn: Asker,
-    /// Whose is what is below a name.
     users: BTreeMap<PathBuf, u32>,
 }
 
 impl Queue {
-    /// A queue without tasks and children.
     pub fn new(directories: Vec<PathBuf>) -> Queue {
         Queue {
             directories,
@@ -113,12 +92,11 @@ impl Queue {
         }
     }
 
-    /// Whether another question can be taken.
     pub fn has_room(&self, asker: Asker) -> bool {
         self.waiting[asker as usize].len() < MOST_WAITING
     }
 
-    /// Takes in a question. Only with [`Queue::has_room`].
+    /// Adds a question. Requires [`Queue::has_room`].
     pub fn ask(&mut self, asker: Asker, look: InspectRequest, now: Tick, actions: &mut Vec<QueueAction>) {
         let site = self.site(&look.root);
         let share = self.share(&site);
@@ -133,7 +111,6 @@ impl Queue {
         self.assign(now, actions);
     }
 
-    /// A child has an answer.
     pub fn answered(&mut self, id: ChildId, seen: InspectReply, now: Tick, actions: &mut Vec<QueueAction>) {
         let Some(child) = self.children.get_mut(&id) else {
             return;
@@ -149,14 +126,12 @@ impl Queue {
                 actions.push(QueueAction::Answer(task.asker, seen));
                 *child = Child::Idle;
             }
-            // It was too late.
             Child::Dying(_) => {}
-            Child::Busy(_) | Child::Idle => self.dismiss(id, "said something else", actions),
+            Child::Busy(_) | Child::Idle => self.dismiss(id, "sent an unexpected answer", actions),
         }
         self.assign(now, actions);
     }
 
-    /// A child's process is gone, or could not be started.
     pub fn gone(&mut self, id: ChildId, now: Tick, actions: &mut Vec<QueueAction>) {
         if let Some(Child::Busy(task)) = self.children.remove(&id) {
             actions.push(fail(
@@ -167,7 +142,6 @@ impl Queue {
         self.assign(now, actions);
     }
 
-    /// It is late.
     pub fn late(&mut self, now: Tick, actions: &mut Vec<QueueAction>) {
         let is_late = |child: &Child| matches!(child, Child::Busy(task) if task.until <= now);
         let late: Vec<ChildId> = self
@@ -196,7 +170,6 @@ impl Queue {
         self.assign(now, actions);
     }
 
-    /// When [`Queue::late`] is to be called.
     pub fn next_deadline(&self) -> Option<Tick> {
         let busy = self.children.values().filter_map(|child| match child {
             Child::Busy(task) => Some(task.until),
@@ -210,7 +183,6 @@ impl Queue {
         busy.chain(waiting).min()
     }
 
-    /// Kills a child and answers in its place.
     fn dismiss(&mut self, id: ChildId, why: &str, actions: &mut Vec<QueueAction>) {
         let Some(child) = self.children.get_mut(&id) else {
             return;
@@ -225,7 +197,6 @@ impl Queue {
         actions.push(QueueAction::Kill(id));
     }
 
-    /// Gives what waits to children that are free, the askers in turn.
     fn assign(&mut self, now: Tick, actions: &mut Vec<QueueAction>) {
         while let Some((asker, at)) = self.next_task() {
             let Some(id) = self.free_child(actions) else {
@@ -244,7 +215,7 @@ impl Queue {
         }
     }
 
-    /// The first that waits and for whom the fewest children are at work, if those are not enough already.
+    /// The first waiting inspection of the share with the fewest children, if below its limit.
     fn next_task(&self) -> Option<(Asker, usize)> {
         let other = Asker::ALL.into_iter().find(|asker| *asker != self.turn)?;
         [self.turn, other].into_iter().find_map(|asker| {
@@ -257,7 +228,7 @@ impl Queue {
         })
     }
 
-    /// Childs that look for one, or hang in such a look.
+    /// Children working for a share, including blocked ones.
     fn at_work(&self, share: &Share) -> usize {
         let is_there = |child: &&Child| match child {
             Child::Busy(task) => task.share == *share,
@@ -294,7 +265,6 @@ impl Queue {
         }
     }
 
-    /// The first name below a pool's directory.
     fn site(&self, root: &Path) -> PathBuf {
         let below = |directory: &PathBuf| {
             let first = root.strip_prefix(directory).ok()?.components().next()?;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::inspector::protocol::{Found, Kind};
+use crate::inspector::protocol::{FoundApplication, Kind};
 
 fn queue() -> Queue {
     Queue::new(vec!["/srv".into()])
@@ -73,7 +73,6 @@ fn a_look_is_given_and_its_answer_goes_to_who_asked() {
     let actions = did(|actions| queue.answered(0, seen(7), at(1), actions));
     assert_eq!(actions, [QueueAction::Answer(Asker::Router, seen(7))]);
     assert_eq!(queue.next_deadline(), None);
-    // Childs stay.
     let actions = ask(&mut queue, Asker::Router, 8, "/srv/a", at(2));
     assert_eq!(actions, [QueueAction::Give(0, request(8, "/srv/a"))]);
 }
@@ -103,25 +102,22 @@ fn a_site_that_hangs_leaves_children_to_the_others() {
         given(&ask(&mut queue, Asker::Master, 12, "/srv/fine", at(1))),
         [12]
     );
-    // The first two are given up and their children killed. None that is not gone is replaced below that site.
+    // The first two time out and their children are killed. Until these exit, the site gets no replacement.
     let actions = did(|actions| queue.late(at(5000), actions));
     let killed = actions
         .iter()
         .filter(|action| matches!(action, QueueAction::Kill(_)))
         .count();
     assert_eq!((killed, given(&actions)), (2, vec![]));
-    // With them those that have waited as long.
     assert_eq!(
         answered(&actions),
         (0..10).map(|number| (Asker::Router, number)).collect::<Vec<_>>()
     );
-    // The two that answer go on, and a new one takes the place of one that was killed.
     did(|actions| queue.answered(2, seen(10), at(5000), actions));
     assert_eq!(
         given(&ask(&mut queue, Asker::Router, 13, "/srv/good", at(5000))),
         [13]
     );
-    // One process is gone: the site is looked at again.
     let actions = did(|actions| queue.gone(0, at(5001), actions));
     assert_eq!(given(&actions), [11]);
     assert!(
@@ -154,11 +150,9 @@ fn processes_that_can_not_be_killed_are_bounded() {
             .count();
     }
     assert_eq!(started, MOST_CHILDREN);
-    // Everybody is told, and nothing is left.
     did(|actions| queue.late(now + TIMEOUT, actions));
     did(|actions| queue.late(now + TIMEOUT + TIMEOUT, actions));
     assert_eq!(queue.next_deadline(), None);
-    // When the file system is back, so are they.
     for id in 0..MOST_CHILDREN as u64 {
         did(|actions| queue.gone(id, now, actions));
     }
@@ -210,7 +204,7 @@ fn a_child_that_ends_or_lies_is_answered_for() {
 }
 
 fn found(number: u64, root: &str, user: u32) -> InspectReply {
-    let found = Found {
+    let found = FoundApplication {
         root: root.into(),
         kind: Kind::Php,
         startup_file: None,

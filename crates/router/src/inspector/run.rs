@@ -1,4 +1,4 @@
-//! The inspector's process, and those that look for it.
+//! The inspector's process and its children.
 
 use super::find::{self, Terms};
 use super::protocol::{self, InspectReply, InspectRequest, MOST_BYTES, Refusal, UNASKED};
@@ -18,17 +18,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Exit code of an inspector that could not become what it is to be (sysexits.h, EX_SOFTWARE).
+/// The exit code after a failed setup (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
-/// Questions of one asker that are taken up at once.
 const QUESTIONS: usize = 16;
-/// What the master is told unasked that it may leave unread.
 const MOST_UNSENT: usize = 64;
 
-/// Answers until the master's socket is closed; says the exit code. To be called in a process that the master has just
-/// forked, with one thread, and nothing open but these sockets and the standard streams. `heartbeat`: bytes that the master
-/// sends to see that they are read. `identity`: whom it becomes; an inspector that was root may then read everything and nothing
-/// else.
+/// Answers questions until the master's socket closes, and returns the exit code. Call it in a freshly forked,
+/// single-threaded process with only these sockets and the standard streams. `heartbeat`: bytes from the master that
+/// must be read. `identity`: the user to become; an inspector started as root keeps the right to read all files.
 pub fn run(
     router: OwnedFd,
     master: OwnedFd,
@@ -63,7 +60,6 @@ pub fn run(
     }
 }
 
-/// Gives up everything but looking.
 fn become_inspector(identity: Option<&Identity>) -> Result<(), Error> {
     if let (Some(identity), true) = (identity, identity::is_root()) {
         if !rights::become_reader(identity)? {
@@ -77,7 +73,7 @@ fn become_inspector(identity: Option<&Identity>) -> Result<(), Error> {
     identity::forbid_dumps()?;
     identity::limit("fsize", Some(0), Some(0))?;
     identity::limit_core(Some(0))?;
-    // A change of user has undone it, if it was set before.
+    // A change of user clears this setting.
     process::kill_if_orphaned();
     for missing in confine::only_look() {
         log::debug!("the inspector is confined less than it could be: {missing}");
@@ -85,11 +81,8 @@ fn become_inspector(identity: Option<&Identity>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A socket to one asker.
 struct AskerSocket {
-    /// `None`: it is closed.
     socket: Option<OwnedFd>,
-    /// Answers that it has had no room for.
     unsent: VecDeque<Vec<u8>>,
 }
 
@@ -101,7 +94,6 @@ impl AskerSocket {
         }
     }
 
-    /// Sends what there is room for.
     fn push(&mut self) {
         while let (Some(socket), Some(message)) = (&self.socket, self.unsent.front()) {
             match socket::send(socket.as_fd(), message) {
@@ -120,14 +112,11 @@ impl AskerSocket {
     }
 }
 
-/// A process that looks.
 struct Child {
-    /// Readable when it is gone.
     process: OwnedFd,
     socket: OwnedFd,
 }
 
-/// What poll(2) may tell of.
 #[derive(Debug, Clone, Copy)]
 enum PollSource {
     Asker(Asker),
@@ -137,14 +126,11 @@ enum PollSource {
 }
 
 struct Inspector {
-    /// By [`Asker`].
     askers: [AskerSocket; 2],
     queue: Queue,
     terms: Terms,
     children: BTreeMap<ChildId, Child>,
-    /// Read, and nothing else.
     heartbeat: Option<OwnedFd>,
-    /// Names errors.
     names: RandomState,
 }
 
@@ -168,7 +154,7 @@ impl Inspector {
             let line = &self.askers[asker as usize];
             let Some(socket) = &line.socket else { continue };
             let mut wanted = PollFlags::empty();
-            // An asker that does not take answers is not listened to.
+            // Don't read from a client that doesn't read its answers.
             wanted.set(PollFlags::POLLOUT, !line.unsent.is_empty());
             wanted.set(
                 PollFlags::POLLIN,
@@ -223,11 +209,9 @@ impl Inspector {
         }
     }
 
-    /// Takes up what an asker asks, as much as there is room for.
     fn hear(&mut self, asker: Asker, flags: PollFlags, actions: &mut Vec<QueueAction>) {
         let line = &mut self.askers[asker as usize];
         if flags.contains(PollFlags::POLLHUP) {
-            // The asker is gone.
             line.close();
             return;
         }
@@ -238,7 +222,7 @@ impl Inspector {
                 break;
             };
             match socket::receive(socket.as_fd(), &mut buffer) {
-                // An empty one is as good as any that can't be understood; only poll(2) can tell the end.
+                // Only poll(2) reports end of file. An empty message counts as invalid.
                 Ok(Progress::Done(count)) => match protocol::decode::<InspectRequest>(&buffer[..count]) {
                     Some(look) => self.queue.ask(asker, look, clock::now(), actions),
                     None => log::debug!("a question of {count} bytes that is none"),
@@ -257,7 +241,6 @@ impl Inspector {
         if let Ok(Progress::Done(count)) = socket::receive(child.socket.as_fd(), &mut buffer) {
             match protocol::decode::<InspectReply>(&buffer[..count]) {
                 Some(seen) => self.queue.answered(id, seen, clock::now(), actions),
-                // This is its end; its exit is reported, too.
                 None => kill(child),
             }
         }
@@ -282,7 +265,6 @@ impl Inspector {
                         .map(|child| socket::send(child.socket.as_fd(), &message));
                     match sent {
                         Some(Ok(Progress::Done(_))) => {}
-                        // Its exit is reported.
                         Some(_) => self.children.get(&id).into_iter().for_each(kill),
                         None => self.queue.gone(id, clock::now(), &mut more),
                     }
@@ -294,7 +276,7 @@ impl Inspector {
         }
     }
 
-    /// Answers. The master learns of what the router is refused, too: it keeps the reports.
+    /// Sends an answer. The master also receives the router's refusals, because it keeps the reports.
     fn answer(&mut self, asker: Asker, mut seen: InspectReply) {
         if let (Err(why), Some(refusal)) = (&seen.found, &mut seen.refusal) {
             refusal.id = self.id(&refusal.root, why);
@@ -314,9 +296,8 @@ impl Inspector {
         line.push();
     }
 
-    /// The name of an error: the same for the same error, and none that can be guessed.
+    /// The error id: stable for the same error, and unpredictable.
     fn id(&self, root: &Path, why: &str) -> u32 {
-        // Half of it is as good as all.
         (self.names.hash_one((root, why)) & u64::from(u32::MAX)) as u32
     }
 
@@ -336,7 +317,6 @@ fn kill(child: &Child) {
     let _ = pidfd::send_signal(child.process.as_fd(), Signal::SIGKILL);
 }
 
-/// In a process of its own: looks at what it is given.
 fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
     process::kill_if_orphaned();
     let mut buffer = vec![0; MOST_BYTES];
@@ -353,7 +333,7 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
         let too_long = || InspectReply {
             number,
             found: Err(format!(
-                "{}: what it says of itself is longer than {MOST_BYTES} bytes; shorten it",
+                "{}: its description is longer than {MOST_BYTES} bytes; shorten it",
                 look.root.display()
             )),
             is_unknown: false,
@@ -378,7 +358,6 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
     0
 }
 
-/// The next look; `None`: there will be none.
 fn next(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<InspectRequest> {
     loop {
         match receive_with(socket, buffer, true) {

@@ -6,9 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Far more questions and answers than two sockets hold.
 const MOST_HELD: u64 = 10_000;
-/// Far more than anything takes.
 const LONG: Duration = Duration::from_secs(60);
 const NOBODY: u32 = 65534;
 
@@ -49,7 +47,6 @@ fn applications(directory: &Path) -> Applications {
     }
 }
 
-/// An inspector's process, with the ends of its askers.
 struct Process {
     _place: tempfile::TempDir,
     base: PathBuf,
@@ -84,7 +81,6 @@ impl Process {
     fn application(&self, name: &str) -> PathBuf {
         let root = self.base.join(name);
         fs::create_dir_all(&root).unwrap();
-        // Only its owner can look into it.
         fs::write(root.join("index.php"), "").unwrap();
         fs::set_permissions(&root, Permissions::from_mode(0o700)).unwrap();
         root
@@ -123,7 +119,6 @@ fn ask(socket: &Option<OwnedFd>, number: u64, root: &Path) {
     assert!(matches!(sent, Ok(Progress::Done(_))), "{sent:?}");
 }
 
-/// The next answer to a question.
 fn answer(socket: &Option<OwnedFd>) -> InspectReply {
     loop {
         let seen = told(socket);
@@ -145,7 +140,7 @@ fn told(socket: &Option<OwnedFd>) -> InspectReply {
 
 fn wait_until_gone(pids: &[i32]) {
     for pid in pids {
-        // They are not our children: no number of ours can be theirs again while we look.
+        // They are not our children, so their pids could be reused during the check.
         if let Ok(process) = pidfd::open(*pid) {
             assert_eq!(socket::wait(process.as_fd(), Readiness::Readable, LONG), Ok(true));
         }
@@ -175,10 +170,8 @@ fn both_are_answered_and_its_end_is_theirs() {
             .unwrap_err()
             .contains("is no directory below")
     );
-    // One child, if it was free again when the second question came.
     let children = inspector.children();
     assert!(matches!(children.len(), 1 | 2), "{children:?}");
-    // Without a router it goes on; without a master it ends.
     inspector.router = None;
     ask(&inspector.master, 2, &root);
     assert_eq!(answer(&inspector.master).found.unwrap().root, root);
@@ -197,7 +190,6 @@ fn it_can_read_and_has_no_other_right() {
     fs::write(root.join("forkyard.toml"), "max_requests = 3\n").unwrap();
     fs::set_permissions(root.join("forkyard.toml"), Permissions::from_mode(0o600)).unwrap();
     ask(&inspector.router, 1, &root);
-    // Only the owner may read the file.
     assert_eq!(
         answer(&inspector.router)
             .found
@@ -225,7 +217,7 @@ fn it_can_read_and_has_no_other_right() {
         assert_eq!([status(pid, "Uid"), status(pid, "Gid")], [ids.clone(), ids]);
         assert_eq!(status(pid, "Groups"), NOBODY.to_string());
         assert_eq!([status(pid, "NoNewPrivs"), status(pid, "Seccomp")], ["1", "2"]);
-        // A process that can be dumped belongs to its user there (proc(5)).
+        // A dumpable process's files in /proc belong to its user (proc(5)).
         assert_eq!(fs::metadata(format!("/proc/{pid}/mem")).unwrap().uid(), 0);
     }
 }
@@ -288,7 +280,7 @@ fn the_master_learns_of_what_the_router_is_refused() {
     assert_eq!((&seen.found, &seen.refusal), (&heard.found, &heard.refusal));
     let refusal = seen.refusal.expect("it is there");
     assert_eq!((&refusal.root, refusal.is_no_application), (&root, false));
-    // The same mistake has the same name, whoever asks; another has another. What is not there has none.
+    // The same error has the same id for both clients; a missing directory has none.
     ask(&inspector.master, 2, &root);
     assert_eq!(answer(&inspector.master).refusal.as_ref(), Some(&refusal));
     fs::write(root.join("forkyard.toml"), "no_other_key = 1\n").unwrap();
@@ -309,7 +301,6 @@ fn a_look_that_hangs_is_given_up_and_stops_no_other() {
     let hanging = inspector.children();
     assert_eq!(hanging.len(), 1);
     process::send_signal(hanging[0], Signal::SIGSTOP).unwrap();
-    // The one that is idle is given the first look, and others take the rest.
     ask(&inspector.router, 2, &root);
     for number in 3..20 {
         ask(&inspector.router, number, &root);
@@ -319,7 +310,6 @@ fn a_look_that_hangs_is_given_up_and_stops_no_other() {
     assert_eq!(late.number, 2);
     assert!(late.found.unwrap_err().contains("the look took longer than 5 s"));
     wait_until_gone(&hanging);
-    // One that is killed is answered for.
     for pid in inspector.children() {
         process::send_signal(pid, Signal::SIGKILL).unwrap();
     }
@@ -355,7 +345,6 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
             Ok(Progress::Done(_))
         ));
     }
-    // It asks until nothing more fits, and takes no answer.
     let mut asked = 0_u64;
     for _ in 0..3 {
         let mut full = 0;
@@ -373,7 +362,6 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
         assert!(answer(&inspector.master).found.is_ok());
     }
     assert!(asked < MOST_HELD, "it is listened to although it takes no answer");
-    // What it asked is answered in the end: nothing was lost.
     let mut answers: Vec<u64> = (0..asked).map(|_| answer(&inspector.router).number).collect();
     answers.sort_unstable();
     assert_eq!(answers, (0..asked).collect::<Vec<u64>>());

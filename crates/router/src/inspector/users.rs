@@ -1,9 +1,9 @@
-//! The machine's user database, for the rules of user switching.
+//! The system's user database, for user switching.
 
 use crate::spawn::user::{Database, UserEntry};
 use nix::unistd::{Gid, Group, Uid, User};
 
-/// What getpwnam(3), getpwuid(3) and their like say. They may ask a server.
+/// Lookups by getpwnam(3), getpwuid(3) and similar calls, which may query a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemDatabase;
 

@@ -1,32 +1,25 @@
-//! What the router answers where no application does.
+//! The router's own answers.
 
 use fastcgi::{MAX_CONTENT, ProtocolStatus, RecordType, Violation, end_request, header};
 use std::time::Duration;
 
-/// Why no application answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// The request names no root, or one that can't be.
     NoRoot,
-    /// There is no application: the error's id if there is such a directory, and the report where visitors may see it.
+    /// There is no application. Error id and page exist if the directory does.
     NotFound {
-        /// The error's id.
         error: Option<String>,
-        /// A whole page.
         page: Option<String>,
     },
-    /// Too many wait; how long the client should.
+    /// Too many requests wait. Contains the Retry-After time.
     QueueFull(Duration),
-    /// It has waited for too long.
     TimedOut,
-    /// An instance can't be started: the error's id if the master has said one, and the report where visitors may see it.
     Failed {
-        /// The error's id.
         error: Option<String>,
-        /// A whole page.
+        /// The error page, if visitors may see it.
         page: Option<String>,
     },
-    /// Nothing is started any more, or the instances that were tried did not take it.
+    /// The router is shutting down, or no tried instance accepted the request.
     Unavailable,
 }
 
@@ -63,7 +56,7 @@ impl Problem {
         }
     }
 
-    /// The whole answer to a request with this number, as records.
+    /// The complete answer to request `id`, as FastCGI records.
     pub(super) fn answer(&self, id: u16) -> Vec<u8> {
         let (kind, body) = match self {
             Problem::Failed { page: Some(page), .. } | Problem::NotFound { page: Some(page), .. } => {
@@ -90,12 +83,11 @@ impl Problem {
     }
 }
 
-/// What is answered to a request whose parameters are larger than what can be passed on.
+/// The answer to a request whose parameters are too large to pass on.
 pub(super) fn too_large(id: u16) -> Vec<u8> {
     end_request(id, 0, ProtocolStatus::Overloaded).to_vec()
 }
 
-/// What is answered to a client that breaks the protocol.
 pub(super) fn to_violation(violation: &Violation) -> Vec<u8> {
     violation
         .reply()

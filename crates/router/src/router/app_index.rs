@@ -1,12 +1,11 @@
-//! What is known of applications' roots, as requests name them.
+//! A cache of applications by the root that requests name.
 //!
-//! A look is good for `stat_throttle_rate`; the first request after that has the root looked at again, and waits for it, so
-//! that it finds what is there: a restart file, another target of a symbolic link. Several that come meanwhile wait for
-//! the same look.
+//! An inspection is valid for `stat_throttle_rate`. The first request after that waits for a new inspection, so that it
+//! sees a changed restart file or link. Other requests for the root wait for the same inspection.
 
 use super::settings::{self, Bounds};
 use crate::applications::{FileState, Options, RestartFiles};
-use crate::inspector::protocol::{Found, InspectReply, InspectRequest, Kind, Refusal, Settings};
+use crate::inspector::protocol::{FoundApplication, InspectReply, InspectRequest, Kind, Refusal, Settings};
 use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::HashMap;
@@ -16,87 +15,61 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Roots that are remembered; those that were looked at longest ago are forgotten first.
 const MOST: usize = 32_768;
-/// Looks that may be under way at a time.
 const MOST_LOOKS: usize = 1_024;
-/// Bytes of a root (Linux has PATH_MAX 4096).
 const LONGEST: usize = 4_096;
-/// How long it is remembered at least that there is no application.
 const LEAST_REFUSAL: Duration = Duration::from_secs(1);
-/// How often the log says that a root is no application.
 const SAY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// An application.
 #[derive(Debug, PartialEq)]
 pub(super) struct Known {
-    /// Its name in the pool: its real root.
     pub name: Arc<str>,
     pub kind: Kind,
-    /// The user whose it is.
     pub owner: u32,
-    /// Its settings.
     pub options: Options,
-    /// What it says of itself that they are made of.
     pub own: Settings,
 }
 
-/// A directory that is there and is not run.
 #[derive(Debug, PartialEq)]
 pub(super) struct Refused {
     pub refusal: Refusal,
-    /// Why: names the path and what would be right.
     pub why: String,
 }
 
-/// What is known of a root.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Lookup {
-    /// This is the application.
     Known(Arc<Known>),
-    /// There is none.
     Refused(Option<Arc<Refused>>),
-    /// It is being looked at; the connections that wait are named when that is done. `Some`: the inspector is to be
-    /// asked this.
+    /// An inspection is in progress; its result lists the waiting connections. Contains the question if one must be
+    /// sent.
     Wait(Option<InspectRequest>),
-    /// Too many looks are under way.
     Busy,
 }
 
-/// What a look has brought.
 #[derive(Debug, PartialEq)]
 pub(super) struct Inspected {
-    /// Of what.
     pub root: PathBuf,
-    /// The application. `None`: there is none.
     pub known: Option<Arc<Known>>,
-    /// Why not, of a directory that is there or could not be looked at.
     pub refused: Option<Arc<Refused>>,
-    /// Its restart files.
     pub restart_files: RestartFiles,
-    /// What it is made of.
+    /// The identity of root and startup file.
     pub origin: Option<Origin>,
-    /// It was looked at. If not, the application is what was known before, and nothing is known of its files.
+    /// `false` if the inspection failed. Then `known` is the earlier result.
     pub looked: bool,
-    /// What the log is to say about it.
     pub say: Option<String>,
-    /// The connections that wait for it.
     pub waiting: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
 struct AppEntry {
     known: Option<Option<Arc<Known>>>,
-    /// Why there is none.
     refused: Option<Arc<Refused>>,
     looked: Tick,
-    /// The number of a look that is under way.
     asked: Option<u64>,
     waiting: Vec<u64>,
     said: Option<Tick>,
 }
 
-/// All roots.
 #[derive(Debug, Default)]
 pub(super) struct AppIndex {
     entries: HashMap<Box<[u8]>, AppEntry>,
@@ -104,7 +77,6 @@ pub(super) struct AppIndex {
     next: u64,
 }
 
-/// Whether a root can be one at all.
 pub(super) fn is_possible(root: &[u8]) -> bool {
     root.first() == Some(&b'/')
         && root.len() <= LONGEST
@@ -113,8 +85,8 @@ pub(super) fn is_possible(root: &[u8]) -> bool {
 }
 
 impl AppIndex {
-    /// What is there, for `who`. `rate`: how long a look is good (`stat_throttle_rate`). What the next look sees of `restart.txt`
-    /// goes to `take_restart_files` in `crates/core/src/applications/restart.rs`.
+    /// Looks up a root for connection `who`. `rate`: the validity of an inspection (`stat_throttle_rate`). Changes of
+    /// `restart.txt` go to `take_restart_files` in `crates/core/src/applications/restart.rs`.
     pub(super) fn ask(&mut self, root: &[u8], who: u64, rate: Duration, now: Tick) -> Lookup {
         if !self.entries.contains_key(root) {
             if self.entries.len() >= MOST {
@@ -154,17 +126,15 @@ impl AppIndex {
         }))
     }
 
-    /// Whether a look at it is under way.
     pub(super) fn is_looked_at(&self, root: &[u8]) -> bool {
         self.entries.get(root).is_some_and(|entry| entry.asked.is_some())
     }
 
-    /// What was known before of a root whose look takes too long.
     pub(super) fn before(&self, root: &[u8]) -> Option<Arc<Known>> {
         self.entries.get(root)?.known.clone().flatten()
     }
 
-    /// The inspector has answered. `None`: that was not asked.
+    /// Handles an answer. Returns `None` if the question is unknown.
     pub(super) fn seen(&mut self, seen: InspectReply, pool: &Bounds, now: Tick) -> Option<Inspected> {
         let root = self.looks.remove(&seen.number)?;
         let entry = self.entries.get_mut(&root)?;
@@ -202,7 +172,6 @@ impl AppIndex {
             format!("{}: {why}{}", root.escape_debug(), id.unwrap_or_default())
         });
         if seen.is_unknown {
-            // The earlier result is still valid.
             let known = entry.known.clone().flatten();
             return Some(Inspected {
                 root: PathBuf::from(OsStr::from_bytes(&root)),
@@ -215,7 +184,7 @@ impl AppIndex {
                 waiting,
             });
         }
-        // The same value as before, so that a comparison of addresses is enough.
+        // Keep the pointer if the value is unchanged, so that pointer comparison works.
         let same = entry
             .known
             .clone()
@@ -236,7 +205,6 @@ impl AppIndex {
         })
     }
 
-    /// The inspector that was asked is gone: what it owes is asked again.
     pub(super) fn unanswered(&self) -> Vec<InspectRequest> {
         let unanswered = self.looks.iter().map(|(number, root)| InspectRequest {
             number: *number,
@@ -245,7 +213,6 @@ impl AppIndex {
         unanswered.collect()
     }
 
-    /// The settings of all applications that are known, in a pool with these.
     pub(super) fn settings(&self, pool: &Bounds) -> HashMap<Arc<str>, Options> {
         let known = self
             .entries
@@ -258,7 +225,7 @@ impl AppIndex {
         known.map(one).collect()
     }
 
-    /// The settings have changed: nothing that was seen is good any more.
+    /// Invalidates all results after a settings change.
     pub(super) fn look_anew(&mut self) {
         self.entries.retain(|_, entry| entry.asked.is_some());
         for entry in self.entries.values_mut() {
@@ -266,7 +233,6 @@ impl AppIndex {
         }
     }
 
-    /// Forgets a quarter, those that were looked at longest ago.
     fn forget_oldest(&mut self) {
         let mut looked: Vec<Tick> = self.entries.values().map(|entry| entry.looked).collect();
         let at = looked.len() / 4;
@@ -277,7 +243,7 @@ impl AppIndex {
     }
 }
 
-fn known(found: &Found, pool: &Bounds) -> Option<Known> {
+fn known(found: &FoundApplication, pool: &Bounds) -> Option<Known> {
     let name = found.root.to_str()?;
     let own = found.settings.as_ref().map(settings::limits).unwrap_or_default();
     Some(Known {
@@ -289,7 +255,7 @@ fn known(found: &Found, pool: &Bounds) -> Option<Known> {
     })
 }
 
-fn restart_files(found: &Found) -> RestartFiles {
+fn restart_files(found: &FoundApplication) -> RestartFiles {
     let restart = found
         .restart
         .map(|(modified_ns, inode)| FileState { modified_ns, inode });

@@ -3,8 +3,8 @@ use crate::inspector::protocol::Kind;
 
 const RATE: Duration = Duration::from_secs(10);
 
-fn found(root: &str) -> Found {
-    Found {
+fn found(root: &str) -> FoundApplication {
+    FoundApplication {
         root: PathBuf::from(root),
         kind: Kind::Php,
         startup_file: None,
@@ -59,7 +59,6 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
         roots.ask(b"/srv/current", 3, RATE, at(10)),
         Lookup::Known(first.clone())
     );
-    // The link has been switched meanwhile.
     let look = number(roots.ask(b"/srv/current", 4, RATE, at(11)));
     assert_eq!(roots.before(b"/srv/current"), Some(first));
     let inspected = roots
@@ -69,7 +68,6 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
         inspected.known.map(|known| known.name.to_string()),
         Some("/srv/two".to_owned())
     );
-    // Each time, where nothing is good for any time.
     number(roots.ask(b"/srv/current", 5, Duration::ZERO, at(11)));
 }
 
@@ -121,7 +119,6 @@ fn a_look_that_failed_says_nothing_of_what_is_there() {
         (first.looked, first.known, first.say.is_some()),
         (false, None, true)
     );
-    // The next request has it looked at again, and what was seen then is good for as long as ever.
     let look = number(roots.ask(b"/srv/shop", 2, RATE, at(1)));
     let seen = InspectReply {
         number: look,

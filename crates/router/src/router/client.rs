@@ -1,7 +1,7 @@
-//! One connection of the router's, and where all of them are kept.
+//! The router's client connections.
 
 use super::app_index::Known;
-use super::reading::{Reading, Rest};
+use super::reading::{RequestInput, Rest};
 use super::state::{ClientCause, ClientState, next};
 use crate::applications::RestartFiles;
 use crate::applications::event::SessionId;
@@ -9,63 +9,43 @@ use crate::tick::Tick;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Client {
     socket: OwnedFd,
     state: ClientState,
-    /// When it is closed, or goes on without what it waits for.
     pub(super) expires: Option<Tick>,
-    /// When its expiry is looked at.
     pub(super) timer: Option<Tick>,
-    /// How epoll watches it.
     pub(super) watch: Interest,
-    /// Something came while the pool or an instance had the connection.
+    /// Input arrived while the pool or an instance had the connection.
     pub(super) stirred: bool,
-    /// Its input, where that is read by the router.
-    pub(super) reading: Option<Box<Reading>>,
-    /// What was read of it, to be passed on with it.
+    pub(super) reading: Option<Box<RequestInput>>,
     pub(super) bytes: Vec<u8>,
-    /// What that takes, as it was counted last.
     pub(super) memory: usize,
-    /// Bytes of the request that lay in it when it was passed on.
+    /// Bytes of the request still in the socket when it was passed on.
     pub(super) seen: usize,
-    /// The request's number.
     pub(super) id: u16,
-    /// It may be kept after the request.
     pub(super) keep: bool,
-    /// The application's root as the request names it.
     pub(super) root: Vec<u8>,
     pub(super) known: Option<Arc<Known>>,
-    /// For whose application its request is, as it is counted.
     pub(super) user: Option<u32>,
-    /// What was just seen of the restart files, for the pool.
     pub(super) restart_files: Option<RestartFiles>,
-    /// It waits for an instance, or has one, by this.
     pub(super) session: Option<SessionId>,
-    /// Instances that were tried for the request.
     pub(super) tries: u8,
-    /// Since when the kernel does not let it be passed on.
+    /// Since when the kernel has refused to pass the connection.
     pub(super) stuck: Option<Tick>,
-    /// Since when the request waits.
     pub(super) since: Tick,
-    /// The router's own answer, and how much of it is written.
+    /// The router's own answer and the bytes written.
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
-    /// What is left of a request that the router answers.
     pub(super) rest: Option<Box<Rest>>,
 }
 
-/// How epoll watches a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interest {
-    /// Not at all.
     None,
-    /// For what comes, and for its end.
     Input,
-    /// For its end alone: the pool or an instance reads what comes.
+    /// Hang-up only, while the pool or an instance reads input.
     End,
-    /// For room to write as well.
     Both,
 }
 
@@ -106,12 +86,10 @@ impl Client {
         self.state
     }
 
-    /// No request is under way on it.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.state, ClientState::Idle | ClientState::Silent)
     }
 
-    /// Goes where a cause leads; whether that is another state.
     pub(super) fn change(&mut self, cause: ClientCause) -> bool {
         let before = self.state;
         self.state = next(before, cause);
@@ -119,7 +97,7 @@ impl Client {
     }
 }
 
-/// All connections. A number is never used for two of them at a time, and seldom soon again.
+/// All connections by number. A number is unique among open connections and rarely reused.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     slots: Vec<Option<Box<Client>>>,
@@ -127,9 +105,7 @@ pub(super) struct Clients {
     free: Vec<u32>,
 }
 
-/// Bits of a number that say the slot.
 const SLOT_BITS: u32 = 24;
-/// Bits that say which use of the slot it is.
 const USE_MASK: u64 = (1 << 32) - 1;
 
 impl Clients {
@@ -137,7 +113,6 @@ impl Clients {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes one in. `None`: there are as many as there can be.
     pub(super) fn insert(&mut self, client: Client) -> Option<u64> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -175,12 +150,10 @@ impl Clients {
         Some(client)
     }
 
-    /// The numbers of all.
     pub(super) fn ids(&self) -> Vec<u64> {
         self.iter().map(|(id, _)| id).collect()
     }
 
-    /// The numbers of all, with what they are.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Client)> {
         self.slots.iter().enumerate().filter_map(|(index, client)| {
             let id = u64::from(self.uses[index]) << SLOT_BITS | index as u64;

@@ -1,9 +1,8 @@
-//! How many connections with requests each user's applications have. A connection takes a descriptor as long as its request lasts.
+//! Counts connections with requests by the application's user. Each holds a descriptor during its request.
 
 use super::run::Router;
 use std::collections::HashMap;
 
-/// Connections by user.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     by_user: HashMap<u32, usize>,
@@ -23,8 +22,8 @@ impl Connections {
         }
     }
 
-    /// Whether a user may have another one, of `all` and at most `most`. With less than a quarter free, a user has half of them at
-    /// most: the rest is for others, who could not even be heard else.
+    /// Returns whether a user may have another connection. With less than a quarter free, a user may have at most half,
+    /// so that others can still connect.
     fn admits(&self, user: u32, all: usize, most: usize) -> bool {
         let own = self.by_user.get(&user).copied().unwrap_or(0);
         all < most - most / 4 || own < most.div_ceil(2)
@@ -32,7 +31,6 @@ impl Connections {
 }
 
 impl Router {
-    /// A connection has a request for an application of this user's. False: he has too many.
     pub(super) fn count_user(&mut self, id: u64, user: u32) -> bool {
         let all = self.clients.len();
         let is_several = self.settings.user_switching;
@@ -47,7 +45,6 @@ impl Router {
         true
     }
 
-    /// Its request is over.
     pub(super) fn uncount_user(&mut self, id: u64) {
         if let Some(user) = self.clients.get(id).and_then(|client| client.user.take()) {
             self.connections.remove(user);

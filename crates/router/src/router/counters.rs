@@ -1,4 +1,4 @@
-//! What the router remembers of applications beside the pool: counters, and how often each was restarted.
+//! The router's own records of applications: counters, restarts and errors.
 
 use super::app_index::Known;
 use crate::applications::event::ErrorId;
@@ -9,10 +9,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Failures whose reports are remembered.
 const MOST_ERRORS: usize = 256;
 
-/// What became of a request that no instance answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestOutcome {
     QueueFull,
@@ -20,54 +18,38 @@ pub(super) enum RequestOutcome {
     Refused,
 }
 
-/// How often what happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counters {
-    /// Requests that asked for an instance.
     pub accepted: u64,
-    /// Of these, those that had to wait.
     pub queued: u64,
-    /// Requests that an instance was given.
     #[serde(rename = "lent")]
     pub leases: u64,
-    /// Refused because too many waited.
     pub queue_full: u64,
-    /// Refused because they had waited for too long.
     pub timed_out: u64,
-    /// Refused for another reason.
     pub refused: u64,
-    /// Instances that came up.
     pub spawned: u64,
-    /// Instances that did not.
     pub spawn_failed: u64,
 }
 
-/// What is remembered of an application.
 #[derive(Debug, Default)]
 pub(super) struct App {
     pub counters: Counters,
-    /// When it was last asked for.
     pub asked: Tick,
-    /// The pool's number of the last restart that something was started after, and the number that the master was told. That
-    /// only rises, also over the end of a router: it begins with the time.
+    /// The pool's restart number at the last start, and the number sent to the master. The latter is based on the time,
+    /// so it increases even across routers.
     restarts: Option<(u32, u32)>,
-    /// Why an instance could last not be started.
     pub error: Option<String>,
 }
 
-/// All applications that a request has asked for.
 #[derive(Debug, Default)]
 pub(super) struct Apps {
     all: HashMap<Arc<str>, App>,
     pub totals: Counters,
-    /// How long an application is remembered without requests.
     pub forget_after: Duration,
-    /// When one may have to be forgotten.
     forget: Option<Tick>,
 }
 
 impl Apps {
-    /// None yet.
     pub(super) fn new(forget_after: Duration) -> Apps {
         Apps {
             forget_after,
@@ -75,7 +57,6 @@ impl Apps {
         }
     }
 
-    /// A request asks for an application; `true`: it was unknown.
     pub(super) fn asked(&mut self, name: &Arc<str>, now: Tick) -> bool {
         self.totals.accepted += 1;
         if let Some(app) = self.all.get_mut(name) {
@@ -93,12 +74,11 @@ impl Apps {
         true
     }
 
-    /// When some may have to be forgotten.
     pub(super) fn next_deadline(&self) -> Option<Tick> {
         self.forget
     }
 
-    /// Forgets applications without an instance and without requests for a long time; says their names.
+    /// Removes applications without instances and recent requests, and returns their names.
     pub(super) fn forget(&mut self, now: Tick, is_live: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
         if self.forget.is_none_or(|due| due > now) {
             return Vec::new();
@@ -110,7 +90,6 @@ impl Apps {
         for name in &old {
             self.all.remove(name);
         }
-        // One that lives is looked at again when it could be old by then.
         let soonest = self
             .all
             .values()
@@ -119,7 +98,6 @@ impl Apps {
         old
     }
 
-    /// An application of an earlier router.
     pub(super) fn adopted(&mut self, name: &Arc<str>, restarts: u32, now: Tick) {
         let app = self.all.entry(Arc::clone(name)).or_default();
         app.asked = now;
@@ -132,7 +110,6 @@ impl Apps {
         self.all.get(name)
     }
 
-    /// How often the application was restarted, for the master.
     pub(super) fn spawns(&mut self, name: &Arc<str>, restarts: u32) -> u32 {
         let now = u32::try_from(clock::epoch_seconds()).unwrap_or(u32::MAX);
         let app = self.all.entry(Arc::clone(name)).or_default();
@@ -182,7 +159,6 @@ impl Apps {
     }
 }
 
-/// The last failures, by the numbers that the pool knows them by.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
     last: VecDeque<(ErrorId, String, Option<String>)>,
@@ -196,7 +172,6 @@ impl Errors {
         self.last.push_back((id, error, page));
     }
 
-    /// The report's id, and its page.
     pub(super) fn get(&self, id: ErrorId) -> Option<(&String, &Option<String>)> {
         let found = self.last.iter().rev().find(|(known, ..)| *known == id);
         found.map(|(_, error, page)| (error, page))

@@ -1,6 +1,6 @@
-//! What a router takes from connections and from workers.
+//! Fuzz targets of the router's connections and worker messages.
 
-use super::reading::{InputEvent, Reading, Rest};
+use super::reading::{InputEvent, RequestInput, Rest};
 use super::request::{HeadLook, RequestHead, read_head, read_head_early, root_of};
 use fastcgi::{Input, Limits, Params, Responder, Violation};
 use forkyard_fuzz::in_pieces;
@@ -10,12 +10,10 @@ const LIMITS: Limits = Limits {
     params_count: 100,
 };
 const ROOT: &[u8] = b"ROOT";
-/// The limits, what a buffer grows by, and one record of questions.
 const MOST_MEMORY: usize = 64 * 1024 + 2 * 65_536 + 4 * 4096;
 
-/// What reading record by record comes to, up to the first request; each reply is counted.
 fn steps(pieces: &[Vec<u8>]) -> (usize, InputEvent) {
-    let mut reading = Reading::new(LIMITS, Vec::new());
+    let mut reading = RequestInput::new(LIMITS, Vec::new());
     let mut replies = 0;
     for (at, piece) in pieces.iter().enumerate() {
         reading.receive(piece);
@@ -35,7 +33,6 @@ fn steps(pieces: &[Vec<u8>]) -> (usize, InputEvent) {
     (replies, InputEvent::More)
 }
 
-/// What a responder hears, from its first request on.
 #[derive(Debug, PartialEq)]
 enum Heard {
     Request(u16, bool, Vec<(Vec<u8>, Vec<u8>)>),
@@ -65,7 +62,6 @@ fn heard(input: &[u8]) -> (Vec<Heard>, Responder) {
                 Some(Heard::Body(body)) => body.extend_from_slice(piece),
                 _ => heard.push(Heard::Body(piece.to_vec())),
             },
-            // The first request alone is looked at.
             Input::BodyEnd => {
                 heard.push(Heard::BodyEnd);
                 return (heard, responder);
@@ -85,8 +81,7 @@ fn root(params: &Params) -> Option<Vec<u8>> {
     root_of(|name| params.get(name), ROOT).map(|root| root.into_owned())
 }
 
-/// A look, reading record by record, and the worker's reader agree on which application a request is for; and what is passed
-/// on is understood as what came.
+/// Checks that all three readers find the same application, and that the encoded request is equivalent to the input.
 pub(crate) fn requests(input: &[u8]) {
     let (at_once, in_parts) = (steps(&[input.to_vec()]), {
         let mut pieces = Vec::new();
@@ -105,7 +100,6 @@ pub(crate) fn requests(input: &[u8]) {
         InputEvent::Broken(violation) => {
             assert_eq!(original, [Heard::Broken(*violation)]);
         }
-        // The padding of the last record of parameters may be to come.
         InputEvent::More => {
             assert!(original.is_empty() || original.len() == 1 && !responder.is_at_boundary())
         }
@@ -117,7 +111,6 @@ pub(crate) fn requests(input: &[u8]) {
             match &step {
                 InputEvent::Request { head: other, .. } => assert_eq!(*other, owned(&head)),
                 InputEvent::Broken(Violation::ParamsTooLong { .. } | Violation::ParamsTooMany { .. }) => {}
-                // The padding of the last record has not come.
                 InputEvent::More => check_worker(&head, input),
                 other => panic!("{head:?}, but {other:?}"),
             }
@@ -139,7 +132,6 @@ pub(crate) fn requests(input: &[u8]) {
     }
 }
 
-/// The worker's reader finds the same root in the first request.
 fn check_worker(head: &RequestHead<'_>, input: &[u8]) {
     let mut responder = Responder::new(LIMITS);
     let mut at = 0;
@@ -168,7 +160,7 @@ fn owned(head: &RequestHead<'_>) -> RequestHead<'static> {
     }
 }
 
-/// A request that is refused ends where it ends, however it is cut.
+/// Checks that a refused request's end doesn't depend on how it is split.
 pub(crate) fn bodies(input: &[u8]) {
     let whole = Rest::new(LIMITS, input);
     let mut pieces = Rest::new(LIMITS, b"");

@@ -1,19 +1,15 @@
-//! Lines of the log of which there may be as many as requests name roots: the first are told, the others are counted, and told
-//! once a minute by their number and the last of them.
+//! Limits log lines about roots, since clients can name any number. After the first lines of a minute, the rest is
+//! counted and summarized with the last line.
 
 use crate::tick::Tick;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For how long lines are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Lines that are told in it.
 const MOST: usize = 20;
-/// Of these, lines about roots in one directory.
 const MOST_OF_ONE: usize = MOST / 2;
 
-/// The lines of a minute.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     since: Option<Tick>,
@@ -24,7 +20,7 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// A line about a root; `None`: it is counted.
+    /// Returns the line to log, or `None` if it is only counted.
     pub(super) fn add(&mut self, root: &Path, line: String, now: Tick) -> Option<String> {
         self.since.get_or_insert(now);
         let directory = root.parent().unwrap_or(root);
@@ -39,12 +35,10 @@ impl Gathered {
         None
     }
 
-    /// When [`Gathered::end`] is to be called.
     pub(super) fn next_deadline(&self) -> Option<Tick> {
         Some(self.since? + WINDOW)
     }
 
-    /// The minute may be over: how many lines were not told in it, if any, and the last of them.
     pub(super) fn end(&mut self, now: Tick) -> Option<(u64, String)> {
         if self.next_deadline().is_none_or(|due| due > now) {
             return None;
@@ -74,7 +68,6 @@ mod tests {
                 told += usize::from(gathered.add(Path::new(&root), root.clone(), now).is_some());
             }
             assert_eq!(told, MOST_OF_ONE);
-            // Another's directory has its lines still.
             let other = gathered.add(Path::new("/home/b/site"), "b".to_owned(), now);
             assert_eq!(other.as_deref(), Some("b"));
             for number in 0..10_000 {

@@ -1,8 +1,7 @@
-//! Groups of applications: an instance can be taken of any of them.
+//! Groups of applications, from which a client can lease any instance.
 //!
-//! The configuration names them, by applications' roots. The inspector looks at each, as it does when a request names
-//! it, and the pool is told what was found. It looks when the configuration comes into force, and when a client takes
-//! from their group, as often as `stat_throttle_rate` allows; the client waits for that.
+//! Groups are configured as lists of roots. The inspector examines each root when the configuration applies, and before
+//! a lease if `stat_throttle_rate` has passed. The client waits for that.
 
 use super::app_index::{Known, Lookup};
 use super::instances::{Session, Who};
@@ -16,17 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number that a look at a member is for. No connection has it.
+/// The inspection client id for members. No connection has it.
 pub(super) const MEMBER: u64 = u64::MAX;
 
-/// Which applications are in which group.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// As configured: roots, and their groups' names.
     members: BTreeMap<PathBuf, Arc<str>>,
-    /// Members that are in the pool, and the names that they have there.
     joined: BTreeMap<PathBuf, Arc<str>>,
-    /// Requests that wait until their group's members were looked at.
     waiting: Vec<WaitingAdminRequest>,
 }
 
@@ -38,7 +33,6 @@ struct WaitingAdminRequest {
 }
 
 impl Groups {
-    /// The applications that are members.
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.joined.values()
     }
@@ -52,7 +46,6 @@ impl Groups {
         own.map(|(root, _)| root.clone()).collect()
     }
 
-    /// The group of an application: it may be named by several roots.
     fn group_of(&self, name: &str) -> Option<&Arc<str>> {
         let root = self.joined.iter().find(|(_, known)| ***known == *name);
         root.and_then(|(root, _)| self.members.get(root))
@@ -60,7 +53,6 @@ impl Groups {
 }
 
 impl Router {
-    /// The configuration says which groups there are.
     pub(super) fn regroup(&mut self) {
         let groups = self.settings.groups.iter();
         let members = groups.flat_map(|(name, roots)| {
@@ -81,7 +73,7 @@ impl Router {
         self.take_looked_at();
     }
 
-    /// Has a member looked at, unless that was done just now. `true`: it is under way.
+    /// Inspects a member unless its result is still valid. Returns whether an inspection is in progress.
     fn look_at_member(&mut self, root: &Path) -> bool {
         let rate = self.settings.stat_throttle_rate;
         match self
@@ -101,7 +93,6 @@ impl Router {
         false
     }
 
-    /// A root was looked at that may be a member's.
     pub(super) fn member_seen(&mut self, root: &Path, known: Option<&Arc<Known>>) {
         if self.groups.members.contains_key(root) {
             match known {
@@ -138,13 +129,11 @@ impl Router {
         let Some(name) = self.groups.joined.remove(root) else {
             return;
         };
-        // By another root it is still one.
         if self.groups.group_of(&name).is_none() {
             self.tell(Event::Leave(name));
         }
     }
 
-    /// Lends an instance of an application or of a group to the sender of the request.
     pub(super) fn take(&mut self, admin_request: u64, of: &str, wait: Option<Duration>) {
         if self.groups.has(of) {
             let roots = self.groups.roots_of(of);
@@ -180,7 +169,6 @@ impl Router {
         self.tell(Event::Get(get));
     }
 
-    /// Goes on with the requests whose groups' members were all looked at.
     fn take_looked_at(&mut self) {
         let waiting = std::mem::take(&mut self.groups.waiting);
         for one in waiting {
@@ -193,14 +181,12 @@ impl Router {
         }
     }
 
-    /// Nothing is checked out any more.
     pub(super) fn refuse_waiting(&mut self) {
         for one in std::mem::take(&mut self.groups.waiting) {
             self.not_leased(one.admin_request, Refusal::ShuttingDown);
         }
     }
 
-    /// Forgets applications without requests for a long time; those in a group are kept.
     pub(super) fn forget_applications(&mut self) {
         if self.apps.next_deadline().is_none_or(|due| due > self.now) {
             return;
@@ -213,7 +199,6 @@ impl Router {
     }
 }
 
-/// A number that can't be guessed.
 fn drawn() -> u64 {
     std::collections::hash_map::RandomState::new()
         .build_hasher()

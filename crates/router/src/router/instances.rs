@@ -1,4 +1,4 @@
-//! What the pool asks for is done, and what instances say is heard.
+//! Performs the pool's actions and handles messages from instances.
 
 use super::answer::Problem;
 use super::channel::{HEAD_BYTES, ToRouter, ToWorker, head, parse};
@@ -22,16 +22,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a process has to be gone whose channel has ended.
 const GONE_TIMEOUT: Duration = Duration::from_secs(5);
-/// When a client is to come back that met a full queue.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Most sessions that an instance can have from before.
 const MOST_FOUND: u32 = 100_000;
-/// Messages of one instance before others have their turn.
 const MESSAGES: usize = 16;
 
-/// An instance that is up.
 #[derive(Debug)]
 pub(super) struct InstanceProcess {
     pub application: Arc<str>,
@@ -39,40 +34,33 @@ pub(super) struct InstanceProcess {
     pub revision: Option<String>,
     pub up: Tick,
     channel: OwnedFd,
-    /// Nobody can send descriptors over it. Otherwise the channel ends with the first: who takes them closes them, which can last.
+    /// The channel accepts no descriptors. Otherwise it is closed at the first one, because closing a received
+    /// descriptor can block.
     refuses_descriptors: bool,
-    /// The session that it was adopted with, until it says `Here`.
     adopted: Option<SessionId>,
-    /// Sessions that it has named meanwhile.
     found: u32,
-    /// Its channel has ended; it is taken to be gone then.
+    /// Set when the channel closed: the kill deadline.
     ended: Option<Tick>,
     pub memory: Option<u64>,
-    /// What it is made of.
     origin: Option<Origin>,
-    /// Its application is another one now, and the pool knows that.
+    /// The application was replaced, and the pool knows.
     is_outdated: bool,
 }
 
-/// What waits for an instance or has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
-    /// A connection.
     Client(u64),
-    /// `forkyard take`, by the number of the master's request; once it has an instance, its lease.
+    /// A `forkyard take`, by its request number, later its lease.
     AdminRequest(u64),
-    /// `forkyard restart` of an application of which nothing runs, by the number of the master's request.
+    /// A `forkyard restart` that starts an application, by its request number.
     Starter(u64),
-    /// No client of this router's: the instance gave the connection back before it was done, or has it of a router before. The
-    /// session goes on until the instance says that it has ended.
+    /// No client of this router. The session ends when the instance reports it.
     Gone,
 }
 
-/// Who asked for a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Session {
     pub who: Who,
-    /// What it has.
     pub instance: Option<u64>,
 }
 
@@ -83,7 +71,7 @@ impl Session {
 }
 
 impl Router {
-    /// Tells the pool, and does what it asks for; whatever that leads to is told it afterwards.
+    /// Sends the pool an event and performs the resulting actions. Events caused by actions are queued.
     pub(super) fn tell(&mut self, event: Event) {
         self.events.push_back(event);
         if std::mem::replace(&mut self.is_telling, true) {
@@ -130,7 +118,6 @@ impl Router {
 
     fn check_out(&mut self, session: SessionId, number: u64) {
         let Some(holder) = self.sessions.get_mut(&session) else {
-            // Who asked for it is gone.
             return self.events.push_back(Event::Close(session, Return::Ok));
         };
         holder.instance = Some(number);
@@ -142,7 +129,6 @@ impl Router {
         }
     }
 
-    /// Gives a connection to an instance.
     pub(super) fn pass(&mut self, id: u64, session: SessionId, number: u64) {
         let one_user = self.one_user;
         let Some(client) = self
@@ -181,7 +167,7 @@ impl Router {
             }
             return;
         }
-        // It leaves, and the pool is yet to hear of it.
+        // The instance is exiting, and the pool doesn't know yet.
         self.sessions.remove(&session);
         self.tell(Event::Close(session, Return::Failed));
         self.retry(id);
@@ -242,14 +228,14 @@ impl Router {
         if !began || self.is_untouched(id) {
             return self.retry(id);
         }
-        // The web server says 502: only it knows how much of an answer has been seen.
+        // The web server answers 502: only it knows how much of the answer arrived.
         if let Some(client) = self.clients.get(id) {
             crate::sys::socket::shutdown(client.socket());
         }
         self.close(id);
     }
 
-    /// Sends a message without bytes to an instance; `false`: it is not there.
+    /// Sends a message without payload. Returns `false` if the instance is gone.
     fn send_message(&self, number: u64, kind: ToWorker) -> bool {
         let Some(instance) = self
             .instances
@@ -261,7 +247,6 @@ impl Router {
         send_gathered_with(instance.channel.as_fd(), &[IoSlice::new(&head(kind, 0))], &[]).is_ok()
     }
 
-    /// An instance is up.
     pub(super) fn is_up(&mut self, instance: Instance, channel: OwnedFd, adopted: Option<SessionId>) {
         let number = instance.instance;
         if number & !(INSTANCE - 1) != 0 {
@@ -301,7 +286,7 @@ impl Router {
         }
     }
 
-    /// What has an application's path now is made of this, as far as it is known: instances of another one retire at once.
+    /// Retires instances whose origin differs from the current one.
     pub(super) fn found_origin(&mut self, name: &Arc<str>, origin: &Origin) {
         self.outdate(name, |known| known != origin);
     }
@@ -324,7 +309,6 @@ impl Router {
         }
     }
 
-    /// An instance has seen that its application is another one now.
     fn instance_moved(&mut self, number: u64) {
         let Some(process) = self.instances.get(&number) else {
             return;
@@ -333,7 +317,6 @@ impl Router {
         self.outdate(&name, |known| Some(known) == origin.as_ref());
     }
 
-    /// It could not be started.
     pub(super) fn failed(&mut self, number: u64, error: String, page: Option<String>) {
         self.next_error += 1;
         let id = ErrorId(self.next_error);
@@ -344,9 +327,8 @@ impl Router {
         self.tell(Event::SpawnFailed(InstanceId(number), id));
     }
 
-    /// Its process is gone.
     pub(super) fn instance_gone(&mut self, number: u64) {
-        // The master may tell so before the last messages were read: a connection that it gave back is not lost.
+        // Read the remaining messages, so that returned connections are not lost.
         for _ in 0..MESSAGES {
             if self.hear_message(number).is_none() {
                 break;
@@ -361,7 +343,7 @@ impl Router {
         self.tell(Event::Exited(InstanceId(number)));
     }
 
-    /// Its channel has ended. Its place is free when its process is gone, which the master says.
+    /// Handles the closed channel. The instance keeps its place until the master reports the exit.
     fn channel_ended(&mut self, number: u64) {
         let due = self.now + GONE_TIMEOUT;
         if let Some(process) = self
@@ -375,17 +357,14 @@ impl Router {
         }
     }
 
-    /// Takes what an instance has said.
     pub(super) fn hear_instance(&mut self, number: u64) {
         for _ in 0..MESSAGES {
-            // It mostly says one thing at a time, and epoll tells if there is more.
             if self.hear_message(number).is_none_or(|count| count == HEAD_BYTES) {
                 return;
             }
         }
     }
 
-    /// Takes one message; its length, if there was one.
     fn hear_message(&mut self, number: u64) -> Option<usize> {
         let live = self
             .instances
@@ -418,7 +397,6 @@ impl Router {
         }
     }
 
-    /// It does not keep to the protocol: nothing more is heard of it.
     fn breaks_off(&mut self, number: u64) {
         log::error!(
             "[pool {}] instance {number} is killed because it does not keep to the protocol",
@@ -428,8 +406,8 @@ impl Router {
         self.kill(number);
     }
 
-    /// Has the master end a process that is of no more use, or waits for its end. Until the master reports the end, the
-    /// instance keeps its place: one that closes its channel and stays must not make room for another.
+    /// Asks the master to kill an instance, or waits for its exit. The instance keeps its place until then. Otherwise a
+    /// process that only closes its channel would make room for another.
     pub(super) fn kill(&mut self, number: u64) {
         self.say(&ToMaster::Stop {
             instance: number,
@@ -437,7 +415,7 @@ impl Router {
         });
     }
 
-    /// Takes one message. An instance can speak of its own sessions only.
+    /// Handles a message. An instance may name only its own sessions.
     fn heard(&mut self, number: u64, kind: ToRouter, session: SessionId, bytes: Vec<u8>) {
         let id = InstanceId(number);
         let holder = self.sessions.get(&session).copied();
@@ -511,7 +489,6 @@ impl Router {
                     _ => self.close(client),
                 }
             }
-            // A session of an earlier router's, or none.
             (
                 ToRouter::Kept
                 | ToRouter::Closed

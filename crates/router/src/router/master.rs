@@ -1,4 +1,4 @@
-//! What passes between the router and the master, and the inspector.
+//! Communication with the master and the inspector.
 
 use super::answer::Problem;
 use super::app_index::Refused;
@@ -7,7 +7,7 @@ use super::instances::{Session, Who};
 use super::messages::{AdminRequest, ToMaster, ToRouter, Unstarted};
 use super::run::Router;
 use super::settings::Bounds;
-use super::starts::STARTER;
+use super::start_requests::STARTER;
 use super::state::ClientState;
 use crate::applications::action::{Disabling, Notice, Refusal};
 use crate::applications::event::{Adopted, Event, InstanceId, Return, SessionId};
@@ -24,26 +24,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Messages of one sender before others have their turn.
 const MESSAGES: usize = 32;
-/// Messages to the master that it may leave unread.
 const MOST_UNREAD: usize = 16 * 1024;
-/// The token of the master's socket.
 const MASTER: u64 = 1;
 
 impl Router {
-    /// Says something to the master.
     pub(super) fn say(&mut self, what: &ToMaster) {
         if self.is_orphan {
             return;
         }
         match serde_json::to_vec(what) {
             Ok(message) => self.outbox.push_back(message),
-            Err(error) => log::error!("the master can't be told: {error}"),
+            Err(error) => log::error!("can't send to the master: {error}"),
         }
     }
 
-    /// Sends messages, as far as there is room.
     pub(super) fn flush_outbox(&mut self) -> Result<(), Error> {
         let had = self.is_stuck;
         while let Some(message) = self.outbox.front() {
@@ -76,7 +71,6 @@ impl Router {
         Ok(())
     }
 
-    /// Takes what the master says.
     pub(super) fn hear_master(&mut self, flags: EpollFlags) {
         if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             return;
@@ -112,7 +106,7 @@ impl Router {
             ToRouter::Begin { next } => self.begin(next),
             ToRouter::Up(instance) => match descriptors.next() {
                 Some(channel) => self.is_up(instance, channel, None),
-                // It was lost on the way: the process has no descriptor left.
+                // The descriptor was lost because this process has too many open.
                 None => self.say(&ToMaster::Stop {
                     instance: instance.instance,
                     kill: true,
@@ -132,7 +126,6 @@ impl Router {
         }
     }
 
-    /// The configuration has changed, or there is another inspector.
     fn settings_changed(
         &mut self,
         pool: crate::config::Pool,
@@ -161,7 +154,6 @@ impl Router {
         self.regroup();
     }
 
-    /// The pool's settings have changed: what applications have running is held to them without waiting for a request.
     fn reconfigure(&mut self, pool: &Bounds) {
         let known = self.app_index.settings(pool);
         for name in self.app_pool.names_with_instances().collect::<Vec<_>>() {
@@ -176,8 +168,8 @@ impl Router {
         }
     }
 
-    /// From now on there are applications of several users, and the router can't know which processes have copies of
-    /// which connections. It keeps none, until another router takes its place.
+    /// Stops keeping connections, because applications now have several users and processes may hold copies of
+    /// connections. Permanent for this router.
     fn keep_no_more(&mut self) {
         self.one_user = false;
         for id in self.clients.ids() {
@@ -189,7 +181,7 @@ impl Router {
         }
     }
 
-    /// All that runs is known: takes it over and begins to serve.
+    /// Adopts the running instances and starts serving.
     fn begin(&mut self, next: u64) {
         let now = self.now;
         let mut adopted = Vec::new();
@@ -212,25 +204,21 @@ impl Router {
         self.regroup();
     }
 
-    /// Asks the inspector to look.
     pub(super) fn ask_inspector(&mut self, look: &InspectRequest) {
         let Ok(message) = serde_json::to_vec(look) else {
             return;
         };
-        // A question that can't be sent gets no answer: the request goes on when its time is over.
         if let Err(error) = send_with(self.inspector.as_fd(), &message, &[]) {
             log::warn!("the inspector can't be asked: {error}");
         }
     }
 
-    /// Takes what the inspector has seen.
     pub(super) fn hear_inspector(&mut self) {
         for _ in 0..MESSAGES {
             let count = match receive(self.inspector.as_fd(), &mut self.buffer) {
                 Ok(Progress::Done(count)) if count > 0 => count,
                 Ok(Progress::WouldBlock) => break,
                 Ok(Progress::Done(_)) | Err(_) => {
-                    // The master sends the socket to another one.
                     let _ = self.epoll.delete(&self.inspector);
                     break;
                 }
@@ -287,7 +275,6 @@ impl Router {
             };
             match &inspected.known {
                 Some(known) => {
-                    // The pool is told once what was seen.
                     client.restart_files =
                         (index == 0 && inspected.looked).then_some(inspected.restart_files);
                     self.found(id, Arc::clone(known));
@@ -307,7 +294,6 @@ impl Router {
         );
     }
 
-    /// What visitors of a directory that is not run are told; `None`: there is no such directory.
     pub(super) fn problem_of(&self, refused: Option<&Refused>) -> Problem {
         let Some(Refused { refusal, why }) = refused else {
             return Problem::NotFound {
@@ -385,7 +371,6 @@ impl Router {
                     let back = if ok { Return::Ok } else { Return::Failed };
                     self.tell(Event::Close(session, back));
                 }
-                // Returning twice does nothing.
                 self.done(admin_request, Ok(json!({ "lease": lease })));
             }
         }
@@ -425,7 +410,6 @@ impl Router {
         );
     }
 
-    /// A request for an instance has its instance.
     pub(super) fn leased(&mut self, admin_request: u64, session: SessionId, number: u64) {
         let pid = self.instances.get(&number).map(|process| process.pid);
         self.done(admin_request, Ok(json!({ "lease": session.0, "pid": pid })));
@@ -450,7 +434,6 @@ impl Router {
         }
     }
 
-    /// Writes a notice of the pool's into the log.
     pub(super) fn log_notice(&mut self, notice: Notice) {
         let pool = &self.pool.name;
         let who = |id: InstanceId| match self.instances.get(&id.0) {
@@ -484,7 +467,7 @@ impl Router {
                     }
                 };
                 let next = delay.map(|delay| format!("the next try is in {} s", delay.as_secs_f64()));
-                // Why a start has failed the master has said.
+                // The master has already logged why the start failed.
                 let is_known = matches!(trouble, crate::applications::action::Trouble::Failed(_));
                 match next {
                     Some(next) if is_known => log::info!("[pool {pool}] {name}: {next}"),
@@ -503,7 +486,7 @@ impl Router {
                 "[pool {pool}] {name}: the new code can't be started; the old instances go on until the next restart"
             ),
             Notice::QueueFull(name) => log::warn!(
-                "[pool {pool}] {name}: requests are refused, max_request_queue_size ({}) of them wait already",
+                "[pool {pool}] {name}: requests are refused: max_request_queue_size ({}) requests are waiting",
                 self.settings
                     .options
                     .max_request_queue_size

@@ -1,32 +1,26 @@
-//! What connections cost in memory, all together.
+//! A memory budget for all connections.
 //!
-//! A request that comes in pieces is read until its parameters are complete, and one that waits keeps what was read of it. Each
-//! is bounded, but there may be as many as there are descriptors. So there is a budget for all: beyond it the connections whose
-//! requests have been incomplete for the longest are closed. What was used is given back to the kernel, which free(3) alone
-//! does not do.
+//! A request that arrives in pieces is buffered until its parameters are complete, and a waiting request keeps its
+//! buffer. Over the budget, the connections with the oldest incomplete requests are closed. Unused memory is returned
+//! to the kernel explicitly, because free(3) may keep it.
 
 use super::client::Client;
 use super::run::Router;
 use super::state::ClientState;
 use crate::sys::memfile::give_back;
 
-/// The most memory for what was read of connections.
 const BUDGET: usize = 32 << 20;
-/// Memory is given back when at least so much of it has been used and less than a quarter of that is left.
+/// Returns memory if the peak was at least this and less than a quarter is still in use.
 const WORTH_GIVING_BACK: usize = 8 << 20;
 
-/// What was read of all connections.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     used: usize,
-    /// The most since memory was last given back.
     peak: usize,
-    /// Connections were closed for it, and the log says so.
     is_said: bool,
 }
 
 impl Memory {
-    /// A connection has this much in place of what it had.
     fn change(&mut self, before: usize, now: usize) {
         self.used = self.used.saturating_sub(before) + now;
         self.peak = self.peak.max(self.used);
@@ -36,7 +30,6 @@ impl Memory {
         self.used > BUDGET
     }
 
-    /// Whether it is time to give memory back; that begins a new peak.
     fn gives_back(&mut self) -> bool {
         let is_due = self.peak >= WORTH_GIVING_BACK && self.used < self.peak / 4;
         if is_due {
@@ -47,7 +40,6 @@ impl Memory {
 }
 
 impl Router {
-    /// Counts what a connection has, and makes room if it is too much for all.
     pub(super) fn count_memory(&mut self, id: u64) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -58,19 +50,16 @@ impl Router {
         while self.memory.is_over() && self.close_incomplete() {}
     }
 
-    /// A connection is closed.
     pub(super) fn forget_memory(&mut self, client: &Client) {
         self.memory.change(client.memory, 0);
     }
 
-    /// Gives back what is not needed any more.
     pub(super) fn trim_memory(&mut self) {
         if self.memory.gives_back() {
             give_back();
         }
     }
 
-    /// Closes the connection whose request has been incomplete for the longest. `false`: there is none.
     fn close_incomplete(&mut self) -> bool {
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {

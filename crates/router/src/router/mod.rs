@@ -1,22 +1,22 @@
-//! The router of an application pool: which application a request is for, and which instance gets its connection.
+//! The router of an application pool: chooses each request's application and instance.
 //!
-//! An unprivileged process for each pool with `routing = "application"`. It accepts the pool's connections, looks at the
-//! beginning of each request until it knows the application's root, asks the [pool](crate::applications) for an instance,
-//! and passes the connection on to that. A request's body and answer never come by here. Between two requests a kept
-//! connection is the router's again, since the next request may be for another application.
+//! One unprivileged process per pool with `routing = "application"`. It accepts connections, reads each request's
+//! parameters to find the application's root, asks the [pool](crate::applications) for an instance and passes the
+//! connection to it. Request bodies and answers do not pass through the router. A kept connection returns after each
+//! request, since the next may be for another application.
 //!
 //! ```text
 //!  nginx ──▶ listening socket ──▶ router ══ channel, one for each instance ══▶ worker
 //!                                  │  ▲      (`channel`: connections there, "done" back)
 //!                                   │  │ ToRouter: instances, commands
 //!              ToMaster: spawn,    ▼  │
-//!              stop               master ──▶ preloaders, workers: a pool of its own for each application
+//!              stop               master ──▶ preloaders, workers: one pool for each application
 //!                                  │
-//!                    router, master ──▶ inspector (`crate::inspector`): what is in a directory?
+//!                    router, master ──▶ inspector (`crate::inspector`): application directories
 //! ```
 //!
-//! The router is not trusted: the master starts nothing for it that the pool's configuration and the directory itself do
-//! not allow. If it dies the master starts another, which is told what runs.
+//! The router is not trusted: the master starts only applications that the pool's configuration and the directory
+//! allow. If the router dies, the master starts another and sends it the running instances.
 
 mod answer;
 mod app_index;
@@ -38,7 +38,7 @@ mod serving;
 mod settings;
 mod shortage;
 mod start;
-mod starts;
+mod start_requests;
 mod state;
 mod view;
 

@@ -1,46 +1,38 @@
-//! A connection's input, read and understood record by record: where a look at it does not do.
+//! Reads a connection's input record by record, if peeking is not enough.
 
 use super::channel::MOST_BYTES;
 use super::request::{RequestHead, root_of};
 use fastcgi::{Input, Limits, MAX_CONTENT, RecordType, Reply, Responder, Violation, append_pair, header};
 use std::borrow::Cow;
 
-/// What the input meant.
 #[derive(Debug)]
 pub(super) enum InputEvent {
-    /// More is needed.
     More,
-    /// To be written to the client.
     Reply(Reply),
-    /// A request's parameters are complete: what of the connection is to be passed on.
     Request {
-        /// The request.
         head: RequestHead<'static>,
-        /// Its records and all that was read behind them. Longer than [`MOST_BYTES`]: it can't be passed on.
+        /// Its records and everything read after them. Longer than [`MOST_BYTES`] if it can't be passed on.
         bytes: Vec<u8>,
     },
-    /// The connection can't go on.
     Broken(Violation),
 }
 
-/// Input that has been read.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct RequestInput {
     responder: Responder,
     input: Vec<u8>,
     at: usize,
-    /// A request's parameters are complete, but for the padding of their last record.
+    /// Parameters are complete except for padding.
     is_known: bool,
 }
 
-impl Reading {
-    /// Begins with bytes that were read before.
-    pub(super) fn new(limits: Limits, input: Vec<u8>) -> Reading {
+impl RequestInput {
+    pub(super) fn new(limits: Limits, input: Vec<u8>) -> RequestInput {
         let limits = Limits {
             params_bytes: limits.params_bytes.min(MOST_BYTES),
             ..limits
         };
-        Reading {
+        RequestInput {
             responder: Responder::new(limits),
             input,
             at: 0,
@@ -48,24 +40,20 @@ impl Reading {
         }
     }
 
-    /// Takes in what was read.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.input.drain(..self.at);
         self.at = 0;
         self.input.extend_from_slice(bytes);
     }
 
-    /// What it takes.
     pub(super) fn memory(&self) -> usize {
         self.input.capacity() + self.responder.memory()
     }
 
-    /// Nothing of a request is there.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.input.len() && self.responder.is_between_requests()
     }
 
-    /// Understands the next thing.
     pub(super) fn step(&mut self, root_parameter: &[u8]) -> InputEvent {
         loop {
             if self.is_known {
@@ -111,7 +99,6 @@ impl Reading {
         InputEvent::Request { head, bytes }
     }
 
-    /// The request as it would have come without anything in between.
     fn encode(&self) -> Vec<u8> {
         let id = self.responder.request_id();
         let [role_high, role_low] = (self.responder.role() as u16).to_be_bytes();
@@ -119,7 +106,7 @@ impl Reading {
         let keep = u8::from(self.responder.keep());
         bytes.extend([role_high, role_low, keep, 0, 0, 0, 0, 0]);
         let mut pairs = Vec::new();
-        // The first is the role's, which the worker adds itself.
+        // Skip the first parameter (the role), which the worker adds itself.
         for (name, value) in self.responder.params().iter().skip(1) {
             append_pair(&mut pairs, name, value);
         }
@@ -133,20 +120,18 @@ impl Reading {
     }
 }
 
-/// A request that the router answers itself: its body is read and dropped.
+/// Discards the body of a request that the router answers.
 #[derive(Debug)]
 pub(super) struct Rest {
     responder: Responder,
-    /// What came behind the request.
     after: Vec<u8>,
-    /// The client gave the request up: the padding of the record that says so may be to come.
+    /// The client aborted the request; padding may follow.
     is_aborted: bool,
     ended: bool,
     is_broken: bool,
 }
 
 impl Rest {
-    /// Begins with what was read of the request.
     pub(super) fn new(limits: Limits, read: &[u8]) -> Rest {
         let mut rest = Rest {
             responder: Responder::new(limits),
@@ -159,22 +144,19 @@ impl Rest {
         rest
     }
 
-    /// The whole request has come.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// The client does not keep to the protocol: where another request of its begins can't be told.
+    /// The client violated the protocol, so the next request's start is unknown.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// What came behind it.
     pub(super) fn into_after(self) -> Vec<u8> {
         self.after
     }
 
-    /// Takes in what was read.
     pub(super) fn receive(&mut self, mut bytes: &[u8]) {
         while !self.ended {
             if self.is_aborted || self.responder.body_ended() {
@@ -200,7 +182,6 @@ impl Rest {
     }
 }
 
-/// Consumes what is left of a record's padding; how much that was.
 fn skip_padding(responder: &mut Responder, bytes: &[u8]) -> usize {
     let mut used = 0;
     while used < bytes.len() && !responder.is_at_boundary() {
@@ -220,7 +201,6 @@ mod tests {
         params_count: 1_000,
     };
 
-    /// A request whose last records of parameters and body are padded.
     fn request(id: u16) -> Vec<u8> {
         let mut wire = Vec::new();
         let request = Request {
@@ -243,7 +223,6 @@ mod tests {
         wire
     }
 
-    /// A question for FCGI_MPXS_CONNS.
     fn question() -> Vec<u8> {
         let mut pairs = Vec::new();
         append_pair(&mut pairs, b"FCGI_MPXS_CONNS", b"");
@@ -259,7 +238,7 @@ mod tests {
             let mut wire = plain.clone();
             wire.splice(at..at, question());
             for split in 0..=wire.len() {
-                let mut reading = Reading::new(LIMITS, Vec::new());
+                let mut reading = RequestInput::new(LIMITS, Vec::new());
                 let (mut replies, mut found, mut taken) = (0, None, 0);
                 for piece in [&wire[..split], &wire[split..]] {
                     reading.receive(piece);
@@ -279,7 +258,6 @@ mod tests {
                 let (head, bytes) = found.expect("a request");
                 assert_eq!((replies, head.id, head.keep), (1, 9, true), "{before}");
                 assert_eq!(head.root.as_deref(), Some(&b"/srv/a"[..]));
-                // What is passed on is understood as the request that came.
                 let mut worker = Responder::new(LIMITS);
                 let (used, input) = worker.receive(&bytes);
                 assert!(matches!(input, Input::Request), "{input:?}");
@@ -311,10 +289,10 @@ mod tests {
             &[0; 64],
             &[0xff, 0xff, 0, 1, 0, 0, 0, 0],
         ] {
-            let mut reading = Reading::new(LIMITS, wire.to_vec());
+            let mut reading = RequestInput::new(LIMITS, wire.to_vec());
             assert!(matches!(reading.step(b"ROOT"), InputEvent::Broken(_)), "{wire:?}");
         }
-        let mut reading = Reading::new(LIMITS, request(1)[..16].to_vec());
+        let mut reading = RequestInput::new(LIMITS, request(1)[..16].to_vec());
         assert!(matches!(reading.step(b"ROOT"), InputEvent::More));
         let mut huge = Vec::new();
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Which application a request is for: its parameters, looked at where they lie in a connection's input.
+//! Finds a request's application in its parameters, without copying where possible.
 
 use fastcgi::{HEADER_LENGTH, Header, RecordType, Role, VERSION};
 use std::borrow::Cow;
@@ -6,40 +6,30 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Names the application's root, where the pool's own parameter does not.
+/// The fallback parameter with the application's root.
 const APP_ROOT: &[u8] = b"PASSENGER_APP_ROOT";
-/// Its parent is the root, where nothing else names it.
+/// The last fallback: the root is its parent.
 const DOCUMENT_ROOT: &[u8] = b"DOCUMENT_ROOT";
-/// Bytes of a BEGIN_REQUEST record's content.
 const BEGIN_BYTES: usize = 8;
 /// FCGI_KEEP_CONN.
 const KEEP: u8 = 1;
 
-/// What a look at a connection's input came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HeadLook<'w> {
-    /// The request's parameters are not complete.
     Partial,
-    /// They are.
     Request(RequestHead<'w>),
-    /// What is there does not begin with one plain request: a management record, or nothing that could be served. It is to
-    /// be read and understood record by record.
+    /// Not a plain request; it needs record-by-record reading.
     Other,
 }
 
-/// What the router has to know of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestHead<'w> {
-    /// Its number.
     pub id: u16,
-    /// The connection is to be kept after it.
     pub keep: bool,
-    /// The application's root as the request names it. `None`: it names none.
     pub root: Option<Cow<'w, [u8]>>,
 }
 
-/// Looks at the beginning of a request. Of a parameter that comes twice the last one counts, as it does for the worker, so
-/// this needs all parameters.
+/// Parses the start of a request. Needs all parameters: of duplicates the last counts, as in the worker.
 pub(super) fn read_head<'w>(wire: &'w [u8], root_parameter: &[u8]) -> HeadLook<'w> {
     let Some(begin) = Begin::parse(wire) else {
         return if could_begin(wire) {
@@ -72,8 +62,7 @@ pub(super) fn read_head<'w>(wire: &'w [u8], root_parameter: &[u8]) -> HeadLook<'
     }
 }
 
-/// Looks at the beginning of a request that is too large to be looked at in full: if the pool's own parameter is there,
-/// it is taken to be the last of its name.
+/// Parses a request too large to peek at in full. Assumes that the pool's own parameter occurs only once.
 pub(super) fn read_head_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<RequestHead<'w>> {
     let begin = Begin::parse(wire)?;
     let (content, end) = gather(wire, begin.id);
@@ -89,7 +78,6 @@ pub(super) fn read_head_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Opti
     })
 }
 
-/// The application's root, of a request whose parameters are known by name.
 pub(super) fn root_of<'p>(
     param: impl Fn(&[u8]) -> Option<&'p [u8]>,
     root_parameter: &[u8],
@@ -129,7 +117,6 @@ fn is_begin(header: Header) -> bool {
         && usize::from(header.content_length) == BEGIN_BYTES
 }
 
-/// Whether so few bytes may be the beginning of a request.
 fn could_begin(wire: &[u8]) -> bool {
     match wire.first_chunk() {
         Some(header) => is_begin(Header::decode(*header)) && wire.len() < HEADER_LENGTH + BEGIN_BYTES,
@@ -139,14 +126,11 @@ fn could_begin(wire: &[u8]) -> bool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// More parameters will come.
     Open,
     Complete,
-    /// Something else came among them.
     Strange,
 }
 
-/// The contents of the PARAMS records that follow BEGIN_REQUEST.
 fn gather(wire: &[u8], id: u16) -> (Cow<'_, [u8]>, End) {
     let mut content = Cow::Borrowed(&[][..]);
     let mut at = HEADER_LENGTH + BEGIN_BYTES + padding(wire);
@@ -176,13 +160,11 @@ fn gather(wire: &[u8], id: u16) -> (Cow<'_, [u8]>, End) {
     }
 }
 
-/// Padding of the first record.
 fn padding(wire: &[u8]) -> usize {
     wire.first_chunk()
         .map_or(0, |header| usize::from(Header::decode(*header).padding_length))
 }
 
-/// The parameters that may name the root.
 #[derive(Debug, Default)]
 struct Names<'w> {
     own: Option<Cow<'w, [u8]>>,
@@ -191,7 +173,7 @@ struct Names<'w> {
 }
 
 impl<'w> Names<'w> {
-    /// Reads name-value pairs (section 3.4); `false`: the last one is cut.
+    /// Reads name-value pairs (section 3.4). Returns `false` if the last is truncated.
     fn read<'c>(
         &mut self,
         mut content: &'c [u8],
@@ -230,7 +212,6 @@ impl<'w> Names<'w> {
     }
 }
 
-/// The directory in which a document root lies.
 fn parent(of: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     match of {
         Cow::Borrowed(path) => {
@@ -244,7 +225,6 @@ fn parent(of: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// A length of one or four bytes, and what follows.
 fn length(wire: &[u8]) -> Option<(usize, &[u8])> {
     match *wire {
         [short, ref rest @ ..] if short < 0x80 => Some((usize::from(short), rest)),

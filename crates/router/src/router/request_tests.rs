@@ -89,7 +89,6 @@ fn what_is_no_plain_request_is_left_to_others() {
         HeadLook::Other,
         "management"
     );
-    // A pair that the end of the parameters cuts.
     let mut cut = plain[..16].to_vec();
     cut.extend([1, 4, 1, 2, 0, 2, 0, 0, 9, 9, 1, 4, 1, 2, 0, 0, 0, 0]);
     assert_eq!(read_head(&cut, OWN), HeadLook::Other);

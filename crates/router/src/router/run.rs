@@ -1,4 +1,4 @@
-//! The loop of a router.
+//! The router's event loop.
 
 use super::app_index::AppIndex;
 use super::client::{Client, Clients, Interest};
@@ -7,7 +7,7 @@ use super::counters::{Apps, Errors};
 use super::gathered::Gathered;
 use super::groups::Groups;
 use super::memory::Memory;
-use super::starts::Waits;
+use super::start_requests::Waits;
 use super::state::{ClientCause, ClientState, Limit};
 use crate::applications::event::{Event, SessionId};
 use crate::applications::{ApplicationPool, action::Action};
@@ -22,29 +22,22 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Events taken at once.
 const EVENTS: usize = 256;
-/// Connections accepted before others have their turn, when many come.
 const ACCEPTS: usize = 64;
-/// Descriptors that are left for everything but connections and instances.
 const SPARE_DESCRIPTORS: u64 = 64;
-/// Times that a connection is gone on with before others have their turn.
 const ROUNDS: usize = 4;
-/// How long requests may take that were there when the master was gone.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the last bytes may take.
 pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const LISTENER: u64 = 0;
 const MASTER: u64 = 1;
 pub(super) const INSPECTOR: u64 = 2;
 const HEARTBEAT: u64 = 3;
-/// Set in the token of a connection; the rest is its number.
+/// The token bit of connections; the rest is the number.
 const CLIENT: u64 = 1 << 63;
-/// Set in the token of an instance's channel; the rest is its number.
+/// The token bit of instance channels; the rest is the number.
 pub(super) const INSTANCE: u64 = 1 << 62;
 
-/// The router.
 pub(super) struct Router {
     pub(super) epoll: Epoll,
     pub(super) master: OwnedFd,
@@ -57,49 +50,38 @@ pub(super) struct Router {
     pub(super) clients: Clients,
     pub(super) app_index: AppIndex,
     pub(super) groups: Groups,
-    /// Requests to start an application that wait for a look at it.
     pub(super) starts: Vec<Waits>,
     pub(super) app_pool: ApplicationPool,
     pub(super) apps: Apps,
     pub(super) errors: Errors,
     pub(super) instances: HashMap<u64, super::instances::InstanceProcess>,
-    /// Who asked for each session.
     pub(super) sessions: HashMap<SessionId, super::instances::Session>,
-    /// What the pool is still to be told.
     pub(super) events: VecDeque<Event>,
     pub(super) actions: Vec<Action>,
     pub(super) is_telling: bool,
     pub(super) next_session: u64,
     pub(super) next_error: u64,
     pub(super) outbox: VecDeque<Vec<u8>>,
-    /// The master has no room for messages.
+    /// The master's socket is full.
     pub(super) is_stuck: bool,
     pub(super) buffer: Vec<u8>,
     pub(super) timers: BTreeSet<(Tick, u64)>,
     pub(super) memory: Memory,
-    /// Instances whose channel has ended, and when they are killed if the master has not said that they are gone.
+    /// Instances with a closed channel, by kill deadline.
     pub(super) ended: BTreeSet<(Tick, u64)>,
-    /// Connections that are to be looked at again without having been called.
     pub(super) ready: Vec<u64>,
-    /// Connections that may have to be watched while they wait.
     pub(super) asked: Vec<u64>,
-    /// Connections were accepted in the last turn; the listening socket is watched; there was no room for another.
     was_accepting: bool,
     is_open: bool,
-    /// Accepting has failed: when it is tried again.
     pause: AcceptPause,
-    /// When the log was told last that connections can't be passed on.
     pub(super) shortage_said: Option<Tick>,
-    /// What the log is told of roots that are no application.
     pub(super) gathered: Gathered,
     pub(super) most_clients: usize,
     pub(super) connections: Connections,
-    /// `Some`: the router finishes, because the master told it to or is gone; the deadline, if there is one.
+    /// Set during shutdown, with the optional deadline.
     pub(super) finishing: Option<Option<Tick>>,
     pub(super) is_orphan: bool,
-    /// Requests that wait for an instance to be disabled.
     pub(super) disabling: HashMap<u64, Vec<u64>>,
-    /// Running instances that the master has named, until it has named all.
     pub(super) running: Vec<(super::messages::Instance, OwnedFd)>,
     pub(super) now: Tick,
     pub(super) accepted: u64,
@@ -152,7 +134,7 @@ impl Router {
             events: VecDeque::new(),
             actions: Vec::new(),
             is_telling: false,
-            // Higher than any that an earlier router has given: workers may still name those.
+            // Higher than any earlier router's numbers, which workers may still use.
             next_session: clock::epoch_micros(),
             next_error: 0,
             outbox: VecDeque::new(),
@@ -179,7 +161,7 @@ impl Router {
         })
     }
 
-    /// Reads what the master sends to see that it is read.
+    /// Reads and ignores the master's heartbeat bytes.
     pub(super) fn watch_heartbeat(&mut self, heartbeat: Option<OwnedFd>) -> Result<(), Error> {
         self.heartbeat = heartbeat;
         let Some(heartbeat) = &self.heartbeat else {
@@ -216,7 +198,7 @@ impl Router {
             };
             self.now = clock::now();
             let events = &events[..count];
-            // What instances say comes first: it makes room for what others want.
+            // Handle instances first: they free places for requests.
             for event in events
                 .iter()
                 .filter(|event| event.data() & (CLIENT | INSTANCE) == INSTANCE)
@@ -242,7 +224,6 @@ impl Router {
         }
     }
 
-    /// Does what the last turn has left.
     fn do_pending(&mut self) -> Result<(), Error> {
         self.serve_ready();
         for id in std::mem::take(&mut self.asked) {
@@ -259,7 +240,7 @@ impl Router {
         self.flush_outbox()
     }
 
-    /// Goes on with connections that may have more than was read. What still may then waits until others have had their turn.
+    /// Continues connections that may have unread input. Those that still have some wait for the next turn.
     fn serve_ready(&mut self) {
         for _ in 0..ROUNDS {
             for id in std::mem::take(&mut self.ready) {
@@ -300,7 +281,6 @@ impl Router {
         }
     }
 
-    /// Does what is due.
     fn expire(&mut self) {
         let now = self.now;
         while let Some((due, id)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
@@ -335,12 +315,11 @@ impl Router {
         self.trim_memory();
     }
 
-    /// Looks at a connection again at the latest then.
     pub(super) fn set_timer(&mut self, id: u64, due: Tick) {
         let Some(client) = self.clients.get(id) else {
             return;
         };
-        // One that fires too early is set again; so a connection's timer need not move with each request.
+        // An early timer is set again, so it need not move with each request.
         if client.timer.is_some_and(|timer| timer <= due) {
             return;
         }
@@ -350,7 +329,6 @@ impl Router {
         self.timers.insert((due, id));
     }
 
-    /// Gives a connection the time that its state has.
     pub(super) fn limit(&mut self, id: u64) {
         let now = self.now;
         let (client_timeout, keepalive) = (self.pool.client_timeout, self.pool.keepalive_timeout);
@@ -369,14 +347,12 @@ impl Router {
         }
     }
 
-    /// Changes a connection's state, with the time it has there.
     pub(super) fn change(&mut self, id: u64, cause: ClientCause) {
         if self.clients.get(id).is_some_and(|client| client.change(cause)) {
             self.limit(id);
         }
     }
 
-    /// Watches a connection in one way.
     pub(super) fn watch(&mut self, id: u64, watch: Interest) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -404,7 +380,6 @@ impl Router {
         }
     }
 
-    /// Watches a connection for its end at least.
     pub(super) fn watch_end(&mut self, id: u64) {
         if self
             .clients
@@ -415,7 +390,6 @@ impl Router {
         }
     }
 
-    /// Watches a connection for what comes at least.
     pub(super) fn watch_input(&mut self, id: u64) {
         let watch = self.clients.get(id).map(|client| client.watch);
         if matches!(watch, Some(Interest::None | Interest::End)) {
@@ -423,7 +397,6 @@ impl Router {
         }
     }
 
-    /// Begins to accept, or to accept again.
     pub(super) fn open(&mut self) {
         if self.is_open || self.finishing.is_some() || self.pause.deadline().is_some() {
             return;
@@ -437,7 +410,6 @@ impl Router {
         }
     }
 
-    /// Leaves the listening socket alone for a moment.
     fn rest(&mut self, why: &str) {
         self.shut();
         if self.pause.begin(self.now) {
@@ -452,12 +424,11 @@ impl Router {
         }
     }
 
-    /// Accepts what waits: one connection, or, if others came just before, as many as there are.
     fn accept(&mut self) {
         let most = if self.was_accepting { ACCEPTS } else { 1 };
         for _ in 0..most {
             if self.clients.len() >= self.most_clients && !self.close_idle() {
-                // The end of a connection opens it again.
+                // Accepting resumes when a connection closes.
                 return self.shut();
             }
             let Some(listener) = self.listener.as_ref().filter(|_| self.is_open) else {
@@ -471,7 +442,7 @@ impl Router {
         }
     }
 
-    /// Accepts what still waits, before the socket is closed: every request that was sent gets its answer.
+    /// Accepts all waiting connections before the socket closes, so that each request gets an answer.
     pub(super) fn accept_rest(&mut self) {
         while self.is_open && self.clients.len() < self.most_clients {
             let listener = self
@@ -497,7 +468,6 @@ impl Router {
         self.on_ready(id);
     }
 
-    /// Closes a connection without a request, to make room for another.
     fn close_idle(&mut self) -> bool {
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {
@@ -509,7 +479,6 @@ impl Router {
         false
     }
 
-    /// Closes a connection; whatever waits for it is taken back.
     pub(super) fn close(&mut self, id: u64) {
         self.uncount_user(id);
         let Some(mut client) = self.clients.remove(id) else {
@@ -519,7 +488,7 @@ impl Router {
         let waits = client.state() == ClientState::Waiting;
         client.change(ClientCause::Over);
         if client.watch != Interest::None {
-            // Explicitly, because an instance may have a copy.
+            // Explicitly, because an instance may hold a copy.
             let _ = self.epoll.delete(client.socket());
         }
         if let Some(timer) = client.timer {
@@ -531,7 +500,7 @@ impl Router {
         self.open();
     }
 
-    /// Stops accepting and ends when nothing is left, or at the time.
+    /// Stops accepting. The router exits when all requests are done or at the deadline.
     pub(super) fn finish(&mut self, limit: Option<Duration>) {
         self.shut();
         self.listener = None;
@@ -544,7 +513,6 @@ impl Router {
         }
     }
 
-    /// The master is gone.
     pub(super) fn orphaned(&mut self) {
         if !self.is_orphan {
             self.is_orphan = true;
@@ -559,7 +527,6 @@ impl Router {
         self.flush_outbox()
     }
 
-    /// A number for something that waits for an instance or has one.
     pub(super) fn new_session(&mut self) -> SessionId {
         self.next_session += 1;
         SessionId(self.next_session)

@@ -1,11 +1,11 @@
-//! What is done with connections: their requests are looked at, wait, are passed on or answered.
+//! Serves connections: reads, queues, passes on or answers their requests.
 
 use super::answer::{Problem, to_violation, too_large};
 use super::app_index::{Known, Lookup, is_possible};
 use super::channel::MOST_BYTES;
 use super::client::Interest;
 use super::instances::{Session, Who};
-use super::reading::{InputEvent, Reading, Rest};
+use super::reading::{InputEvent, RequestInput, Rest};
 use super::request::{HeadLook, RequestHead, read_head, read_head_early};
 use super::run::Router;
 use super::state::{ClientCause, ClientState};
@@ -16,16 +16,11 @@ use nix::sys::epoll::EpollFlags;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Bytes of a request that are looked at first: more than parameters mostly are, so that little of a body is.
 const FIRST_LOOK: usize = 4 * 1024;
-/// Bytes of a request that are looked at where they lie.
 const LONGEST_LOOK: usize = 64 * 1024;
-/// Reads of one connection before the others have their turn.
 const READS: usize = 8;
 const READ_BYTES: usize = 32 * 1024;
-/// Instances that are tried for a request.
 const MOST_TRIES: u8 = 10;
-/// Bytes of protocol answers that a client may leave unread.
 const MOST_REPLIES: usize = 16 * 1024;
 
 impl Router {
@@ -36,7 +31,6 @@ impl Router {
         }
     }
 
-    /// Epoll names a connection.
     pub(super) fn called(&mut self, id: u64, flags: EpollFlags) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -48,12 +42,11 @@ impl Router {
         } else if gone && state.waits() {
             self.close(id);
         } else if std::mem::replace(&mut client.stirred, true) && !gone {
-            // It is a body that comes, which is not the router's to read.
+            // A body has arrived, which the router doesn't read.
             self.watch(id, Interest::End);
         }
     }
 
-    /// Looks at what has come on a connection.
     pub(super) fn on_ready(&mut self, id: u64) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -69,7 +62,6 @@ impl Router {
         }
     }
 
-    /// Looks at a request where it lies.
     fn examine(&mut self, id: u64) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut size = FIRST_LOOK;
@@ -105,7 +97,7 @@ impl Router {
                         None => self.begin_reading(id, Vec::new()),
                     }
                 }
-                // What comes in pieces is read: a piece that has been looked at need not be told of again.
+                // Read incomplete requests, so that epoll doesn't report the same bytes again.
                 HeadLook::Partial | HeadLook::Other => self.begin_reading(id, Vec::new()),
             }
             break;
@@ -113,9 +105,8 @@ impl Router {
         self.buffer = buffer;
     }
 
-    /// Reads the connection's input from now on.
     pub(super) fn begin_reading(&mut self, id: u64, read: Vec<u8>) {
-        let reading = Reading::new(self.limits(), read);
+        let reading = RequestInput::new(self.limits(), read);
         if let Some(client) = self.clients.get(id) {
             client.reading = Some(Box::new(reading));
         }
@@ -184,7 +175,6 @@ impl Router {
         self.ready.push(id);
     }
 
-    /// A request's parameters are there.
     fn named(&mut self, id: u64, head: RequestHead<'_>) {
         let now = self.now;
         self.change(id, ClientCause::Named);
@@ -217,7 +207,6 @@ impl Router {
         }
     }
 
-    /// The application is known.
     pub(super) fn found(&mut self, id: u64, known: Arc<Known>) {
         if !self.count_user(id, known.owner) {
             return self.refuse(id, Problem::Unavailable);
@@ -229,7 +218,6 @@ impl Router {
         self.ask(id);
     }
 
-    /// Asks the pool for an instance.
     fn ask(&mut self, id: u64) {
         let session = self.new_session();
         let now = self.now;
@@ -265,7 +253,6 @@ impl Router {
         self.tell(Event::Get(get));
     }
 
-    /// The instance that was to have the connection did not get it.
     pub(super) fn retry(&mut self, id: u64) {
         self.change(id, ClientCause::Returned);
         let Some(client) = self.clients.get(id) else {
@@ -283,7 +270,6 @@ impl Router {
         self.ask(id);
     }
 
-    /// Nothing of the request that a connection was passed on with has been read.
     pub(super) fn is_untouched(&mut self, id: u64) -> bool {
         let mut buffer = vec![0; LONGEST_LOOK];
         let parameter = self.settings.root_parameter.as_bytes();
@@ -301,7 +287,6 @@ impl Router {
         })
     }
 
-    /// Answers a request that no application answers.
     pub(super) fn refuse(&mut self, id: u64, problem: Problem) {
         let limits = self.limits();
         let Some(client) = self.clients.get(id) else {
@@ -317,7 +302,7 @@ impl Router {
         self.ready.push(id);
     }
 
-    /// Says a last thing, and closes the connection when the client has seen it.
+    /// Sends a final answer and closes the connection after the client has received it.
     fn hang_up_with(&mut self, id: u64, answer: Vec<u8>) {
         let limits = self.limits();
         let Some(client) = self.clients.get(id) else {
@@ -330,7 +315,6 @@ impl Router {
         self.ready.push(id);
     }
 
-    /// Goes on with an answer of the router's own.
     fn answer_on(&mut self, id: u64) {
         let finishing = self.finishing.is_some();
         let mut buffer = [0; READ_BYTES];
@@ -378,7 +362,7 @@ impl Router {
         self.ready.push(id);
     }
 
-    /// A connection may have another request, whose first bytes may be known.
+    /// Prepares a connection for its next request, of which `read` may be the start.
     pub(super) fn is_kept(&mut self, id: u64, read: Vec<u8>) {
         let finishing = self.finishing.is_some();
         let Some(client) = self.clients.get(id) else {
@@ -404,12 +388,10 @@ impl Router {
         match watch {
             Interest::Input if stirred => self.ready.push(id),
             Interest::Input => {}
-            // Epoll says at once whether something is there.
             Interest::None | Interest::End | Interest::Both => self.watch(id, Interest::Input),
         }
     }
 
-    /// A connection's time is over.
     pub(super) fn late(&mut self, id: u64) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -425,7 +407,7 @@ impl Router {
             return self.pass_again(id);
         }
         if client.state() == ClientState::Silent {
-            log::debug!("closed a connection on which nothing was said");
+            log::debug!("closed a silent connection");
         }
         self.close(id);
     }

@@ -1,26 +1,24 @@
-//! An application's settings in the pool: the pool's, within which its own may be stricter.
+//! Combines the pool's limits with an application's stricter ones.
 
 use crate::applications::{Options, RestartMethod};
 use crate::config::Applications;
-use crate::inspector::own::{at_once, is_concurrent, lower};
+use crate::inspector::own_settings::{at_once, is_concurrent, lower};
 use crate::inspector::protocol::{Kind, Settings};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The master gives a start up when it has lasted for `start_timeout`, and says why, with the report's id. Only what it does not
-/// notice is the pool's to give up.
+/// Extra time before the pool abandons a start. The master normally does so first, after `start_timeout`, and reports
+/// why.
 const REPORT_TIME: Duration = Duration::from_secs(5);
-/// How long a worker has to end a request whose time is up by itself.
+/// Extra time for a worker to end an overdue request itself.
 const WORKER_TIME: Duration = Duration::from_secs(5);
 
-/// What the pool says of all its applications.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bounds {
     pub options: Options,
-    /// Requests that an instance works on at once; 0: any number; `None`: as its runtime has it.
+    /// Concurrent requests per instance; 0 means no limit, `None` the runtime's default.
     pub concurrency: Option<u32>,
-    /// Applications run as their owners.
     pub user_switching: bool,
 }
 
@@ -33,7 +31,6 @@ impl Bounds {
         }
     }
 
-    /// The options of an application that is not known yet.
     pub(super) fn unknown(&self) -> Options {
         Options {
             start_timeout: self.options.start_timeout.saturating_add(REPORT_TIME),
@@ -41,7 +38,6 @@ impl Bounds {
         }
     }
 
-    /// What holds for an application of this user's.
     pub(super) fn options_of(&self, owner: u32, kind: Kind, own: &Settings) -> Options {
         Options {
             user: if self.user_switching { owner } else { 0 },
@@ -49,7 +45,6 @@ impl Bounds {
         }
     }
 
-    /// What holds for an application that says this of itself.
     fn options(&self, kind: Kind, own: &Settings) -> Options {
         let pool = self.options;
         let positive = |own: Option<u32>| own.and_then(NonZeroU32::new);
@@ -66,7 +61,7 @@ impl Bounds {
                 .map_or(pool.min_instances, |own| own.min(pool.min_instances)),
             max_requests: lower(pool.max_requests, positive(own.max_requests)),
             max_idle_time: lower(pool.max_idle_time, own.max_idle_time),
-            // The worker ends such a request without the others. One that does not get round to it is ended here.
+            // A concurrent worker ends only the overdue request. The router kills it if it fails to do so.
             max_request_time: request_time.map(|most| match is_concurrent(kind, own) {
                 true => most.saturating_add(WORKER_TIME),
                 false => most,
@@ -85,7 +80,6 @@ impl Bounds {
     }
 }
 
-/// The part of an application's own settings that makes its options in the pool.
 pub(super) fn limits(own: &Settings) -> Settings {
     Settings {
         runtime: None,

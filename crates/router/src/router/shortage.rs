@@ -1,8 +1,8 @@
-//! A connection that the kernel does not let pass, through no fault of the instance that is to have it.
+//! Connections that the kernel temporarily refuses to pass to an instance.
 //!
-//! Descriptors that were sent and not yet received are counted by user, and an unprivileged process may have no more of them
-//! under way than it may have open (unix(7), ETOOMANYREFS). All processes of the router's user count, so others may use that
-//! up. Whether there is room again no event tells: the connection keeps its instance, and is tried again by a timer.
+//! The kernel counts descriptors in flight per user and limits an unprivileged user to RLIMIT_NOFILE (unix(7),
+//! ETOOMANYREFS). All processes of the router's user count. No event reports new room, so the connection keeps its
+//! instance and a timer retries.
 
 use super::answer::Problem;
 use super::counters::RequestOutcome;
@@ -12,20 +12,17 @@ use crate::sys::Error;
 use nix::errno::Errno;
 use std::time::Duration;
 
-/// How long a connection waits before it is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long it is tried where `max_request_queue_time` does not say less.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the log is told at most.
 const SAY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Whether the kernel lacks what every instance's connection would need.
+/// Returns whether any instance's connection would fail with this error.
 pub(super) fn is_shortage(error: &Error) -> bool {
     matches!(error.errno, Errno::ETOOMANYREFS | Errno::ENOBUFS | Errno::ENOMEM)
 }
 
 impl Router {
-    /// A connection can't be passed on now: it waits, with its instance.
+    /// Keeps the connection and its instance, and retries later.
     pub(super) fn wait_for_room(&mut self, id: u64, session: SessionId, errno: Errno) {
         let now = self.now;
         let Some(client) = self.clients.get(id) else {
@@ -52,7 +49,6 @@ impl Router {
         let next = due.map_or(now + PAUSE, |due| due.min(now + PAUSE));
         client.expires = Some(next);
         self.set_timer(id, next);
-        // A client that leaves meanwhile is noticed.
         self.watch_end(id);
         if self
             .shortage_said
@@ -66,18 +62,17 @@ impl Router {
         }
     }
 
-    /// Tries again what waits for room.
     pub(super) fn pass_again(&mut self, id: u64) {
         let session = self.clients.get(id).and_then(|client| client.session);
         let held = session.and_then(|session| Some((session, self.sessions.get(&session)?.instance?)));
         match held {
             Some((session, number)) => self.pass(id, session, number),
-            // The instance has said something of a request that it was not given.
+            // The instance sent a message about a request it never received.
             None => self.refuse(id, Problem::Unavailable),
         }
     }
 
-    /// What waits for an instance, or has one without being passed on, does so no more.
+    /// Cancels a session that was not passed on.
     pub(super) fn give_back(&mut self, session: SessionId) {
         let holder = self.sessions.remove(&session);
         self.tell(match holder.and_then(|holder| holder.instance) {

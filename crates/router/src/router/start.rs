@@ -1,4 +1,4 @@
-//! A process becomes a router.
+//! Turns a process into a router.
 
 use super::messages::ToRouter;
 use super::run::Router;
@@ -11,40 +11,34 @@ use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Exit code of a router that could not begin or go on (sysexits.h, EX_SOFTWARE).
+/// The exit code after a failure (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
-/// Bytes that are looked at, or read, at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// What a router is given.
 #[derive(Debug)]
 pub struct RouterStart {
-    /// The process' title.
     pub title: String,
     /// The socket to the master ([`super::messages`]).
     pub master: OwnedFd,
-    /// Lines for the daemon's log.
     pub messages: OwnedFd,
-    /// Bytes that the master sends to see that they are read; `None`: it sends none.
+    /// Bytes from the master that must be read.
     pub heartbeat: Option<OwnedFd>,
-    /// The user that it becomes; `None`: the master's.
+    /// The user to become. `None`: the master's.
     pub identity: Option<Identity>,
-    /// Soft and hard limit on descriptors.
     pub descriptor_limit: Option<(u64, u64)>,
-    /// All applications run as the same user. Only then is a connection kept that an application has had: one that has a
-    /// copy of it could read what is sent on it later, for another application.
+    /// All applications run as one user. Otherwise connections are not reused: an application with a copy of the
+    /// descriptor could read later requests to others.
     pub one_user: bool,
 }
 
 impl RouterStart {
-    /// The descriptors that the process must keep.
     pub fn descriptors(&self) -> [RawFd; 2] {
         [self.master.as_raw_fd(), self.messages.as_raw_fd()]
     }
 }
 
-/// Becomes the router of an application pool, in a process of its own; says the exit code. The process has one thread, its
-/// signals at their defaults, and no other descriptors than those of the start.
+/// Runs the router in its own process and returns the exit code. The process must be single-threaded, with default
+/// signals and only the given descriptors.
 pub fn run(start: RouterStart) -> i32 {
     title::set(&start.title);
     Log::install().send_to_master(start.messages);
@@ -74,10 +68,10 @@ fn become_user(identity: Option<&Identity>, descriptor_limit: Option<(u64, u64)>
     Ok(())
 }
 
-/// Takes the settings from the master and serves until told to finish or the master is gone.
+/// Serves until the master sends `Finish` or exits.
 ///
 /// # Errors
-/// A system call failed; the process has to end.
+/// A system call failed; the process must exit.
 pub fn serve(master: OwnedFd, heartbeat: Option<OwnedFd>, one_user: bool) -> Result<(), Error> {
     let wrong = |what: &str| Error::new("recvmsg", format!("the master's message: {what}"), Errno::EBADMSG);
     let mut buffer = vec![0; BUFFER_BYTES];

@@ -1,4 +1,4 @@
-//! A connection's states.
+//! States of a connection.
 //!
 //! ```text
 //!            Said          Named          Found       CheckedOut
@@ -11,64 +11,48 @@
 //!        Answering ◀── Refused: from Partial, Looking, Waiting, CheckedOut
 //! ```
 //!
-//! Over leads to Gone, from everywhere. A silent connection costs a descriptor and nothing else.
+//! Over leads to Gone from every state. A silent connection uses only a descriptor.
 
-/// Where a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientState {
-    /// Nothing was ever said on it.
     Silent,
-    /// It is kept, between two requests.
     Idle,
-    /// A part of a request has come, or something that is no request.
     Partial,
-    /// Its application's root is being looked at.
     Looking,
-    /// It waits for an instance.
     Waiting,
-    /// An instance has it.
     CheckedOut,
-    /// The router answers itself: the answer is written, what is left of the request is read.
+    /// The router writes its own answer and discards the request's rest.
     Answering,
-    /// It is closed.
     Gone,
 }
 
-/// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientCause {
-    /// Something has come that is not all of a request's parameters.
+    /// The first input of a request.
     Said,
-    /// A request's parameters are there.
+    /// The request's parameters are complete.
     Named,
-    /// Its application is known; an instance is asked for.
     Found,
-    /// An instance has been given it.
     CheckedOut,
-    /// The instance has not begun: another one is asked for.
+    /// The instance did not start the request.
     Returned,
-    /// The answer is complete, and another request may come.
+    /// The answer is complete, and another request may follow.
     Kept,
-    /// No instance answers.
+    /// The router answers instead.
     Refused,
-    /// The client, the instance, or its time is gone.
+    /// The client or instance is gone, or the deadline has passed.
     Over,
 }
 
-/// What bounds a connection's stay in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// `client_timeout`, from the moment it got there.
+    /// `client_timeout` since entering the state.
     Client,
-    /// `keepalive_timeout`.
     Keepalive,
-    /// How long a look may take.
     Look,
-    /// The pool or the instance has the connection.
     None,
 }
 
-/// What a connection becomes.
 pub(super) fn next(state: ClientState, cause: ClientCause) -> ClientState {
     use ClientCause::{CheckedOut, Found, Kept, Named, Over, Refused, Returned, Said};
     match (state, cause) {
@@ -83,7 +67,6 @@ pub(super) fn next(state: ClientState, cause: ClientCause) -> ClientState {
         (ClientState::Waiting, CheckedOut) => ClientState::CheckedOut,
         (ClientState::CheckedOut, Returned) => ClientState::Waiting,
         (ClientState::CheckedOut | ClientState::Answering, Kept) => ClientState::Idle,
-        // What comes too late, or has no meaning there.
         (ClientState::Silent | ClientState::Idle, Found | CheckedOut | Returned | Kept | Refused)
         | (ClientState::Partial, Found | CheckedOut | Returned | Kept)
         | (ClientState::Looking, Said | Named | CheckedOut | Returned | Kept)
@@ -94,7 +77,6 @@ pub(super) fn next(state: ClientState, cause: ClientCause) -> ClientState {
 }
 
 impl ClientState {
-    /// What bounds it.
     pub(super) fn limit(self) -> Limit {
         match self {
             ClientState::Silent | ClientState::Partial | ClientState::Answering => Limit::Client,
@@ -104,7 +86,6 @@ impl ClientState {
         }
     }
 
-    /// What comes is for the router to look at.
     pub(super) fn reads(self) -> bool {
         match self {
             ClientState::Silent | ClientState::Idle | ClientState::Partial | ClientState::Answering => true,
@@ -114,7 +95,7 @@ impl ClientState {
         }
     }
 
-    /// The client waits, and no instance works on its request: if the client leaves, the request ends.
+    /// The request is cancelled if the client disconnects: no instance works on it.
     pub(super) fn waits(self) -> bool {
         matches!(self, ClientState::Looking | ClientState::Waiting)
     }
@@ -163,7 +144,6 @@ mod tests {
         for state in STATES {
             assert!(!(state.reads() && state.waits()), "{state:?}");
             assert_eq!(next(state, ClientCause::Over), ClientState::Gone);
-            // It can come back only from an instance, and only one that waits is given to an instance.
             assert_eq!(
                 next(state, ClientCause::CheckedOut) == ClientState::CheckedOut,
                 matches!(state, ClientState::Waiting | ClientState::CheckedOut)
@@ -173,7 +153,7 @@ mod tests {
                 next(state, ClientCause::Returned) == ClientState::Waiting,
                 was_lent
             );
-            // Whatever waits for the client is bounded.
+            // Every state that reads input has a limit.
             assert!(!state.reads() || state.limit() != Limit::None, "{state:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The pool and what the router knows besides, for the status.
+//! The pool and the router's records, for the status.
 
 use super::instances::Who;
 use super::run::Router;
@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an instance does, as a word.
 fn state(of: InstanceState, sessions: u32) -> &'static str {
     match of {
         InstanceState::Spawning => "starting",
@@ -25,12 +24,10 @@ fn state(of: InstanceState, sessions: u32) -> &'static str {
 }
 
 fn seconds(time: Duration) -> f64 {
-    // Whole milliseconds are enough for a reader.
     time.as_millis() as f64 / 1000.0
 }
 
 impl Router {
-    /// Everything.
     pub(super) fn view(&self) -> Value {
         let app_pool = self.app_pool.view();
         let mut oldest: HashMap<Arc<str>, Duration> = HashMap::new();

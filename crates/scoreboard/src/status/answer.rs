@@ -1,4 +1,4 @@
-//! The answers to status and ping requests, headers included.
+//! Answers to status and ping requests, with headers.
 
 use super::query::{PageFormat, Selection};
 use super::snapshot::Snapshot;
@@ -6,19 +6,19 @@ use super::{html, json, openmetrics, text, xml};
 
 const EXPIRES: (&str, &str) = ("Expires", "Thu, 01 Jan 1970 00:00:00 GMT");
 const CACHE_CONTROL: (&str, &str) = ("Cache-Control", "no-cache, no-store, must-revalidate, max-age=0");
-/// PHP spells the name like this when it completes the type itself.
+/// PHP's spelling for its default type.
 const CONTENT_TYPE: &str = "Content-type";
 
 /// An answer with status 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusAnswer {
-    /// Names and values, in the order in which they are to be sent.
+    /// Headers in order.
     pub headers: Vec<(&'static str, &'static str)>,
     pub body: Vec<u8>,
 }
 
 impl StatusAnswer {
-    /// The type of the body.
+    /// The Content-Type.
     pub fn content_type(&self) -> &'static str {
         let is_type = |name: &str| name.eq_ignore_ascii_case(CONTENT_TYPE);
         self.headers
@@ -28,7 +28,7 @@ impl StatusAnswer {
     }
 }
 
-/// The answer to a request for the status page.
+/// Answers a status request.
 pub fn status(method: &[u8], query: &[u8], snapshot: &Snapshot) -> StatusAnswer {
     if method == b"HEAD" {
         let content_type = (CONTENT_TYPE, "text/html; charset=UTF-8");
@@ -55,7 +55,7 @@ pub fn status(method: &[u8], query: &[u8], snapshot: &Snapshot) -> StatusAnswer 
     }
 }
 
-/// The answer to a ping.
+/// Answers a ping.
 pub fn ping(method: &[u8], response: &str) -> StatusAnswer {
     let body = if method == b"HEAD" {
         Vec::new()
@@ -68,7 +68,7 @@ pub fn ping(method: &[u8], response: &str) -> StatusAnswer {
     }
 }
 
-/// A snapshot as the text of a page.
+/// Renders a snapshot.
 pub fn render(snapshot: &Snapshot, selection: Selection) -> String {
     match selection.format {
         PageFormat::Text => text::render(snapshot, selection.full),

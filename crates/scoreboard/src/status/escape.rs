@@ -1,4 +1,4 @@
-//! Making text harmless for the format it is shown in, and moments readable.
+//! Escapes text for each format, and formats times.
 
 use forkyard_base::text::{is_control, line};
 use serde::Serialize;
@@ -8,8 +8,7 @@ use std::io::{self, Write};
 use time::macros::format_description;
 use time::{OffsetDateTime, UtcOffset};
 
-/// For XML and HTML, as the content of an element. Characters that XML doesn't allow, and those that no reader sees but that change how
-/// the rest is shown, become U+FFFD.
+/// Characters that XML forbids or that invisibly change the display become U+FFFD.
 pub(super) fn markup(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -28,23 +27,22 @@ pub(super) fn markup(text: &str) -> String {
     escaped
 }
 
-/// For plain text: control characters as `\x0a`, so that no value can pretend to be a line of its own.
+/// No value can imitate another line.
 pub(super) fn plain(text: &str) -> String {
     line(text).into_owned()
 }
 
-/// For the HELP line of a metric.
 pub(super) fn metric(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('\n', "\\n")
         .replace('"', "\\\"")
 }
 
-/// A JSON string with its quotes, escaped as PHP does: slashes too, and nothing but ASCII.
+/// As PHP does: escaped slashes, ASCII only.
 pub(super) fn json(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len() + 2);
     let written = text.serialize(&mut Serializer::with_formatter(&mut bytes, AsPhp));
-    // Writing to memory doesn't fail, and every fragment below is ASCII.
+    // Writing to memory can't fail, and everything below is ASCII.
     debug_assert!(written.is_ok());
     String::from_utf8(bytes).unwrap_or_default()
 }
@@ -68,7 +66,7 @@ impl Formatter for AsPhp {
     }
 }
 
-/// A moment as `20/Nov/2026:20:01:14 +0000`; its number, if no calendar has it.
+/// `20/Nov/2026:20:01:14 +0000`, or a number if out of range.
 pub(super) fn timestamp(epoch: i64, utc_offset_s: i32) -> String {
     let format = format_description!(
         "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"

@@ -1,23 +1,18 @@
-//! The fields of a status page in their order, whatever they are rendered to.
+//! Fields of the status page, in order.
 
 use super::snapshot::{Snapshot, WorkerRow};
 
-/// A field's value.
 pub(super) enum Value {
-    /// Ours, or of unknown origin: to be escaped either way.
+    /// Possibly untrusted; always escaped.
     Text(String),
-    /// A moment, which some formats show as local time.
     Time(i64),
     Number(u64),
     Signed(i64),
-    /// With two decimals.
     Share(f64),
 }
 
-/// A field: its name with blanks, and its value.
 pub(super) type Field = (&'static str, Value);
 
-/// The fields of the pool.
 pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
     let queue = &snapshot.listen_queue;
     let mut fields = vec![
@@ -55,7 +50,6 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
 const IN_FLIGHT: &str = "requests in flight";
 const QUIET: &str = "idle streams";
 
-/// The names of the fields that workers of this snapshot have.
 pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
     let mut names = vec![
         "pid",
@@ -78,7 +72,6 @@ pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
     names
 }
 
-/// The fields of a worker.
 pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> Vec<Field> {
     let values = [
         Value::Signed(row.pid.into()),
@@ -100,12 +93,12 @@ pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> Vec<Field> {
     worker_names(snapshot).into_iter().zip(values).collect()
 }
 
-/// Seconds from a moment until the snapshot; 0 if the clock was set back.
+/// 0 if the clock was set back.
 pub(super) fn since(snapshot: &Snapshot, start: i64) -> u64 {
     u64::try_from(snapshot.now.saturating_sub(start)).unwrap_or(0)
 }
 
-/// With two decimals, also if a worker's number is none.
+/// Handles NaN.
 pub(super) fn share(share: f64) -> String {
     if share.is_finite() {
         format!("{share:.2}")
@@ -123,7 +116,7 @@ fn uri(row: &WorkerRow) -> String {
     uri
 }
 
-/// As text, each part that isn't UTF-8 replaced by U+FFFD; a dash if there is nothing.
+/// U+FFFD for invalid UTF-8; a dash if empty.
 fn or_dash(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         "-".to_owned()

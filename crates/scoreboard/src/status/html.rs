@@ -1,4 +1,4 @@
-//! HTML: a table of the pool, and one of its workers.
+//! HTML: a table of the pool and one of its workers.
 
 use super::escape;
 use super::fields::{self, Value};

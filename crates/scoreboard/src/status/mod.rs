@@ -1,8 +1,5 @@
-//! Status pages: a snapshot of a pool, rendered as php-fpm renders it.
-//!
-//! Everything here is a function of plain values. This part knows its own [`Snapshot`] and nothing else. It does not
-//! know where a snapshot comes from, and how a [`StatusAnswer`] travels. What a client or a worker may have made up (method,
-//! URI, user, script) is escaped for the format it is shown in.
+//! Renders a pool's [`Snapshot`] as php-fpm's status page. Text of clients and workers (method, URI, user, script) is
+//! escaped for each format.
 
 mod answer;
 mod escape;

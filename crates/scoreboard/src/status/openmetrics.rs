@@ -1,4 +1,4 @@
-//! OpenMetrics. The names are php-fpm's, and so are its counters without `_total`: scrapers know them so.
+//! OpenMetrics with php-fpm's names, including counters without `_total`, which existing scrapers expect.
 
 use super::escape;
 use super::fields::since;
@@ -90,14 +90,14 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
         ("requests_in_flight", "gauge", help, u64::from(count))
     });
     let quiet = snapshot.in_flight.map(|_| {
-        let help = "The number of these requests whose answers have begun and that send nothing.";
+        let help = "The number of these requests with an answer that has begun and sends nothing.";
         ("idle_streams", "gauge", help, u64::from(snapshot.quiet))
     });
     let mut text = String::new();
     for (name, kind, help, value) in metrics.into_iter().chain(peak).chain(in_flight).chain(quiet) {
         let help = format!("# HELP phpfpm_{name} {help}\n");
         let kind = format!("# TYPE phpfpm_{name} {kind}\n");
-        // For this one php-fpm has them the other way round.
+        // php-fpm swaps the comments of this metric.
         let comments = if name == "listen_queue_length" {
             kind + &help
         } else {

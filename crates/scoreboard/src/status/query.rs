@@ -1,32 +1,32 @@
-//! What a query string asks for.
+//! Parses the status page's query string.
 
 use forkyard_base::percent::percent_decode;
 
-/// The form of a status page.
+/// Format of the status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageFormat {
-    /// Lines of text.
+    /// Plain text.
     Text,
-    /// A page for a browser.
+    /// For browsers.
     Html,
     Xml,
     Json,
-    /// Metrics for a scraper.
+    /// For scrapers.
     Openmetrics,
 }
 
-/// What a query string asks for.
+/// The requested page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selection {
-    /// In which form.
+    /// Its format.
     pub format: PageFormat,
-    /// With the workers.
+    /// Include the workers.
     pub full: bool,
 }
 
 impl Selection {
-    /// Reads a query string as PHP would. As in php-fpm 8.2 a key counts if a word starts with it (`j` is `json`), its
-    /// value doesn't matter, and of several forms the first of this list wins: html, xml, json, openmetrics.
+    /// Parses a query string as php-fpm 8.2 does: a key matches if a word starts with it (`j` is `json`), values are
+    /// ignored, and the first match of html, xml, json, openmetrics wins.
     pub fn from_query(query: &[u8]) -> Selection {
         let keys: Vec<Vec<u8>> = query.split(|byte| *byte == b'&').filter_map(key).collect();
         let asks = |word: &str| keys.iter().any(|key| word.as_bytes().starts_with(key));
@@ -48,7 +48,7 @@ impl Selection {
     }
 }
 
-/// The key that PHP makes of `key=value`; `None` if it makes none.
+/// The key that PHP derives from `key=value`, if any.
 fn key(pair: &[u8]) -> Option<Vec<u8>> {
     let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
     let mut name = decoded(name);
@@ -57,7 +57,7 @@ fn key(pair: &[u8]) -> Option<Vec<u8>> {
     if let Some(end) = name.iter().position(|byte| *byte == 0) {
         name.truncate(end);
     }
-    // `key[]` and `key[x]` are entries of an array of that name; a bracket that isn't closed becomes part of the key.
+    // `key[]` and `key[x]` are array entries; an unclosed bracket belongs to the key.
     if let Some(open) = name.iter().position(|byte| *byte == b'[') {
         if name[open..].contains(&b']') {
             name.truncate(open);
@@ -66,7 +66,6 @@ fn key(pair: &[u8]) -> Option<Vec<u8>> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Undoes percent-encoding, and a `+` for a blank; what isn't percent-encoding stays as it is.
 fn decoded(name: &[u8]) -> Vec<u8> {
     let blanks: Vec<u8> = (name.iter())
         .map(|byte| if *byte == b'+' { b' ' } else { *byte })

@@ -1,83 +1,83 @@
-//! What a status page shows, as plain values.
+//! Content of a status page.
 
-/// A pool at one moment.
+/// State of a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// The pool's name.
     pub pool: String,
-    /// Its process manager: `static`, `dynamic` or `ondemand`.
+    /// `static`, `dynamic` or `ondemand`.
     pub process_manager: &'static str,
-    /// When the pool started, in seconds since 1970.
+    /// Start of the pool, in seconds since 1970.
     pub start: i64,
-    /// When this snapshot was taken, in seconds since 1970.
+    /// Time of the snapshot, in seconds since 1970.
     pub now: i64,
-    /// How far local time is ahead of UTC, in seconds.
+    /// Local time minus UTC, in seconds.
     pub utc_offset_s: i32,
-    /// Requests that were accepted.
+    /// Accepted requests.
     pub accepted: u64,
-    /// Connections that wait to be accepted.
+    /// The listen queue.
     pub listen_queue: ListenQueue,
-    /// Workers without a request.
+    /// Idle workers.
     pub idle: u32,
-    /// Workers with a request.
+    /// Busy workers.
     pub active: u32,
-    /// Idle and active workers.
+    /// All workers.
     pub total: u32,
-    /// The most that were ever active at once.
+    /// Maximum of active workers.
     pub max_active: u32,
-    /// How often the pool would have grown but for its limit.
+    /// How often the pool hit its worker limit.
     pub max_children_reached: u64,
-    /// Requests that took longer than the slow log's limit.
+    /// Slow requests.
     pub slow: u64,
-    /// Most memory of a request, bytes; `None`: the page has none.
+    /// Peak memory of a request in bytes, if shown.
     pub memory_peak: Option<u64>,
-    /// Requests under way; `None`: each worker has one at a time.
+    /// Concurrent requests; `None` if workers serve one at a time.
     pub in_flight: Option<u32>,
-    /// Those of them whose answers have begun and from which nothing comes; they do not count against `concurrency`.
+    /// Requests whose answers have begun and are idle; they don't count against `concurrency`.
     pub quiet: u32,
-    /// The workers, in the order of their slots.
+    /// Workers by slot.
     pub workers: Vec<WorkerRow>,
 }
 
-/// The queue of connections that have not been accepted yet.
+/// Connections not yet accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ListenQueue {
-    /// Now.
+    /// Current length.
     pub current: u32,
-    /// The most there ever were.
+    /// Maximum length so far.
     pub max: u32,
-    /// The most that fit.
+    /// Backlog limit.
     pub len: u32,
 }
 
-/// A worker at one moment. The byte strings are as the client sent them.
+/// A worker; byte strings are as the client sent them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerRow {
     pub pid: i32,
-    /// The stage it is in, by php-fpm's name.
+    /// Stage name of php-fpm.
     pub state: &'static str,
-    /// When it started, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub start: i64,
-    /// Requests it has had.
+    /// Requests so far.
     pub requests: u64,
-    /// How long its request takes so far; if it is idle, how long the last one took.
+    /// Duration of the current or last request, in microseconds.
     pub duration_us: u64,
     pub method: Vec<u8>,
     /// Request URI without the query.
     pub uri: Vec<u8>,
     pub query: Vec<u8>,
-    /// Length of the request's body.
+    /// Length of the request body.
     pub content_length: u64,
     /// Authenticated user.
     pub user: Vec<u8>,
-    /// Script that was run.
+    /// Executed script.
     pub script: Vec<u8>,
-    /// Share of one processor that the last request took, in percent; 0 unless idle.
+    /// CPU usage of the last request, in percent of one CPU; 0 unless idle.
     pub last_cpu: f64,
-    /// Most memory that the last request took, in bytes; 0 unless idle.
+    /// Peak memory of the last request, in bytes; 0 unless idle.
     pub last_memory: u64,
-    /// Requests that it has now, where that may be several. php-fpm has no such field.
+    /// Current requests of a concurrent worker; not in php-fpm.
     pub in_flight: Option<u32>,
-    /// Those of them that do not count against `concurrency`.
+    /// Requests that don't count against `concurrency`.
     pub quiet: u32,
 }

@@ -162,7 +162,7 @@ fn times_of_no_calendar_are_shown_as_numbers() {
 #[test]
 fn keys_select_as_in_php() {
     use PageFormat::{Html, Json, Openmetrics, Text, Xml};
-    // Each was asked of php-fpm 8.2.
+    // Verified with php-fpm 8.2.
     for (query, format, full) in [
         ("", Text, false),
         ("json", Json, false),
@@ -249,7 +249,7 @@ fn answers_have_php_fpms_headers() {
     );
 }
 
-/// php-fpm has it from PHP 8.4 on, behind the others.
+/// php-fpm shows it from PHP 8.4 on, as the last field.
 #[test]
 fn the_peak_of_memory_is_shown_where_there_is_one() {
     let mut snapshot = snapshot();
@@ -290,7 +290,6 @@ fn the_peak_of_memory_is_shown_where_there_is_one() {
     }
 }
 
-/// Requests of workers that have several: behind php-fpm's fields, and only where there are such workers.
 #[test]
 fn requests_in_flight_come_behind_php_fpms_fields_of_pool_and_worker() {
     let mut many = snapshot();

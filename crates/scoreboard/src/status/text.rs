@@ -1,4 +1,4 @@
-//! Plain text: a line for each field, its value from column 23.
+//! Plain text: a line per field, values from column 23.
 
 use super::escape;
 use super::fields::{self, Field, Value};
@@ -21,7 +21,6 @@ pub(super) fn render(snapshot: &Snapshot, full: bool) -> String {
 
 fn lines(text: &mut String, snapshot: &Snapshot, fields: &[Field]) {
     for (name, value) in fields {
-        // The one name that php-fpm spells differently here.
         let name = if *name == "request uri" {
             "request URI"
         } else {

@@ -1,4 +1,4 @@
-//! XML: an element for each field, its name with dashes.
+//! XML: an element per field, named with dashes.
 
 use super::escape;
 use super::fields::{self, Field, Value};

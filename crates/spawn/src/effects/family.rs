@@ -1,4 +1,4 @@
-//! Which processes belong together, as /proc tells (proc(5)).
+//! Finds related processes in /proc (proc(5)).
 
 use crate::sys::process::{self, Apart, ApartProgress, Finding};
 use crate::sys::{clock, pidfd};
@@ -10,42 +10,37 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Most processes of a family that are looked at.
 const MOST_PROCESSES: usize = 256;
-/// Most of an environment that is looked at, in bytes.
 const MOST_ENVIRONMENT: u64 = 1024 * 1024;
 
-/// Most of our children that are looked at in one turn of the loop.
 const MOST_LOOKS: usize = 64;
-/// How long the environments of so many are read for. One whose reading lasts for longer is nobody's.
+/// The timeout of reading a batch of environments. A process that exceeds it counts as unmarked.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// A look through our children for those that belong to a journey, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     rest: Vec<i32>,
-    /// Environments that are being read.
-    reading: Option<Reading>,
+    reading: Option<EnvironmentRead>,
 }
 
-/// The environments of processes are read by a process of its own, because that can wait for ever: the kernel wants a lock of
-/// the process whose environment it is (proc(5), `environ`).
+/// A helper process reads environments, because this can block forever: the kernel takes a lock of the target process
+/// (proc(5), `environ`).
 #[derive(Debug)]
-struct Reading {
+struct EnvironmentRead {
     apart: Apart,
     due: Tick,
     of: Vec<(i32, OwnedFd)>,
 }
 
 impl Search {
-    /// Whether all that were there when it began have been looked at; the next part begins anew then.
+    /// Whether all children present at its start were checked. The next part then restarts the search.
     pub(super) fn is_complete(&self) -> bool {
         self.rest.is_empty() && self.reading.is_none()
     }
 
-    /// Those that a part of the look has found: of the session, or with the mark in their environment. Processes whose parent
-    /// died are our children, because we are a subreaper (prctl(2)). Those that are `known` to be another part's are not looked
-    /// at. In parts: there may be thousands, and no more than [`MOST_LOOKS`] are looked at between two events. Never waits.
+    /// Returns orphans of the journey, recognized by session or by the mark in their environment. Orphans become
+    /// children of this process, a subreaper (prctl(2)). Skips pids that are `known` to belong elsewhere. Never blocks
+    /// and checks at most [`MOST_LOOKS`] processes per call.
     pub(super) fn orphans(
         &mut self,
         mark: &[u8],
@@ -58,7 +53,7 @@ impl Search {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         let (mut found, mut others) = (Vec::new(), Vec::new());
         for pid in self.next_part(|| children(own), |pid| pid == session || is_known(pid)) {
-            // The descriptor first: what is read after it is of this process, if it still lives then.
+            // Open the descriptor first. If the process is still alive afterwards, the data below is its own.
             let Ok(process) = pidfd::open(pid) else { continue };
             match process::stat(pid) {
                 Some(stat) if stat.parent != own => {}
@@ -70,7 +65,7 @@ impl Search {
         if !others.is_empty() && !mark.is_empty() {
             let pids: Vec<i32> = others.iter().map(|(pid, _)| *pid).collect();
             let apart = Apart::begin(&[], || Finding::from(marked(&pids, mark)));
-            self.reading = apart.ok().map(|apart| Reading {
+            self.reading = apart.ok().map(|apart| EnvironmentRead {
                 apart,
                 due: clock::now() + LIMIT,
                 of: others,
@@ -79,7 +74,7 @@ impl Search {
         found
     }
 
-    fn read_on(&mut self, mut reading: Reading) -> Vec<OwnedFd> {
+    fn read_on(&mut self, mut reading: EnvironmentRead) -> Vec<OwnedFd> {
         match reading.apart.proceed() {
             ApartProgress::Working if clock::now() < reading.due => {
                 self.reading = Some(reading);
@@ -107,14 +102,12 @@ impl Search {
     }
 }
 
-/// Those of these processes that have the mark in their environment, as JSON. Each is read by a thread: one that hangs costs the
-/// others nothing.
+/// Returns the marked pids, as JSON. One thread per process, so that one blocked read doesn't delay the others.
 fn marked(pids: &[i32], mark: &[u8]) -> Vec<u8> {
     let (tell, heard) = mpsc::channel();
     for pid in pids.iter().copied() {
         let (tell, mark) = (tell.clone(), mark.to_vec());
         let read = move || tell.send((pid, is_marked(pid, &mark)));
-        // Without a thread nothing is said of it.
         let _ = std::thread::Builder::new().spawn(read);
     }
     drop(tell);
@@ -126,19 +119,19 @@ fn marked(pids: &[i32], mark: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&found).unwrap_or_default()
 }
 
-/// Whether the listening socket on this port is a process' or one of its descendants'. May wait.
+/// Returns whether the process or a descendant listens on the port. May block.
 pub(super) fn listens(pid: i32, mark: &[u8], port: u16, uid: u32) -> bool {
     let listeners: Vec<Listener> = all_listeners().filter(|listener| listener.port == port).collect();
     members(pid, mark)
         .into_iter()
         .any(|member| match sockets(member) {
             Some(inodes) => listeners.iter().any(|listener| inodes.contains(&listener.inode)),
-            // It can't be looked into: then the socket's owner has to do.
+            // Its descriptors are unreadable, so compare the socket's owner instead.
             None => member == pid && listeners.iter().any(|listener| listener.uid == uid),
         })
 }
 
-/// The TCP ports that a process and its descendants listen on, as far as they can be looked into. May wait.
+/// Returns the TCP ports on which the process and its descendants listen, where readable. May block.
 pub(super) fn ports(pid: i32, mark: &[u8]) -> BTreeSet<u16> {
     let inodes: BTreeSet<u64> = members(pid, mark)
         .into_iter()
@@ -149,7 +142,6 @@ pub(super) fn ports(pid: i32, mark: &[u8]) -> BTreeSet<u16> {
     own.map(|listener| listener.port).collect()
 }
 
-/// A process and its descendants.
 fn members(pid: i32, mark: &[u8]) -> Vec<i32> {
     let mut family = vec![pid];
     let mut index = 0;
@@ -159,7 +151,6 @@ fn members(pid: i32, mark: &[u8]) -> Vec<i32> {
             family.extend(children(member));
         }
     }
-    // A program that goes to the background during its start: its descendants are children of ours.
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let orphans = children(own).into_iter().filter(|child| *child != pid);
     family.extend(orphans.filter(|child| is_marked(*child, mark)));
@@ -179,7 +170,7 @@ fn children(pid: i32) -> Vec<i32> {
     pids.filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// May wait for ever.
+/// May block forever.
 fn is_marked(pid: i32, mark: &[u8]) -> bool {
     let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) else {
         return false;
@@ -201,7 +192,6 @@ fn all_listeners() -> impl Iterator<Item = Listener> {
         .flat_map(listeners)
 }
 
-/// The listening sockets. The kernel lists them before all others, so no more is read than needed.
 fn listeners(table: &str) -> Vec<Listener> {
     const LISTENS: &str = "0A";
     let Ok(file) = fs::File::open(table) else {
@@ -229,7 +219,6 @@ fn listeners(table: &str) -> Vec<Listener> {
     found
 }
 
-/// The inodes of a process' sockets; `None`: that can't be seen.
 fn sockets(pid: i32) -> Option<BTreeSet<u64>> {
     const MOST: usize = 65_536;
     let directory = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
@@ -263,7 +252,6 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, (1..=3000).filter(|pid| *pid != 7).collect::<Vec<i32>>());
         assert_eq!(parts, 2999_usize.div_ceil(MOST_LOOKS));
-        // What came meanwhile is found by the next.
         assert_eq!(search.next_part(|| vec![3001], |_| false), [3001]);
         assert!(search.is_complete());
     }

@@ -1,4 +1,4 @@
-//! What is held for one journey, and the events of its process.
+//! A journey's resources and the events of its process.
 
 use super::looks::Look;
 use super::memory;
@@ -26,52 +26,40 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Most that is read of one process before others have their turn: so many times [`CHUNK`].
 const MOST_READS: u32 = 16;
-/// How often a process group that was killed is waited for; the machine looks every few milliseconds.
+/// How often a killed process group is polled. The machine polls every few milliseconds.
 const MOST_LOOKS: u32 = 20;
-/// What is read at once, in bytes.
 const CHUNK: usize = 8192;
 
-/// One journey, as it is carried out.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) plan: Arc<Plan>,
     pub(super) route: Route,
     pub(super) directory: Option<WorkDirectory>,
     pub(super) port: Option<u16>,
-    /// What holds the port, until the process is made: then it does.
+    /// Reserves the port until the fork.
     pub(super) held: Option<OwnedFd>,
-    /// Where its own socket is.
     pub(super) own: Option<OwnDirectory>,
     pub(super) input: Option<OwnedFd>,
     pub(super) output: Option<Guarded>,
     pub(super) finish: Option<OwnedFd>,
     pub(super) process: Option<OwnedFd>,
-    /// It leads a session and process group of its own, or is about to.
     pub(super) pid: Option<i32>,
     pub(super) ended: Option<Ended>,
     pub(super) reaped: bool,
-    /// What its processes have in their environment, once the work directory is gone.
     pub(super) own_mark: Vec<u8>,
-    /// How it ended, if another has reaped it.
+    /// The exit, if the caller reaped the process.
     pub(super) gone: Option<process::Ended>,
-    /// What it is to be given when it is forked.
     pub(super) descriptors: Vec<(OwnedFd, RawFd)>,
     pub(super) capture: Capture,
     pub(super) ping: Option<TcpStream>,
     pub(super) oom_kills: u64,
-    /// How often its group was looked at after it was killed.
     pub(super) looks: u32,
-    /// Processes that outlived the one that made them, and were killed.
+    /// Killed processes that outlived their parent.
     pub(super) orphans: Vec<OwnedFd>,
-    /// The look for more of them.
     pub(super) search: family::Search,
-    /// The look at what it has left or where it listens.
     pub(super) look: Option<Look>,
-    /// The sockets that it has made.
     pub(super) sockets: Vec<SocketFile>,
-    /// Its steps could not be read in time.
     pub(super) is_mute: Cell<bool>,
 }
 
@@ -106,7 +94,6 @@ impl Live {
         }
     }
 
-    /// A response, with what is known of the process here.
     pub(super) fn complete(&self, response: Response) -> Response {
         let killed = self.ended.is_some_and(Ended::is_by_force);
         let wall = i128::from(clock::epoch_seconds()) * 1_000_000_000;
@@ -118,14 +105,14 @@ impl Live {
         }
     }
 
-    /// What its processes have in their environment and no other has.
+    /// The variable that only its processes have in their environment.
     pub(super) fn mark(&self) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
         let path = self.directory.as_ref()?.path().as_os_str().as_bytes();
         Some([b"FORKYARD_SPAWN_WORK_DIR=", path].concat())
     }
 
-    /// The ports that it listens on, if it was given one. May wait.
+    /// The ports on which it listens. Empty if no port was assigned. May block.
     pub(super) fn listens_on(&self) -> BTreeSet<u16> {
         let pid = self.pid.filter(|_| self.port.is_some() && self.ended.is_none());
         let mark = self.mark().unwrap_or_default();
@@ -159,7 +146,7 @@ impl Effects {
                 }
             }
         }
-        // There is more. Watching it anew makes an event at once, after those of others.
+        // More output is available. Registering again triggers an event, but other processes get their turn first.
         live.output = Some(output);
         self.watch_again(id, Watched::Output);
     }
@@ -196,7 +183,6 @@ impl Effects {
         self.tell(id, event);
     }
 
-    /// The process has ended. What it said before counts first.
     pub(super) fn exited(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -206,7 +192,7 @@ impl Effects {
             live.ended = match pidfd::peek(process.as_fd()) {
                 Ok(Some(ended)) => Some(translate(ended)),
                 Ok(None) => return,
-                // It is not to be had any more.
+                // Another reaper got the exit code.
                 Err(_) if pidfd::has_ended(process.as_fd()) => Some(Ended::Unknown),
                 Err(_) => return,
             };
@@ -214,7 +200,7 @@ impl Effects {
         let Some(ended) = live.ended else { return };
         let process = live.process.as_ref().map(AsRawFd::as_raw_fd);
         if let Some(fd) = process {
-            // Level or edge, it would be ready for ever.
+            // An ended descriptor would stay ready forever.
             let _ = self.registry.deregister(&mut SourceFd(&fd));
         }
         if live
@@ -235,7 +221,7 @@ impl Effects {
         }
     }
 
-    /// Kills the process and its group. As long as the process was not reaped, its number means no other process.
+    /// Kills the process group. The pid can't be reused before the process is reaped.
     pub(super) fn kill(&mut self, id: JourneyId) {
         if let Some(live) = self.live.get(&id) {
             if let (Some(pid), false) = (live.pid, live.reaped) {
@@ -245,7 +231,6 @@ impl Effects {
         self.signal(id, Signal::SIGKILL);
     }
 
-    /// Kills what outlived the process, and counts what is left.
     pub(super) fn sweep(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -259,9 +244,8 @@ impl Effects {
             }
         }
         if let (Some(mark), Some(pid)) = (live.mark(), live.pid) {
-            // Members of its group that die now leave their children to us: first the group is killed, then our
-            // children. Each that is found may have children as well, so that another look is needed. A process that
-            // has died and is not reaped stays a member for good.
+            // Kill the group before our children: dying group members leave their children to us. Each new child may
+            // have children too, so the search is repeated. An unreaped zombie stays a group member, hence the limit.
             live.looks += u32::from(live.search.is_complete());
             let group = nix::unistd::Pid::from_raw(pid);
             let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
@@ -314,7 +298,6 @@ impl Effects {
         };
         let refused = matches!(stream.take_error(), Ok(Some(_)) | Err(_));
         if !refused && stream.peer_addr().is_err() {
-            // Not yet.
             live.ping = Some(stream);
             return;
         }
@@ -329,7 +312,6 @@ impl Effects {
     }
 }
 
-/// What poll(2) says of a descriptor now.
 fn polled(fd: &OwnedFd, what: nix::poll::PollFlags) -> bool {
     let mut slot = [nix::poll::PollFd::new(fd.as_fd(), what)];
     let polled = nix::poll::poll(&mut slot, nix::poll::PollTimeout::ZERO);
@@ -337,7 +319,6 @@ fn polled(fd: &OwnedFd, what: nix::poll::PollFlags) -> bool {
     polled.is_ok() && flags.is_some_and(|flags| flags.contains(what))
 }
 
-/// The address at which something that listens everywhere is reached.
 fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) if address.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

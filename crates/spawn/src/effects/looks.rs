@@ -1,11 +1,11 @@
-//! Looks at what an application's user owns: its work directory, its socket, its processes. Each is a process of its own with a
-//! deadline, because such a look can wait for ever ([`process::Apart`]).
+//! Checks on files and processes that the application's user controls. Each check can block forever, so it runs in a
+//! separate process with a deadline ([`process::Apart`]).
 
 use super::live::Live;
 use super::remains::SocketFile;
 use super::{Effects, Watched, family, own_socket};
 use crate::event::{JourneyEvent, JourneyId};
-use crate::handshake::properties::{self, Found};
+use crate::handshake::properties::{self, SocketOwner};
 use crate::handshake::response::{Properties, Response};
 use crate::journey::Journey;
 use crate::step::Step;
@@ -18,14 +18,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a look may last.
 const LIMIT: Duration = Duration::from_secs(2);
-/// How long the steps of a process that starts may be looked at, for its status.
 const STEPS_LIMIT: Duration = Duration::from_millis(100);
-/// Processes that look at one user's files, or clear them away, and are late: those that can't even be killed pile up.
+/// The maximum of overdue helper processes per user. Some can't even be killed.
 const MOST_OF_A_USER: usize = 16;
 
-/// A look that is under way.
 #[derive(Debug)]
 pub(super) struct Look {
     apart: Apart,
@@ -33,27 +30,21 @@ pub(super) struct Look {
     what: What,
 }
 
-/// What is looked at.
 #[derive(Debug, Clone, Copy)]
 enum What {
-    /// The response.
     Response,
-    /// Whether a process listens at its own socket.
     OwnSocket,
-    /// Whether it is the application's process that listens at a port.
     Port,
 }
 
-/// What an answer says that a process listens, or is the right one.
 const YES: &[u8] = b"yes";
 
-/// The processes that look at something, or clear it away, and the users whose it is.
+/// Helper processes that check or clean up, and their users.
 #[derive(Debug, Default)]
 pub(super) struct Lookers {
     by_pid: BTreeMap<i32, Looker>,
 }
 
-/// One of them.
 #[derive(Debug)]
 struct Looker {
     uid: u32,
@@ -62,7 +53,6 @@ struct Looker {
 }
 
 impl Lookers {
-    /// Begins a look at what is a user's; `None`: there are too many, or no process can be made.
     fn begin(&mut self, uid: u32, keep: &[BorrowedFd<'_>], work: impl FnOnce() -> Finding) -> Option<Apart> {
         if !self.has_room(uid) {
             return None;
@@ -75,16 +65,15 @@ impl Lookers {
         Some(apart)
     }
 
-    /// Has a process clear something away that is a user's.
     pub(super) fn clear(&mut self, uid: u32, keep: &[BorrowedFd<'_>], work: impl FnOnce()) {
         if !self.has_room(uid) {
             return log::warn!(
-                "what a start of user {uid} has left stays: others are cleared away for too long"
+                "the leftovers of a start of user {uid} remain: clearing others takes too long"
             );
         }
         match process::leave_apart(keep, work) {
             Ok(pid) => self.note(uid, pid, true),
-            Err(error) => log::warn!("no process can be made to clear away what a start has left: {error}"),
+            Err(error) => log::warn!("can't fork a process to clear the leftovers of a start: {error}"),
         }
     }
 
@@ -101,8 +90,8 @@ impl Lookers {
         late.count() < MOST_OF_A_USER
     }
 
-    /// Reaps those that have ended, and those that clear something away and end in this time. As long as one is our child
-    /// its number is no other process'.
+    /// Reaps finished helper processes. Waits up to `limit` for cleanups. A child's pid isn't reused before it is
+    /// reaped.
     fn forget_ended(&mut self, limit: Duration) {
         let end = clock::now() + limit;
         let is_there = |pid: i32, one: &Looker| {
@@ -116,21 +105,19 @@ impl Lookers {
         self.by_pid.retain(|pid, one| is_there(*pid, one));
     }
 
-    /// A child was reaped. False: it is none of these.
     pub(super) fn reaped(&mut self, pid: i32) -> bool {
         self.by_pid.remove(&pid).is_some()
     }
 
-    /// Waits until none clears anything away, for so long at most.
     pub(super) fn settle(&mut self, limit: Duration) {
         self.forget_ended(limit);
     }
 }
 
 impl Effects {
-    /// Reads the response: `Loaded` follows.
+    /// Reads the response. `Loaded` follows.
     pub(super) fn load(&mut self, id: JourneyId) {
-        // The last words may be in the pipe still.
+        // The pipe may still contain the last output.
         self.read_output(id);
         let Some(live) = self.live.get(&id) else { return };
         let steps = steps_of(live);
@@ -141,7 +128,7 @@ impl Effects {
         self.take_up(id, apart, What::Response);
     }
 
-    /// Looks whether a process listens at its own socket: `Pinged` or `Silent` follows.
+    /// Checks whether a process listens on its own socket. `Pinged` or `Silent` follows.
     pub(super) fn ping_own(&mut self, id: JourneyId, socket: PathBuf) {
         let Some(live) = self.live.get(&id) else { return };
         let uid = live.plan.account.uid;
@@ -149,7 +136,7 @@ impl Effects {
         self.take_up(id, apart, What::OwnSocket);
     }
 
-    /// Looks whether it is its process that listens at its port: `Pinged` or `Taken` follows.
+    /// Checks whether the application's process owns the port. `Pinged` or `Taken` follows.
     pub(super) fn ask_for_owner(&mut self, id: JourneyId, pid: i32, port: u16) {
         let Some(live) = self.live.get(&id) else { return };
         let (uid, mark) = (live.plan.account.uid, live.mark().unwrap_or_default());
@@ -174,7 +161,6 @@ impl Effects {
         }
     }
 
-    /// Drops a look whose answer is not wanted any more.
     pub(super) fn forget_look(&mut self, id: JourneyId) {
         let look = self.live.get_mut(&id).and_then(|live| live.look.take());
         if let Some(look) = look {
@@ -188,7 +174,6 @@ impl Effects {
             .deregister(&mut SourceFd(&look.apart.socket().as_raw_fd()));
     }
 
-    /// A look has something to say.
     pub(super) fn looked(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -204,18 +189,17 @@ impl Effects {
         self.conclude(id, what, finding);
     }
 
-    /// When [`Effects::pass`] is to be called next.
     pub fn next_deadline(&self) -> Option<Tick> {
         let looks = self.live.values().filter_map(|live| live.look.as_ref());
         looks.map(|look| look.due).min()
     }
 
-    /// Time has passed: gives up looks that last for too long.
+    /// Abandons overdue checks.
     pub fn pass(&mut self, now: Tick) {
         let is_late = |live: &Live| live.look.as_ref().is_some_and(|look| look.due <= now);
         let late = self.live.iter().filter(|(_, live)| is_late(live));
         for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
-            // Its answer may be there, and this loop be late itself.
+            // If this loop is late, the answer may already be here.
             self.looked(id);
             let Some(look) = self.live.get_mut(&id).and_then(|live| live.look.take()) else {
                 continue;
@@ -225,7 +209,6 @@ impl Effects {
         }
     }
 
-    /// `finding`: what the look has found; `None`: nothing in time.
     fn conclude(&mut self, id: JourneyId, what: What, finding: Option<Finding>) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -236,7 +219,7 @@ impl Effects {
                 let read = finding.and_then(|finding| serde_json::from_slice(&finding.bytes).ok());
                 if read.is_none() {
                     log::warn!(
-                        "what {} says of its start can't be read in {LIMIT:?}",
+                        "the start report of {} can't be read in {LIMIT:?}",
                         live.plan.group
                     );
                 }
@@ -252,7 +235,7 @@ impl Effects {
         self.tell(id, event);
     }
 
-    /// What a process has written of its steps by now; nothing where that can't be read in no time.
+    /// The steps recorded so far. Empty if reading takes too long.
     pub(super) fn read_steps(&self, live: &Live) -> Vec<(Step, crate::handshake::response::StepFiles)> {
         let steps = steps_of(live);
         let Some(directory) = live.directory.as_ref().filter(|_| !live.is_mute.get()) else {
@@ -263,7 +246,7 @@ impl Effects {
             Finding::from(serde_json::to_vec(&files).unwrap_or_default())
         });
         let found = look.ok().and_then(|look| look.wait(STEPS_LIMIT));
-        // It is waited for once.
+        // One timeout is enough: later calls skip the read.
         live.is_mute.set(found.is_none());
         let files = found.and_then(|found| serde_json::from_slice(&found.bytes).ok());
         files.unwrap_or_default()
@@ -278,7 +261,6 @@ fn said(is_so: bool) -> Finding {
     Finding::from(if is_so { YES.to_vec() } else { b"no".to_vec() })
 }
 
-/// What a process has left in its work directory and where that says, with the sockets that it has made.
 fn response(live: &Live, steps: &[Step]) -> Finding {
     let directory = live.directory.as_ref();
     let contents = directory.map(|directory| directory.contents(steps));
@@ -298,9 +280,9 @@ fn response(live: &Live, steps: &[Step]) -> Finding {
     let files: Vec<SocketFile> = files.collect();
     let found = named.iter().map(|path| {
         let found = match dir::owner(path) {
-            Ok(owner) if owner.is_socket => Found::Socket { uid: owner.uid },
-            Ok(_) => Found::Other,
-            Err(error) => Found::Nothing(error.to_string()),
+            Ok(owner) if owner.is_socket => SocketOwner::Socket { uid: owner.uid },
+            Ok(_) => SocketOwner::Other,
+            Err(error) => SocketOwner::Nothing(error.to_string()),
         };
         (path.to_path_buf(), found)
     });
@@ -319,9 +301,8 @@ fn response(live: &Live, steps: &[Step]) -> Finding {
     Finding::from(serde_json::to_vec(&(response, files)).unwrap_or_default())
 }
 
-/// Whether a process listens on a socket of this user's.
 fn listens_at(path: &Path, uid: u32) -> bool {
     let is_own = dir::owner(path).is_ok_and(|owner| owner.is_socket && owner.uid == uid);
-    // Where more wait than it has taken up, it listens.
+    // A full backlog (EAGAIN) also proves a listener.
     is_own && sys::socket::connect_unix(path).is_ok()
 }

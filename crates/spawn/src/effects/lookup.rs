@@ -1,19 +1,18 @@
-//! What this machine knows of users.
+//! User database lookups.
 
 use crate::plan::Account;
 use crate::sys::{self, identity};
 use identity::Identity;
 
-/// A plan's user, looked up.
+/// Looks up a plan's user.
 ///
 /// # Errors
-/// A user or group that does not exist.
+/// The user or group does not exist.
 pub fn account(user: &str, group: Option<&str>) -> sys::Result<Account> {
     let identity = Identity::look_up(user, group)?;
     Ok(account_of(identity, user))
 }
 
-/// The user that this process runs as.
 pub fn own_account() -> Account {
     let identity = Identity::current();
     let name = identity.name.clone().unwrap_or_else(|| identity.uid.to_string());

@@ -1,11 +1,10 @@
-//! Whether the kernel has killed for want of memory: the counters of our memory cgroup, which new processes share, and of the
-//! one that they enter by themselves.
+//! Counts out-of-memory kills in the cgroups of this process and of new processes.
 
 use std::fs;
 use std::path::Path;
 
-/// How many processes of this process' cgroup, and of one of version 2 with this directory, were killed for want of
-/// memory (cgroups(7)); 0 where the kernel does not count.
+/// The number of out-of-memory kills in this process's cgroup and the cgroup v2 directory `other` (cgroups(7)), or 0 if
+/// the kernel has no counter.
 pub fn oom_kills(other: Option<&Path>) -> u64 {
     let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let files = membership.lines().filter_map(|line| {

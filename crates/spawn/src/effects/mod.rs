@@ -1,6 +1,5 @@
-//! Carries out what the machine decided, and tells it what the world says.
-//!
-//! Nothing here waits: pipes, FIFOs and sockets are non-blocking and watched by the caller's mio loop.
+//! Performs the machine's actions and reports results as events. Nothing here blocks: pipes, FIFOs and sockets are
+//! non-blocking and registered with the caller's mio loop.
 
 mod family;
 mod live;
@@ -12,7 +11,7 @@ mod parting;
 mod ports;
 mod remains;
 mod start;
-mod told;
+mod steps;
 
 use super::action::JourneyAction;
 use super::capture::Capture;
@@ -36,29 +35,23 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is the same for every journey.
 #[derive(Debug, Clone)]
 pub struct Context {
-    /// Where work directories are made.
     pub spawn_dir: PathBuf,
-    /// They are made in a directory of this process' own there, and what processes before it have left in theirs is removed.
+    /// Create a base directory there for this process, and remove dead daemons' base directories.
     pub has_base: bool,
-    /// The program that has the env setupper: forkyard's own.
+    /// The program that contains the env setupper.
     pub program: PathBuf,
-    /// What new processes inherit of the environment.
+    /// Inherited environment variables.
     pub environment: Vec<(OsString, OsString)>,
-    /// Soft and hard limit on descriptors to go back to.
     pub descriptor_limit: Option<(u64, u64)>,
-    /// Ports that are looked through, first and last.
+    /// The first and last assignable port.
     pub ports: (u16, u16),
-    /// First of the tokens that are used with mio; all above it are ours.
     pub first_token: usize,
 }
 
-/// The ports that applications get by default.
 pub const PORTS: (u16, u16) = (5000, 65_535);
 
-/// What is watched of a journey; part of its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Watched {
     Output,
@@ -70,29 +63,26 @@ enum Watched {
 
 const KINDS: usize = 8;
 
-/// A process that is up, for the caller to keep.
+/// A process that is up, owned by the caller.
 #[derive(Debug)]
 pub struct Process {
-    /// Its pid.
     pub pid: i32,
-    /// The process itself; readable when it has ended.
+    /// A pidfd; readable after the exit.
     pub handle: OwnedFd,
-    /// Its standard input: closing it asks the process to end.
+    /// Standard input. Closing it asks the process to exit.
     pub input: Option<OwnedFd>,
-    /// Its standard output and error; non-blocking.
+    /// Standard output and error; non-blocking.
     pub output: Option<Guarded>,
-    /// What it has written so far.
     pub written: Capture,
-    /// It has ended since it came up, and the caller has reaped it already ([`Effects::reaped`]).
+    /// The exit, if the caller already reaped the process ([`Effects::reaped`]).
     pub gone: Option<process::Ended>,
-    /// What is to go with it.
+    /// Processes and sockets to remove after the exit.
     pub remains: Remains,
 }
 
-/// Given all that processes write, as it comes.
+/// Receives the output of processes.
 pub type Sink = Box<dyn FnMut(JourneyId, &[u8])>;
 
-/// What carries out the kit's decisions.
 pub struct Effects {
     context: Context,
     base: Option<Base>,
@@ -102,7 +92,6 @@ pub struct Effects {
     events: VecDeque<(JourneyId, JourneyEvent)>,
     sink: Sink,
     lookers: Lookers,
-    /// Work directories of what is up, until [`Effects::clear_up`].
     litter: Vec<(WorkDirectory, u32)>,
 }
 
@@ -115,7 +104,6 @@ impl std::fmt::Debug for Effects {
 }
 
 impl Effects {
-    /// Nothing yet. `sink` is given the output of all processes.
     pub fn new(context: Context, registry: Registry, sink: Sink) -> Effects {
         let ports = Ports::new(context.ports);
         let mut made = Effects {
@@ -140,7 +128,7 @@ impl Effects {
         made
     }
 
-    /// Without one, work directories are made beside those of others.
+    /// On failure, work directories are created directly in the parent.
     fn make_base(&mut self) {
         self.base = match Base::make(&self.context.spawn_dir) {
             Ok(base) => Some(base),
@@ -151,9 +139,8 @@ impl Effects {
         };
     }
 
-    /// Where the next work directory is made.
     fn work_place(&mut self) -> &std::path::Path {
-        // What cleans up temporary files may have removed it.
+        // A cleaner of temporary files may have removed it.
         let is_there = self.base.as_ref().is_some_and(|base| base.path().exists());
         if self.context.has_base && !is_there {
             self.make_base();
@@ -162,7 +149,6 @@ impl Effects {
         own.unwrap_or(&self.context.spawn_dir)
     }
 
-    /// Removes the directory of this process; at the end.
     pub fn remove_base(&mut self) {
         if let Some(base) = self.base.take() {
             self.lookers
@@ -170,12 +156,11 @@ impl Effects {
         }
     }
 
-    /// The next thing that happened.
     pub fn next_event(&mut self) -> Option<(JourneyId, JourneyEvent)> {
         self.events.pop_front()
     }
 
-    /// Carries out an action. Its result is among the events, now or later.
+    /// Performs an action. Its result is an event, now or later.
     pub fn perform(&mut self, id: JourneyId, action: JourneyAction) {
         match action {
             JourneyAction::Prepare { plan, route } => {
@@ -204,7 +189,7 @@ impl Effects {
         }
     }
 
-    /// Something that is watched is ready. False: the token is none of ours.
+    /// Handles a ready descriptor. Returns whether the token belongs to the kit.
     pub fn ready(&mut self, token: Token) -> bool {
         let Some((id, watched)) = self.read_token(token) else {
             return false;
@@ -221,7 +206,7 @@ impl Effects {
         true
     }
 
-    /// The caller reaped a child, and tells how it ended. False: it is none of ours.
+    /// Handles a child reaped by the caller. Returns whether the child belongs to the kit.
     pub fn reaped(&mut self, pid: i32, ended: process::Ended) -> bool {
         if self.lookers.reaped(pid) {
             return true;
@@ -237,14 +222,14 @@ impl Effects {
         true
     }
 
-    /// Takes a process that is up. From now on it is the caller's to reap.
+    /// Takes a process that is up. The caller must reap it.
     pub fn take(&mut self, id: JourneyId) -> Option<Process> {
         let mut live = self.live.remove(&id)?;
         self.unwatch(&mut live);
         if let Some(port) = live.port {
             self.ports.release(port);
         }
-        // It goes with the file of the socket from now on.
+        // The socket file's removal now also removes the directory.
         live.own = None;
         Some(Process {
             pid: live.pid?,
@@ -257,30 +242,27 @@ impl Effects {
         })
     }
 
-    /// Descriptors that the process of a journey is to have, with their numbers there. Between the action to prepare and
-    /// the action to fork.
+    /// Sets extra descriptors of a journey's process and their numbers. Call between the prepare and fork actions.
     pub fn give(&mut self, id: JourneyId, descriptors: Vec<(OwnedFd, RawFd)>) {
         if let Some(live) = self.live.get_mut(&id) {
             live.descriptors = descriptors;
         }
     }
 
-    /// The process of a journey, as long as it is not taken.
     pub fn pid(&self, id: JourneyId) -> Option<i32> {
         self.live.get(&id)?.pid
     }
 
-    /// Whether a process is one of ours.
     pub fn knows(&self, pid: i32) -> bool {
         self.live.values().any(|live| live.pid == Some(pid))
     }
 
-    /// The process of a journey has said by another way than its work directory that it is up.
+    /// Handles a readiness report outside the work directory.
     pub fn is_up(&mut self, id: JourneyId) {
         self.tell(id, JourneyEvent::Finish(Some(b'1')));
     }
 
-    /// It has said by another way than its work directory why it fails.
+    /// Handles a failure report outside the work directory.
     pub fn failed(&mut self, id: JourneyId, summary: &str) {
         let complaint = Complaint {
             summary: Some(summary.as_bytes().to_vec()),
@@ -289,8 +271,8 @@ impl Effects {
         self.tell(id, JourneyEvent::Told(Box::new(complaint)));
     }
 
-    /// Kills every process that is not up yet and removes its work directory: this program is about to become another
-    /// one. If this program goes on after all, the journeys fail as they do when a process is killed.
+    /// Kills all starting processes and removes their work directories, before this program executes another. If that
+    /// fails, the journeys fail as if their processes were killed.
     pub fn abandon(&mut self) {
         self.clear_up();
         let ids: Vec<JourneyId> = self.live.keys().copied().collect();

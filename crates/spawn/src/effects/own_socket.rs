@@ -1,8 +1,8 @@
-//! The directory of a socket that only the application's user can reach.
+//! Directories for sockets that only the application's user can reach.
 //!
-//! It lies beside the work directories and lives as long as the process: the file of the socket is removed by
-//! [`SocketFile`](super::SocketFile), and the directory with it. Its name has that of the daemon's own directory in it: what
-//! daemons that were killed have left is known by that, and by its socket, which no process has bound any more.
+//! A directory lives next to the work directories while its process runs. It is removed together with the socket file
+//! ([`SocketFile`](super::SocketFile)). Its name contains the daemon's base directory. A later daemon removes it if
+//! that base is gone and no process has bound the socket.
 
 use crate::plan::{OwnSocket, Plan};
 use crate::sys::{self, dir};
@@ -15,21 +15,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the names begin with.
 const PREFIX: &str = "forkyard.app.";
 const SOCKET: &str = "socket";
 const SCRIPT: &str = "listen.js";
-/// All unix sockets (proc_net_unix(5)).
 const SOCKETS: &str = "/proc/net/unix";
-/// Most that fits into one below `/run`: the script, the socket, and who has it.
 const MOST_BYTES: u64 = 256 << 10;
 const MOST_FILES: u32 = 64;
-/// Most names that are looked at.
 const MOST_NAMES: usize = 65_536;
-/// In one without a socket, of a daemon without a directory of its own, a process may be about to make it.
+/// The minimum age for removal if the daemon had no base directory: the socket may not exist yet.
 const YOUNG: Duration = Duration::from_secs(24 * 3600);
 
-/// The directory.
 #[derive(Debug)]
 pub(super) struct OwnDirectory {
     path: PathBuf,
@@ -37,7 +32,7 @@ pub(super) struct OwnDirectory {
 }
 
 impl OwnDirectory {
-    /// Makes one for the application's user. `base`: the daemon's own directory.
+    /// Creates a directory for the application's user. `base`: the daemon's own directory.
     pub(super) fn make(
         parent: &Path,
         base: Option<&Base>,
@@ -69,12 +64,10 @@ impl OwnDirectory {
         done.map(|()| made)
     }
 
-    /// Where the application listens.
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET)
     }
 
-    /// What Node.js loads first.
     pub(super) fn script(&self) -> Option<PathBuf> {
         self.has_script.then(|| self.path.join(SCRIPT))
     }
@@ -84,7 +77,6 @@ impl OwnDirectory {
     }
 }
 
-/// Removes the directory in which a socket of this user was, if it was made for that.
 pub(super) fn remove_around(socket: &Path, uid: u32) {
     let Some(directory) = socket.parent() else { return };
     let is_ours = is_named(directory) && directory.parent() == Some(&parent());
@@ -93,8 +85,8 @@ pub(super) fn remove_around(socket: &Path, uid: u32) {
     }
 }
 
-/// Removes those of daemons that are gone in which no process has a socket. After the daemons' own directories were swept. Each is
-/// looked at by a process of its own, since that may wait.
+/// Removes unused directories of dead daemons, after their base directories. Uses a separate process for each, because
+/// access may block.
 pub(super) fn sweep(parent: &Path) {
     let found = dir::open(parent).and_then(|top| dir::names(top.as_fd(), MOST_NAMES));
     for name in found.unwrap_or_default() {
@@ -118,7 +110,7 @@ fn is_left(directory: &Path) -> bool {
     let socket = directory.join(SOCKET);
     match sys::socket::connect_unix(&socket) {
         Ok(_) => false,
-        // A process that has bound it may be about to listen.
+        // A process that has bound the socket may be about to listen.
         Err(error) if error.errno == Errno::ECONNREFUSED => !is_bound(&socket),
         Err(error) if error.errno == Errno::ENOENT => match maker(directory) {
             Some(base) => !base.exists(),
@@ -131,14 +123,13 @@ fn is_left(directory: &Path) -> bool {
     }
 }
 
-/// The own directory of the daemon that has made this one.
 fn maker(directory: &Path) -> Option<PathBuf> {
     let name = directory.file_name()?.to_str()?;
     let (mark, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
     Some(Base::marked(directory.parent()?, mark))
 }
 
-/// Whether a process has a socket of this path, whether it listens or not. Sockets of another network namespace are not seen.
+/// Returns whether a process in this network namespace has bound the path.
 fn is_bound(socket: &Path) -> bool {
     let path = socket.as_os_str().as_bytes();
     let is_of = |line: &[u8]| line.strip_suffix(path).is_some_and(|rest| rest.ends_with(b" "));
@@ -148,9 +139,8 @@ fn is_bound(socket: &Path) -> bool {
     }
 }
 
-/// Files only: a directory below it is the application's own, and stays.
+/// Removes only files; subdirectories belong to the application and stay.
 fn remove(directory: &Path) {
-    // What can't be removed is another user's.
     if let Ok(top) = dir::open(directory) {
         let _ = dir::remove_files(top.as_fd());
         drop(top);
@@ -225,7 +215,7 @@ mod tests {
         assert!(young.exists() && other.join(SCRIPT).exists());
         assert!(!dead.exists());
         drop(starting);
-        // A process that another test is starting may have a copy of it for a moment.
+        // A process started by another test may briefly hold a copy.
         let begun = std::time::Instant::now();
         while bound.exists() && begun.elapsed() < Duration::from_secs(30) {
             sweep(directory.path());

@@ -1,4 +1,4 @@
-//! Giving up what a journey has held: when its process is up, and when it has failed.
+//! Releases a journey's resources after success or failure.
 
 use super::Effects;
 use super::live::Live;
@@ -13,7 +13,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 impl Effects {
-    /// It is up: what belongs to the handshake is given up.
     pub(super) fn end_handshake(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -25,13 +24,13 @@ impl Effects {
             let _ = self.registry.deregister(&mut ping);
         }
         live.own_mark = live.mark().unwrap_or_default();
-        // That the process is up is told first: removing dozens of files takes a while.
+        // Removing dozens of files takes a while, so report the process first.
         let uid = live.plan.account.uid;
         self.litter
             .extend(live.directory.take().map(|directory| (directory, uid)));
     }
 
-    /// Removes the work directories of what is up.
+    /// Removes the work directories of processes that are up.
     pub fn clear_up(&mut self) {
         for (directory, uid) in std::mem::take(&mut self.litter) {
             self.remove(directory, uid);
@@ -59,7 +58,6 @@ impl Effects {
             self.lookers.clear(account.uid, &[], || {
                 own.iter().for_each(OwnDirectory::remove);
                 for (directory, name) in named {
-                    // Gone already, or none of its own.
                     let _ = dir::remove_socket(directory, name, account.uid);
                 }
             });
@@ -69,14 +67,13 @@ impl Effects {
         }
     }
 
-    /// Has a work directory removed that a user may have put anything into.
+    /// Removes a work directory with user-controlled contents, in a separate process.
     pub(super) fn remove(&mut self, directory: WorkDirectory, uid: u32) {
         if let Some(path) = directory.into_removable() {
             self.lookers.clear(uid, &[], || remove_given(&path));
         }
     }
 
-    /// Has the sockets removed that a process has left.
     pub fn remove_sockets(&mut self, sockets: Vec<SocketFile>) {
         let Some(uid) = sockets.first().map(|socket| socket.uid) else {
             return;
@@ -85,7 +82,7 @@ impl Effects {
             .clear(uid, &[], || sockets.iter().for_each(SocketFile::remove));
     }
 
-    /// Waits until what was to be removed is gone, for so long at most.
+    /// Waits up to `limit` for pending removals.
     pub fn settle(&mut self, limit: Duration) {
         self.lookers.settle(limit);
     }
@@ -97,7 +94,6 @@ impl Effects {
             live.output.as_deref(),
         ];
         for fd in watched.into_iter().flatten() {
-            // A pipe that came to its end is not watched any more.
             let _ = self.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
         }
         if let Some(mut ping) = live.ping.take() {

@@ -1,4 +1,4 @@
-//! Free ports for applications that are told where to listen.
+//! Free ports for applications that listen on an assigned port.
 
 use crate::sys;
 use nix::errno::Errno;
@@ -10,10 +10,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Most ports that are tried at once.
 const MOST_TRIES: u32 = 512;
 
-/// Gives out ports, each to one journey at a time.
+/// Assigns each port to one journey at a time.
 #[derive(Debug)]
 pub(super) struct Ports {
     first: u16,
@@ -24,7 +23,6 @@ pub(super) struct Ports {
 
 impl Ports {
     pub(super) fn new((first, last): (u16, u16)) -> Ports {
-        // Several daemons on one machine begin at different places.
         let width = u32::from(last.saturating_sub(first)) + 1;
         let offset = std::process::id().wrapping_mul(2_654_435_761) % width;
         Ports {
@@ -35,8 +33,8 @@ impl Ports {
         }
     }
 
-    /// A port on which no process listens now. It is free until the application takes it, or another program does. This
-    /// can't be helped, since not every program can be handed a socket.
+    /// Returns a port without a listener. Another program can still take it before the application does: not every
+    /// program can inherit a socket.
     pub(super) fn take(&mut self, address: IpAddr) -> sys::Result<u16> {
         for _ in 0..MOST_TRIES {
             let port = self.next;
@@ -58,7 +56,6 @@ impl Ports {
     }
 }
 
-/// Whether it can be listened on, there and everywhere.
 fn is_free(address: IpAddr, port: u16) -> bool {
     let any = match address {
         IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
@@ -68,12 +65,12 @@ fn is_free(address: IpAddr, port: u16) -> bool {
     can(address) && can(any)
 }
 
-/// A socket that is bound to a port of every address and does not listen, and the port. As long as it is there nobody else can
-/// listen there: two sockets share a port only if both have SO_REUSEADDR or SO_REUSEPORT, and this one has neither. The kernel
-/// chooses among its own ports (ip(7), ip_local_port_range), where no service has one of its own.
+/// Binds a socket to a kernel-chosen port on every address, without listening. While it is open, no other process can
+/// listen there: sharing a port requires SO_REUSEADDR or SO_REUSEPORT on both sockets. The kernel picks ephemeral
+/// ports, which services don't use (ip(7), ip_local_port_range).
 pub(super) fn hold() -> sys::Result<(OwnedFd, u16)> {
     let held = hold_both().or_else(|errno| match errno {
-        // There is no IPv6.
+        // No IPv6.
         Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL => hold_v4(),
         errno => Err(errno),
     });
@@ -112,7 +109,6 @@ mod tests {
     fn a_port_that_is_held_is_nobody_elses() {
         for held in [hold_both(), hold_v4()] {
             let (socket, port) = held.unwrap();
-            // It sets SO_REUSEADDR.
             for address in ["127.0.0.1", "0.0.0.0"] {
                 assert!(TcpListener::bind((address, port)).is_err(), "{address}");
             }

@@ -1,4 +1,4 @@
-//! From a plan to a process: the work directory is made, and the env setupper executed.
+//! Starts a process: creates its work directory and executes the env setupper.
 
 use super::live::Live;
 use super::own_socket::OwnDirectory;
@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// The descriptor by which a process of Node.js holds its port. Above those that shell scripts use by number, and below 16: up to there
-/// Node.js looks for descriptors that its children are not to have.
+/// The descriptor that reserves a Node.js process's port. It is above numbers used by shell scripts. It is below 16,
+/// where Node.js sets close-on-exec for its children.
 const HELD_PORT: RawFd = 14;
 
 impl Effects {
@@ -53,7 +53,6 @@ impl Effects {
             )?);
         }
         if plan.internal.is_some() {
-            // What it has to know it is told by the master.
             if plan.switch_user {
                 directory.give_away(plan.account.uid, plan.account.gid)?;
             }
@@ -68,7 +67,6 @@ impl Effects {
         Ok(())
     }
 
-    /// Minutes since 1970, and what no other process of this daemon has.
     fn unique_name(&self, id: JourneyId) -> String {
         let now = clock::now().as_nanos();
         let mixed = now ^ (u64::from(std::process::id()) << 40) ^ id.0.rotate_left(32);
@@ -84,7 +82,6 @@ impl Effects {
         match done {
             Ok(pid) => self.tell(id, JourneyEvent::Forked { pid }),
             Err(error) => {
-                // It may have been made, and can't be watched.
                 self.signal(id, Signal::SIGKILL);
                 self.tell(id, JourneyEvent::NotForked(fault(&error)));
             }
@@ -129,7 +126,6 @@ impl Effects {
                 arguments: arguments.collect::<sys::Result<_>>()?,
                 environment,
                 descriptors,
-                // It sets its own, when it knows which.
                 descriptor_limit: None,
             }
         } else {

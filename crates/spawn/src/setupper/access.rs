@@ -1,18 +1,15 @@
-//! Whether the application's directory can be reached, and if not, where the way ends.
+//! Checks whether the application's directory is reachable.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What bars the way to a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Barrier {
-    /// In a sentence.
     pub summary: String,
-    /// What to do about it.
     pub solution: String,
 }
 
-/// Looks at each directory from the root on, with the rights of this process.
+/// Checks each directory from the root down, with this process's permissions.
 pub fn barrier(directory: &Path, user: &str) -> Option<Barrier> {
     let mut ways: Vec<&Path> = directory.ancestors().collect();
     ways.reverse();
@@ -35,7 +32,7 @@ pub fn barrier(directory: &Path, user: &str) -> Option<Barrier> {
                 solution: "Correct the directory of the application, or make it.".to_owned(),
             },
             _ => Barrier {
-                summary: format!("{next} can't be looked at: {error}."),
+                summary: format!("{next} can't be inspected: {error}."),
                 solution: "Check the file system that the application is on.".to_owned(),
             },
         });

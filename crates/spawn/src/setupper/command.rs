@@ -1,4 +1,4 @@
-//! What is wrong with a command, looked at before a shell executes it: the shell's exit code tells next to nothing.
+//! Checks a command before the shell executes it, because the shell's exit code doesn't show the cause.
 
 use crate::handshake::response::CommandCheck;
 use std::fs::File;
@@ -6,10 +6,10 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of a file that are looked at; the kernel reads 256 of a first line (execve(2)).
+/// Bytes read from a file. The kernel reads 256 of a `#!` line (execve(2)).
 const MOST_HEAD: u64 = 256;
 
-/// Looks at the first word of a command. `directory`: where it is executed; `path`: the variable PATH.
+/// Checks a command's first word. `directory`: the working directory; `path`: the variable PATH.
 pub fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
     let Some(word) = first_word(command) else {
         return CommandCheck::default();
@@ -37,7 +37,7 @@ pub fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
             let fault = format!("there is no {word} in PATH ({path}).");
             let has = |name: &str| directory.join(name).is_file();
             let remedy = if has("package.json") && has("server.js") {
-                // As in what Next.js builds with `output: "standalone"`.
+                // For example, a Next.js build with `output: "standalone"`.
                 format!(
                     "Let the server that is there be started, by start_command = \"node server.js\", or install {word}."
                 )
@@ -49,14 +49,14 @@ pub fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
     }
 }
 
-/// The first word, unless the shell would make something else of it.
+/// The first word, unless the shell would expand it.
 fn first_word(command: &str) -> Option<String> {
     let word = command.split_whitespace().next()?;
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,".contains(c);
     word.chars().all(plain).then(|| word.to_owned())
 }
 
-/// What `exec` of a shell takes although it is no file: nothing. Left alone all the same: the shell knows better.
+/// Builtins have no file. The shell checks them.
 fn is_builtin(word: &str) -> bool {
     ["exec", "command", "eval", ":"].contains(&word)
 }
@@ -65,7 +65,6 @@ fn is_executable(file: &Path) -> bool {
     nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
-/// What is wrong with a file that is to be executed, and what to do.
 fn fault(file: &Path) -> Option<(String, String)> {
     let name = file.display();
     let say = |fault: String, remedy: &str| Some((fault, remedy.to_owned()));
@@ -138,7 +137,7 @@ fn interpreter_fault(file: &Path, line: &[u8]) -> Option<(String, String)> {
     None
 }
 
-/// Machines of ELF files (elf(5), e_machine), and the names by which people know them.
+/// ELF machine numbers (elf(5), e_machine) and their common names.
 const MACHINES: [(u16, &str, &str); 5] = [
     (3, "x86", "x86 (32 bits)"),
     (40, "arm", "ARM (32 bits)"),
@@ -213,7 +212,6 @@ mod tests {
         assert!(remedy("next start").contains("Install it"));
         script(here, "server.js", b"", 0o644);
         assert!(remedy("next start").contains("start_command = \"node server.js\""));
-        // What only a shell can tell is left to it.
         assert_eq!(check("$RUNNER x", here, "/bin"), CommandCheck::default());
         assert_eq!(check("", here, "/bin"), CommandCheck::default());
     }

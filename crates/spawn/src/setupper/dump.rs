@@ -1,4 +1,4 @@
-//! What a process is: its environment, user and limits, as text for the report.
+//! Dumps a process's environment, user and limits as text for the report.
 
 use super::notes::Notes;
 use crate::sys;
@@ -6,14 +6,12 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Writes all of it into the work directory.
 pub(super) fn all(notes: &Notes) -> sys::Result<()> {
     notes.dump("envvars", &environment(std::env::vars_os()))?;
     notes.dump("user_info", user().as_bytes())?;
     notes.dump("ulimits", limits().as_bytes())
 }
 
-/// The same with numbers instead of names.
 pub(super) fn quickly(notes: &Notes) -> sys::Result<()> {
     use nix::unistd::{Gid, Uid, getgroups};
     let groups = getgroups().unwrap_or_default();
@@ -25,7 +23,7 @@ pub(super) fn quickly(notes: &Notes) -> sys::Result<()> {
     notes.dump("ulimits", limits().as_bytes())
 }
 
-/// A variable a line, sorted. Line ends in values are shown as `\n`, so that no value can look like a variable.
+/// One sorted variable per line. Newlines in values become `\n`, so a value can't imitate a variable.
 pub(super) fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<u8> {
     let mut lines: Vec<Vec<u8>> = variables
         .map(|(name, value)| {
@@ -45,7 +43,7 @@ pub(super) fn environment(variables: impl Iterator<Item = (OsString, OsString)>)
     lines.concat()
 }
 
-/// As id(1) shows it.
+/// In the format of id(1).
 pub(super) fn user() -> String {
     use nix::unistd::{Gid, Group, Uid, User, getgroups};
     let (uid, gid) = (Uid::effective(), Gid::effective());
@@ -68,7 +66,6 @@ pub(super) fn user() -> String {
     )
 }
 
-/// As the kernel shows them, with the umask.
 pub(super) fn limits() -> String {
     let mut text = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

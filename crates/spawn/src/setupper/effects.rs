@@ -1,4 +1,4 @@
-//! The two passes.
+//! The env setupper's two passes.
 
 use super::environment::{self, Change};
 use super::notes::Notes;
@@ -17,19 +17,16 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// Before the login shell, or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
-    /// With the kit's rights.
+    /// With the kit's permissions.
     Before,
-    /// With the application's.
+    /// With the application's permissions.
     After,
 }
 
-/// The program that this process executes (proc(5)).
 const OWN: &str = "/proc/self/exe";
 
-/// What could not be done.
 struct Failed {
     step: Step,
     category: Category,
@@ -58,7 +55,7 @@ impl Failed {
     }
 }
 
-/// Makes this process the application. Only returns if that fails.
+/// Turns this process into the application. Returns only on failure.
 pub fn run(work_directory: &Path, pass: Pass) -> ExitCode {
     let notes = match Notes::open(work_directory) {
         Ok(notes) => notes,
@@ -80,7 +77,7 @@ pub fn run(work_directory: &Path, pass: Pass) -> ExitCode {
     if let Some(details) = &failed.details {
         texts.push(("advanced_problem_details", details));
     }
-    // If the work directory can't be written to, the line above is all there is.
+    // If the work directory is not writable, only the log line remains.
     let _ = notes.step(failed.step, StepState::Errored);
     let _ = notes.complain(failed.category, &texts);
     ExitCode::FAILURE
@@ -90,7 +87,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     const STEP: Step = Step::SubprocessSetupperBeforeShell;
     let call = |what: &'static str| move |error: sys::Error| Failed::from_call(STEP, what, &error);
     let note = call("The work directory can't be written to");
-    // A group of its own, so that all of it can be ended at once.
+    // A new process group can be killed as a whole.
     let _ = nix::unistd::setsid();
     sys::process::change_environment(&[], &names_of(environment::marks(work_directory)));
     notes
@@ -113,13 +110,13 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
             home: account.home.clone(),
             shell: account.shell.clone(),
         };
-        sys::keyring::begin().map_err(call("The process gets no session keyring of its own"))?;
+        sys::keyring::begin().map_err(call("The process can't get its own session keyring"))?;
         identity::become_user(&identity).map_err(call("The user can't be changed"))?;
         identity::allow_dumps().map_err(call("The process can't be made dumpable"))?;
         apply(environment::of_user(&arguments));
     }
     if arguments.no_new_privs {
-        identity::give_up_new_privileges().map_err(call("New privileges can't be given up"))?;
+        identity::give_up_new_privileges().map_err(call("The process can't set no_new_privs"))?;
     }
     dump::all(notes).map_err(note)?;
     set_umask(&arguments);
@@ -143,7 +140,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
             command.arg(&own);
             command
         }
-        // Needs no right to enter the directories that forkyard is in.
+        // Needs no access to forkyard's directories.
         None if Path::new(OWN).exists() => Command::new(OWN),
         None => Command::new(&own),
     };
@@ -168,7 +165,7 @@ fn after(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     }
     notes.step(STEP, StepState::InProgress).map_err(note)?;
     let arguments = arguments(notes, STEP)?;
-    // Whatever the shell's start-up files did to them.
+    // Undoes changes by the shell's start-up files.
     set_limits(&arguments.limits, STEP)?;
     set_umask(&arguments);
     enter(&arguments, STEP)?;
@@ -194,7 +191,7 @@ fn after(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     };
     notes.step(next, StepState::InProgress).map_err(note)?;
     if arguments.dies_with_parent {
-        // Here, because a change of user undoes it.
+        // A change of user clears this setting.
         identity::die_with_parent().map_err(|error| {
             let what = "The kernel can't be asked to end it together with forkyard";
             Failed::from_call(next, what, &error)
@@ -242,12 +239,12 @@ fn enter(arguments: &Arguments, step: Step) -> Result<(), Failed> {
     })?;
     if arguments.origin.as_ref().is_some_and(|origin| !is_here(origin)) {
         let summary = format!(
-            "{} has been replaced, or has another owner, since it was looked at.",
+            "{} has been replaced, or has another owner, since forkyard inspected it.",
             arguments.app_root.display()
         );
         return Err(Failed {
             category: Category::FileSystem,
-            solution: Some("Nothing is to be done: the next request looks again.".to_owned()),
+            solution: Some("No action is needed: the next request inspects it again.".to_owned()),
             ..Failed::new(step, summary)
         });
     }

@@ -1,14 +1,11 @@
-//! The variables that an application is given.
+//! The application's environment variables.
 
 use crate::handshake::arguments::Arguments;
 use std::path::Path;
 
-/// What is to be done with a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It gets this value.
     Set(String, String),
-    /// It is taken away.
     Unset(String),
 }
 
@@ -16,7 +13,7 @@ fn set(name: &str, value: &str) -> Change {
     Change::Set(name.to_owned(), value.to_owned())
 }
 
-/// Those by which code knows that it runs under a spawning kit, and where the work directory is.
+/// Variables that identify the spawning kit and the work directory.
 pub(super) fn marks(work_directory: &Path) -> Vec<Change> {
     let path = work_directory.to_string_lossy();
     vec![
@@ -26,7 +23,6 @@ pub(super) fn marks(work_directory: &Path) -> Vec<Change> {
     ]
 }
 
-/// Those that frameworks look at.
 pub(super) fn defaults(arguments: &Arguments) -> Vec<Change> {
     let mut changes = vec![set("PYTHONUNBUFFERED", "1")];
     for name in [
@@ -59,7 +55,7 @@ pub(super) fn defaults(arguments: &Arguments) -> Vec<Change> {
     changes
 }
 
-/// What Node.js is told besides: to load forkyard's script before anything else. `said`: what it is told already.
+/// Makes Node.js preload forkyard's script. `said`: the previous NODE_OPTIONS.
 pub(super) fn of_node(arguments: &Arguments, said: Option<&str>) -> Option<Change> {
     let script = arguments.node_preload.as_ref()?.to_string_lossy();
     let quoted = script.replace('\\', "\\\\").replace('"', "\\\"");
@@ -67,7 +63,6 @@ pub(super) fn of_node(arguments: &Arguments, said: Option<&str>) -> Option<Chang
     Some(set("NODE_OPTIONS", &format!("--require \"{quoted}\"{more}")))
 }
 
-/// Those of the user, after a change of user.
 pub(super) fn of_user(arguments: &Arguments) -> Vec<Change> {
     let account = &arguments.account;
     let mut changes = vec![set("USER", &account.user), set("LOGNAME", &account.user)];
@@ -80,10 +75,10 @@ pub(super) fn of_user(arguments: &Arguments) -> Vec<Change> {
     changes
 }
 
-/// The operator's, which go before all others.
+/// The operator's variables. They override all others.
 pub(super) fn of_operator(arguments: &Arguments) -> Vec<Change> {
     let variables = arguments.environment_variables.iter();
-    // The file may have been changed by the application's user since it was checked.
+    // The application's user may have changed the file since its check.
     let sound =
         |name: &str, value: &str| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
     variables
@@ -92,7 +87,7 @@ pub(super) fn of_operator(arguments: &Arguments) -> Vec<Change> {
         .collect()
 }
 
-/// The login shell, if it is one that can be told to run a command after its start-up files.
+/// The login shell, if it can run a command after its start-up files.
 pub(super) fn usable_shell(arguments: &Arguments) -> Option<&Path> {
     let shell = arguments.account.shell.as_deref()?;
     let name = shell.file_name()?.to_str()?;

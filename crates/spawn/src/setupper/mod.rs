@@ -1,13 +1,13 @@
-//! The env setupper: what the new process executes before it is the application.
+//! The env setupper: forkyard's own program, executed in the new process before the application.
 //!
-//! After a fork only a few system calls are safe, so the new process executes forkyard's own program first, which then
-//! has all the time and all of Rust. Two passes, with the user's login shell between them where that is asked for:
+//! Only a few system calls are safe after a fork, so the new process first executes this program. It has two passes. If
+//! configured, the user's login shell runs between them.
 //!
-//! * `--before`, still with the kit's rights: a session of its own, limits, user and groups, the directory.
-//! * `--after`, with the application's rights: undoes what the shell's start-up files did to directory and limits, sets
-//!   the environment, and executes the application.
+//! * `--before`, with the kit's permissions: creates a session and sets limits, user, groups and directory.
+//! * `--after`, with the application's permissions: restores directory and limits after the shell's start-up files,
+//!   sets the environment and executes the application.
 //!
-//! What goes wrong is written into the work directory, as an application would.
+//! Errors are written to the work directory, as an application's would be.
 
 mod access;
 pub mod command;

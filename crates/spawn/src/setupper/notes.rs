@@ -1,5 +1,4 @@
-//! What is written into the work directory by the env setupper, or by a program of forkyard's own that takes its part: its
-//! steps, its error, its dumps.
+//! Writes steps, errors and dumps to the work directory, for the env setupper and forkyard's own programs.
 
 use super::dump;
 use crate::error::Category;
@@ -12,77 +11,69 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// The variable by which the kit knows what a process that is being started has left behind. An internal program keeps it
-/// until it is up.
+/// The environment variable that marks a starting process's descendants. An internal program keeps it until it is up.
 const MARK: &str = "FORKYARD_SPAWN_WORK_DIR";
 
-/// The work directory, from inside.
 #[derive(Debug)]
 pub struct Notes {
     top: OwnedFd,
 }
 
-/// A failure, as a program of forkyard's own tells it.
+/// A failure of one of forkyard's programs.
 #[derive(Debug, Clone, Default)]
 pub struct SetupComplaint<'t> {
-    /// What went wrong, in a line.
     pub summary: &'t str,
-    /// What happened.
+    /// The details of the problem.
     pub problem: Option<&'t str>,
-    /// What to do about it.
     pub solution: Option<&'t str>,
-    /// For developers: a backtrace.
+    /// A backtrace, for developers.
     pub details: Option<&'t str>,
 }
 
-/// For a program of forkyard's own ([`Internal`](crate::plan::Internal)). What can't be written is not: the kit also
-/// sees how the process ends, and the master hears it.
+/// For forkyard's own programs ([`Internal`](crate::plan::Internal)). Write errors are ignored: the kit also watches
+/// the exit, and the master gets its own report.
 impl Notes {
-    /// The work directory that this process was started with, and a session of its own, so that all it starts can be
-    /// ended at once. `None`: it was not started by the kit.
+    /// Opens the work directory that this process was started with and creates a new session, so that its processes can
+    /// be killed together. Returns `None` if the kit didn't start this process.
     pub fn inherited() -> Option<Notes> {
         std::env::var_os(MARK)?;
         let notes = Notes {
             top: fd::adopt_passed(WORK_DIRECTORY).ok()?,
         };
-        // The program before this one may have done it.
         let _ = nix::unistd::setsid();
         Some(notes)
     }
 
-    /// Leaves the descriptor to the program that this process becomes, which takes it by [`Notes::inherited`].
+    /// Keeps the descriptor open across exec, for [`Notes::inherited`].
     ///
     /// # Errors
-    /// `fcntl`.
+    /// fcntl(2) failed.
     pub fn pass_on(&self) -> sys::Result<()> {
         fd::set_close_on_exec(self.top.as_fd(), false)
     }
 
-    /// The process has become what it is to be, and the next step begins: its environment, user and limits are written
-    /// down. Nothing before: what root writes the application's user can't write again.
+    /// Dumps environment, user and limits after the change of user, and enters the next step. Files that root wrote
+    /// earlier could not be overwritten by the user.
     pub fn settled(&self, next: Step) {
         let _ = self.step(Step::SubprocessBeforeFirstExec, StepState::Performed);
         self.advance(Step::SubprocessSetupperBeforeShell, next);
         self.describe();
     }
 
-    /// What this process is now. Without names, which may have to be asked for over a network.
+    /// Dumps with numbers only: names may need a network lookup.
     fn describe(&self) {
         let _ = dump::quickly(self);
     }
 
-    /// A step begins.
     pub fn enter(&self, step: Step) {
         let _ = self.step(step, StepState::InProgress);
     }
 
-    /// A step is done, and the next begins.
     pub fn advance(&self, done: Step, next: Step) {
         let _ = self.step(done, StepState::Performed);
         self.enter(next);
     }
 
-    /// A step failed.
     pub fn fail(&self, step: Step, category: Category, complaint: &SetupComplaint<'_>) {
         let _ = self.step(step, StepState::Errored);
         let texts = [
@@ -98,8 +89,7 @@ impl Notes {
         }
     }
 
-    /// The line of the application's source that a text blames, for the report. For a process that is the application's user
-    /// already, and works in its root.
+    /// Writes the source line blamed by a text, for the report. Call it as the application's user, in its root.
     pub fn show_source(&self, text: &str) {
         let Ok(root) = std::env::current_dir() else {
             return;
@@ -116,26 +106,25 @@ impl Notes {
                     &serde_json::to_vec(&excerpt).unwrap_or_default(),
                 )
             });
-        // The report has the backtrace.
         let _ = written;
     }
 
-    /// The process is up.
+    /// Reports that the process is up.
     pub fn finish(self, last: Step) {
         let _ = self.step(last, StepState::Performed);
         let _ = self.step(Step::SubprocessFinish, StepState::Performed);
         let response = dir::open_in(self.top.as_fd(), "response");
-        // The reader may be gone; the master is told by another way, too.
+        // The reader may be gone; the master gets its own report.
         let _ = response.and_then(|response| dir::write_fifo(response.as_fd(), "finish", b"1"));
     }
 }
 
-/// The variable by which the kit knows what belongs to a start, if this is one: to be kept over a change of environment.
+/// The mark of the start, to keep when the environment changes.
 pub fn mark() -> Option<(OsString, OsString)> {
     Some((MARK.into(), std::env::var_os(MARK)?))
 }
 
-/// The start is over, and the application's programs are not to see the variable.
+/// Removes the mark after the start, so that the application's programs don't see it.
 pub fn forget_mark() {
     process::forget_variables(&[MARK]);
 }
@@ -147,7 +136,7 @@ impl Notes {
         })
     }
 
-    /// Gives all of it to the application's user. Before this no other user can write to it.
+    /// Gives the files to the application's user, who can't write to them before.
     pub(super) fn give_away(&self, uid: u32, gid: u32) -> sys::Result<()> {
         dir::give_away(self.top.as_fd(), uid, gid)
     }
@@ -157,7 +146,6 @@ impl Notes {
         Ok(dir::read(self.top.as_fd(), "args.json", MOST)?.map(|content| content.bytes))
     }
 
-    /// Says that the login shell is used. Returns whether this could be written.
     pub(super) fn mark_shell(&self) -> sys::Result<()> {
         dir::write(self.top.as_fd(), "execute_through_os_shell", b"")
     }
@@ -174,7 +162,6 @@ impl Notes {
         dir::write(directory.as_fd(), name, bytes)
     }
 
-    /// A step has come to this state now.
     pub(super) fn step(&self, step: Step, state: StepState) -> sys::Result<()> {
         let response = dir::open_in(self.top.as_fd(), "response")?;
         let steps = dir::open_in(response.as_fd(), "steps")?;

@@ -1,4 +1,4 @@
-//! Makes, reads and removes a work directory.
+//! Creates, reads and removes a work directory.
 
 pub(super) mod base;
 
@@ -14,11 +14,9 @@ use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The size of a work directory below `/run`: it holds the arguments, all variables, and the process's answers.
 const MOST_BYTES_OF_ALL: u64 = 8 << 20;
 const MOST_FILES: u32 = 1024;
 
-/// A work directory.
 #[derive(Debug)]
 pub(crate) struct WorkDirectory {
     path: PathBuf,
@@ -26,7 +24,6 @@ pub(crate) struct WorkDirectory {
     keep: bool,
 }
 
-/// Its contents.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) properties: Properties,
@@ -37,7 +34,7 @@ pub(crate) struct Contents {
 }
 
 impl WorkDirectory {
-    /// Makes one, with a directory for each step that is reported. `keep`: leave it when done.
+    /// Creates a directory with a subdirectory for each reported step. `keep`: don't remove it at the end.
     pub(crate) fn make(parent: &Path, steps: &[Step], keep: bool) -> sys::Result<WorkDirectory> {
         let (path, top) = if keep {
             dir::make_temporary(parent, base::WORK)?
@@ -46,7 +43,6 @@ impl WorkDirectory {
         };
         let made = WorkDirectory { path, top, keep };
         if let Err(error) = made.furnish(steps) {
-            // No other user has written to it yet.
             let _ = dir::clear(made.top());
             base::remove_given(&made.path);
             return Err(error);
@@ -67,7 +63,6 @@ impl WorkDirectory {
         Ok(())
     }
 
-    /// The directory itself.
     pub(crate) fn top(&self) -> BorrowedFd<'_> {
         self.top.as_fd()
     }
@@ -76,7 +71,6 @@ impl WorkDirectory {
         &self.path
     }
 
-    /// Makes the FIFO on which the process reports that it is up.
     pub(crate) fn make_finish(&self) -> sys::Result<OwnedFd> {
         dir::make_fifo(&self.path.join("response"), "finish")
     }
@@ -93,12 +87,10 @@ impl WorkDirectory {
         Ok(())
     }
 
-    /// Makes the application's user its owner.
     pub(crate) fn give_away(&self, uid: u32, gid: u32) -> sys::Result<()> {
         dir::give_away(self.top.as_fd(), uid, gid)
     }
 
-    /// Reads the contents. Leaves out files that can't be read.
     pub(crate) fn contents(&self, steps: &[Step]) -> Contents {
         let mut contents = Contents::default();
         if let Ok(response) = dir::open_in(self.top.as_fd(), "response") {
@@ -128,7 +120,7 @@ impl WorkDirectory {
         contents
     }
 
-    /// Returns the steps that the process has begun. It may be writing at this moment.
+    /// Returns the steps begun so far. The process may be writing concurrently.
     pub(crate) fn steps_so_far(&self, steps: &[Step]) -> Vec<(Step, StepFiles)> {
         let read = |step: &Step, name: &str| {
             let path = format!("response/steps/{}/{name}", step.directory());

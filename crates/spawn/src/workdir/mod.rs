@@ -1,7 +1,7 @@
-//! The work directory of a journey: where arguments are found and the response is written.
+//! A journey's work directory, for arguments and the response.
 //!
-//! Its top is opened while no other user can write to it. What is read later is looked up from there, name by name, and
-//! no symbolic link is followed. What is read is bounded.
+//! The top directory is opened before another user can write to it. Later reads are bounded, resolve each name from
+//! there and follow no symbolic link.
 
 mod effects;
 

@@ -1,8 +1,7 @@
-//! What may wait for ever is done by a process of its own, with a deadline.
+//! Runs work that may block forever in a child process, with a deadline.
 //!
-//! Who owns a file, a directory or a process can make a call on it last as long as he likes: by a file system of his own (FUSE), by
-//! locks of the kernel that he holds while a page of such a file is read, or by a queue that is full. Not even SIGKILL ends some of
-//! these calls. So a process that others depend on makes none of them.
+//! The owner of a file or process can block a call on it: with a FUSE file system, with kernel locks held while such a
+//! file is read, or with a full queue. Not even SIGKILL ends some of these calls.
 
 use super::fork::fork_child;
 use crate::error::Result;
@@ -19,27 +18,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// How long a tenant's files are waited for.
+/// Deadline for a tenant's files.
 const MOMENT: Duration = Duration::from_millis(500);
-/// The same of a tenant who was too late before.
+/// Deadline after a recent miss.
 const NO_TIME: Duration = Duration::from_millis(20);
-/// How long that is remembered.
 const LATE_FOR: Duration = Duration::from_secs(60);
-/// Most bytes of an answer.
 const MOST_BYTES: usize = 16 << 20;
-/// Bytes that are read at once.
 const PIECE: usize = 64 * 1024;
-/// How long such a process lives at most, whether its parent still waits for it or not.
 const LIFE_SECONDS: u32 = 60;
-/// The same, where no answer is wanted.
+/// Without an answer.
 const LONG_LIFE_SECONDS: u32 = 600;
 
-/// What a process of its own has found.
+/// The child's result.
 #[derive(Debug, Default)]
 pub struct Finding {
-    /// What it says.
+    /// The answer.
     pub bytes: Vec<u8>,
-    /// What it has opened.
+    /// Descriptors that the child opened.
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -52,18 +47,18 @@ impl From<Vec<u8>> for Finding {
     }
 }
 
-/// How far a process of its own has come.
+/// State of the child's work.
 #[derive(Debug)]
 pub enum Progress {
-    /// It is at work.
+    /// Still working.
     Working,
-    /// It is done.
+    /// Finished.
     Done(Finding),
-    /// It has ended without an answer.
+    /// Exited without an answer.
     Lost,
 }
 
-/// A process of its own at work. It is killed when this is dropped.
+/// A child at work. Dropping it kills the child.
 #[derive(Debug)]
 pub struct Apart {
     pid: i32,
@@ -73,7 +68,7 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Forks a process that does this. Of the descriptors from 3 up it has those in `keep`. This process has one thread.
+    /// Forks a child that runs `work` with the descriptors in `keep`. The caller must have one thread.
     ///
     /// # Errors
     /// socketpair(2), fork(2) or pidfd_open(2).
@@ -90,22 +85,21 @@ impl Apart {
         })
     }
 
-    /// Its number.
+    /// The child's pid.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Readable when [`Apart::proceed`] has something to do.
+    /// Becomes readable when [`Apart::proceed`] has something to read.
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Reads what it has said. Never waits.
+    /// Reads from the child without blocking.
     pub fn proceed(&mut self) -> Progress {
         let mut piece = vec![0; PIECE];
         loop {
             match receive_with(self.socket.as_fd(), &mut piece, false) {
-                // The last byte says that the answer is whole.
                 Ok(received) if received.bytes == 0 => {
                     let mut finding = std::mem::take(&mut self.finding);
                     return match finding.bytes.pop() {
@@ -127,7 +121,7 @@ impl Apart {
         }
     }
 
-    /// Waits for the answer, for so long at most; `None`: it does not come in time.
+    /// Waits for the answer, `None` after `limit`.
     pub fn wait(mut self, limit: Duration) -> Option<Finding> {
         let end = clock::now() + limit;
         loop {
@@ -146,13 +140,12 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // It may have ended. Who reaps children reaps it as well.
+        // It may have exited. The owner's SIGCHLD handling reaps it.
         let _ = pidfd::send_signal(self.process.as_fd(), Signal::SIGKILL);
     }
 }
 
-/// Forks a process that does this, and has no answer; says its number. Of the descriptors from 3 up it has those in `keep`.
-/// This process has one thread.
+/// Like [`Apart::begin`], without an answer; returns the pid.
 ///
 /// # Errors
 /// fork(2).
@@ -161,17 +154,16 @@ pub fn leave_apart(keep: &[BorrowedFd<'_>], work: impl FnOnce()) -> Result<i32> 
 }
 
 thread_local! {
-    /// Whose files could not be looked at in time, and until when they are not waited for.
     static LATE: RefCell<BTreeMap<String, Tick>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Does what concerns a tenant's files by a process of its own, and waits for it a moment. A tenant who makes that last is waited for
-/// once in a while only. `None`: it was not done in time, or no process could be made.
+/// Runs work on a tenant's files in a child and waits briefly, after a recent miss hardly at all. `None` after the
+/// deadline.
 pub fn within_a_moment(whose: &str, work: impl FnOnce() -> Finding) -> Option<Finding> {
     within_a_moment_with(whose, &[], work)
 }
 
-/// The same of a process that has these descriptors.
+/// Like [`within_a_moment`], with these descriptors.
 pub fn within_a_moment_with(
     whose: &str,
     keep: &[BorrowedFd<'_>],
@@ -193,12 +185,11 @@ fn fork(keep: &[BorrowedFd<'_>], life_seconds: u32, work: impl FnOnce()) -> Resu
     let kept: Vec<RawFd> = keep.iter().map(AsRawFd::as_raw_fd).collect();
     fork_child(&kept, || {
         nix::unistd::alarm::set(life_seconds);
-        // A panic must not run on into what this process is a copy of.
+        // A panic must not unwind into the parent's code.
         i32::from(catch_unwind(AssertUnwindSafe(work)).is_err())
     })
 }
 
-/// Says what was found, with a byte at the end.
 fn tell(socket: BorrowedFd<'_>, finding: &Finding) {
     let descriptors: Vec<RawFd> = finding.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
     let mut rest = &[&finding.bytes[..], &[0]].concat()[..];
@@ -212,7 +203,6 @@ fn tell(socket: BorrowedFd<'_>, finding: &Finding) {
                 }
             }
             Err(error) if error.errno == Errno::EINTR => {}
-            // It is not waited for any more.
             Err(_) => return,
         }
     }

@@ -1,4 +1,4 @@
-//! Going to the background.
+//! Daemonization.
 
 use super::exit_now;
 use super::fork::{Side, fork};
@@ -8,15 +8,14 @@ use nix::sys::signal::SigSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// What [`daemonize`] returns in the process that goes on.
+/// Reports to the process that called [`daemonize`].
 #[derive(Debug)]
 pub struct Launcher {
     pipe: OwnedFd,
 }
 
-/// Goes to the background: the caller goes on in a child with a session of its own; the process that was started waits
-/// until [`Launcher::report`] and exits with the code given there, or with `otherwise` after ten seconds or if the
-/// child ends without a word.
+/// Continues in a child with a new session. The original process exits with the code of [`Launcher::report`], or with
+/// `otherwise` after ten seconds.
 ///
 /// # Errors
 /// pipe2(2), fork(2) or setsid(2).
@@ -44,7 +43,7 @@ pub fn daemonize(otherwise: i32) -> Result<Launcher> {
 }
 
 impl Launcher {
-    /// Lets the process that was started exit with this code.
+    /// Makes the original process exit with this code.
     pub fn report(self, code: u8) {
         let _ = nix::unistd::write(&self.pipe, &[code]);
     }

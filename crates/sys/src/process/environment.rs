@@ -1,9 +1,8 @@
-//! The environment of this process. The process must have one thread, because no other may read or write it meanwhile.
+//! Changes the environment. The process must have one thread, because other threads may read it.
 
 use std::ffi::{OsStr, OsString};
 
-/// Replaces the environment of this process. For a child with one thread, before anything keeps pointers into the old
-/// one.
+/// Replaces the environment. No pointers into it may exist. The process has one thread.
 pub fn replace_environment(environment: Vec<(OsString, OsString)>) {
     for (name, _) in std::env::vars_os().collect::<Vec<_>>() {
         unset(&name);
@@ -13,7 +12,7 @@ pub fn replace_environment(environment: Vec<(OsString, OsString)>) {
     }
 }
 
-/// Takes variables out of the environment that were meant for this process and not for what it starts.
+/// Removes variables that children must not inherit.
 ///
 /// The process has one thread.
 pub fn forget_variables(names: &[&str]) {
@@ -22,7 +21,7 @@ pub fn forget_variables(names: &[&str]) {
     }
 }
 
-/// Takes variables out of the environment and sets others.
+/// Removes variables and sets others.
 ///
 /// The process has one thread.
 pub fn change_environment(without: &[String], with: &[(OsString, OsString)]) {

@@ -1,4 +1,4 @@
-//! Copies of this process: children, and siblings.
+//! Forks children and siblings.
 
 use super::exit_now;
 use crate::error::{Error, Named, Result};
@@ -8,20 +8,20 @@ use nix::sys::wait::waitpid;
 use nix::unistd::ForkResult;
 use std::os::fd::RawFd;
 
-/// Which side of a fork this is.
+/// The side of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The process that called; the child's pid.
+    /// The caller, with the child's pid.
     Parent(i32),
-    /// The new process, with every signal still blocked and the parent's handlers installed.
+    /// The new process: all signals blocked, the parent's handlers installed.
     Child,
 }
 
-/// Forks with every signal blocked in both; the parent's mask is back when this returns there.
+/// Forks with all signals blocked; restores the parent's mask.
 ///
 /// # Safety
-/// The process has one thread. The child must reset its signals, never use or drop what it shares with the parent
-/// (epoll descriptors, signal pipes), and must not return into code that does.
+/// The process has one thread. The child must reset its signals and must not use, drop or return into code that uses
+/// what it shares with the parent (epoll descriptors, signal pipes).
 ///
 /// # Errors
 /// fork(2).
@@ -42,17 +42,17 @@ pub unsafe fn fork() -> Result<Side> {
     }
 }
 
-/// Forks a process that does one thing and ends with the exit code of that; says its pid. Of the descriptors from 3 up it
-/// has those in `keep`, and every signal does what it does by default.
+/// Forks a child that runs `child` with the descriptors in `keep` and default signal handlers, and exits with its
+/// result. Returns the pid.
 ///
-/// This process has one thread.
+/// The caller must have one thread.
 ///
 /// # Errors
 /// fork(2).
 pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
     let mut keep = keep.to_vec();
     keep.sort_unstable();
-    // SAFETY: there is one thread; the child leaves by _exit, so what owned the descriptors is not used or dropped.
+    // SAFETY: there is one thread; the child leaves by _exit, so no owner of the descriptors is used.
     match unsafe { fork() }? {
         Side::Parent(pid) => Ok(pid),
         Side::Child => {
@@ -64,17 +64,17 @@ pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
     }
 }
 
-/// Forks a sibling: a child of this process' own parent, which reaps it (clone(2), CLONE_PARENT). Falls back to a
-/// double fork, which ends at the nearest child subreaper, where the kernel refuses.
+/// Forks a child of this process's parent (clone(2), CLONE_PARENT), or by a double fork a child of the nearest
+/// subreaper.
+///
+/// # Errors
+/// clone3(2), or the calls of the double fork.
 ///
 /// # Safety
 /// As [`fork`]. No fork handlers run (pthread_atfork(3)).
-///
-/// # Errors
-/// clone3(2), or what the double fork needs.
 pub unsafe fn fork_sibling() -> Result<Side> {
     let mask = signal::block_all();
-    // SAFETY: the caller's promise; the arguments ask for a plain copy of the process, as fork(2) does.
+    // SAFETY: the caller's promise; the arguments request a plain copy, as fork(2) does.
     let pid = unsafe { clone_parent() };
     match pid {
         Ok(0) => Ok(Side::Child),
@@ -97,15 +97,14 @@ pub unsafe fn fork_sibling() -> Result<Side> {
     }
 }
 
-/// The same by fork(2) twice: the handlers that libraries have for it run (pthread_atfork(3)), in both new processes. GnuTLS knows
-/// by its own that its random numbers were copied; those of memory allocators put their locks in order if there are threads.
+/// Forks a sibling by a double fork(2), so that the libraries' handlers (pthread_atfork(3)) run, as memory allocators
+/// with threads need.
 ///
 /// # Safety
-/// As [`fork`], but that the process may have other threads, whose locks no handler looks after stay as they are. A subreaper is the
-/// parent, or above it.
+/// As [`fork`], but other threads may exist; locks without a handler stay as they are. A subreaper is an ancestor.
 ///
 /// # Errors
-/// fork(2), or what a pipe needs.
+/// fork(2), or the calls for a pipe.
 pub unsafe fn fork_sibling_with_handlers() -> Result<Side> {
     let mask = signal::block_all();
     // SAFETY: the caller's promise.
@@ -116,10 +115,8 @@ pub unsafe fn fork_sibling_with_handlers() -> Result<Side> {
     side
 }
 
-/// # Safety
-/// As [`fork`].
 unsafe fn clone_parent() -> nix::Result<i32> {
-    // exit_signal must be 0: the child inherits the caller's own, SIGCHLD.
+    // 0, or the child would inherit the caller's SIGCHLD.
     let mut arguments: libc::clone_args = libc::clone_args {
         flags: libc::CLONE_PARENT as u64,
         pidfd: 0,
@@ -133,7 +130,7 @@ unsafe fn clone_parent() -> nix::Result<i32> {
         set_tid_size: 0,
         cgroup: 0,
     };
-    // SAFETY: no stack is given, so the child goes on with a copy of this one, as after fork(2).
+    // SAFETY: without a stack the child continues on a copy of this one, as after fork(2).
     let result = unsafe {
         libc::syscall(
             libc::SYS_clone3,
@@ -144,13 +141,13 @@ unsafe fn clone_parent() -> nix::Result<i32> {
     Errno::result(result).map(|pid| pid as i32)
 }
 
-/// The same by clone(2), which is there where clone3(2) is too new or filtered, else by a double fork.
+/// For kernels without clone3(2) or filters that reject it.
 ///
 /// # Safety
 /// As [`fork`].
 unsafe fn older_sibling() -> Result<Side> {
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
-    // SAFETY: without a stack the child goes on with a copy of this one; no other pointer is given.
+    // SAFETY: without a stack the child continues on a copy of this one; no other pointer is passed.
     match Errno::result(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) }) {
         Ok(0) => Ok(Side::Child),
         Ok(pid) => Ok(Side::Parent(pid as i32)),
@@ -159,8 +156,6 @@ unsafe fn older_sibling() -> Result<Side> {
     }
 }
 
-/// # Safety
-/// As [`fork`].
 unsafe fn fork_twice() -> Result<Side> {
     let (reader, writer) = fd::pipe(false)?;
     // SAFETY: the caller's promise.
@@ -187,7 +182,7 @@ unsafe fn fork_twice() -> Result<Side> {
             drop(writer);
             let mut bytes = [0; 4];
             let count = nix::unistd::read(&reader, &mut bytes);
-            // Waited for before the answer, so that the grandchild has its new parent by then.
+            // First, so that the grandchild has its new parent.
             let _ = waitpid(child, None);
             match (count, i32::from_ne_bytes(bytes)) {
                 (Ok(4), pid) if pid > 0 => Ok(Side::Parent(pid)),
@@ -203,10 +198,9 @@ mod tests {
     use crate::process::{Ended, become_subreaper, reap_pid};
     use nix::sys::wait::WaitStatus;
 
-    /// What a forked child does before it exits with a code. It makes system calls and nothing else: the harness has
-    /// threads, whose locks may be held in the copy.
+    /// `act` makes only system calls: threads of the test harness may hold locks.
     fn in_child(act: impl FnOnce() -> i32) -> Ended {
-        // SAFETY: as the comment above says; the child leaves by _exit.
+        // SAFETY: the child makes only system calls and leaves by _exit.
         match unsafe { fork() }.unwrap() {
             Side::Child => {
                 signal::reset_in_child();
@@ -216,7 +210,6 @@ mod tests {
         }
     }
 
-    /// Makes a sibling of a child by `fork`, and says with which code it ended, to whom it was due.
     fn sibling_ends_at(fork: unsafe fn() -> Result<Side>) -> Ended {
         in_child(|| {
             if become_subreaper().is_err() {
@@ -224,7 +217,7 @@ mod tests {
             }
             // SAFETY: the middle process has one thread.
             match unsafe { super::fork() } {
-                // The preloader's part: makes a sibling and leaves.
+                // The preloader's part.
                 // SAFETY: a copy of the middle process has one thread, too.
                 Ok(Side::Child) => match unsafe { fork() } {
                     Ok(Side::Child) => exit_now(7),
@@ -263,7 +256,6 @@ mod tests {
         assert_eq!(sibling_ends_at(fork_sibling_with_handlers), Ended::Code(11));
     }
 
-    /// What libraries have registered for a fork runs for one of the two, and can't for the other.
     #[test]
     fn handlers_run_where_it_says_so() {
         use std::sync::atomic::{AtomicI32, Ordering};
@@ -271,7 +263,7 @@ mod tests {
         extern "C" fn count() {
             RUNS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the function may run in any process.
+        // SAFETY: the handler may run in any process.
         assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(count)) }, 0);
         let runs_in_sibling = |fork: unsafe fn() -> Result<Side>| {
             in_child(|| {
@@ -281,7 +273,7 @@ mod tests {
                 }
                 // SAFETY: the middle process has one thread.
                 match unsafe { super::fork() } {
-                    // SAFETY: so has a copy of it.
+                    // SAFETY: the copy has one thread, too.
                     Ok(Side::Child) => match unsafe { fork() } {
                         Ok(Side::Child) => exit_now(10 + RUNS.load(Ordering::Relaxed)),
                         _ => exit_now(0),
@@ -297,7 +289,6 @@ mod tests {
                 }
             })
         };
-        // The copy of the middle process was made by fork(2), too.
         assert_eq!(runs_in_sibling(fork_sibling), Ended::Code(11));
         assert_eq!(runs_in_sibling(fork_sibling_with_handlers), Ended::Code(13));
     }

@@ -30,14 +30,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 pub use writer::{Appender, MOST_BYTES as MOST_APPENDED, appended_by_others, finish_appending, is_writer};
 
-/// Leaves the process at once: no destructors, no buffers flushed, no exit handlers.
+/// Exits immediately, without destructors, flushing or exit handlers.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
 }
 
-/// Whether this process has no other thread. Where there is no /proc, such as in a chroot, the kernel is asked for what it grants
-/// only then (unshare(2), CLONE_THREAD, which changes nothing); one that forbids the question is taken to say yes.
+/// Whether this process has one thread. Without /proc it tries unshare(2) with CLONE_THREAD, which has no effect; EPERM
+/// counts as success.
 pub fn has_one_thread() -> bool {
     match std::fs::read_dir("/proc/self/task") {
         Ok(tasks) => tasks.count() == 1,
@@ -49,7 +49,7 @@ fn is_alone() -> bool {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_THREAD) != Err(Errno::EINVAL)
 }
 
-/// Makes this process inherit orphaned descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
+/// Adopts orphaned descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
 ///
 /// # Errors
 /// prctl(2).
@@ -57,13 +57,12 @@ pub fn become_subreaper() -> Result<()> {
     nix::sys::prctl::set_child_subreaper(true).named("prctl", "PR_SET_CHILD_SUBREAPER")
 }
 
-/// Lets this process be killed when its parent ends (prctl(2), PR_SET_PDEATHSIG).
+/// Dies with the parent (prctl(2), PR_SET_PDEATHSIG).
 pub fn kill_if_orphaned() {
-    // Fails only for a signal that does not exist.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
-/// Sends a signal to a process; one that is gone already is no error.
+/// Sends a signal, if the process exists.
 ///
 /// # Errors
 /// kill(2).
@@ -74,20 +73,16 @@ pub fn send_signal(pid: i32, signal: Signal) -> Result<()> {
     }
 }
 
-/// Bytes of /proc/PID/statm.
 const STATM_BYTES: usize = 128;
-/// Processes of a family that are looked at.
 const MOST_OF_A_FAMILY: usize = 64;
 
-/// The most memory that this process has had, in bytes (getrusage(2)).
+/// Peak memory of this process, in bytes (getrusage(2)).
 pub fn peak_memory_bytes() -> u64 {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
-    // The kernel counts in units of 1024 bytes.
     usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
 
-/// Memory that a process uses now, in bytes; what it shares is divided by the number of its users (PSS). `pid`: of
-/// which process; `None`: of this one. Returns `None` where the kernel does not tell.
+/// PSS of a process (`None`: this one) in bytes: shared pages divided among their users. `None` if unknown.
 pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = std::fs::read_to_string(format!("/proc/{whose}/smaps_rollup")).ok()?;
@@ -96,14 +91,13 @@ pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The file that tells how much memory a process has; of this one for `None`. `None`: there is no /proc, or no such process.
+/// Opens /proc/PID/statm (`None`: of this process), if it exists.
 pub fn open_statm(pid: Option<i32>) -> Option<File> {
     let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     File::open(format!("/proc/{whose}/statm")).ok()
 }
 
-/// Memory that the process of this file has now, in bytes, with all that it shares (RSS): never less than its proportional part,
-/// and told within a microsecond or so.
+/// RSS in bytes, at least the PSS; reading takes about 1 µs.
 pub fn resident_bytes(statm: &File) -> Option<u64> {
     let mut text = [0; STATM_BYTES];
     let read = statm.read_at(&mut text, 0).ok()?;
@@ -112,13 +106,12 @@ pub fn resident_bytes(statm: &File) -> Option<u64> {
     Some(pages * shared_mappings::page_bytes() as u64)
 }
 
-/// The same as [`proportional_memory_bytes`] of a process and of all that it has started, as far as it is still their ancestor;
-/// what the kernel does not tell counts as nothing.
+/// PSS of a process and its descendants, as far as known.
 pub fn family_memory_bytes(pid: i32) -> u64 {
     family(pid, |member| proportional_memory_bytes(Some(member)))
 }
 
-/// The same with all that they share, which is told sooner.
+/// RSS of a process and its descendants; faster than [`family_memory_bytes`].
 pub fn family_resident_bytes(pid: i32) -> u64 {
     family(pid, |member| resident_bytes(&open_statm(Some(member))?))
 }
@@ -136,7 +129,6 @@ fn family(pid: i32, bytes_of: impl Fn(i32) -> Option<u64>) -> u64 {
     bytes
 }
 
-/// The children of all threads of a process.
 fn children(pid: i32) -> Vec<i32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -151,36 +143,36 @@ fn children(pid: i32) -> Vec<i32> {
     lists.flat_map(pids).collect()
 }
 
-/// Whether a process with this pid exists (kill(2) with signal 0).
+/// Whether a process with this pid exists (kill(2), signal 0).
 pub fn exists(pid: i32) -> bool {
     !matches!(kill(Pid::from_raw(pid), None), Err(Errno::ESRCH))
 }
 
-/// Whether `pid` is a child of this process that has not been reaped (waitid(2) without reaping).
+/// Whether `pid` is an unreaped child of this process.
 pub fn is_child(pid: i32) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     pid > 0 && nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags).is_ok()
 }
 
-/// A process, by proc(5), `stat`. Nothing that the process does can hold up who reads it.
+/// Fields of /proc/PID/stat (proc(5)). The process can't block the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is at: `R`, `S`, `D`, `Z`, ….
+    /// State: `R`, `S`, `D`, `Z`, ….
     pub state: char,
-    /// Its parent.
+    /// Parent's pid.
     pub parent: i32,
-    /// Its process group.
+    /// Process group.
     pub group: i32,
-    /// Its session.
+    /// Session.
     pub session: i32,
-    /// When it started, in clock ticks since boot. With its number it names a process for as long as the machine runs.
+    /// Start in clock ticks since boot; with the pid, unique.
     pub start_time: u64,
 }
 
-/// A process as it is now; `None`: there is no such process.
+/// Reads a process's status, `None` if it does not exist.
 pub fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command is in parentheses, and may have any in it. Field 3 follows it.
+    // The command may contain parentheses. Field 3 follows.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     Some(Stat {
         state: fields.first()?.chars().next()?,
@@ -206,19 +198,18 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.start_time)
 }
 
-/// What the kernel calls a process (proc(5), `comm`); `None`: it is gone. Nothing that the process does can hold up who reads it.
+/// Returns a process's command name (proc(5), `comm`), `None` if it is gone.
 pub fn name(pid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
 }
 
-/// The real user of a process; `None`: it is gone.
+/// Returns a process's real user, `None` if it is gone.
 pub fn real_user(pid: i32) -> Option<u32> {
     let process = pidfd::open(pid).ok()?;
     pidfd::real_user(process.as_fd()).or_else(|| user_in_proc(pid))
 }
 
-/// The same by proc(5), `status`.
 fn user_in_proc(pid: i32) -> Option<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -231,9 +222,8 @@ mod tests {
 
     #[test]
     fn a_process_with_threads_is_not_alone_and_its_child_is() {
-        // Of the tests.
         assert!(!has_one_thread() && !is_alone());
-        // SAFETY: the child makes system calls, and leaves.
+        // SAFETY: the child makes only system calls.
         match unsafe { nix::unistd::fork() }.unwrap() {
             nix::unistd::ForkResult::Child => exit_now(i32::from(!(has_one_thread() && is_alone()))),
             nix::unistd::ForkResult::Parent { child } => {
@@ -245,7 +235,6 @@ mod tests {
 
     #[test]
     fn the_user_of_a_process_is_the_same_by_descriptor_and_in_proc() {
-        // Process 1 is mostly another's, and may be out of sight.
         for pid in [std::process::id() as i32, 1] {
             assert_eq!(real_user(pid), user_in_proc(pid));
         }

@@ -1,4 +1,4 @@
-//! Programs: started in a child, or in place of this one.
+//! Runs programs in a child or in place of this one.
 
 use super::exit_now;
 use super::fork::{Side, fork};
@@ -10,34 +10,33 @@ use nix::unistd::Pid;
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// A program to be started: everything is made ready before the fork.
+/// A program to start, prepared before the fork.
 #[derive(Debug)]
 pub struct Program {
     /// Absolute path of the executable.
     pub path: CString,
-    /// Its arguments, name first.
+    /// Arguments, starting with the program's name.
     pub arguments: Vec<CString>,
     /// Its environment, `NAME=value`.
     pub environment: Vec<CString>,
-    /// What it gets as which descriptor: (ours, its number). Standard streams not named are /dev/null.
+    /// (ours, the child's number). Other standard streams are /dev/null.
     pub descriptors: Vec<(OwnedFd, RawFd)>,
-    /// Soft and hard limit on descriptors to go back to.
+    /// Soft and hard descriptor limits to restore.
     pub descriptor_limit: Option<(u64, u64)>,
 }
 
-/// Starts a program and says its pid. Returns once exec(2) has succeeded or failed.
+/// Starts a program and returns its pid once exec(2) has succeeded.
 ///
 /// # Errors
-/// The step that failed in the child: `dup2`, `execve`.
+/// The failed step: `dup2`, `execve`.
 pub fn start(program: &Program) -> Result<i32> {
     start_with(program, signal::reset_in_child)
 }
 
-/// As [`start`], with every signal blocked in the program until it unblocks them: none that is sent as soon as it is there
-/// gets lost, or ends it because it has no handler yet.
+/// Like [`start`], with all signals blocked until the program unblocks them.
 ///
 /// # Errors
-/// fork(2), or what failed in the child before it executed the program.
+/// fork(2), or what failed before exec.
 pub fn start_blocked(program: &Program) -> Result<i32> {
     start_with(program, || {
         signal::reset_in_child();
@@ -45,12 +44,12 @@ pub fn start_blocked(program: &Program) -> Result<i32> {
     })
 }
 
-/// `prepare` runs in the child and has to be async-signal-safe.
+/// `prepare` runs in the child and must be async-signal-safe.
 fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
     let name = program.path.to_string_lossy().into_owned();
     let (reader, pipe_end) = fd::pipe(false)?;
     let null = fd::null()?;
-    // Ours must lie above every target number, or one dup2 would close another's source.
+    // Above every target, so that no dup2 overwrites a source.
     let lowest = program
         .descriptors
         .iter()
@@ -61,11 +60,11 @@ fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
         + 1;
     let high = |fd: &OwnedFd| -> Result<OwnedFd> {
         let fd = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(lowest)).named("dup", &name)?;
-        // SAFETY: the kernel has just made this descriptor for us.
+        // SAFETY: a new descriptor.
         Ok(unsafe { fd::adopt(fd) })
     };
     let (writer, null) = (high(&pipe_end)?, high(&null)?);
-    // No end of file is read while we hold a copy ourselves.
+    // Otherwise the reader gets no end of file.
     drop(pipe_end);
     let mut plan: Vec<(OwnedFd, RawFd)> = Vec::new();
     for (fd, to) in &program.descriptors {
@@ -73,7 +72,7 @@ fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
     }
     let argv = pointers(&program.arguments);
     let envp = pointers(&program.environment);
-    // SAFETY: the caller's process has one thread; the child only makes system calls until exec or _exit.
+    // SAFETY: the caller has one thread; the child makes only system calls until exec or _exit.
     match unsafe { fork() }? {
         Side::Child => {
             prepare();
@@ -105,7 +104,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
         .collect()
 }
 
-/// In the child: places descriptors and execs; only returns what failed: step (dup2 or execve) and error number.
+/// Returns the failed step (dup2 or execve) and the error.
 fn run_child(
     program: &Program,
     plan: &[(OwnedFd, RawFd)],
@@ -117,10 +116,8 @@ fn run_child(
         let number = (Errno::last_raw()).to_ne_bytes();
         [step, 0, 0, 0, number[0], number[1], number[2], number[3]]
     };
-    // SAFETY: system calls on descriptors that were prepared before the fork, and pointers into strings that live in
-    // the parent's copied memory; nothing allocates.
+    // SAFETY: system calls on prepared descriptors and copied strings; nothing allocates.
     unsafe {
-        // Children get none of the descriptors that the master was started with. What is placed below survives.
         fd::close_all_on_exec();
         for target in 0..3 {
             if libc::dup2(null.as_raw_fd(), target) < 0 {
@@ -144,9 +141,7 @@ fn run_child(
     report(1)
 }
 
-/// Replaces the program of this process (execve(2)). Every signal is blocked from here on, and stays so in the new
-/// program until it unblocks them: none gets lost, or meets a program without handlers. Returns only on failure, with
-/// signals as they were.
+/// Replaces this process's program (execve(2)), with all signals blocked. Returns only on failure, with the old mask.
 pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CString]) -> Error {
     let subject = path.display().to_string();
     let Ok(path) = CString::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())) else {
@@ -158,8 +153,7 @@ pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CSt
     Error::new("execve", subject, errno)
 }
 
-/// The same for a program that does not know of it: no signal is blocked there, and the end of a child is not ignored. On failure
-/// SIGPIPE is at its default.
+/// Like [`replace`], without blocked signals or an ignored SIGCHLD. On failure SIGPIPE stays at its default.
 pub fn replace_plainly(
     path: &std::path::Path,
     arguments: &[OsString],

@@ -1,4 +1,4 @@
-//! How children ended, and what they have used.
+//! Reaps children and reports their resource usage.
 
 use crate::error::{Error, Result};
 use crate::{clock, pidfd, socket};
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Reaps a child that is about to end. One that does not end within `limit` is left as it is.
+/// Reaps an exiting child; gives up after `limit`.
 pub fn reap_soon(pid: i32, limit: Duration) {
     let end = clock::now() + limit;
     while let Ok(WaitStatus::StillAlive) = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)) {
@@ -20,23 +20,21 @@ pub fn reap_soon(pid: i32, limit: Duration) {
     }
 }
 
-/// How long a child that was killed is waited for.
 const KILLED_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// With an exit code.
+    /// Exited with a code.
     Code(i32),
-    /// By a signal; `true`: with a core dump.
+    /// Killed by a signal; `true` if it dumped core.
     Signal(i32, bool),
 }
 
-/// Reaps one child that has ended, if there is one, and says what it has used.
+/// Reaps one child, if any has ended, and returns its usage.
 pub fn reap_any() -> Option<(i32, Ended, Usage)> {
     loop {
         match wait4(-1, libc::WNOHANG) {
-            // Stops and continues are not asked for.
             Ok((pid, status, usage)) if pid > 0 => {
                 if let Some(ended) = ended(status) {
                     return Some((pid, ended, usage));
@@ -48,12 +46,12 @@ pub fn reap_any() -> Option<(i32, Ended, Usage)> {
     }
 }
 
-/// A child that has ended, if there is one, and how; it is left to be reaped.
+/// Returns an ended child without reaping it.
 pub fn ended_child() -> Option<(i32, Ended)> {
     look(libc::P_ALL, 0, libc::WNOHANG).ok().flatten()
 }
 
-/// Whether a child has been stopped by a signal since this was last asked (waitid(2)). One that has ended is not reaped.
+/// Whether a child was stopped since the last call (waitid(2)).
 pub fn was_stopped(pid: i32) -> bool {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
     matches!(
@@ -62,12 +60,12 @@ pub fn was_stopped(pid: i32) -> bool {
     )
 }
 
-/// Reaps one child that has ended, if there is one.
+/// Reaps one child, if any has ended.
 pub fn reap() -> Option<(i32, Ended)> {
     reap_any().map(|(pid, ended, _)| (pid, ended))
 }
 
-/// Waits for one child to end.
+/// Waits for a child and reaps it.
 ///
 /// # Errors
 /// waitpid(2).
@@ -82,7 +80,7 @@ pub fn reap_pid(pid: i32) -> Result<Ended> {
     }
 }
 
-/// Waits for one child to end, and leaves it to be reaped.
+/// Waits for a child to end without reaping it.
 ///
 /// # Errors
 /// waitid(2).
@@ -93,19 +91,19 @@ pub fn wait_for_end(pid: i32) -> Result<()> {
         .map_err(|errno| Error::new("waitid", pid.to_string(), errno))
 }
 
-/// A child that has ended, whatever signal did it (waitid(2)); `None`: none has.
+/// Sees children killed by a real-time signal, too.
 fn look(of: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> nix::Result<Option<(i32, Ended)>> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = options | libc::WEXITED | libc::WNOWAIT;
     loop {
-        // SAFETY: the kernel writes to a value that lives for the call.
+        // SAFETY: the value outlives the call.
         match Errno::result(unsafe { libc::waitid(of, id, info.as_mut_ptr(), options) }) {
             Ok(_) => break,
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
     }
-    // SAFETY: all zeros was a valid value already; the kernel has written what waitid(2) says, or left the zeros.
+    // SAFETY: all zeros is valid; the kernel has filled the fields of waitid(2) or left zeros.
     let (pid, status, code) = unsafe {
         let info = info.assume_init();
         (info.si_pid(), info.si_status(), info.si_code)
@@ -117,16 +115,16 @@ fn look(of: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> nix::Result
     Ok((pid > 0).then_some((pid, ended)))
 }
 
-/// What a process has used, with those of its children that it has waited for.
+/// Resource usage of a process and its reaped children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Processor time of program and kernel.
+    /// CPU time, user and system.
     pub cpu_micros: u64,
-    /// The most memory that it has had.
+    /// Peak memory.
     pub peak_memory_bytes: u64,
 }
 
-/// As [`reap_pid`], with what the child has used (wait4(2)).
+/// Like [`reap_pid`], with the child's usage (wait4(2)).
 ///
 /// # Errors
 /// wait4(2).
@@ -144,26 +142,24 @@ pub fn reap_used(pid: i32) -> Result<(Ended, Usage)> {
     }
 }
 
-/// The child, its status, and what it has used; a child 0: none has ended.
+/// Pid 0 if no child has ended.
 fn wait4(pid: i32, options: i32) -> nix::Result<(i32, i32, Usage)> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes to two values that live for the call.
+    // SAFETY: both values outlive the call.
     let result = unsafe { libc::wait4(pid, &raw mut status, options, usage.as_mut_ptr()) };
     let pid = Errno::result(result)?;
-    // SAFETY: all zeros was a valid value already.
+    // SAFETY: all zeros is valid.
     let usage = unsafe { usage.assume_init() };
     let number = |number: libc::c_long| u64::try_from(number).unwrap_or(0);
     let micros = |time: libc::timeval| number(time.tv_sec) * 1_000_000 + number(time.tv_usec);
     let used = Usage {
         cpu_micros: micros(usage.ru_utime) + micros(usage.ru_stime),
-        // The kernel counts in units of 1024 bytes.
         peak_memory_bytes: number(usage.ru_maxrss) * 1024,
     };
     Ok((pid, status, used))
 }
 
-/// How a child ended; `None` while it runs.
 fn ended(status: i32) -> Option<Ended> {
     if libc::WIFEXITED(status) {
         Some(Ended::Code(libc::WEXITSTATUS(status)))
@@ -174,12 +170,12 @@ fn ended(status: i32) -> Option<Ended> {
     }
 }
 
-/// As [`reap_used`] if the child ends within `limit`.
+/// Like [`reap_used`], `None` after `limit`.
 pub fn reap_within(pid: i32, limit: Duration) -> Option<(Ended, Usage)> {
     ends_within(pid, limit).then(|| reap_used(pid).ok()).flatten()
 }
 
-/// Kills a child and reaps it. One that waits in the kernel for what a tenant keeps from coming is left after a while.
+/// Kills and reaps a child; gives up if the kernel blocks it.
 pub fn kill_and_reap(pid: i32) {
     if !super::is_child(pid) {
         return;
@@ -190,7 +186,7 @@ pub fn kill_and_reap(pid: i32) {
     }
 }
 
-/// Whether a child ends within `limit`. It is left to be reaped.
+/// Whether a child ends within `limit`. Does not reap it.
 pub fn ends_within(pid: i32, limit: Duration) -> bool {
     let readable = socket::Readiness::Readable;
     let has_ended = pidfd::open(pid).and_then(|process| socket::wait(process.as_fd(), readable, limit));
@@ -202,10 +198,9 @@ mod tests {
     use super::*;
     use crate::process::{Side, exit_now, fork};
 
-    /// Also by a signal that has no name.
     #[test]
     fn a_child_that_has_ended_is_seen_and_left() {
-        // SAFETY: the child makes one system call.
+        // SAFETY: the child makes only system calls.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
                 crate::signal::reset_in_child();
@@ -225,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_a_child_has_used_is_told() {
-        // SAFETY: the child makes no system call but the last.
+        // SAFETY: the child's only system call is the last one.
         let busy = || match unsafe { fork() }.unwrap() {
             Side::Child => {
                 let mut sum = 0_u64;

@@ -1,7 +1,7 @@
-//! Files that tenants own are appended to by a process of its own, with a thread for each file.
+//! A process that appends to tenants' files, with a thread for each file.
 //!
-//! Who may open a file for writing can hold its lock for as long as he likes, and whoever writes to it waits until then, even after
-//! SIGKILL. So root's process writes to none of them: it sends what is to be written over a socket, which is full at worst.
+//! Anyone who may open a file for writing can hold its lock and block writers, even after SIGKILL. So root only sends
+//! the bytes over a socket, which can at worst be full.
 
 use super::fork::fork_child;
 use crate::error::{Error, Result};
@@ -25,13 +25,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, scope};
 use std::time::Duration;
 
-/// Most bytes that are appended at once.
+/// Limit on one append, in bytes.
 pub const MOST_BYTES: usize = 64 * 1024;
-/// Bytes that may wait for one file.
 const QUEUE_BYTES: usize = 1 << 20;
-/// Writes of one tenant that are under way at once. Beyond that he has no new file.
+/// A tenant above it opens no new file.
 const MOST_AT_WORK: usize = 16;
-/// Files of one tenant.
 const MOST_FILES: usize = 4096;
 const STACK_BYTES: usize = 64 * 1024;
 
@@ -42,15 +40,13 @@ thread_local! {
 #[derive(Debug)]
 struct Writer {
     pid: i32,
-    /// Over which it is given sockets to read from.
     socket: OwnedFd,
 }
 
-/// A file that is appended to without waiting for whoever holds it.
+/// Appends to a file without blocking on its locks.
 #[derive(Debug)]
 pub struct Appender {
     file: File,
-    /// The user whose it is.
     whose: u32,
     queue: RefCell<Option<Queue>>,
 }
@@ -58,12 +54,11 @@ pub struct Appender {
 #[derive(Debug)]
 struct Queue {
     socket: Rc<OwnedFd>,
-    /// The other end knows the file.
     has_file: bool,
 }
 
 impl Appender {
-    /// Appends to this file of a user's.
+    /// Creates an appender for a user's file.
     pub fn new(file: File, whose: u32) -> Appender {
         Appender {
             file,
@@ -72,7 +67,7 @@ impl Appender {
         }
     }
 
-    /// Goes on in another file; what waits comes into the one before.
+    /// Switches to another file; queued bytes go to the old one.
     pub fn turn_to(&mut self, file: File) {
         self.file = file;
         if let Some(queue) = self.queue.get_mut() {
@@ -80,20 +75,20 @@ impl Appender {
         }
     }
 
-    /// Lets go of what bytes are sent over, until there are more.
+    /// Closes the socket until the next append.
     pub fn rest(&self) {
         self.queue.take();
     }
 
-    /// The file.
+    /// The file to append to.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Appends bytes, [`MOST_BYTES`] at most. Root does not wait for the file.
+    /// Appends at most [`MOST_BYTES`]. Root does not block on the file.
     ///
     /// # Errors
-    /// `WouldBlock`: too much waits already. What writing says, where this process is not root's.
+    /// `WouldBlock` if the queue is full; write(2) if not root.
     pub fn append(&self, bytes: &[u8]) -> io::Result<()> {
         if !identity::is_root() {
             return (&self.file).write_all(bytes);
@@ -101,7 +96,7 @@ impl Appender {
         self.send(bytes).map_err(|error| io::Error::from(error.errno))
     }
 
-    /// Whether there is room.
+    /// Whether the queue has room.
     pub fn is_ready(&self) -> bool {
         let queue = self.queue.borrow();
         queue.as_ref().is_none_or(|queue| {
@@ -109,7 +104,7 @@ impl Appender {
         })
     }
 
-    /// Writable when there is room again.
+    /// A socket that is writable when the queue has room.
     pub fn socket(&self) -> Option<Rc<OwnedFd>> {
         self.queue.borrow().as_ref().map(|queue| Rc::clone(&queue.socket))
     }
@@ -134,7 +129,6 @@ impl Appender {
                     *place = Some(queue);
                     return Ok(());
                 }
-                // The process has ended.
                 Err(error) if error.errno == Errno::EPIPE && is_first => is_first = false,
                 Err(error) => {
                     *place = Some(queue);
@@ -145,7 +139,7 @@ impl Appender {
     }
 }
 
-/// Waits a moment for what was appended to files that are closed by now.
+/// Waits briefly for appends to closed files.
 pub fn finish_appending(limit: Duration) {
     if let Some(writer) = WRITER.take() {
         shutdown_write(writer.socket.as_fd());
@@ -153,19 +147,19 @@ pub fn finish_appending(limit: Duration) {
     }
 }
 
-/// Whether this is the process that writes, which has ended: what [`appended_by_others`] gave leads nowhere.
+/// Whether this ended process was the writer, which breaks the sockets of [`appended_by_others`].
 pub fn is_writer(pid: i32) -> bool {
     WRITER.with_borrow(|writer| writer.as_ref().is_some_and(|writer| writer.pid == pid))
 }
 
-/// What a user's processes are given in place of a file: what they write there is appended to the file, of which they have nothing.
-/// Each write is appended as a whole, [`MOST_BYTES`] at most, and waits while there is no room.
+/// Returns a socket in place of a log file, for a user's processes: the writer appends each message, at most
+/// [`MOST_BYTES`], as a whole. Writes block while the queue is full.
 ///
 /// # Errors
 /// socketpair(2), sendmsg(2) or fork(2).
 pub fn appended_by_others(file: &OwnedFd, whose: u32) -> Result<OwnedFd> {
     let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
-    // Where the kernel does not, the thread that reads is held by what comes, and nobody else.
+    // Otherwise malicious descriptors block only this socket's thread.
     let _ = refuse_descriptors(theirs.as_fd());
     set_send_buffer(socket.as_fd(), QUEUE_BYTES)?;
     set_nonblocking(socket.as_fd(), false)?;
@@ -173,7 +167,6 @@ pub fn appended_by_others(file: &OwnedFd, whose: u32) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket whose other end is read by the process that writes.
 fn connect(whose: u32) -> Result<Queue> {
     let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
     set_send_buffer(socket.as_fd(), QUEUE_BYTES)?;
@@ -184,7 +177,7 @@ fn connect(whose: u32) -> Result<Queue> {
     })
 }
 
-/// Has the process read a socket. Without a file, the first message brings one.
+/// Without a file, the first message carries it.
 fn give(whose: u32, socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<()> {
     set_nonblocking(socket.as_fd(), false)?;
     let descriptors: Vec<RawFd> = [socket].into_iter().chain(file).map(AsRawFd::as_raw_fd).collect();
@@ -202,15 +195,14 @@ fn give(whose: u32, socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<()> {
     Ok(())
 }
 
-/// Starts the process. This one has one thread.
 fn begin() -> Result<Writer> {
     let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
     set_nonblocking(theirs.as_fd(), false)?;
     let pid = fork_child(&[theirs.as_raw_fd()], || {
         title::set("forkyard: writer of logs");
-        // It ends with the last socket. Signals to the whole group are not for it, and it keeps no stream open.
+        // The writer exits with its last socket, not by signals to the group.
         for ignored in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
-            // SAFETY: no handler is set.
+            // SAFETY: sets no handler.
             let _ = unsafe { signal(ignored, SigHandler::SigIgn) };
         }
         if let Ok(null) = null() {
@@ -221,7 +213,6 @@ fn begin() -> Result<Writer> {
     Ok(Writer { pid, socket })
 }
 
-/// Writes what comes, until no socket is left.
 fn serve(sockets: &OwnedFd) {
     let mut tenants: BTreeMap<u32, Arc<AtomicUsize>> = BTreeMap::new();
     scope(|threads| {
@@ -244,7 +235,6 @@ fn serve(sockets: &OwnedFd) {
             let has_room = Arc::strong_count(at_work) <= MOST_FILES;
             if has_room && at_work.load(Ordering::Relaxed) < MOST_AT_WORK {
                 let at_work = Arc::clone(at_work);
-                // Without a thread the socket is closed, and what is sent there is lost.
                 let _ = Builder::new()
                     .stack_size(STACK_BYTES)
                     .spawn_scoped(threads, move || match file {
@@ -256,12 +246,11 @@ fn serve(sockets: &OwnedFd) {
     });
 }
 
-/// Whoever is at the other end is not trusted: what he sends beside bytes is let go of by the kernel.
+/// recv(2) without a control buffer discards descriptors.
 fn write_what_others_say(socket: &OwnedFd, mut file: &File, at_work: &AtomicUsize) {
     let mut buffer = vec![0; MOST_BYTES];
     loop {
         match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
-            // An empty message is not told from the end.
             Ok(0) => return,
             Ok(count) => {
                 at_work.fetch_add(1, Ordering::Relaxed);
@@ -284,7 +273,6 @@ fn write_what_comes(socket: &OwnedFd, at_work: &AtomicUsize) {
                 at_work.fetch_add(1, Ordering::Relaxed);
                 file = received.descriptors.pop().map(File::from).or(file);
                 if let Some(mut file) = file.as_ref() {
-                    // What can't be written is lost, as it is where the disk is full.
                     let _ = file.write_all(&buffer[..received.bytes]);
                 }
                 at_work.fetch_sub(1, Ordering::Relaxed);
@@ -304,7 +292,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A pipe that is full is a file whose write waits.
+    /// A full pipe stands for a file whose writes block.
     #[test]
     fn a_file_that_is_held_is_not_waited_for_and_has_everything_afterwards() {
         let (reader, writer) = crate::fd::pipe(false).unwrap();
@@ -319,7 +307,6 @@ mod tests {
         };
         assert_eq!(full.errno, Errno::EAGAIN);
         assert!(!held.is_ready());
-        // Another file of the same user's has its lines meanwhile.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut other = Appender::new(File::create(&path).unwrap(), 5);
@@ -350,7 +337,6 @@ mod tests {
         let another = appended_by_others(&file, 6).unwrap();
         assert!(nix::unistd::ftruncate(&theirs, 0).is_err());
         let (_, stray) = crate::fd::pipe(false).unwrap();
-        // A kernel that refuses descriptors takes the bytes alone.
         if send_with(theirs.as_fd(), b"first\n", &[stray.as_raw_fd()]).is_err() {
             send_with(theirs.as_fd(), b"first\n", &[]).unwrap();
         }

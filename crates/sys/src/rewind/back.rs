@@ -1,4 +1,4 @@
-//! Putting a process back.
+//! Restores a process to its snapshot.
 
 use super::book::{Book, IS_HOT, IS_KEPT, MOST_FOUND, Region, STACK_BYTES};
 use super::kernel::{self, call};
@@ -8,23 +8,22 @@ use super::{Rewound, Snapshot, Unrewindable};
 use nix::errno::Errno;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// After so many rewindings all pages are protected anew, and the list of mappings is read in any case.
+/// Rewinds between full renewals.
 const RENEWAL: u64 = 1000;
-/// After so many, all pages are looked at and all descriptors are put back in any case.
+/// Rewinds between thorough checks.
 const LOOK: u64 = 32;
 
 impl Snapshot {
-    /// Stops all timers, and finds whether all that the kernel keeps for the process can be put back. If so, signals are held
-    /// until it is.
+    /// Stops timers and checks whether the kernel state can be restored. Blocks signals until the rewind.
     ///
     /// # Errors
-    /// It can't: the process has to end.
+    /// It can't be restored; the process must exit.
     pub fn check(&self) -> Result<(), Unrewindable> {
         self.book().state.check()
     }
 
-    /// Descriptors that were opened since the snapshot and stay open when the process is put back the next time: as many of the
-    /// first of them as there is room for ([`MOST_KEPT`](super::MOST_KEPT)). [`Snapshot::take_kept`] returns them then.
+    /// Keeps up to [`MOST_KEPT`](super::MOST_KEPT) new descriptors open, for [`Snapshot::take_kept`] after the next
+    /// rewind.
     pub fn keep_open(&self, numbers: impl Iterator<Item = RawFd>) {
         let book = self.book();
         book.kept_count = 0;
@@ -34,10 +33,9 @@ impl Snapshot {
         }
     }
 
-    /// The descriptors that have stayed open, in the order in which they were named. Who takes them owns them: memory does not
-    /// know of them any more. They are there once.
+    /// Takes the kept descriptors, in order. Only the first call returns any.
     pub fn take_kept(&self) -> impl Iterator<Item = OwnedFd> {
-        // SAFETY: mapped for good, and one thread. Survivors may be in use, which these fields are none of.
+        // SAFETY: mapped forever, and one thread. The survivors, which may be borrowed, are other fields.
         let (number, kept, count) = unsafe {
             let book = self.book;
             (
@@ -48,24 +46,22 @@ impl Snapshot {
         };
         let count = if number == 0 { 0 } else { count };
         kept.into_iter().take(count).map(|number| {
-            // SAFETY: nothing else owns it, as said above.
+            // SAFETY: nothing else owns it, as described above.
             unsafe { OwnedFd::from_raw_fd(number) }
         })
     }
 
-    /// Puts the process back and goes on where the snapshot was taken. [`Snapshot::outcome`] tells there whether it is what it
-    /// was: if not, it has to end.
+    /// Restores the process and continues at the snapshot, where [`Snapshot::outcome`] reports the result.
     ///
     /// # Safety
-    /// The snapshot was taken, and [`Snapshot::check`] has just found that the process can be put back. Nothing is dropped: whatever
-    /// was made since is gone.
+    /// The snapshot was taken, and [`Snapshot::check`] has just succeeded. No destructors run.
     pub unsafe fn rewind(&self) -> ! {
         let top = (self.book().stack.as_ptr() as usize + STACK_BYTES) & !15;
-        // SAFETY: the stack is the book's, and nothing of this one is needed by what follows.
+        // SAFETY: the stack is the book's, and the current one is no longer needed.
         unsafe { leave_for(top, put_back, self.book.cast()) }
     }
 
-    /// The words that are not what they were, by comparing every page. The stack below the frames of the snapshot is none of it.
+    /// Calls `each` for words that differ, except on the unused stack.
     pub fn differences(&self, mut each: impl FnMut(usize)) {
         let book = self.book();
         for region in &book.regions[..book.count] {
@@ -77,13 +73,13 @@ impl Snapshot {
                 }
                 let number = region.first_page + page;
                 let (now, before) = (start as *const u8, book.copy.wrapping_add(number * PAGE));
-                // SAFETY: the region is mapped, and the copy has a place for it.
+                // SAFETY: the page is mapped and has a copy.
                 if unsafe { book.is_kept(number) && is_same(now, before) } {
                     continue;
                 }
                 for word in 0..PAGE / size_of::<u64>() {
                     let at = start + word * size_of::<u64>();
-                    // SAFETY: the region is mapped, and the copy has a place for it.
+                    // SAFETY: the page is mapped and has a copy.
                     let (now, before) = unsafe {
                         let before = book.copy.add(number * PAGE + word * size_of::<u64>());
                         let before = match book.is_kept(number) {
@@ -101,10 +97,8 @@ impl Snapshot {
     }
 }
 
-/// Runs on the book's own stack.
-///
 /// # Safety
-/// `book` is a snapshot's.
+/// `book` belongs to a snapshot.
 unsafe extern "C" fn put_back(book: *mut libc::c_void) -> ! {
     // SAFETY: the caller's promise.
     let book = unsafe { &mut *book.cast::<Book>() };
@@ -120,11 +114,11 @@ unsafe extern "C" fn put_back(book: *mut libc::c_void) -> ! {
     book.rewound = rewound;
     let (low, context) = (book.stack_low, book.context);
     let Some(resume) = book.resume else {
-        // SAFETY: the end of the process; a snapshot that was taken has it.
+        // SAFETY: ends the process; unreachable for a taken snapshot.
         unsafe { libc::_exit(70) }
     };
     book.state.release_signals();
-    // SAFETY: the stack above is what it was.
+    // SAFETY: the stack above is restored.
     unsafe { leave_for(low, resume, context) }
 }
 
@@ -137,12 +131,12 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
     if is_due || (!book.has_same_size()? && !book.unmap_between()?) {
         rewound.has_read_mappings = true;
         book.unmap_new()?;
-        // The stack may have grown; all else is what it was.
+        // The stack may have grown; all else is restored.
         book.size = book.size_now()?;
     }
     let area = book.area.keep();
-    // The first write to a page since all were protected is a page fault. Without any, no page was written to that had not been
-    // before, and no mapping that came since has a page.
+    // The first write to a protected page is a page fault. Without faults, only hot pages were written to, and no new
+    // mapping has a page.
     let is_known = !rewound.has_read_mappings
         && !is_thorough
         && book.faults_now()? == book.faults
@@ -165,7 +159,7 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
 }
 
 impl Book {
-    /// Whether the process is as large as it was. If not, at least the heap of brk(2) ends where it did then.
+    /// Restores the brk(2) heap if the size differs.
     fn has_same_size(&mut self) -> Result<bool, Unrewindable> {
         if self.state.has_size(self.size) {
             return Ok(true);
@@ -174,10 +168,9 @@ impl Book {
         Ok(self.size_now()? == self.size)
     }
 
-    /// The heap of brk(2) ends where it did.
     fn put_break_back(&self) -> Result<(), Unrewindable> {
         let failed = |errno| Unrewindable::Failed("brk", errno);
-        // SAFETY: nothing that came since is used any more.
+        // SAFETY: nothing that was created since is used any more.
         unsafe {
             let now = call(libc::SYS_brk, [0; 6]).map_err(failed)?;
             if now != self.program_break {
@@ -190,8 +183,8 @@ impl Book {
         Ok(())
     }
 
-    /// Unmaps what has come where nothing was, without reading the list, which takes longer than all else. Not below the stack,
-    /// which may have grown. Says whether the process is as large as before then.
+    /// Unmaps former gaps without reading the list of mappings, the slowest step. Skips the gap below the stack, which
+    /// may have grown.
     fn unmap_between(&mut self) -> Result<bool, Unrewindable> {
         for pair in self.mappings[..self.mapping_count].windows(2) {
             let (start, next) = (pair[0].end, &pair[1]);
@@ -202,7 +195,6 @@ impl Book {
         Ok(self.size_now()? == self.size)
     }
 
-    /// Unmaps what has come since, and compares what there was and is not tracked.
     fn unmap_new(&mut self) -> Result<(), Unrewindable> {
         let mut untracked = 0;
         self.each_mapping(|book, mapping| {
@@ -221,7 +213,6 @@ impl Book {
         }
     }
 
-    /// The same of one mapping; says how many bytes of it were there and are not tracked.
     fn unmap_new_of(&self, mapping: &Mapping) -> Result<usize, Unrewindable> {
         let known = &self.mappings[..self.mapping_count];
         let mut untracked = 0;
@@ -238,7 +229,6 @@ impl Book {
             if !known.is_own() {
                 let start = known.start.max(at);
                 if known.is_reserve() && !mapping.is_shared && !known.is_like(mapping) {
-                    // Addresses that were only reserved, as glibc does for a heap, and have been taken into use.
                     map(start, end, known.protection)?;
                 } else if !known.is_like(mapping) {
                     return Err(Unrewindable::Memory);
@@ -258,7 +248,6 @@ impl Book {
     fn unmap(&self, mapping: &Mapping, start: usize, end: usize) -> Result<(), Unrewindable> {
         let has_grown = mapping.end > self.stack_low && mapping.start <= self.stack_low;
         if has_grown || mapping.is_kernels {
-            // The stack keeps its size, and its pages go.
             return match mapping.is_kernels {
                 true => Err(Unrewindable::Memory),
                 false => drop_pages(start, end),
@@ -269,21 +258,19 @@ impl Book {
 
     fn protect_as_before(&self, start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
         let arguments = [start, end - start, usize::from(protection), 0, 0, 0];
-        // SAFETY: as it was.
+        // SAFETY: restores the old protection.
         unsafe { call(libc::SYS_mprotect, arguments) }
             .map(|_| ())
             .map_err(|errno| Unrewindable::Failed("mprotect", errno))
     }
 
-    /// Copies back what was written to before.
     fn put_hot_pages_back(&mut self, rewound: &mut Rewound) {
         for region in self.regions[..self.count].iter().filter(|region| region.is_hot) {
-            // SAFETY: it is mapped as it was.
+            // SAFETY: it is mapped as in the snapshot.
             rewound.pages += unsafe { self.copy_hot_pages_back(region) };
         }
     }
 
-    /// Copies back what was written to, dropped or replaced.
     fn put_pages_back(&mut self, rewound: &mut Rewound) -> Result<(), Unrewindable> {
         for region in &mut self.regions[..self.count] {
             region.found = 0;
@@ -291,7 +278,6 @@ impl Book {
         self.scan(rewound)?;
         let is_short = |region: &Region| region.found != region.pages();
         if self.regions[..self.count].iter().any(is_short) && !rewound.has_read_mappings {
-            // What is in its place may be larger than it was.
             rewound.has_read_mappings = true;
             self.unmap_new()?;
         }
@@ -301,21 +287,20 @@ impl Book {
                 self.map_anew(&region)?;
                 self.regions[index].is_hot = true;
                 rewound.mapped_anew += 1;
-                // SAFETY: it is mapped, and zero.
+                // SAFETY: it is mapped and zero.
                 rewound.pages += unsafe { self.copy_back(&region, region.start, region.end, false) };
             }
         }
         Ok(())
     }
 
-    /// Scans all regions, and what lies between them: the stack may have grown.
     fn scan(&mut self, rewound: &mut Rewound) -> Result<(), Unrewindable> {
         let (start, end) = self.range();
         let mut at_region = 0;
         let mut next = Some(start);
         while let Some(from) = next {
             let found = self.found.as_mut_ptr();
-            // SAFETY: there is room for so many.
+            // SAFETY: the buffer has this capacity.
             let (count, goes_on) =
                 unsafe { kernel::tracked(self.tools.pagemap, (from, end), found, MOST_FOUND) }
                     .map_err(|errno| Unrewindable::Failed("PAGEMAP_SCAN", errno))?;
@@ -334,7 +319,6 @@ impl Book {
         Ok(())
     }
 
-    /// The parts of a run that lie in regions. `each` gets them; what lies in none is the stack, grown.
     fn parts(
         &mut self,
         start: usize,
@@ -374,7 +358,6 @@ impl Book {
         let stack = self.stack_low;
         let mut pages = 0;
         let region_at = self.regions[..self.count].partition_point(|region| region.end <= start);
-        // The stack may have grown below its region.
         if let Some(region) = self.regions[..self.count].get(region_at) {
             if start < region.start && (region.start..region.end).contains(&stack) {
                 drop_pages(start, end.min(region.start))?;
@@ -383,13 +366,13 @@ impl Book {
         self.parts(start, end, at_region, |book, index, from, to| {
             book.regions[index].is_hot = true;
             let region = book.regions[index];
-            // SAFETY: the pages are there, and the copy has a place for each.
+            // SAFETY: the pages are mapped, and the copy has a slot for each.
             pages += unsafe { book.copy_back(&region, from, to, is_written) };
         });
         Ok(pages)
     }
 
-    /// Says how many pages it has copied. `is_written`: pages that were zero are made so; else they are.
+    /// With `is_written`, clears pages that were zero; otherwise they already are.
     unsafe fn copy_back(&self, region: &Region, from: usize, to: usize, is_written: bool) -> u64 {
         let mut count = 0;
         let mut page = from;
@@ -407,7 +390,6 @@ impl Book {
         count
     }
 
-    /// Copies the pages of a region that were written to since all were protected. Says how many.
     unsafe fn copy_hot_pages_back(&self, region: &Region) -> u64 {
         let mut count = 0;
         for page in 0..region.pages() {
@@ -423,9 +405,8 @@ impl Book {
         count
     }
 
-    /// `number`: of the page, in the copy.
     unsafe fn copy_page_back(&self, page: usize, number: usize) {
-        // SAFETY: the caller's promise: the page is mapped, and the copy has a place for it.
+        // SAFETY: the caller's promise: the page is mapped, and the copy has a slot for it.
         unsafe {
             *self.marks.add(number) |= IS_HOT;
             if self.is_kept(number) {
@@ -436,7 +417,6 @@ impl Book {
         }
     }
 
-    /// The page of the kernel's area was written to just now, and may be at any time.
     fn heat_area(&mut self) {
         let at = self.area.start();
         let index = self.regions[..self.count].partition_point(|region| region.end <= at);
@@ -451,7 +431,6 @@ impl Book {
         }
     }
 
-    /// All pages have been protected anew.
     fn forget_hot_pages(&mut self) {
         for index in 0..self.count {
             let region = self.regions[index];
@@ -465,7 +444,6 @@ impl Book {
         }
     }
 
-    /// Memory of no file is as good when it is mapped anew.
     fn map_anew(&self, region: &Region) -> Result<(), Unrewindable> {
         if region.is_file || (region.start..region.end).contains(&self.stack_low) {
             return Err(Unrewindable::Memory);
@@ -476,7 +454,6 @@ impl Book {
     }
 }
 
-/// Maps memory of no file in the place of what is there.
 fn map(start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let arguments = [
@@ -487,15 +464,15 @@ fn map(start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
         usize::MAX,
         0,
     ];
-    // SAFETY: the range is one of the snapshot's, and was as empty or is copied back.
+    // SAFETY: the range belongs to the snapshot and was empty or is copied back.
     unsafe { call(libc::SYS_mmap, arguments) }
         .map(|_| ())
         .map_err(|errno| Unrewindable::Failed("mmap", errno))
 }
 
-/// Nothing that was there at the snapshot is in the range.
+/// The range must contain nothing of the snapshot.
 fn unmap(start: usize, end: usize) -> Result<(), Unrewindable> {
-    // SAFETY: the caller's promise, and nothing else is used from now on.
+    // SAFETY: the caller's promise; nothing else is used from now on.
     unsafe { call(libc::SYS_munmap, [start, end - start, 0, 0, 0, 0]) }
         .map(|_| ())
         .map_err(|errno| Unrewindable::Failed("munmap", errno))
@@ -503,26 +480,26 @@ fn unmap(start: usize, end: usize) -> Result<(), Unrewindable> {
 
 fn drop_pages(start: usize, end: usize) -> Result<(), Unrewindable> {
     let arguments = [start, end - start, libc::MADV_DONTNEED as usize, 0, 0, 0];
-    // SAFETY: they are below the frames of the snapshot.
+    // SAFETY: they are below the snapshot's frames.
     unsafe { call(libc::SYS_madvise, arguments) }
         .map(|_| ())
         .map_err(|errno| Unrewindable::Failed("madvise", errno))
 }
 
 /// # Safety
-/// Both are pages that can be read.
+/// Both are readable pages.
 pub(super) unsafe fn is_same(one: *const u8, other: *const u8) -> bool {
     // SAFETY: the caller's promise.
     unsafe { libc::memcmp(one.cast(), other.cast(), PAGE) == 0 }
 }
 
-/// Of the monotonic clock. libc asks the kernel's page for it, and writes nothing else.
+/// Nanoseconds. libc reads the vDSO and writes nothing else.
 fn now() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: there is room for the structure.
+    // SAFETY: the struct outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,4 +1,4 @@
-//! What has to outlive a rewinding. In shared memory, which is not put back.
+//! State that survives a rewind, in shared memory, which is not restored.
 
 use super::descriptors::Descriptors;
 use super::kernel::{PageRegion, call};
@@ -10,39 +10,31 @@ use crate::error::{Error, Result};
 use nix::errno::Errno;
 use std::sync::atomic::AtomicU64;
 
-/// Words for the caller.
+/// Number of words for the caller.
 pub const SURVIVORS: usize = 512;
-/// Descriptors that [`Snapshot::keep_open`](super::Snapshot::keep_open) keeps.
+/// Limit of [`Snapshot::keep_open`](super::Snapshot::keep_open).
 pub const MOST_KEPT: usize = 64;
-/// More mappings than a process with every extension of PHP has.
 const MOST_MAPPINGS: usize = 8192;
-/// Room for the runs of pages that the kernel names at a time.
 pub(super) const MOST_FOUND: usize = 8192;
-/// Room for /proc/self/maps.
 pub(super) const MOST_TEXT: usize = 2 << 20;
-/// The stack of the code that puts memory back.
 pub(super) const STACK_BYTES: usize = 512 << 10;
 
-/// A mark of a page: something is in its copy. Else it is all zero.
+/// The page has a copy; pages without one are zero.
 pub(super) const IS_KEPT: u8 = 1;
-/// The page was written to since all were protected.
+/// Written to since pages were protected.
 pub(super) const IS_HOT: u8 = 2;
 
-/// A part of the process' own memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Region {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// The number of its first page in the copy.
+    /// Index in the copy.
     pub(super) first_page: usize,
     pub(super) protection: u8,
-    /// Pages that are not there come from a file.
     pub(super) is_file: bool,
-    /// Data of a library or a program, which nothing drops or replaces.
+    /// Never unmapped or dropped.
     pub(super) is_data: bool,
-    /// A page of it was written to since all were protected.
     pub(super) is_hot: bool,
-    /// Pages that the scan has found.
     pub(super) found: usize,
 }
 
@@ -52,27 +44,23 @@ impl Region {
     }
 }
 
-/// How large the process is, in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) whole: usize,
-    /// What is private and can be written to.
     pub(super) data: usize,
 }
 
-/// The descriptors that this needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tools {
     pub(super) pagemap: i32,
     pub(super) maps: i32,
     pub(super) statm: i32,
-    /// `/proc/sys/kernel/ns_last_pid`; -1: there is none.
+    /// -1 if missing.
     pub(super) last_pid: i32,
     pub(super) tracker: i32,
 }
 
 impl Tools {
-    /// Their numbers; -1: it is not there.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut i32> {
         [
             &mut self.pagemap,
@@ -85,38 +73,29 @@ impl Tools {
     }
 }
 
-/// All of it. Zeroes are a value.
+/// All zeroes is valid.
 pub(super) struct Book {
     pub(super) regions: [Region; MOST_MAPPINGS],
     pub(super) count: usize,
     pub(super) pages: usize,
-    /// All mappings as they were, by address.
     pub(super) mappings: [Mapping; MOST_MAPPINGS],
     pub(super) mapping_count: usize,
-    /// The end of the heap of brk(2).
     pub(super) program_break: usize,
     pub(super) size: Size,
-    /// Page faults of the process when it was last put back.
     pub(super) faults: u64,
-    /// Those of threads that have ended, and the last process id of then.
     pub(super) ended_faults: u64,
     pub(super) last_pid: Option<usize>,
     pub(super) tools: Tools,
     pub(super) descriptors: Descriptors,
-    /// Those of requests that stay open.
     pub(super) kept: [i32; MOST_KEPT],
     pub(super) kept_count: usize,
     pub(super) state: ProcessState,
     pub(super) area: KernelsArea,
-    /// The copy, and a byte of marks for each of its pages.
     pub(super) copy: *mut u8,
     pub(super) marks: *mut u8,
-    /// Whether each page was in memory when the process was last put back.
     pub(super) was_there: *mut u8,
     pub(super) capacity: usize,
-    /// Where the stack of the snapshot ends.
     pub(super) stack_low: usize,
-    /// What is called then, with what.
     pub(super) resume: Option<unsafe extern "C" fn(*mut libc::c_void) -> !>,
     pub(super) context: *mut libc::c_void,
     pub(super) rewound: Rewound,
@@ -128,23 +107,21 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Whether something is in the copy of a page.
-    ///
     /// # Safety
-    /// There is such a page.
+    /// The page exists.
     pub(super) unsafe fn is_kept(&self, number: usize) -> bool {
         // SAFETY: the caller's promise.
         unsafe { *self.marks.add(number) & IS_KEPT != 0 }
     }
 
-    /// Reads the list of mappings into the text; says its length.
+    /// Returns the length.
     fn read_maps(&mut self) -> std::result::Result<usize, Errno> {
         let mut length = 0;
         loop {
             let room = MOST_TEXT - length;
             let pointer = self.text.as_mut_ptr() as usize + length;
             let fd = self.tools.maps as usize;
-            // SAFETY: there is so much room behind the pointer.
+            // SAFETY: the buffer has this much room.
             let count = unsafe { call(libc::SYS_pread64, [fd, pointer, room, length, 0, 0])? };
             length += count;
             if count == 0 {
@@ -156,14 +133,13 @@ impl Book {
         }
     }
 
-    /// Calls `each` for all mappings there are now.
     pub(super) fn each_mapping(
         &mut self,
         mut each: impl FnMut(&mut Book, &Mapping) -> std::result::Result<(), Unrewindable>,
     ) -> std::result::Result<(), Unrewindable> {
         let failed = |errno| Unrewindable::Failed("read /proc/self/maps", errno);
         let length = self.read_maps().map_err(failed)?;
-        // SAFETY: the text is the book's, and `each` does not read it anew.
+        // SAFETY: the text belongs to the book, and `each` does not overwrite it.
         let text = unsafe { std::slice::from_raw_parts(self.text.as_ptr(), length) };
         for mapping in Mappings::of(text) {
             each(self, &mapping)?;
@@ -171,7 +147,6 @@ impl Book {
         Ok(())
     }
 
-    /// Notes all mappings there are now.
     pub(super) fn note_mappings(&mut self) -> std::result::Result<(), Unrewindable> {
         self.mapping_count = 0;
         self.each_mapping(|book, mapping| {
@@ -184,14 +159,12 @@ impl Book {
         })
     }
 
-    /// How large the process is now.
     pub(super) fn size_now(&mut self) -> std::result::Result<Size, Unrewindable> {
         const ROOM: usize = 256;
-        // The sixth word.
         const DATA: usize = 5;
         let pointer = self.text.as_mut_ptr() as usize;
         let fd = self.tools.statm as usize;
-        // SAFETY: there is so much room.
+        // SAFETY: the buffer has this much room.
         let length = unsafe { call(libc::SYS_pread64, [fd, pointer, ROOM, 0, 0, 0]) }
             .map_err(|errno| Unrewindable::Failed("read /proc/self/statm", errno))?;
         let mut size = Size::default();
@@ -207,19 +180,18 @@ impl Book {
     }
 }
 
-/// A page of words that a process shares with all that are forked of it, and that is not put back.
+/// Maps a page of words, shared with forks and not restored.
 ///
 /// # Errors
 /// mmap(2).
 pub fn shared_words() -> Result<&'static [AtomicU64]> {
     let place = shared(PAGE)?;
-    // SAFETY: mapped for good, and zero; all who have it use it by these words.
+    // SAFETY: mapped forever and zero; all users access it through these atomics.
     Ok(unsafe { std::slice::from_raw_parts(place.cast(), PAGE / size_of::<AtomicU64>()) })
 }
 
-/// Zeroes that a fork shares and that are not put back.
 pub(super) fn shared(bytes: usize) -> Result<*mut u8> {
-    // SAFETY: a new mapping of no file.
+    // SAFETY: a new anonymous mapping.
     let place = unsafe {
         libc::mmap(
             std::ptr::null_mut(),

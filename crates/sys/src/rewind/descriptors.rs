@@ -1,42 +1,37 @@
-//! The descriptors of a snapshot: each has a copy at a high number, by which it is put back.
+//! Restores descriptors from duplicates at high numbers.
 
 use super::Unrewindable;
 use super::kernel::call;
 use crate::error::{Error, Result};
 use nix::errno::Errno;
 
-/// More than a worker has open before its first request.
 const MOST: usize = 1024;
 
-/// Gaps are filled below this number.
+/// Highest gap to fill.
 const MOST_FILLED: i32 = 256;
 
-/// One that was open.
 #[derive(Debug, Clone, Copy, Default)]
 struct Descriptor {
     number: i32,
-    /// Of the copy.
     copy: i32,
     is_close_on_exec: bool,
-    /// It is put back each time.
     is_closable: bool,
 }
 
-/// All that were open, by number. Zeroes are a value.
+/// All zeroes is valid.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     all: [Descriptor; MOST],
     count: usize,
-    /// From where to where the copies are, and what putting back needs.
     first_copy: i32,
     last: i32,
-    /// All are put back each time. Otherwise all numbers up to the last are in use.
+    /// Everything is restored each time. Otherwise no number up to the last is unused.
     is_exact: bool,
 }
 
 impl Descriptors {
-    /// Notes those that are open now, and fills the gaps between them. `needed`: by what puts them back. They get a number as high as
-    /// a copy's, which is as safe from requests, and so need none. `closable`: see [`Pages::take`](super::Pages::take).
+    /// Fills the gaps between open descriptors, and moves `needed`, which the rewind uses, to high numbers. `closable`:
+    /// see [`Pages::take`](super::Pages::take).
     pub(super) fn note<'o>(
         &mut self,
         needed: impl Iterator<Item = &'o mut i32>,
@@ -51,12 +46,12 @@ impl Descriptors {
         let first_copy = numbers.last().map_or(0, |last| last + 1);
         (self.count, self.first_copy, self.last) = (0, first_copy, first_copy - 1);
         for own in needed.filter(|own| **own >= 0) {
-            // SAFETY: the caller's, whose number is changed.
+            // SAFETY: the caller's descriptor, whose number changes.
             let moved = unsafe { libc::fcntl(*own, libc::F_DUPFD_CLOEXEC, first_copy) };
             if moved < 0 {
                 return Err(failed("fcntl", *own));
             }
-            // SAFETY: nothing has this number any more.
+            // SAFETY: nothing uses this number any more.
             unsafe { libc::close(*own) };
             numbers.retain(|number| number != own);
             self.last = self.last.max(moved);
@@ -69,7 +64,7 @@ impl Descriptors {
         }
         let mut of_gaps = None;
         for (index, number) in numbers.into_iter().enumerate() {
-            // SAFETY: numbers; the copy is nothing's but this table's.
+            // SAFETY: only numbers; this table alone owns the duplicate.
             let (flags, copy) = unsafe {
                 let flags = libc::fcntl(number, libc::F_GETFD);
                 let copy = match of_gaps {
@@ -105,8 +100,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Puts them back, and closes the others, except those of `kept`. `is_thorough`: all of them, whether something can have changed
-    /// or not.
+    /// Closes all others except `kept`. `is_thorough`: restores unchanged ones, too.
     pub(super) fn put_back(&self, kept: &[i32], is_thorough: bool) -> std::result::Result<(), Unrewindable> {
         let all = &self.all[..self.count];
         if !self.is_exact && !is_thorough {
@@ -127,13 +121,12 @@ impl Descriptors {
         close_before(self.last + 1, i32::MAX, kept)
     }
 
-    /// Whether all numbers up to the last are in use. A descriptor that this opens is closed with those behind the last.
+    /// A descriptor that this opens is closed with those above the last.
     fn has_no_gap(&self) -> std::result::Result<bool, Unrewindable> {
         let arguments = [self.last as usize, libc::F_DUPFD_CLOEXEC as usize, 0, 0, 0, 0];
         // SAFETY: a descriptor of this table.
         match unsafe { call(libc::SYS_fcntl, arguments) } {
             Ok(lowest) => Ok(lowest as i32 > self.last),
-            // The limit lets no other be opened: it can't be told.
             Err(Errno::EMFILE) => Ok(false),
             Err(errno) => Err(Unrewindable::Failed("fcntl", errno)),
         }
@@ -144,7 +137,8 @@ impl Descriptor {
     fn put_back(&self) -> std::result::Result<(), Unrewindable> {
         let flags = if self.is_close_on_exec { libc::O_CLOEXEC } else { 0 };
         let arguments = [self.copy as usize, self.number as usize, flags as usize, 0, 0, 0];
-        // SAFETY: the process' descriptors are what they were from now on; nothing that runs here owns one of the others.
+        // SAFETY: from now on the process's descriptors are those of the snapshot; nothing that runs here owns another
+        // one.
         match unsafe { call(libc::SYS_dup3, arguments) } {
             Ok(_) => Ok(()),
             Err(_) => Err(Unrewindable::Descriptor),
@@ -152,7 +146,6 @@ impl Descriptor {
     }
 }
 
-/// Opens /dev/null at each number below `end` that is not in use, and adds the numbers.
 fn fill_gaps(end: i32, numbers: &mut Vec<i32>) -> Result<()> {
     loop {
         // SAFETY: a C string.
@@ -161,7 +154,7 @@ fn fill_gaps(end: i32, numbers: &mut Vec<i32>) -> Result<()> {
             return Err(Error::last("open", "/dev/null"));
         }
         if number >= end {
-            // SAFETY: opened just now.
+            // SAFETY: opened above.
             unsafe { libc::close(number) };
             return Ok(());
         }
@@ -169,7 +162,6 @@ fn fill_gaps(end: i32, numbers: &mut Vec<i32>) -> Result<()> {
     }
 }
 
-/// Closes a range without its end and without those that are kept.
 fn close_before(mut first: i32, end: i32, kept: &[i32]) -> std::result::Result<(), Unrewindable> {
     while let Some(number) = kept.iter().filter(|number| (first..end).contains(number)).min() {
         close_range(first, *number)?;
@@ -178,7 +170,6 @@ fn close_before(mut first: i32, end: i32, kept: &[i32]) -> std::result::Result<(
     close_range(first, end)
 }
 
-/// Closes a range without its end.
 fn close_range(first: i32, end: i32) -> std::result::Result<(), Unrewindable> {
     if first >= end {
         return Ok(());

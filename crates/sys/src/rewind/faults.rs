@@ -1,8 +1,8 @@
-//! The page faults that the kernel counts for the process.
+//! The process's page fault counters.
 //!
-//! To ask for those of all threads, it brings its account of their time up to date, and may then find that another process is to
-//! run: this one would lose the processor, and its caches, in each round. To ask for one thread's costs nothing of the kind. Threads
-//! that have ended are not in it, but each took a process id. So only where ids were given since the last time are all asked for.
+//! RUSAGE_SELF makes the kernel update its time accounting and possibly reschedule, which would cost the CPU and its
+//! caches on every rewind. RUSAGE_THREAD doesn't, but excludes ended threads. So RUSAGE_SELF is used only if a process
+//! id was allocated since, because each thread takes one.
 
 use super::Unrewindable;
 use super::book::Book;
@@ -10,7 +10,7 @@ use super::kernel::call;
 use super::regions::number;
 
 impl Book {
-    /// How many page faults the process has had. It has one thread now.
+    /// The process must have one thread.
     pub(super) fn faults_now(&mut self) -> Result<u64, Unrewindable> {
         let last_pid = self.last_pid_now();
         let own = of(libc::RUSAGE_THREAD)?;
@@ -21,30 +21,28 @@ impl Book {
         Ok(own + self.ended_faults)
     }
 
-    /// The same where no thread can have ended since.
+    /// No thread may have ended since.
     pub(super) fn own_faults_now(&self) -> Result<u64, Unrewindable> {
         Ok(of(libc::RUSAGE_THREAD)? + self.ended_faults)
     }
 
-    /// The last process id that was given. `None`: the kernel does not tell.
     fn last_pid_now(&mut self) -> Option<usize> {
         let mut text = [0_u8; 24];
         let (fd, room) = (
             usize::try_from(self.tools.last_pid).ok()?,
             text.as_mut_ptr() as usize,
         );
-        // SAFETY: there is so much room.
+        // SAFETY: the buffer has this much room.
         let length = unsafe { call(libc::SYS_pread64, [fd, room, text.len(), 0, 0, 0]) }.ok()?;
         number(&text[..length], 10).map(|(pid, _)| pid)
     }
 }
 
 fn of(whose: i32) -> Result<u64, Unrewindable> {
-    // `ru_minflt` and `ru_majflt` of `struct rusage`.
     const MINOR: usize = 8;
     const MAJOR: usize = 9;
     let mut usage = [0_u64; 18];
-    // SAFETY: there is room for the structure.
+    // SAFETY: the struct outlives the call.
     unsafe {
         call(
             libc::SYS_getrusage,

@@ -1,16 +1,14 @@
-//! System calls that leave no trace in the memory of the process: libc's own functions write errno.
+//! System calls without libc, whose functions write errno into the process's memory.
 
 use nix::errno::Errno;
 
-/// A system call of up to six numbers.
-///
 /// # Safety
-/// As the system call's.
+/// That of the system call.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     let result: isize;
-    // SAFETY: the registers are those of the kernel's convention; what the call does is the caller's promise.
+    // SAFETY: the kernel's register convention; the caller guarantees the call itself.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -29,15 +27,13 @@ pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result
     outcome(result)
 }
 
-/// The same.
-///
 /// # Safety
-/// As the system call's.
+/// That of the system call.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     let result: isize;
-    // SAFETY: the registers are those of the kernel's convention; what the call does is the caller's promise.
+    // SAFETY: the kernel's register convention; the caller guarantees the call itself.
     unsafe {
         core::arch::asm!(
             "svc 0",
@@ -96,22 +92,20 @@ const PM_SCAN_WP_MATCHING: u64 = 1 << 0;
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: usize = (3 << 30) | (size_of::<ScanArguments>() << 16) | ((b'f' as usize) << 8) | 16;
 
-/// What a run of pages is like.
 impl PageRegion {
-    /// It was written to since it was protected.
+    /// Written to since it was protected.
     pub(super) fn is_written(&self) -> bool {
         self.categories & PAGE_IS_WRITTEN != 0
     }
 
-    /// Nothing is there: what was has been dropped, or nothing ever was.
+    /// Dropped, or never there.
     pub(super) fn is_empty(&self) -> bool {
         self.categories & (PAGE_IS_WRITTEN | PAGE_IS_PRESENT | PAGE_IS_SWAPPED) == 0
     }
 }
 
-/// All pages of a range whose writes are noted, in runs of the same kind. What is mapped there and not registered, such as what
-/// was mapped in the place of something else, is not among them. Says how many runs it has found, and where to go on if there was
-/// no room for more.
+/// Returns the number of tracked runs, and where to continue if `found` was too small. Unregistered mappings, such as
+/// replacements, are missing.
 ///
 /// # Safety
 /// `found` has room for `room` runs.
@@ -131,14 +125,14 @@ pub(super) unsafe fn tracked(
         return_mask: PAGE_IS_WRITTEN | PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
         ..ScanArguments::default()
     };
-    // SAFETY: the caller's promise; the structure lives until the call is done.
+    // SAFETY: the caller's promise; the struct outlives the call.
     let count = unsafe { scan(pagemap, &mut arguments)? };
-    // The kernel collects runs by 512, and leaves `walk_end` where it was when it last had to stop for that, also if it has gone on
-    // from there since: to the end of the range unless the room is used up, and then at least to the last run's end.
+    // The kernel collects runs in batches of 512 and sets `walk_end` where the last full batch ended: at the end of the
+    // range unless `room` is used up, and then no later than the end of the last run.
     if count < room {
         return Ok((count, None));
     }
-    // SAFETY: so many were written.
+    // SAFETY: the kernel wrote this many.
     let last = count
         .checked_sub(1)
         .map_or(0, |last| unsafe { (*found.add(last)).end });
@@ -146,7 +140,7 @@ pub(super) unsafe fn tracked(
     Ok((count, (next < arguments.end).then_some(next as usize)))
 }
 
-/// Protects the pages of a range whose writes are noted: the next write to each is. Others are left alone.
+/// Records the next write to each page.
 pub(super) fn protect(pagemap: i32, range: (usize, usize)) -> Result<(), Errno> {
     let mut arguments = ScanArguments {
         size: size_of::<ScanArguments>() as u64,
@@ -156,13 +150,13 @@ pub(super) fn protect(pagemap: i32, range: (usize, usize)) -> Result<(), Errno> 
         category_mask: PAGE_IS_WPALLOWED | PAGE_IS_WRITTEN,
         ..ScanArguments::default()
     };
-    // SAFETY: the structure lives until the call is done, and there is no vector.
+    // SAFETY: the struct outlives the call, and there is no vector.
     unsafe { scan(pagemap, &mut arguments).map(|_| ()) }
 }
 
 unsafe fn scan(pagemap: i32, arguments: &mut ScanArguments) -> Result<usize, Errno> {
     let pointer = std::ptr::from_mut(arguments) as usize;
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe {
         call(
             libc::SYS_ioctl,
@@ -196,10 +190,10 @@ const UFFDIO_API: usize = (3 << 30) | (size_of::<UffdApi>() << 16) | (0xaa << 8)
 /// `_IOWR(0xaa, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: usize = (3 << 30) | (size_of::<UffdRegister>() << 16) | (0xaa << 8);
 
-/// A descriptor by which the kernel notes writes without waking anything. Works without rights.
+/// Records writes without notifications. Needs no privileges.
 pub(super) fn tracker() -> Result<i32, (&'static str, Errno)> {
     let flags = UFFD_USER_MODE_ONLY | libc::O_CLOEXEC as usize;
-    // SAFETY: one number.
+    // SAFETY: only a number.
     let fd = unsafe { call(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]) };
     let fd = fd.map_err(|errno| ("userfaultfd", errno))? as i32;
     let mut api = UffdApi {
@@ -207,7 +201,7 @@ pub(super) fn tracker() -> Result<i32, (&'static str, Errno)> {
         features: FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED,
         ioctls: 0,
     };
-    // SAFETY: the structure lives until the call is done.
+    // SAFETY: the struct outlives the call.
     let done = unsafe {
         call(
             libc::SYS_ioctl,
@@ -215,14 +209,13 @@ pub(super) fn tracker() -> Result<i32, (&'static str, Errno)> {
         )
     };
     if let Err(errno) = done {
-        // SAFETY: it was opened above.
+        // SAFETY: opened above.
         let _ = unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
         return Err(("UFFDIO_API", errno));
     }
     Ok(fd)
 }
 
-/// Has the kernel note the writes to a range.
 pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
     let mut register = UffdRegister {
         start: range.0 as u64,
@@ -230,7 +223,7 @@ pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
         mode: REGISTER_MODE_WP,
         ioctls: 0,
     };
-    // SAFETY: the structure lives until the call is done.
+    // SAFETY: the struct outlives the call.
     unsafe {
         call(
             libc::SYS_ioctl,
@@ -247,11 +240,10 @@ pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
     }
 }
 
-/// Whether a range that can't be tracked is of `MAP_DROPPABLE`, where the C library keeps the state of its random numbers (glibc
-/// 2.41). The kernel refuses to have such memory in a core dump.
+/// Whether it is `MAP_DROPPABLE`, where glibc 2.41 keeps random number state. The kernel rejects MADV_DODUMP for it.
 pub(super) fn is_droppable(range: (usize, usize)) -> bool {
     let arguments = [range.0, range.1 - range.0, libc::MADV_DODUMP as usize, 0, 0, 0];
-    // SAFETY: changes what a core dump has, and nothing else.
+    // SAFETY: affects only core dumps.
     let advised = unsafe { call(libc::SYS_madvise, arguments) };
     advised == Err(Errno::EINVAL)
 }
@@ -267,7 +259,7 @@ mod tests {
         const PAGES: usize = 2048;
         let pagemap = open_own(c"/proc/self/pagemap").unwrap();
         let tracker = tracker().unwrap();
-        // SAFETY: a new mapping of the test's, which nothing else uses.
+        // SAFETY: a new mapping that nothing else uses.
         let start = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             libc::mmap(std::ptr::null_mut(), PAGES * PAGE, 3, flags, -1, 0) as usize
@@ -283,7 +275,7 @@ mod tests {
             let mut found = vec![PageRegion::default(); room];
             let (mut from, mut written) = (start, Vec::new());
             loop {
-                // SAFETY: there is so much room.
+                // SAFETY: the buffer has this much room.
                 let (count, next) =
                     unsafe { tracked(pagemap, (from, range.1), found.as_mut_ptr(), room) }.unwrap();
                 written.extend(
@@ -301,7 +293,7 @@ mod tests {
                 .collect();
             assert!(written == expected, "room for {room}: {} runs", written.len());
         }
-        // SAFETY: the test's own.
+        // SAFETY: the test's own mapping.
         unsafe {
             libc::munmap(start as *mut libc::c_void, PAGES * PAGE);
             libc::close(pagemap);

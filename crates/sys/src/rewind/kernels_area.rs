@@ -1,13 +1,12 @@
-//! The one place in a process' own memory to which the kernel writes by itself: where the thread runs (rseq(2)), which glibc has
-//! registered since 2.35. To put it back would tell the process that it runs where it ran then.
+//! The only private memory that the kernel itself writes: the thread's current CPU (rseq(2)), registered by glibc since
+//! 2.35. It must not be restored.
 
 use std::ffi::CStr;
 
-/// What the kernel writes, at most: `struct rseq`.
 const BYTES: usize = 32;
 const WORDS: usize = BYTES / size_of::<u64>();
 
-/// Where it is. Zero: nowhere.
+/// 0 if there is none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KernelsArea {
     start: usize,
@@ -18,7 +17,6 @@ impl KernelsArea {
         self.start
     }
 
-    /// Asks libc.
     pub(super) fn find(&mut self) {
         let symbol = |name: &CStr| {
             // SAFETY: a C string.
@@ -35,24 +33,21 @@ impl KernelsArea {
         }
     }
 
-    /// Whether a word belongs to it.
     pub(super) fn contains(&self, at: usize) -> bool {
         self.start != 0 && (self.start..self.start + BYTES).contains(&at)
     }
 
-    /// What is there now.
     pub(super) fn keep(&self) -> [u64; WORDS] {
         match self.start {
             0 => [0; WORDS],
-            // SAFETY: glibc has this memory for the thread.
+            // SAFETY: glibc has allocated this memory for the thread.
             start => unsafe { (start as *const [u64; WORDS]).read_volatile() },
         }
     }
 
-    /// Writes it again.
     pub(super) fn put(&self, words: [u64; WORDS]) {
         if self.start != 0 {
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { (self.start as *mut [u64; WORDS]).write_volatile(words) }
         }
     }

@@ -1,35 +1,32 @@
-//! A process, put back to what it was.
+//! Rewinds a process to a snapshot.
 //!
-//! [`Pages::take`] copies the memory that a process has to itself: heap, data of libraries, anonymous mappings. Each process
-//! that is forked of it completes the copy by what is its own ([`Snapshot::take`]), shares the rest, and has the kernel note
-//! what is written to from then on (asynchronous write protection of userfaultfd(2) with PAGEMAP_SCAN, Linux 6.7; both work
-//! without rights). [`Snapshot::rewind`] copies these pages back, with the stack, and goes on where the snapshot was taken.
+//! [`Pages::take`] copies a process's private memory: heap, library data, anonymous mappings. Each forked process adds
+//! what differs ([`Snapshot::take`]), and from then on the kernel records written pages (userfaultfd(2) asynchronous
+//! write protection and PAGEMAP_SCAN, Linux 6.7, unprivileged). [`Snapshot::rewind`] copies these pages and the stack
+//! back and continues where the snapshot was taken.
 //!
-//! What the kernel keeps for a process is no memory. Descriptors, umask, working directory, signals, timers, soft limits, rounding
-//! of floating point numbers and settings of prctl(2) are put back; what can't be is found by [`Snapshot::check`], and the process has to end. Descriptors that the process goes on using
-//! stay open ([`Snapshot::keep_open`]).
+//! Kernel state is restored separately: descriptors, umask, working directory, signals, timers, soft limits, floating
+//! point rounding and prctl(2) settings. [`Snapshot::check`] finds what can't be restored; the process must then exit.
 //!
-//! Nothing of what runs while memory is put back may lie in it. So that code has a stack of its own, in memory that is shared and
-//! therefore not put back, like all of its bookkeeping; its system calls go past libc, which would write errno, and it
-//! allocates nothing. [`Snapshot::survivors`] is what a caller may keep there, too.
+//! The restoring code has its stack and bookkeeping in shared memory, which is not restored. It makes system calls
+//! without libc, which would write errno, and does not allocate.
 //!
-//! How memory can change without a write, and what is done about it:
+//! Memory can change without a write:
 //!
-//! * It is unmapped, or other memory is mapped in its place. The kernel notes writes by mapping, so the new one is not among the
-//!   tracked pages: each scan adds up what it has found. Memory of no file is mapped anew, for all else the process ends.
-//! * Its pages are dropped (MADV_DONTNEED). A page that was there and is not any more is put back.
-//! * Memory is mapped besides. The size of the process tells: the gaps between its mappings are unmapped, and if it still has another
-//!   size, /proc/self/maps is read.
-//! * The kernel writes to it at any time: the one place (`kernels_area`) is left out.
-//! * Other mappings, which can't be written to, go or change: found when the list is read, which is done now and then in any case.
+//! * Unmapping, or a new mapping in place. Writes are tracked by mapping, so the scan misses the new pages and counts
+//!   too few. Anonymous memory is mapped again; anything else ends the process.
+//! * Dropped pages (MADV_DONTNEED). A missing page is restored.
+//! * New mappings, which change the process's size. Former gaps are unmapped; if the size still differs,
+//!   /proc/self/maps is read.
+//! * The kernel's own writes, to one area that is left out (`kernels_area`).
+//! * Changes of read-only mappings, found when the list is read now and then.
 //!
-//! To ask for all pages takes longer than to copy those of a small request. The first write to a page is a page fault, and the
-//! kernel counts these: without one since the last time, only pages that were written to before can have been written to, and
-//! they are copied without a look. Whether pages were dropped or unmapped mincore(2) tells, in a fifth of the time. Now and then
-//! all are asked for in any case.
+//! A full scan takes longer than copying the pages of a small request. The first write to a protected page is a counted
+//! page fault. Without new faults only hot pages (written to before) can have changed, so they are copied without a
+//! scan; mincore(2), five times faster, detects dropped and unmapped pages. Now and then a full scan runs anyway.
 //!
-//! A page that was written to once is copied back each time from then on: to protect it anew would cost a page fault in each
-//! round. All are protected anew now and then, so that one large request does not weigh for ever.
+//! A hot page is copied on every rewind, because protecting it again would cost a page fault each time. All pages are
+//! protected again now and then, so that a large request doesn't slow all later ones.
 
 mod back;
 mod book;
@@ -53,32 +50,32 @@ use std::fmt;
 pub use book::{MOST_KEPT, SURVIVORS, shared_words};
 pub use take::{Pages, is_possible};
 
-/// Why a process can't be put back. It has to end.
+/// Why a process can't be restored; it must exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unrewindable {
-    /// It has more than one thread.
+    /// More than one thread.
     Thread,
-    /// A child process is there.
+    /// A child process.
     Child,
-    /// It has another user, group or session, or other rights.
+    /// Changed user, group, session or privileges.
     Identity,
-    /// It has another priority or scheduling policy, or may run on other processors.
+    /// Changed priority, scheduling policy or CPU affinity.
     Priority,
-    /// A hard limit is lower.
+    /// A lowered hard limit.
     Limit,
-    /// Memory of the snapshot is not there any more, or is another kind of memory.
+    /// Memory of the snapshot is missing or has changed its kind.
     Memory,
-    /// A descriptor of the snapshot can't be put back.
+    /// A descriptor can't be restored.
     Descriptor,
     /// A system call failed.
     Failed(&'static str, Errno),
 }
 
 impl Unrewindable {
-    /// How many kinds there are.
+    /// Number of variants.
     pub const KINDS: usize = 8;
 
-    /// The number of its kind, below [`Unrewindable::KINDS`].
+    /// Index of the variant, below [`Unrewindable::KINDS`].
     pub fn kind(&self) -> usize {
         match self {
             Unrewindable::Thread => 0,
@@ -92,7 +89,7 @@ impl Unrewindable {
         }
     }
 
-    /// A word for each kind.
+    /// A name for each variant, by index.
     pub const NAMES: [&str; Unrewindable::KINDS] = [
         "thread",
         "child",
@@ -124,22 +121,22 @@ impl fmt::Display for Unrewindable {
 
 impl std::error::Error for Unrewindable {}
 
-/// What a rewinding has done.
+/// Statistics of a rewind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rewound {
-    /// Which one it was, from 1 on; 0: there was none yet.
+    /// Sequence number from 1; 0 before the first rewind.
     pub number: u64,
-    /// Pages that were copied back.
+    /// Pages copied back.
     pub pages: u64,
-    /// Whether the list of mappings had to be read.
+    /// Whether /proc/self/maps was read.
     pub has_read_mappings: bool,
-    /// Mappings that were made anew.
+    /// Mappings created again.
     pub mapped_anew: u64,
-    /// How long it took.
+    /// Duration in nanoseconds.
     pub nanos: u64,
 }
 
-/// A process as it was. It lasts as long as the process.
+/// A snapshot of this process. It lives as long as the process.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot {
     book: *mut Book,
@@ -148,11 +145,11 @@ pub struct Snapshot {
 impl Snapshot {
     #[expect(clippy::mut_from_ref, reason = "it is no memory of this value's")]
     fn book(&self) -> &mut Book {
-        // SAFETY: mapped for good; one thread, and each function asks once.
+        // SAFETY: mapped forever; one thread, and each function borrows it once.
         unsafe { &mut *self.book }
     }
 
-    /// Words that are not put back.
+    /// Words that a rewind doesn't restore.
     ///
     /// # Safety
     /// There is no other reference to them.
@@ -161,10 +158,10 @@ impl Snapshot {
         &mut self.book().survivors
     }
 
-    /// What the last rewinding has come to.
+    /// Returns the result of the last rewind.
     ///
     /// # Errors
-    /// The process is not what it was, and has to end.
+    /// The process was not restored and must exit.
     pub fn outcome(&self) -> Result<Rewound, Unrewindable> {
         let book = self.book();
         match book.failure {
@@ -173,7 +170,7 @@ impl Snapshot {
         }
     }
 
-    /// How many pages are known, and how many mappings they are of.
+    /// Returns the number of pages and of regions.
     pub fn extent(&self) -> (usize, usize) {
         (self.book().pages, self.book().count)
     }

@@ -1,15 +1,15 @@
-//! Which pages are in memory, by mincore(2): whether any was dropped, unmapped or replaced without a page fault.
+//! Detects pages that were dropped, unmapped or replaced without a page fault (mincore(2)).
 
 use super::book::{Book, MOST_TEXT, Region};
 use super::kernel::call;
 use super::regions::PAGE;
 
 impl Book {
-    /// Whether the same pages are there as when the process was last put back. Also no, if that can't be told.
+    /// `false` if unknown.
     pub(super) fn has_same_pages(&mut self) -> bool {
         let room = self.text.as_mut_ptr();
         self.droppable().all(|run| {
-            // SAFETY: there is so much room, and a byte for each page.
+            // SAFETY: the buffer has this much room, and there is a byte for each page.
             unsafe {
                 run.pages <= MOST_TEXT
                     && ask_mincore(&run, room)
@@ -18,15 +18,13 @@ impl Book {
         })
     }
 
-    /// Notes which pages are there.
     pub(super) fn note_pages(&mut self) {
         for run in self.droppable() {
-            // SAFETY: there is a byte for each page. What can't be told is not the same the next time.
+            // SAFETY: there is a byte for each page. Pages that can't be read count as changed next time.
             unsafe { ask_mincore(&run, self.was_there.add(run.first_page)) };
         }
     }
 
-    /// Regions that are beside each other, with their pages in order, are looked at as one.
     fn droppable(&self) -> impl Iterator<Item = Run> {
         let mut regions = self.regions[..self.count]
             .iter()
@@ -42,7 +40,6 @@ impl Book {
     }
 }
 
-/// Pages that are beside each other.
 struct Run {
     start: usize,
     first_page: usize,
@@ -65,10 +62,10 @@ impl Run {
     }
 }
 
-/// Writes a byte for each page. False: not all of them are mapped.
+/// `false` if not all pages are mapped.
 ///
 /// # Safety
-/// There is room.
+/// `room` is large enough.
 unsafe fn ask_mincore(run: &Run, room: *mut u8) -> bool {
     let arguments = [run.start, run.pages * PAGE, room as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
@@ -76,7 +73,7 @@ unsafe fn ask_mincore(run: &Run, room: *mut u8) -> bool {
 }
 
 /// # Safety
-/// There are so many bytes at both.
+/// Both have `count` bytes.
 unsafe fn is_same(one: *const u8, other: *const u8, count: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe { libc::memcmp(one.cast(), other.cast(), count) == 0 }

@@ -1,4 +1,4 @@
-//! What the kernel keeps for a process besides memory and descriptors.
+//! The kernel's state of a process, besides memory and descriptors.
 
 use super::Unrewindable;
 use super::book::Size;
@@ -10,13 +10,11 @@ use nix::errno::Errno;
 
 const SIGNALS: usize = 64;
 const LIMITS: usize = 16;
-/// Bytes of the kernel's set of signals.
 const SET_BYTES: usize = 8;
-/// `struct sigaction` of the kernel, which is nowhere larger.
+/// Large enough for every architecture.
 type Action = [u64; 4];
-/// The interval timers.
 const TIMERS: [i32; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
-/// Signals that a request may have left pending: of its timers, its children and its connections.
+/// A request may leave them pending.
 const OF_REQUESTS: [i32; 5] = [
     libc::SIGALRM,
     libc::SIGVTALRM,
@@ -25,51 +23,43 @@ const OF_REQUESTS: [i32; 5] = [
     libc::SIGPIPE,
 ];
 
-/// How long a thread that has been joined may take to leave the kernel's list, in waits that double: 51 ms.
+/// 51 ms in total, because waits double.
 const WAITS: u32 = 10;
 const FIRST_WAIT_NANOS: u64 = 50_000;
-/// Room for a file of /proc. A list of some thousand groups does not fit.
 const ROOM: usize = 16 << 10;
-/// Room for /proc/self/limits.
 const LIMITS_ROOM: usize = 4096;
 
-/// As it was. Zeroes are a value.
+/// All zeroes is valid.
 #[derive(Debug)]
 pub(super) struct ProcessState {
     mask: u64,
     status: Status,
-    /// By [`ProcessState::check`].
+    /// Set by [`ProcessState::check`].
     status_now: Status,
     actions: [Action; SIGNALS],
     limits: [[u64; 2]; LIMITS],
-    /// The text of /proc/self/limits, and its length.
     limits_text: [u8; LIMITS_ROOM],
     limits_length: usize,
-    /// Which soft limits have changed, by [`ProcessState::check`].
+    /// Set by [`ProcessState::check`].
     changed_limits: u32,
     priority: usize,
     thread: ThreadState,
-    /// The number that the next timer of timer_create(2) had: the kernel counts them.
+    /// The kernel counts timers.
     next_timer: i32,
-    /// The working directory.
     directory: i32,
-    /// Files of /proc/self; -1: the kernel has none.
     status_file: i32,
     limits_file: i32,
     timers_file: i32,
-    /// What was read last.
     text: [u8; ROOM],
 }
 
-/// Reads the beginning of a file into the room; says how much.
 fn read(fd: i32, room: &mut [u8]) -> std::result::Result<usize, Errno> {
     let arguments = [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
-    // SAFETY: there is so much room.
+    // SAFETY: the buffer has this much room.
     unsafe { call(libc::SYS_pread64, arguments) }
 }
 
 impl ProcessState {
-    /// Opens the files that it reads.
     pub(super) fn open(&mut self) -> Result<()> {
         self.directory = open(c".", libc::O_PATH | libc::O_DIRECTORY)?;
         self.status_file = open_own(c"/proc/self/status")?;
@@ -78,7 +68,6 @@ impl ProcessState {
         Ok(())
     }
 
-    /// The files that it has open.
     pub(super) fn descriptors(&mut self) -> impl Iterator<Item = &mut i32> {
         [
             &mut self.directory,
@@ -89,7 +78,6 @@ impl ProcessState {
         .into_iter()
     }
 
-    /// Notes the state as it is now.
     pub(super) fn note(&mut self) -> Result<()> {
         let failed = |errno| Error::new("note the state of the process", "", errno);
         self.mask = change_mask(None).map_err(failed)?;
@@ -109,8 +97,7 @@ impl ProcessState {
         Ok(())
     }
 
-    /// Stops timers, and finds whether the rest can be put back. If so, all signals are held until
-    /// [`ProcessState::release_signals`].
+    /// Stops timers. On success all signals stay blocked until [`ProcessState::release_signals`].
     pub(super) fn check(&mut self) -> std::result::Result<(), Unrewindable> {
         hold_signals()?;
         let outcome = self.stop_timers().and_then(|()| self.compare());
@@ -122,7 +109,6 @@ impl ProcessState {
 
     fn compare(&mut self) -> std::result::Result<(), Unrewindable> {
         let failed = |call| move |errno| Unrewindable::Failed(call, errno);
-        // After the timers were stopped: what they have sent is pending now.
         self.status_now = self.status_of_one_thread()?;
         if has_child().map_err(failed("waitid"))? {
             return Err(Unrewindable::Child);
@@ -142,7 +128,6 @@ impl ProcessState {
         self.compare_limits()
     }
 
-    /// A thread that has been joined is listed for a moment longer.
     fn status_of_one_thread(&mut self) -> std::result::Result<Status, Unrewindable> {
         for wait in 0..=WAITS {
             let status = self
@@ -184,7 +169,6 @@ impl ProcessState {
         Ok(())
     }
 
-    /// Whether the process has this size, by [`ProcessState::check`].
     pub(super) fn has_size(&self, size: Size) -> bool {
         self.status_now.size == size
     }
@@ -193,7 +177,7 @@ impl ProcessState {
         let failed = |call| move |errno| Unrewindable::Failed(call, errno);
         for timer in TIMERS {
             let never = [0_u64; 4];
-            // SAFETY: a structure that lives until the call is done.
+            // SAFETY: the struct outlives the call.
             unsafe {
                 call(
                     libc::SYS_setitimer,
@@ -207,14 +191,12 @@ impl ProcessState {
         }
         let next = next_timer().map_err(failed("timer_create"))?;
         for timer in self.next_timer + 1..next {
-            // The request may have deleted it.
             let _ = delete_timer(timer);
         }
         self.next_timer = next;
         Ok(())
     }
 
-    /// Puts it back, after [`ProcessState::check`].
     pub(super) fn put_back(&mut self) -> std::result::Result<(), Unrewindable> {
         let failed = |call| move |errno| Unrewindable::Failed(call, errno);
         if self.status_now.pending & of_requests() != 0 {
@@ -225,7 +207,7 @@ impl ProcessState {
             let before = &self.actions[signal - 1];
             if action(signal).map_err(failed("rt_sigaction"))? != *before {
                 let pointer = before.as_ptr() as usize;
-                // SAFETY: a disposition that the kernel has given.
+                // SAFETY: an action that the kernel returned.
                 unsafe { call(libc::SYS_rt_sigaction, [signal, pointer, 0, SET_BYTES, 0, 0]) }
                     .map_err(failed("rt_sigaction"))?;
             }
@@ -234,7 +216,7 @@ impl ProcessState {
         if self.status_now.umask != self.status.umask {
             set_umask(self.status.umask);
         }
-        // SAFETY: a descriptor of a directory.
+        // SAFETY: an open directory.
         unsafe { call(libc::SYS_fchdir, [self.directory as usize, 0, 0, 0, 0, 0]) }
             .map_err(failed("fchdir"))?;
         for (index, limit) in self.limits.iter().enumerate() {
@@ -245,7 +227,6 @@ impl ProcessState {
         Ok(())
     }
 
-    /// Lets signals come as before.
     pub(super) fn release_signals(&self) {
         let _ = change_mask(Some(self.mask));
     }
@@ -259,17 +240,16 @@ fn hold_signals() -> std::result::Result<(), Unrewindable> {
 
 fn sleep(nanos: u64) {
     let time = [0, nanos];
-    // SAFETY: a structure that lives until the call is done.
+    // SAFETY: the struct outlives the call.
     let _ = unsafe { call(libc::SYS_nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Sets the mask of signals; says what it was.
 fn change_mask(mask: Option<u64>) -> std::result::Result<u64, Errno> {
     let new = mask.unwrap_or(0);
     let mut old = 0_u64;
     let pointer = mask.map_or(0, |_| &raw const new as usize);
     let how = libc::SIG_SETMASK as usize;
-    // SAFETY: both live until the call is done.
+    // SAFETY: both outlive the call.
     unsafe {
         call(
             libc::SYS_rt_sigprocmask,
@@ -279,11 +259,11 @@ fn change_mask(mask: Option<u64>) -> std::result::Result<u64, Errno> {
     Ok(old)
 }
 
-/// Makes a timer, to see its number.
+/// Shows the next number.
 fn next_timer() -> std::result::Result<i32, Errno> {
     let mut timer = 0_i32;
     let clock = libc::CLOCK_MONOTONIC as usize;
-    // SAFETY: there is room for a number; without a `sigevent` the kernel has a default.
+    // SAFETY: the kernel writes one number; without a `sigevent` it uses a default.
     unsafe {
         call(
             libc::SYS_timer_create,
@@ -307,15 +287,15 @@ fn set_umask(mask: usize) -> usize {
 fn action(signal: usize) -> std::result::Result<Action, Errno> {
     let mut action = Action::default();
     let pointer = action.as_mut_ptr() as usize;
-    // SAFETY: there is room for the structure.
+    // SAFETY: the struct outlives the call.
     unsafe { call(libc::SYS_rt_sigaction, [signal, 0, pointer, SET_BYTES, 0, 0])? };
     Ok(action)
 }
 
-/// prlimit(2) would do the same, and look up first who asks whom.
+/// prlimit(2) would look up the process.
 fn limit_of(limit: usize) -> std::result::Result<[u64; 2], Errno> {
     let mut now = [0_u64; 2];
-    // SAFETY: there is room for the structure.
+    // SAFETY: the struct outlives the call.
     unsafe {
         call(
             libc::SYS_getrlimit,
@@ -326,7 +306,7 @@ fn limit_of(limit: usize) -> std::result::Result<[u64; 2], Errno> {
 }
 
 fn set_limit(limit: usize, new: &[u64; 2]) -> std::result::Result<(), Errno> {
-    // SAFETY: a structure that lives until the call is done.
+    // SAFETY: the struct outlives the call.
     unsafe { call(libc::SYS_setrlimit, [limit, new.as_ptr() as usize, 0, 0, 0, 0]).map(|_| ()) }
 }
 
@@ -350,12 +330,10 @@ fn has_child() -> std::result::Result<bool, Errno> {
     }
 }
 
-/// [`OF_REQUESTS`] as a set.
 fn of_requests() -> u64 {
     OF_REQUESTS.iter().fold(0, |set, signal| set | 1 << (signal - 1))
 }
 
-/// Takes away the signals that a request has left.
 fn drop_pending() {
     let set = of_requests();
     let at_once = [0_u64; 2];
@@ -368,7 +346,7 @@ fn drop_pending() {
         0,
     ];
     for _ in 0..SIGNALS {
-        // SAFETY: structures that live until the call is done.
+        // SAFETY: structs that outlive the call.
         if unsafe { call(libc::SYS_rt_sigtimedwait, arguments) }.is_err() {
             return;
         }
@@ -384,8 +362,7 @@ fn open(path: &std::ffi::CStr, flags: i32) -> Result<i32> {
     }
 }
 
-/// Opens a file of this process in /proc. A process that has changed its user may not, unless others of its user may look into it,
-/// too: that is so for the moment of the call.
+/// After a change of user, a process must be dumpable to open these.
 pub(super) fn open_own(path: &std::ffi::CStr) -> Result<i32> {
     // SAFETY: numbers.
     let before = unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) };

@@ -1,38 +1,31 @@
-//! The mappings of a process, by /proc/self/maps. No allocation: it is also read while memory is being put back.
+//! Parses /proc/self/maps without allocating, so that the rewind can use it.
 
-/// A page's bytes where this is used.
 pub(super) const PAGE: usize = 4096;
 
-/// A line of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mapping {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Bits of PROT_READ, PROT_WRITE and PROT_EXEC.
     pub(super) protection: u8,
     pub(super) is_shared: bool,
-    /// The number of the file that it is of; 0: of none.
     pub(super) file: u64,
-    /// The stack of the first thread.
     pub(super) is_stack: bool,
-    /// The kernel's, such as `[vvar]`, which can't be unmapped or is not to be.
+    /// Such as `[vvar]`; must stay.
     pub(super) is_kernels: bool,
-    /// The kernel may drop its pages at any time. The file does not say so.
+    /// The kernel may drop its pages; not reported in maps.
     pub(super) is_droppable: bool,
 }
 
 impl Mapping {
-    /// Private and writable: what the process changes there is its own.
     pub(super) fn is_own(&self) -> bool {
         !self.is_shared && self.protection & PROT_WRITE != 0 && !self.is_kernels && !self.is_droppable
     }
 
-    /// Addresses without memory.
     pub(super) fn is_reserve(&self) -> bool {
         !self.is_shared && self.protection == 0 && self.file == 0 && !self.is_kernels
     }
 
-    /// Whether it is of the same kind as another at its place. What is shared may change its protection: OPcache does so.
+    /// Shared memory may change its protection, as OPcache's does.
     pub(super) fn is_like(&self, other: &Mapping) -> bool {
         self.is_shared == other.is_shared
             && self.file == other.file
@@ -44,7 +37,6 @@ const PROT_READ: u8 = libc::PROT_READ as u8;
 const PROT_WRITE: u8 = libc::PROT_WRITE as u8;
 const PROT_EXEC: u8 = libc::PROT_EXEC as u8;
 
-/// The lines of a text, one after the other.
 #[derive(Debug)]
 pub(super) struct Mappings<'t> {
     rest: &'t [u8],
@@ -83,7 +75,6 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     let bit = |place: usize, letter: u8, bit: u8| if letters[place] == letter { bit } else { 0 };
     let is_stack = line.ends_with(b"[stack]");
     let is_heap = line.ends_with(b"[heap]");
-    // Names of anonymous memory, as prctl(2) gives them, begin so.
     let is_named = contains(line, b" [anon");
     Some(Mapping {
         start,
@@ -97,7 +88,6 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// The fourth word after the addresses.
 fn inode(rest: &[u8]) -> Option<u64> {
     let mut words = rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     number(words.nth(3)?, 10).map(|(value, _)| value as u64)
@@ -107,7 +97,7 @@ fn contains(line: &[u8], part: &[u8]) -> bool {
     line.windows(part.len()).any(|window| window == part)
 }
 
-/// A number, and what follows it.
+/// Also returns the rest.
 pub(super) fn number(text: &[u8], base: u32) -> Option<(usize, &[u8])> {
     let mut value: usize = 0;
     let mut at = 0;

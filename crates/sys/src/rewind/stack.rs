@@ -1,16 +1,16 @@
-//! From one stack to another.
+//! Stack switching.
 
-/// Leaves the stack for the one that ends at `top`, which is a multiple of 16, and calls a function there.
+/// Calls a function on the stack that ends at `top`, a multiple of 16.
 ///
 /// # Safety
-/// There is room below `top`, and nothing on the stack that is left is needed any more.
+/// There is room below `top`, and the old stack is no longer needed.
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn leave_for(
     top: usize,
     function: unsafe extern "C" fn(*mut libc::c_void) -> !,
     context: *mut libc::c_void,
 ) -> ! {
-    // SAFETY: the caller's promise; a call pushes the return address, as the convention has it.
+    // SAFETY: the caller's promise; the call pushes a return address as the ABI requires.
     unsafe {
         core::arch::asm!(
             "mov rsp, {top}",
@@ -25,10 +25,10 @@ pub(super) unsafe fn leave_for(
     }
 }
 
-/// The same.
+/// Calls a function on the stack that ends at `top`, a multiple of 16.
 ///
 /// # Safety
-/// The same.
+/// There is room below `top`, and the old stack is no longer needed.
 #[cfg(target_arch = "aarch64")]
 pub(super) unsafe fn leave_for(
     top: usize,
@@ -50,7 +50,7 @@ pub(super) unsafe fn leave_for(
     }
 }
 
-/// Where the stack is now: what a function has called before it lies above.
+/// The callers' frames are above.
 #[inline(never)]
 pub(super) fn here() -> usize {
     let mark = 0_u8;

@@ -1,12 +1,11 @@
-//! /proc/self/status: one read in place of a system call for each signal, each id and each mask.
+//! /proc/self/status: one read instead of a system call per signal, id and mask.
 
 use super::book::Size;
 use super::regions::number;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Kilobytes of a page.
 const PAGE_KB: usize = 4;
-/// The lines that no process without rights can take back.
+/// An unprivileged process can't restore them.
 const IDENTITY: [&[u8]; 13] = [
     b"Uid",
     b"Gid",
@@ -23,16 +22,15 @@ const IDENTITY: [&[u8]; 13] = [
     b"Seccomp_filters",
 ];
 
-/// What the file says. Zeroes are a value.
+/// All zeroes is valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) threads: usize,
     pub(super) umask: usize,
-    /// A hash of the lines of [`IDENTITY`].
+    /// Hash of [`IDENTITY`].
     pub(super) identity: u64,
-    /// A hash of the processors that it may run on.
     pub(super) processors: u64,
-    /// Sets of signals: those that are pending, for the process or its thread, are ignored, and have a handler.
+    /// Of process and thread.
     pub(super) pending: u64,
     pub(super) ignored: u64,
     pub(super) caught: u64,
@@ -40,7 +38,6 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// Parses the text.
     pub(super) fn of(text: &[u8]) -> Status {
         let mut status = Status::default();
         let mut identity = DefaultHasher::new();
@@ -69,8 +66,7 @@ impl Status {
         status
     }
 
-    /// Whether the dispositions of a signal may differ: it was or is ignored or caught otherwise. What is not caught has no handler,
-    /// and so no flags that matter; those of SIGCHLD do always.
+    /// Flags matter only for caught signals and SIGCHLD.
     pub(super) fn may_differ(&self, now: &Status, signal: usize) -> bool {
         let bit = 1 << (signal - 1);
         let differs = (self.ignored ^ now.ignored) | (self.caught ^ now.caught);

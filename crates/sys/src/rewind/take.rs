@@ -1,4 +1,4 @@
-//! Taking a snapshot: first the pages that all forked processes have, then what is a process' own.
+//! Takes snapshots: first the pages shared by all forks, then each process's own.
 
 use super::back::is_same;
 use super::book::{Book, IS_KEPT, Region, Tools, shared};
@@ -15,31 +15,28 @@ use nix::fcntl::SealFlag;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const NAME: &str = "forkyard-snapshot";
-/// Pages that a forked process may have besides those of [`Pages`]; address space, not memory.
+/// Address space for pages beyond [`Pages`], not memory.
 const OWN_PAGES: usize = 32 << 10;
-/// Pages whose entries are read at a time.
 const ENTRIES: usize = 512;
-/// A bit of an entry of /proc/self/pagemap: present, or swapped.
+/// Bits of a pagemap entry: present, swapped.
 const IS_THERE: u64 = 0b11 << 62;
 
-/// The memory of a process, copied for those that are forked of it. They share it.
+/// A copy of a process's memory, shared by its forks.
 #[derive(Debug)]
 pub struct Pages {
-    /// The copy.
     file: OwnedFd,
-    /// Regions and a byte for each page, as in the book of a snapshot.
     regions: Vec<Region>,
     marks: Vec<u8>,
     pages: usize,
     closable: Option<Vec<RawFd>>,
 }
 
-/// Whether processes can be put back here.
+/// Checks whether processes can be rewound here.
 ///
 /// # Errors
-/// What the kernel refuses: before Linux 6.7, or where a filter of system calls forbids it.
+/// Older than Linux 6.7, or a seccomp filter.
 pub fn is_possible() -> Result<()> {
-    // SAFETY: a number.
+    // SAFETY: only a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     if page != PAGE as i64 {
         return Err(Error::new(
@@ -49,12 +46,12 @@ pub fn is_possible() -> Result<()> {
         ));
     }
     let pagemap = open_own(c"/proc/self/pagemap")?;
-    // SAFETY: opened just now.
+    // SAFETY: opened above.
     let pagemap = unsafe { OwnedFd::from_raw_fd(pagemap) };
     let tracker = kernel::tracker().map_err(|(call, errno)| Error::new(call, "", errno))?;
-    // SAFETY: the same.
+    // SAFETY: opened above.
     let tracker = unsafe { OwnedFd::from_raw_fd(tracker) };
-    // SAFETY: a new mapping of no file, unmapped below.
+    // SAFETY: a new anonymous mapping, unmapped below.
     let place = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -87,11 +84,11 @@ fn own(failure: Unrewindable) -> Error {
 }
 
 impl Pages {
-    /// Copies the memory of this process as it is.
+    /// Copies this process's memory.
     ///
-    /// `closable`: the descriptors that a request can close or replace one by one, besides standard input, output and error. Each of
-    /// them is put back each time. Of the others it is only looked each time whether one was closed, and they are put back then and
-    /// now and then. `None`: a request can run machine code, and all of them are put back each time.
+    /// `closable`: descriptors, besides the standard streams, that a request can close or replace; restored on every
+    /// rewind. The others are restored if one was closed, and at thorough checks. `None`: requests can run machine
+    /// code, so all are restored every time.
     ///
     /// # Errors
     /// A system call failed.
@@ -121,7 +118,7 @@ impl Pages {
                 let number = region.first_page + (page - region.start) / PAGE;
                 marks[number] = IS_KEPT;
                 let arguments = [file.as_raw_fd() as usize, page, PAGE, number * PAGE, 0, 0];
-                // SAFETY: the page is mapped and can be read.
+                // SAFETY: the page is mapped and readable.
                 match unsafe { call(libc::SYS_pwrite64, arguments) }? {
                     PAGE => Ok(()),
                     _ => Err(Errno::ENOSPC),
@@ -130,7 +127,6 @@ impl Pages {
             .map_err(|errno| Error::new("copy", format!("{:x}", region.start), errno))?;
         }
         snapshot.forget();
-        // All workers have it.
         memfile::seal(&file, SealFlag::F_SEAL_WRITE, NAME)?;
         Ok(Pages {
             file,
@@ -153,7 +149,7 @@ fn region(mapping: &Mapping, first_page: usize) -> Region {
     }
 }
 
-/// Calls `each` for every page of a region, with whether something is there. Pages of a file are there without being in memory.
+/// Passes whether a page has content; file pages always do.
 fn for_pages_of(
     pagemap: i32,
     region: &Region,
@@ -166,7 +162,7 @@ fn for_pages_of(
         let bytes = count * size_of::<u64>();
         let offset = page / PAGE * size_of::<u64>();
         let pointer = entries.as_mut_ptr() as usize;
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: the buffer has this many bytes.
         let read = unsafe {
             call(
                 libc::SYS_pread64,
@@ -185,11 +181,9 @@ fn for_pages_of(
 }
 
 impl Snapshot {
-    /// Bookkeeping without a snapshot.
     fn new() -> Result<Snapshot> {
         let book: *mut Book = shared(size_of::<Book>())?.cast();
         let snapshot = Snapshot { book };
-        // Of all that is in it only this is not written by zeroes.
         snapshot.book().failure = None;
         snapshot.book().tools = Tools {
             pagemap: open_own(c"/proc/self/pagemap")?,
@@ -203,15 +197,14 @@ impl Snapshot {
 
     fn forget(self) {
         for fd in self.book().tools.all() {
-            // SAFETY: they are this value's own; one that is not there is no number.
+            // SAFETY: owned by this value; a missing one is -1.
             unsafe { libc::close(*fd) };
         }
-        // SAFETY: mapped by `new`, and nothing refers to it any more.
+        // SAFETY: mapped by `new`, and no longer referenced.
         unsafe { libc::munmap(self.book.cast(), size_of::<Book>()) };
     }
 
-    /// Prepares a snapshot of this process, which was forked of the one that `pages` are of. What is prepared is part of the
-    /// process when it is taken: the caller can keep it.
+    /// Prepares a snapshot of this process, a fork of the one in `pages`. The result survives rewinds.
     ///
     /// # Errors
     /// A system call failed.
@@ -221,7 +214,7 @@ impl Snapshot {
         book.tools.tracker = kernel::tracker().map_err(|(call, errno)| Error::new(call, "", errno))?;
         book.state.open()?;
         book.capacity = pages.pages + OWN_PAGES;
-        // SAFETY: a new private mapping of the copy: what is written to it is this process' own.
+        // SAFETY: a new private mapping of the copy; writes to it stay in this process.
         let copy = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -238,19 +231,19 @@ impl Snapshot {
         book.copy = copy.cast();
         book.marks = shared(book.capacity)?;
         book.was_there = shared(book.capacity)?;
-        // SAFETY: there is so much room.
+        // SAFETY: the marks have this much room.
         unsafe { std::ptr::copy_nonoverlapping(pages.marks.as_ptr(), book.marks, pages.pages) };
         Ok(snapshot)
     }
 
-    /// Takes the snapshot. From now on, [`Snapshot::rewind`] puts the process back to this moment and calls `resume`, which finds
-    /// all frames of the stack that are there now.
+    /// Takes the snapshot. [`Snapshot::rewind`] returns to this moment and calls `resume`, with all current stack
+    /// frames.
     ///
     /// # Errors
     /// A system call failed.
     ///
     /// # Safety
-    /// The process has one thread, and was prepared with the same pages.
+    /// The process has one thread, and was prepared with these pages.
     pub unsafe fn take(
         &self,
         pages: &Pages,
@@ -264,20 +257,19 @@ impl Snapshot {
         book.descriptors.note(needed, pages.closable.as_deref())?;
         book.state.note()?;
         book.area.find();
-        // Below all that has to stay, with the area that functions may use without moving the stack pointer.
+        // Includes the red zone.
         book.stack_low = (here() - 256) & !15;
-        // Nothing is allocated from here on.
-        // SAFETY: the copy is mapped, and this process' own.
+        // Nothing allocates from here on.
+        // SAFETY: the copy is a private mapping.
         let writable = |book: &Book, protection| unsafe {
             let arguments = [book.copy as usize, book.capacity * PAGE, protection, 0, 0, 0];
             call(libc::SYS_mprotect, arguments).map_err(|errno| Error::new("mprotect", "the copy", errno))
         };
-        // What can't be written to is not taken for the process' own memory.
         writable(book, libc::PROT_READ as usize)?;
         book.note_mappings().map_err(own)?;
         writable(book, (libc::PROT_READ | libc::PROT_WRITE) as usize)?;
         list_regions(book, pages)?;
-        // SAFETY: zeroes.
+        // SAFETY: only zeroes.
         book.program_break =
             unsafe { call(libc::SYS_brk, [0; 6]) }.map_err(|errno| Error::new("brk", "", errno))?;
         complete_copy(book, pages)?;
@@ -290,7 +282,6 @@ impl Snapshot {
 }
 
 impl Book {
-    /// Where its own memory begins and ends.
     pub(super) fn range(&self) -> (usize, usize) {
         match self.regions[..self.count] {
             [first, .., last] => (first.start, last.end),
@@ -298,15 +289,13 @@ impl Book {
         }
     }
 
-    /// From now on writes are noted anew.
     pub(super) fn protect(&self) -> std::result::Result<(), Unrewindable> {
         kernel::protect(self.tools.pagemap, self.range())
             .map_err(|errno| Unrewindable::Failed("PAGEMAP_SCAN", errno))
     }
 }
 
-/// Has the kernel note the writes to all regions. Those that it may drop at any time are none then: nobody expects to find there
-/// what was there.
+/// Removes droppable regions: nobody relies on their content.
 fn track_regions(book: &mut Book) -> Result<()> {
     let mut tracked = 0;
     for index in 0..book.count {
@@ -331,7 +320,7 @@ fn track_regions(book: &mut Book) -> Result<()> {
     Ok(())
 }
 
-/// The regions of this process. The pages of those that it was forked with keep their numbers; others follow.
+/// Pages of the parent keep their numbers.
 fn list_regions(book: &mut Book, pages: &Pages) -> Result<()> {
     let mut next_page = pages.pages;
     (book.count, book.pages) = (0, 0);
@@ -341,7 +330,6 @@ fn list_regions(book: &mut Book, pages: &Pages) -> Result<()> {
             continue;
         }
         let mut at = mapping.start;
-        // Both lists are by address.
         for known in &pages.regions {
             if known.end <= at || known.start >= mapping.end || known.is_file != (mapping.file != 0) {
                 continue;
@@ -380,7 +368,7 @@ fn add(
     let Some(place) = book.regions.get_mut(book.count).filter(|_| !is_full) else {
         return Err(Error::new(
             "take a snapshot",
-            "too much memory of its own",
+            "too much private memory",
             Errno::E2BIG,
         ));
     };
@@ -395,8 +383,7 @@ fn add(
     Ok(())
 }
 
-/// Whether the last of some mappings is data of a program or a library: it follows another part of the same file, or, as far as
-/// no file fills it, such a one.
+/// Whether the last mapping follows another part of the same file or, if anonymous, such a part.
 fn is_data(mappings: &[Mapping]) -> bool {
     let is_part = |mappings: &[Mapping]| match mappings {
         [.., before, it] => it.file != 0 && before.file == it.file && before.end == it.start,
@@ -410,7 +397,6 @@ fn is_data(mappings: &[Mapping]) -> bool {
     }
 }
 
-/// Writes what is not in the copy yet, or is different there.
 fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
     let (pagemap, copy, marks, low) = (book.tools.pagemap, book.copy, book.marks, book.stack_low);
     let known = pages.pages;
@@ -419,14 +405,13 @@ fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
         let is_under_us = (region.start..region.end).contains(&low);
         for_pages_of(pagemap, &region, |page, is_there| {
             let number = region.first_page + (page - region.start) / PAGE;
-            // What is below the frames that stay is nothing.
             let is_there = is_there && !(is_under_us && page + PAGE <= low);
-            // SAFETY: the page is mapped and can be read; the copy has a place for it.
+            // SAFETY: the page is mapped and readable; the copy has a slot for it.
             unsafe {
                 let (from, to) = (page as *const u8, copy.add(number * PAGE));
                 let was_there = *marks.add(number) == IS_KEPT;
                 *marks.add(number) = if is_there { IS_KEPT } else { 0 };
-                // A page of the copy that was never written to is zero. Only what is different becomes this process' own.
+                // Only differing pages become private memory.
                 if is_there && !(number < known && was_there && is_same(from, to)) {
                     std::ptr::copy_nonoverlapping(from, to, PAGE);
                 }

@@ -5,7 +5,6 @@ use super::regions::PAGE;
 use super::*;
 use std::io::Write;
 
-/// What a child keeps through all rounds.
 struct Round {
     snapshot: Snapshot,
     pages: Pages,
@@ -18,22 +17,19 @@ const OK: i32 = 0;
 const NOT_TAKEN: i32 = 2;
 const DIFFERENT: i32 = 3;
 const LEFT: i32 = 4;
-/// And the kind of what has failed.
 const FAILED: i32 = 100;
 const LARGE: usize = 5 << 20;
 
-/// Runs it in a child, which has one thread; says its exit code.
 fn in_child(act: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child does not return, and uses what a fork of a program with threads may use: what it allocates comes from
-    // glibc, which forks its heap in order.
+    // SAFETY: the child does not return, and only allocates from glibc, whose heap is consistent after a fork.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let code = act();
-        // SAFETY: the end of the process.
+        // SAFETY: ends the process.
         unsafe { libc::_exit(code) }
     }
     let mut status = 0;
-    // SAFETY: the child of above.
+    // SAFETY: the child from above.
     unsafe { libc::waitpid(pid, &mut status, 0) };
     match libc::WIFEXITED(status) {
         true => libc::WEXITSTATUS(status),
@@ -41,21 +37,17 @@ fn in_child(act: impl FnOnce() -> i32) -> i32 {
     }
 }
 
-/// A child that disturbs itself and is put back so many times; says its exit code.
 fn rounds(rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     rounds_with(None, rounds, disturb)
 }
 
-/// `closable`: see [`Pages::take`].
 fn rounds_with(closable: Option<Vec<i32>>, rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     in_child(|| {
         let large: &mut [u8] = Box::leak(vec![1_u8; LARGE].into_boxed_slice());
-        // libc keeps its stack for the next.
         let _ = std::thread::spawn(|| ()).join();
         let Ok(pages) = Pages::take(closable) else {
             return NOT_TAKEN;
         };
-        // What the process does after the copy for all is its own.
         large[LARGE / 2] = 9;
         let Ok(snapshot) = Snapshot::prepare(&pages) else {
             return NOT_TAKEN;
@@ -74,7 +66,7 @@ fn rounds_with(closable: Option<Vec<i32>>, rounds: u64, disturb: fn(u64, &mut [u
             let _ = writeln!(std::io::stderr(), "{error}");
             return NOT_TAKEN;
         }
-        // SAFETY: the same.
+        // SAFETY: as above.
         unsafe { again(context.cast()) }
     })
 }
@@ -84,20 +76,20 @@ unsafe extern "C" fn again(context: *mut libc::c_void) -> ! {
     let round = unsafe { &mut *context.cast::<Round>() };
     let code = match round.snapshot.outcome() {
         Err(failure) => Some(FAILED + failure.kind() as i32),
-        // Frames that have gone on since are as they were from the first rewinding on.
+        // Before the first rewind the frames still change.
         Ok(rewound) if rewound.number == 0 => None,
         Ok(rewound) => after(round, rewound),
     };
     if let Some(code) = code {
-        // SAFETY: the end of the process.
+        // SAFETY: ends the process.
         unsafe { libc::_exit(code) }
     }
     let rewound = round.snapshot.outcome().unwrap_or_default();
-    // Who takes them owns them: here nobody does.
+    // Leaks them: nobody owns them here.
     round.snapshot.take_kept().for_each(std::mem::forget);
     (round.disturb)(rewound.number, round.large);
     if let Err(failure) = round.snapshot.check() {
-        // SAFETY: the end of the process.
+        // SAFETY: ends the process.
         unsafe { libc::_exit(FAILED + failure.kind() as i32) }
     }
     if KEEPS.load(std::sync::atomic::Ordering::Relaxed) {
@@ -128,7 +120,7 @@ fn after(round: &mut Round, rewound: Rewound) -> Option<i32> {
     }
     // SAFETY: one thread.
     let is_well = unsafe { WORD } == 7
-        // SAFETY: the same.
+        // SAFETY: as above.
         && !(unsafe { READS_NO_LIST } && rewound.has_read_mappings)
         && round.large[LARGE / 2] == 9
         && round.large.iter().filter(|byte| **byte != 1).count() == 1;
@@ -138,13 +130,10 @@ fn after(round: &mut Round, rewound: Rewound) -> Option<i32> {
     (rewound.number == round.rounds).then_some(OK)
 }
 
-/// Two descriptors are to stay open this time.
 static KEEPS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 static mut WORD: u64 = 7;
-/// The list of mappings is not to be read.
 static mut READS_NO_LIST: bool = false;
 
-/// Maps so many bytes anywhere and writes to them.
 fn map(bytes: usize) -> *mut u8 {
     // SAFETY: a new mapping.
     unsafe {
@@ -161,7 +150,6 @@ fn map(bytes: usize) -> *mut u8 {
     }
 }
 
-/// Does what a request does to memory.
 fn request(round: u64, large: &mut [u8]) {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     for size in [16, 1000, 100_000, 3 << 20] {
@@ -179,7 +167,6 @@ fn request(round: u64, large: &mut [u8]) {
     deep(200);
 }
 
-/// Uses much of the stack.
 fn deep(depth: u32) -> u64 {
     let filler = std::hint::black_box([u64::from(depth); 512]);
     match depth {
@@ -206,7 +193,6 @@ fn a_thousand_rounds_and_the_renewal_between_them() {
     );
 }
 
-/// The whole pages within a slice.
 fn whole_pages(large: &mut [u8]) -> (*mut libc::c_void, usize) {
     let start = (large.as_ptr() as usize).next_multiple_of(4096);
     (start as *mut libc::c_void, (1 << 20))
@@ -218,7 +204,7 @@ fn memory_that_changes_without_a_write_is_put_back() {
     assert_eq!(
         rounds(4, |round, large| {
             let (start, bytes) = whole_pages(large);
-            // SAFETY: the slice is the test's.
+            // SAFETY: the test's slice.
             unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) };
             if round % 2 == 1 {
                 large[1 << 19] = 5;
@@ -230,16 +216,15 @@ fn memory_that_changes_without_a_write_is_put_back() {
     assert_eq!(
         rounds(4, |_, large| {
             let (start, bytes) = whole_pages(large);
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { libc::munmap(start, bytes) };
         }),
         OK
     );
-    // The same place and the same size, but other memory.
     assert_eq!(
         rounds(4, |round, large| {
             let (start, bytes) = whole_pages(large);
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe {
                 libc::munmap(start, bytes);
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -251,11 +236,11 @@ fn memory_that_changes_without_a_write_is_put_back() {
         }),
         OK
     );
-    // As much elsewhere, so that the size of the process tells nothing.
+    // An equal amount elsewhere keeps the process's size.
     assert_eq!(
         rounds(4, |_, large| {
             let (start, bytes) = whole_pages(large);
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { libc::munmap(start, bytes) };
             map(bytes);
         }),
@@ -265,7 +250,7 @@ fn memory_that_changes_without_a_write_is_put_back() {
     assert_eq!(
         rounds(4, |_, large| {
             let (start, bytes) = whole_pages(large);
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe {
                 libc::mremap(
                     start,
@@ -282,7 +267,7 @@ fn memory_that_changes_without_a_write_is_put_back() {
 
 #[test]
 fn memory_that_the_kernel_may_drop_is_left_alone() {
-    /// `MAP_DROPPABLE`: Linux 6.11 has it, and Linux 6.7 is enough for the rest.
+    /// `MAP_DROPPABLE` needs Linux 6.11; the rest needs 6.7.
     const DROPPABLE: i32 = 0x08;
     let code = in_child(|| {
         // SAFETY: a new mapping, and one thread.
@@ -294,7 +279,7 @@ fn memory_that_the_kernel_may_drop_is_left_alone() {
                 false => place.cast(),
             };
         }
-        // The list of mappings is read in the last round.
+        // The last round reads the list of mappings.
         rounds(300, |round, _| {
             // SAFETY: mapped above; one thread.
             unsafe { (*MAPPED) = round as usize };
@@ -303,7 +288,6 @@ fn memory_that_the_kernel_may_drop_is_left_alone() {
     assert_eq!(code, OK);
 }
 
-/// Where a round has mapped memory, in memory that is not put back.
 static mut MAPPED: *mut usize = std::ptr::null_mut();
 
 #[test]
@@ -317,13 +301,13 @@ fn mappings_that_came_are_gone_without_a_look_at_the_list() {
         }
         rounds(6, |round, _| {
             let mut there = 0_u8;
-            // SAFETY: asks about a page that may not be there; one thread.
+            // SAFETY: asks about a page that may be missing; one thread.
             unsafe {
                 if round > 0 && libc::mincore(*MAPPED as *mut libc::c_void, 4096, &raw mut there) == 0 {
                     libc::_exit(LEFT);
                 }
                 *MAPPED = map(192 << 10) as usize;
-                // Below it, and not beside the last one.
+                // Below and not adjacent to the last one.
                 map(64 << 10);
                 libc::munmap((*MAPPED + (64 << 10)) as *mut libc::c_void, 64 << 10);
             }
@@ -332,7 +316,7 @@ fn mappings_that_came_are_gone_without_a_look_at_the_list() {
     assert_eq!(code, OK);
 }
 
-/// Several pages of the program's data, to whose middle nothing else writes.
+/// Nothing else writes to the middle pages.
 static mut APART: [u64; 2048] = [0; 2048];
 
 #[test]
@@ -340,7 +324,7 @@ fn data_that_only_a_thread_which_has_ended_wrote_to_are_put_back() {
     assert_eq!(
         rounds(6, |round, _| {
             if round == 3 {
-                // SAFETY: the only one who uses it.
+                // SAFETY: its only user.
                 let write = || unsafe { (&raw mut APART).cast::<u64>().add(1024).write_volatile(7) };
                 let _ = std::thread::spawn(write).join();
             }
@@ -390,12 +374,12 @@ fn handlers_of_all_signals_are_put_back() {
     static mut BEFORE: [[u64; 4]; 5] = [[0; 4]; 5];
     fn of(signal: i32) -> [u64; 4] {
         let mut action = [0_u64; 4];
-        // SAFETY: there is room for the kernel's structure.
+        // SAFETY: the buffer fits the kernel's struct.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, 0, action.as_mut_ptr(), 8) };
         action
     }
     fn set(signal: i32, handler: usize, flags: i32) {
-        // SAFETY: zeroes are a `sigaction`, and the handler does nothing.
+        // SAFETY: zeroes are a valid `sigaction`, and the handler does nothing.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             (action.sa_sigaction, action.sa_flags) = (handler, flags);
@@ -403,7 +387,7 @@ fn handlers_of_all_signals_are_put_back() {
         }
     }
     let code = in_child(|| {
-        // One is caught, one ignored, the others have their defaults.
+        // One caught, one ignored, the rest at their defaults.
         set(libc::SIGUSR1, handler as *const () as usize, 0);
         set(libc::SIGPIPE, libc::SIG_IGN, 0);
         // SAFETY: one thread.
@@ -411,10 +395,10 @@ fn handlers_of_all_signals_are_put_back() {
         rounds(3, |_, _| {
             // SAFETY: one thread.
             if unsafe { BEFORE } != SIGNALS.map(of) {
-                // SAFETY: the end of the process.
+                // SAFETY: ends the process.
                 unsafe { libc::_exit(LEFT) };
             }
-            // Caught by another, caught, with another default, with other flags of the default, ignored.
+            // Other handler, caught, other default, default with other flags, ignored.
             set(
                 libc::SIGUSR1,
                 other_handler as *const () as usize,
@@ -432,8 +416,8 @@ fn handlers_of_all_signals_are_put_back() {
 #[test]
 fn a_thread_that_has_been_joined_is_none() {
     let code = in_child(|| {
-        // On one processor, the kernel is often not done with a thread when it is joined.
-        // SAFETY: zeroes are a set of processors, and there is one.
+        // On one CPU the kernel often still lists a joined thread.
+        // SAFETY: zeroes are a valid CPU set, and it exists.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
@@ -450,7 +434,7 @@ fn a_thread_that_has_been_joined_is_none() {
 fn timers_that_were_created_are_gone() {
     assert_eq!(
         rounds(4, |_, _| {
-            // SAFETY: plain calls of one thread; there is room for what they write.
+            // SAFETY: plain calls of one thread, with room for their results.
             unsafe {
                 let mut setting = [0_i64; 4];
                 let mut is_left =
@@ -481,23 +465,22 @@ fn what_can_not_be_put_back_is_told() {
     };
     assert_eq!(rounds(1, child), FAILED + Unrewindable::Child.kind() as i32);
     let thread = |_: u64, _: &mut [u8]| {
-        // SAFETY: waits for good.
+        // SAFETY: waits forever.
         std::thread::spawn(|| unsafe { libc::pause() });
     };
     assert_eq!(rounds(1, thread), FAILED + Unrewindable::Thread.kind() as i32);
-    // SAFETY: the same.
+    // SAFETY: as above.
     let session = |_: u64, _: &mut [u8]| unsafe {
         libc::setsid();
     };
     assert_eq!(rounds(1, session), FAILED + Unrewindable::Identity.kind() as i32);
-    // SAFETY: the same.
+    // SAFETY: as above.
     let priority = |_: u64, _: &mut [u8]| unsafe {
-        // It can be the lowest already.
         let is_lowest = libc::getpriority(libc::PRIO_PROCESS, 0) == 19;
         libc::nice(if is_lowest { -1 } else { 1 });
     };
     assert_eq!(rounds(1, priority), FAILED + Unrewindable::Priority.kind() as i32);
-    // SAFETY: the same.
+    // SAFETY: as above.
     let limit = |_: u64, _: &mut [u8]| unsafe {
         let limit = libc::rlimit {
             rlim_cur: 64,
@@ -506,8 +489,8 @@ fn what_can_not_be_put_back_is_told() {
         libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
     };
     assert_eq!(rounds(1, limit), FAILED + Unrewindable::Limit.kind() as i32);
-    // A mapping that is not tracked goes, and as much comes.
-    // SAFETY: the same.
+    // Replaces an untracked mapping by another of equal size.
+    // SAFETY: as above.
     let code = |_: u64, _: &mut [u8]| unsafe {
         libc::setlocale(libc::LC_ALL, c"C".as_ptr());
         let page = (deep as *const () as usize) & !4095;
@@ -517,16 +500,15 @@ fn what_can_not_be_put_back_is_told() {
     assert_eq!(rounds(1, code), FAILED + Unrewindable::Memory.kind() as i32);
 }
 
-/// A page that fork(2) wipes, and what the snapshot has of it: the child's exit code.
 unsafe extern "C" fn is_wiped(context: *mut libc::c_void) -> ! {
-    // SAFETY: the test's page; and the end of the process.
+    // SAFETY: the test's page; ends the process.
     unsafe { libc::_exit(i32::from(*context.cast::<u8>())) }
 }
 
 #[test]
 fn a_snapshot_has_nothing_of_what_a_fork_wipes() {
     let code = in_child(|| {
-        // SAFETY: a new mapping of no file, which is this child's own.
+        // SAFETY: a new anonymous mapping of this child.
         let page = unsafe {
             let (protection, flags) = (
                 libc::PROT_READ | libc::PROT_WRITE,
@@ -541,7 +523,7 @@ fn a_snapshot_has_nothing_of_what_a_fork_wipes() {
         let Ok(pages) = Pages::take(None) else {
             return NOT_TAKEN;
         };
-        // As a generator does that draws between the fork and the snapshot.
+        // Like a generator that is used between fork and snapshot.
         // SAFETY: mapped above.
         unsafe { *page.cast::<u8>() = 50 };
         let Ok(snapshot) = Snapshot::prepare(&pages) else {
@@ -549,7 +531,7 @@ fn a_snapshot_has_nothing_of_what_a_fork_wipes() {
         };
         // SAFETY: one thread.
         match unsafe { snapshot.take(&pages, is_wiped, page) } {
-            // SAFETY: taken, and one thread. A page that was put back has what the snapshot has.
+            // SAFETY: taken, and one thread. A restored page has the snapshot's content.
             Ok(()) => unsafe {
                 *page.cast::<u8>() = 60;
                 snapshot.rewind()

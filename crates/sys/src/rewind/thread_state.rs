@@ -1,9 +1,9 @@
-//! What the processor and prctl(2) keep for a thread: how it computes with floating point numbers, and a few settings.
+//! A thread's floating point control registers and prctl(2) settings.
 
 use super::kernel::call;
 use nix::errno::Errno;
 
-/// As it was. Zeroes are a value.
+/// All zeroes is valid.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ThreadState {
     arithmetic: Arithmetic,
@@ -11,7 +11,6 @@ pub(super) struct ThreadState {
     policy: usize,
 }
 
-/// What asks for a setting, and what sets it.
 const SETTINGS: [(i32, i32); 3] = [
     (libc::PR_GET_DUMPABLE, libc::PR_SET_DUMPABLE),
     (libc::PR_GET_TIMERSLACK, libc::PR_SET_TIMERSLACK),
@@ -19,7 +18,6 @@ const SETTINGS: [(i32, i32); 3] = [
 ];
 
 impl ThreadState {
-    /// As it is now.
     pub(super) fn now() -> Result<ThreadState, Errno> {
         let mut settings = [0; SETTINGS.len()];
         for (value, (get, _)) in settings.iter_mut().zip(SETTINGS) {
@@ -32,7 +30,7 @@ impl ThreadState {
         })
     }
 
-    /// Whether the kernel plans it by the same rules, which no process without rights can always take back.
+    /// An unprivileged process can't always restore it.
     pub(super) fn has_same_policy(&self) -> Result<bool, Errno> {
         Ok(policy()? == self.policy)
     }
@@ -58,7 +56,6 @@ fn policy() -> Result<usize, Errno> {
     unsafe { call(libc::SYS_sched_getscheduler, [0; 6]) }
 }
 
-/// The control registers of floating point arithmetic.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Arithmetic {
@@ -68,12 +65,12 @@ struct Arithmetic {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic {
-    /// What says how to compute, without the flags of what has happened.
+    /// Without the exception flags.
     const CONTROL: u32 = !0x3f;
 
     fn now() -> Arithmetic {
         let mut now = Arithmetic::default();
-        // SAFETY: stores both registers where there is room for them.
+        // SAFETY: stores both registers into sufficient space.
         unsafe {
             std::arch::asm!(
                 "stmxcsr [{mxcsr}]",
@@ -88,7 +85,7 @@ impl Arithmetic {
     }
 
     fn put_back(&self) {
-        // SAFETY: values that the registers had.
+        // SAFETY: earlier values of the registers.
         unsafe {
             std::arch::asm!(
                 "ldmxcsr [{mxcsr}]",
@@ -101,7 +98,6 @@ impl Arithmetic {
     }
 }
 
-/// The control register of floating point arithmetic.
 #[cfg(target_arch = "aarch64")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Arithmetic {
@@ -118,14 +114,14 @@ impl Arithmetic {
     }
 
     fn put_back(&self) {
-        // SAFETY: a value that the register had.
+        // SAFETY: an earlier value of the register.
         unsafe {
             std::arch::asm!("msr fpcr, {}", in(reg) self.fpcr, options(nomem, nostack, preserves_flags))
         };
     }
 }
 
-/// Of other processors nothing is known.
+/// Not implemented for other architectures.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Arithmetic;

@@ -1,37 +1,28 @@
-//! Memory that fork(2) wipes (`MADV_WIPEONFORK`, and what mmap(2) calls droppable): the states of random number generators, by which a
-//! library notices that it is in another process. glibc 2.41 has getrandom(3) keep its state so.
-//!
-//! A process that is put back starts from its snapshot as a forked one does from its parent, so a snapshot has none of it.
+//! Memory that fork(2) wipes (`MADV_WIPEONFORK`, `MAP_DROPPABLE`), for random number state, as in glibc 2.41. A
+//! snapshot omits it, because a rewound process resembles a fork.
 
 use super::regions::number;
 use crate::error::{Error, Named, Result};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
-/// The flag in /proc/self/smaps.
 const WIPED: &[u8] = b"wf";
 
-/// Wipes all such memory of this process.
-///
-/// # Errors
-/// The list of mappings can't be read.
 pub(super) fn wipe_as_fork_does() -> Result<()> {
     const SMAPS: &str = "/proc/self/smaps";
     let failed = |error| Error::from_io("read", SMAPS, &error);
     let smaps = BufReader::new(File::open(SMAPS).map_err(failed)?);
     for range in wiped(smaps) {
         let (start, end) = range.map_err(failed)?;
-        // SAFETY: a fork could have wiped it at any time: whoever has it there expects that.
+        // SAFETY: a fork could have wiped it at any time, so its users expect that.
         let result = unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
         nix::errno::Errno::result(result).named("madvise", "memory that a fork wipes")?;
     }
     Ok(())
 }
 
-/// Where it begins and ends.
 fn wiped(smaps: impl BufRead) -> impl Iterator<Item = io::Result<(usize, usize)>> {
     let mut range = (0, 0);
-    // Names of files are bytes.
     smaps.split(b'\n').filter_map(move |line| {
         let line = match line {
             Ok(line) => line,
@@ -46,7 +37,6 @@ fn wiped(smaps: impl BufRead) -> impl Iterator<Item = io::Result<(usize, usize)>
     })
 }
 
-/// The addresses in a mapping's first line.
 fn head(line: &[u8]) -> Option<(usize, usize)> {
     let (start, rest) = number(line, 16)?;
     let (end, _) = number(rest.strip_prefix(b"-")?, 16)?;
@@ -74,7 +64,7 @@ VmFlags: rd wr sh mr mw me ms sd
     #[test]
     fn such_memory_is_zero_then_and_no_other() {
         let page = || {
-            // SAFETY: a new mapping of no file.
+            // SAFETY: a new anonymous mapping.
             let page = unsafe {
                 let protection = libc::PROT_READ | libc::PROT_WRITE;
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -84,16 +74,16 @@ VmFlags: rd wr sh mr mw me ms sd
             page
         };
         let (wiped, kept) = (page(), page());
-        // SAFETY: both are this test's own pages.
+        // SAFETY: both pages belong to this test.
         unsafe {
             assert_eq!(libc::madvise(wiped, 4096, libc::MADV_WIPEONFORK), 0);
             *wiped.cast::<u8>() = 7;
             *kept.cast::<u8>() = 7;
         }
         super::wipe_as_fork_does().expect("the list can be read");
-        // SAFETY: the same.
+        // SAFETY: as above.
         let found = unsafe { (*wiped.cast::<u8>(), *kept.cast::<u8>()) };
-        // SAFETY: the same, for the last time.
+        // SAFETY: as above, for the last time.
         unsafe { (libc::munmap(wiped, 4096), libc::munmap(kept, 4096)) };
         assert_eq!(found, (0, 7));
     }

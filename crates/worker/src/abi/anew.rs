@@ -1,5 +1,5 @@
-//! A preloader whose application has left connections open becomes its interpreter anew, and leaves it to each worker to load the
-//! application. The process, its channel to the master, and what the master has sent over it stay.
+//! Re-executes the interpreter if the application left connections open, so that each worker loads the application
+//! itself. The process, its channel to the master and unread commands stay.
 
 use super::preloader::CPreloader;
 use crate::config::{Application, Interface, Preload};
@@ -18,38 +18,30 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The variable that names the descriptor of [`Left`].
 pub(super) const VARIABLE: &str = "FORKYARD_ANEW";
-/// Bytes that the process title may have beside the arguments.
 const TITLE_ROOM_BYTES: usize = 96;
-/// The most that is read of [`Left`].
 const MOST_BYTES: usize = 64 << 20;
 
-/// What the process leaves to the program that it becomes.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Left {
+pub(super) struct Inheritance {
     settings: Settings,
-    /// Those of the generation's context.
     descriptors: Vec<RawFd>,
-    /// The servers that the application had connected to.
     pub(super) connected_to: String,
 }
 
-impl Left {
-    /// What the program before this one has left.
-    pub(super) fn take() -> Option<Left> {
+impl Inheritance {
+    pub(super) fn take() -> Option<Inheritance> {
         let number: RawFd = std::env::var(VARIABLE).ok()?.parse().ok()?;
         if number <= SCRIPT {
             return None;
         }
         // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
         fd::set_close_on_exec(unsafe { BorrowedFd::borrow_raw(number) }, true).ok()?;
-        // SAFETY: it is open, and the program before this one has left it to this one alone.
+        // SAFETY: it is open, and the previous program left it to this one alone.
         let file = unsafe { fd::adopt(number) };
         serde_json::from_slice(&memfile::read(file.as_fd(), MOST_BYTES).ok()?).ok()
     }
 
-    /// The preloader that goes on.
     pub(super) fn begin(self, socket: Socket) -> Result<Preloader, Error> {
         let descriptors: sys::Result<Vec<OwnedFd>> =
             self.descriptors.into_iter().map(fd::adopt_passed).collect();
@@ -57,11 +49,11 @@ impl Left {
     }
 }
 
-/// Looks, before the first worker is forked, at the connections that the application has left open. If there is one, the process
-/// becomes its interpreter anew. Returns if there is none, or if that is not possible.
+/// Checks for connections before the first fork. If there are any, re-executes the interpreter; returns otherwise, or
+/// if that fails.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_renew(
     preloader: *mut CPreloader,
@@ -93,17 +85,15 @@ pub unsafe extern "C" fn forkyard_preloader_renew(
         "Connect in a function for {module}.after_fork, or close them in one for {module}.before_fork"
     );
     if !preloader.is_settled {
-        // The interpreter is outside of the chroot.
         return log::warn!("{found}. They do share them. {remedy}, or write preload = false");
     }
-    log::warn!("{found}. So each worker loads it. {remedy}, or write preload = false");
+    log::warn!("{found}. Each worker loads it instead. {remedy}, or write preload = false");
     let library = OsString::from_vec(library.to_vec());
     let (Ok(error) | Err(error)) = try_to_become(preloader, &wrapped.interpreter_now(), library, servers);
     signal::ignore_pipe();
     log::warn!("the workers share them: {error}");
 }
 
-/// Returns only the error.
 fn try_to_become(
     preloader: &CPreloader,
     interpreter: &Path,
@@ -114,7 +104,7 @@ fn try_to_become(
     settings.refork_at = None;
     Arc::make_mut(&mut settings.pool).application.load_in_workers();
     let descriptors = preloader.preloader.descriptors();
-    let left = Left {
+    let left = Inheritance {
         settings,
         descriptors: descriptors.clone(),
         connected_to,

@@ -1,4 +1,4 @@
-//! Children that an application forks from a worker by itself.
+//! Children that an application forks from a worker.
 
 use crate::sys::fd::{self, File};
 use crate::sys::process;
@@ -7,13 +7,10 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The descriptors of the worker that this process is, each with its file: the worker closes some, and their numbers
-/// become other files.
+/// The worker's descriptors with their files, because a closed descriptor's number may be reused.
 static DESCRIPTORS: Mutex<Vec<(RawFd, File)>> = Mutex::new(Vec::new());
-/// Whether this process is a worker's child.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Sets the descriptors of the worker that this process becomes.
 pub(super) fn set_descriptors(context: &GenerationContext, own: &WorkerContext) {
     let mut descriptors = context.descriptors();
     descriptors.push(own.stop_pipe.as_raw_fd());
@@ -26,17 +23,16 @@ pub(super) fn set_descriptors(context: &GenerationContext, own: &WorkerContext) 
     }
 }
 
-/// Ends the process if it is a worker's child: a child serves no requests.
+/// Exits if this is a worker's child: it must not serve requests.
 pub(super) fn end_child() {
     if IS_CHILD.load(Ordering::Relaxed) {
         process::exit_now(0);
     }
 }
 
-/// Gives up the worker's descriptors in a child that the application has forked.
+/// Replaces the worker's descriptors with /dev/null in an application's child.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkyard_worker_leave() {
-    // Another thread may have held the lock at the fork.
     let Ok(mut descriptors) = DESCRIPTORS.try_lock() else {
         return;
     };
@@ -49,6 +45,6 @@ pub extern "C" fn forkyard_worker_leave() {
         .filter(|(one, file)| File::of(*one).as_ref() == Some(file))
         .map(|(one, _)| one)
         .collect();
-    // SAFETY: the functions that use them end this process instead: end_child.
+    // SAFETY: functions that use them exit in this process: end_child.
     let _ = unsafe { fd::replace_with_null(&kept) };
 }

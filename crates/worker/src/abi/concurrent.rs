@@ -1,4 +1,4 @@
-//! By the C ABI: a worker that serves several requests at a time, for languages with an event loop.
+//! C ABI: a worker that serves several requests at a time, for event loops.
 
 use super::Text;
 use super::preloader::CPreloader;
@@ -8,19 +8,17 @@ use fastcgi::Params;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::IntoRawFd;
 
-/// `FORKYARD_LAST`.
 const LAST: u32 = 1;
 
-/// `FORKYARD_GONE`.
 const GONE: i64 = -1;
-/// What the result of [`forkyard_concurrent_send`] says beside how many bytes were taken.
+/// Flags in the result of [`forkyard_concurrent_send`], next to the number of bytes.
 const IS_FULL: i64 = 1 << 62;
 const HAS_MORE: i64 = 1 << 61;
 
-/// Begins to serve several requests at a time. Null: it could not; the log says why, and the process has to end.
+/// Starts serving. Null: failed and logged; the process must exit.
 ///
 /// # Safety
-/// As the header says: in a worker, once. `preloader` is gone afterwards.
+/// See `forkyard.h`: once, in a worker. Frees `preloader`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_begin(preloader: *mut CPreloader) -> *mut CWorker {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
@@ -38,7 +36,7 @@ pub unsafe extern "C" fn forkyard_concurrent_begin(preloader: *mut CPreloader) -
 }
 
 /// # Safety
-/// As the header says: it came from forkyard_concurrent_begin; C calls from one thread, one call at a time.
+/// `worker` came from forkyard_concurrent_begin; C calls from one thread, one call at a time.
 unsafe fn worker<'a>(worker: *mut CWorker) -> Option<&'a mut Concurrent> {
     // SAFETY: the caller's promise.
     unsafe { (*worker).concurrent.as_mut() }
@@ -47,17 +45,17 @@ unsafe fn worker<'a>(worker: *mut CWorker) -> Option<&'a mut Concurrent> {
 /// The descriptor to watch.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_descriptor(this: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
     unsafe { worker(this) }.map_or(-1, |worker| worker.descriptor())
 }
 
-/// What has come up. 1: there is more, to be asked for soon.
+/// Returns new events. 1: there are more.
 ///
 /// # Safety
-/// As the header says: `events` is valid for writing.
+/// See `forkyard.h`: `events` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_turn(this: *mut CWorker, events: *mut Text) -> c_int {
     // SAFETY: the header's contract.
@@ -72,10 +70,10 @@ pub unsafe extern "C" fn forkyard_concurrent_turn(this: *mut CWorker, events: *m
     c_int::from(more) | c_int::from(!worker.has_room()) << 1
 }
 
-/// A piece of an answer.
+/// Sends a piece of an answer.
 ///
 /// # Safety
-/// As the header says: `bytes` has `length` bytes.
+/// See `forkyard.h`: `bytes` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_send(
     this: *mut CWorker,
@@ -100,10 +98,10 @@ pub unsafe extern "C" fn forkyard_concurrent_send(
     }
 }
 
-/// Text for the web server's error log.
+/// Sends text to the web server's error log.
 ///
 /// # Safety
-/// As the header says: `text` has `length` bytes.
+/// See `forkyard.h`: `text` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_send_error(
     this: *mut CWorker,
@@ -118,10 +116,10 @@ pub unsafe extern "C" fn forkyard_concurrent_send_error(
     }
 }
 
-/// The next piece of a request's body.
+/// Reads the next piece of a request's body.
 ///
 /// # Safety
-/// As the header says: `piece` is valid for writing.
+/// See `forkyard.h`: `piece` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_read(
     this: *mut CWorker,
@@ -143,10 +141,10 @@ pub unsafe extern "C" fn forkyard_concurrent_read(
     }
 }
 
-/// The application is done with a request whose answer is not complete.
+/// Gives up a request without a complete answer.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_abandon(this: *mut CWorker, request: u64) {
     // SAFETY: the header's contract.
@@ -155,10 +153,10 @@ pub unsafe extern "C" fn forkyard_concurrent_abandon(this: *mut CWorker, request
     }
 }
 
-/// The listening socket at which HTTP is spoken; -1: there is none.
+/// The listening HTTP socket, or -1.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_http(this: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
@@ -166,10 +164,10 @@ pub unsafe extern "C" fn forkyard_concurrent_http(this: *mut CWorker) -> c_int {
     worker.and_then(|worker| worker.http()).unwrap_or(-1)
 }
 
-/// Accepts a connection there: its descriptor, or -1: there is none, or -3: there is no room for it.
+/// Accepts an HTTP connection. -1: there is none; -3: no room.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_accept(this: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
@@ -183,10 +181,10 @@ pub unsafe extern "C" fn forkyard_concurrent_accept(this: *mut CWorker) -> c_int
     client.map_or(-1, IntoRawFd::into_raw_fd)
 }
 
-/// A request begins that the event loop serves itself. `params`: names and values in turn, each with a NUL behind it.
+/// Starts a request that the event loop answers itself. `params`: names and values alternately, each ending with NUL.
 ///
 /// # Safety
-/// As the header says: `params` has `length` bytes.
+/// See `forkyard.h`: `params` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_visit(
     this: *mut CWorker,
@@ -203,10 +201,10 @@ pub unsafe extern "C" fn forkyard_concurrent_visit(
     worker.map_or(0, |worker| worker.begin_visit(said))
 }
 
-/// A request has become a connection that lasts for as long as both ends want.
+/// Marks a request as a long-lived connection.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_endless(this: *mut CWorker, request: u64) {
     // SAFETY: the header's contract.
@@ -215,10 +213,10 @@ pub unsafe extern "C" fn forkyard_concurrent_endless(this: *mut CWorker, request
     }
 }
 
-/// A part of an answer was sent that the event loop sends itself, or the answer has begun.
+/// Reports that the event loop started an answer or sent part of it.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_sent(this: *mut CWorker, request: u64) {
     // SAFETY: the header's contract.
@@ -227,10 +225,10 @@ pub unsafe extern "C" fn forkyard_concurrent_sent(this: *mut CWorker, request: u
     }
 }
 
-/// The worker ends once its requests are answered.
+/// Makes the worker exit after its current requests.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_retire(this: *mut CWorker) {
     // SAFETY: the header's contract.
@@ -239,10 +237,10 @@ pub unsafe extern "C" fn forkyard_concurrent_retire(this: *mut CWorker) {
     }
 }
 
-/// The application asks for out-of-band work.
+/// Requests out-of-band work.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_want_work(this: *mut CWorker) {
     // SAFETY: the header's contract.
@@ -251,7 +249,6 @@ pub unsafe extern "C" fn forkyard_concurrent_want_work(this: *mut CWorker) {
     }
 }
 
-/// Bytes for C, without a NUL behind them.
 fn text(bytes: &[u8]) -> Text {
     Text {
         data: bytes.as_ptr().cast(),

@@ -1,7 +1,7 @@
-//! The worker contract as a C ABI: `forkyard.h` beside this file.
+//! The worker as a C ABI; `forkyard.h` is its contract.
 //!
-//! A table of functions over [`Request`], so that a runtime that is not written in Rust is served by the same loop,
-//! codec and scoreboard writer, and functions by which a process in another language is a preloader. Every function takes pointers from C and trusts them as the header says.
+//! It has a table of functions over [`Request`], and functions that make a process in another language a preloader. All
+//! functions trust the pointers from C.
 
 pub mod anew;
 pub mod children;
@@ -19,10 +19,8 @@ use crate::worker::Request;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 
-/// `FORKYARD_API_VERSION`.
 const API_VERSION: u32 = 4;
 
-/// `FORKYARD_NOT_YET`.
 const NOT_YET: isize = -2;
 
 /// `struct forkyard_text`.
@@ -45,7 +43,6 @@ pub struct CDescription {
     content_length: u64,
 }
 
-/// `forkyard_request`: a [`Request`] that C only holds by pointer.
 type Handle = c_void;
 
 /// `struct forkyard_api`.
@@ -99,33 +96,33 @@ static API: Api = Api {
     want_work,
 };
 
-/// The table; never null, valid for the life of the process.
+/// The table. Never null; static.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkyard_api_v1() -> *const Api {
     &API
 }
 
-/// The pointer that C is given for a request; valid as long as the request is not moved or dropped.
+/// A request's pointer for C, valid until the request is moved or dropped.
 pub fn handle(request: &mut Request<'_>) -> *mut c_void {
     std::ptr::from_mut(request).cast()
 }
 
 /// # Safety
-/// `handle` came from [`handle()`] and its request still lives, unmoved.
+/// `handle` came from [`handle()`], and its request is alive and has not moved.
 unsafe fn shared<'a>(handle: *const Handle) -> &'a Request<'a> {
     // SAFETY: the caller's promise.
     unsafe { &*handle.cast::<Request<'a>>() }
 }
 
 /// # Safety
-/// As [`shared`], and no other reference to the request is in use: C calls from one thread, one call at a time.
+/// As [`shared`], with no other reference in use: C calls from one thread, one call at a time.
 unsafe fn exclusive<'a>(handle: *mut Handle) -> &'a mut Request<'a> {
     // SAFETY: the caller's promise.
     unsafe { &mut *handle.cast::<Request<'a>>() }
 }
 
 /// # Safety
-/// `text` describes `length` readable bytes, or its length is 0.
+/// `data` has `length` readable bytes, unless `length` is 0.
 unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
     if length == 0 || data.is_null() {
         return &[];
@@ -134,7 +131,6 @@ unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(data.cast(), length) }
 }
 
-/// A text for C of bytes that end with a NUL, which is not counted.
 fn text(with_nul: &[u8]) -> Text {
     Text {
         data: with_nul.as_ptr().cast(),

@@ -1,10 +1,10 @@
-//! A preloader by the C ABI: an application's process, in whatever language, forks workers from itself.
+//! C ABI: a preloader in another language that forks workers from itself.
 
-use super::anew::{self, Left};
+use super::anew::{self, Inheritance};
 use super::{Handle, Text};
 use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
-use crate::runtime::preloader::{Preloader, Socket, Wanted};
+use crate::runtime::preloader::{Preloader, Socket, WorkerOrder};
 use crate::runtime::wrapped::SETTLED;
 use crate::spawn::error::Category;
 use crate::spawn::setupper::{self, Notes, SetupComplaint};
@@ -21,47 +21,36 @@ use std::os::fd::OwnedFd;
 #[derive(Debug)]
 pub struct CPreloader {
     pub(super) preloader: Preloader,
-    /// The pool's application as JSON, with a NUL behind it.
     application: Vec<u8>,
-    wanted: Option<Wanted>,
-    /// The process became what its pool says before it was this program.
+    wanted: Option<WorkerOrder>,
     pub(super) is_settled: bool,
-    /// The environment that the program was started with.
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// The servers that the application was connected to when the program before this one had loaded it.
     connected_to: Option<String>,
-    /// The work directory of its start, until that is over.
     notes: Option<Notes>,
-    /// Further explanations of why the application can't be loaded.
     problem: Option<String>,
     solution: Option<String>,
     details: Option<String>,
 }
 
-/// `forkyard_answer`.
 pub(super) type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
 
-/// An application that is called through C.
 pub(super) struct Foreign {
     pub(super) answer: AnswerFn,
     pub(super) data: *mut c_void,
     pub(super) usage: Usage,
 }
 
-/// A worker's memory, for the scoreboard.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     served: u64,
     peak_memory_bytes: u64,
 }
 
-/// What an interpreter runs an application's code by: Python, Ruby.
 const INTERPRETERS: [&CStr; 2] = [c"_PyEval_EvalFrameDefault", c"ruby_init"];
-/// The peak of memory is looked at once in so many requests: it only grows, and asking is a system call.
+/// The peak memory is read once per so many requests: it only grows, and reading is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
 impl Usage {
-    /// Says it of the request that begins.
     pub(super) fn tell(&mut self, request: &mut Request<'_>) {
         if self.served % REQUESTS_A_LOOK == 0 {
             self.peak_memory_bytes = peak_memory_bytes();
@@ -75,15 +64,14 @@ impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
             self.usage.tell(request);
-            // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
-            // outlives the call.
+            // SAFETY: the caller of forkyard_worker_run promised that the function may be called with its data; the
+            // request outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
         }
     }
 }
 
 impl CPreloader {
-    /// Of a process that has its settings.
     pub(super) fn new(preloader: Preloader) -> CPreloader {
         let mut application = serde_json::to_vec(&preloader.settings.pool.application).unwrap_or_default();
         application.push(0);
@@ -101,7 +89,6 @@ impl CPreloader {
         }
     }
 
-    /// Tells the master why there will be no workers.
     fn tell_failure(&self, step: Step, message: &str) {
         if let Some(notes) = &self.notes {
             let complaint = SetupComplaint {
@@ -120,13 +107,12 @@ impl CPreloader {
             .failed(&format!("{message}{}", details.unwrap_or_default()));
     }
 
-    /// Puts the interpreter's code into huge pages, if the pool's settings say so and it can be had.
     fn take_huge_pages(&self) {
         let application = &self.preloader.settings.pool.application;
         if !matches!(application, Application::Wrapped(wrapped) if wrapped.huge_code_pages) {
             return;
         }
-        // SAFETY: the application is not loaded yet, so there is one thread; it is here, in a library of its own.
+        // SAFETY: the application is not loaded yet, so there is one thread; this code is in another library.
         match unsafe { image::put_program_into_huge_pages(&INTERPRETERS, "forkyard code") } {
             Ok(true) => log::debug!("the interpreter's code is in huge pages"),
             Ok(false) => {
@@ -136,12 +122,11 @@ impl CPreloader {
         }
     }
 
-    /// In a worker: the socket over which it is asked what it is busy with.
     pub(super) fn take_questions(&mut self) -> Option<OwnedFd> {
         self.wanted.as_mut()?.own.questions.take()
     }
 
-    /// In a worker, before code of the application runs there: what it writes and starts is its own and no longer the preloader's.
+    /// In a worker: separates its output and process group from the preloader's. Call it before application code runs.
     pub(super) fn settle(&self) -> Result<(), Error> {
         match &self.wanted {
             Some(wanted) => self.preloader.settle(wanted),
@@ -149,7 +134,6 @@ impl CPreloader {
         }
     }
 
-    /// In a worker: what it takes along. `None`: the log says why it can't.
     pub(super) fn into_contexts(self) -> Option<(GenerationContext, WorkerContext)> {
         let (context, own) = self.preloader.into_contexts(self.wanted?)?;
         super::children::set_descriptors(&context, &own);
@@ -157,12 +141,12 @@ impl CPreloader {
     }
 }
 
-/// Takes the master's first line. Null: the master is gone or says nonsense; the process has to end.
+/// Reads the master's first line. Null: the master is gone or the line is invalid; the process must exit.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     let environment: Vec<_> = std::env::vars_os().collect();
     let is_settled = std::env::var_os(SETTLED).is_some();
-    let left = is_settled.then(Left::take).flatten();
+    let left = is_settled.then(Inheritance::take).flatten();
     forget_variables(&[SETTLED, anew::VARIABLE]);
     let notes = Notes::inherited();
     if let (Some(notes), true) = (&notes, is_settled) {
@@ -201,26 +185,26 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
 }
 
 /// # Safety
-/// `preloader` came from [`forkyard_preloader_begin`] and was not given to [`forkyard_worker_run`].
+/// `preloader` came from [`forkyard_preloader_begin`] and was not passed to [`forkyard_worker_run`].
 unsafe fn exclusive<'a>(preloader: *mut CPreloader) -> &'a mut CPreloader {
     // SAFETY: the caller's promise; C calls from one thread, one call at a time.
     unsafe { &mut *preloader }
 }
 
-/// The pool's application, as JSON.
+/// The pool's application as JSON.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_application(preloader: *mut CPreloader) -> Text {
     // SAFETY: the header's contract.
     super::text(unsafe { &exclusive(preloader).application })
 }
 
-/// Becomes what the pool says. 0, or -1: it was told to the master, and the process has to end.
+/// Applies the process settings. -1: failed and reported; the process must exit.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -> c_int {
     // SAFETY: the header's contract.
@@ -231,7 +215,7 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
     } else {
         preloader.preloader.apply_process_settings()
     };
-    // Whatever the application starts while it is loaded can be found and ended if that fails.
+    // Marks processes that the application starts while loading, so that they can be killed if it fails.
     change_environment(&[], &mark.into_iter().collect::<Vec<_>>());
     match result {
         Ok(()) => {
@@ -244,7 +228,7 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
                 notes.advance(Step::SubprocessWrapperPreparation, next);
             }
             if preloader.preloader.settings.pool.chroot.is_some() {
-                // A directory from outside leads out.
+                // A descriptor from outside would lead out of the chroot.
                 preloader.notes = None;
             }
             0
@@ -256,10 +240,10 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
     }
 }
 
-/// The application is loaded.
+/// Reports that the application is loaded.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_ready(
     preloader: *mut CPreloader,
@@ -277,7 +261,7 @@ pub unsafe extern "C" fn forkyard_preloader_ready(
         extensions: None,
         loaded: Vec::new(),
         powered_by: None,
-        // It has loaded the application, and does not look whether that was changed.
+        // Loaded code is never checked for changes.
         is_code_cached: true,
         stack: None,
         has_memory: false,
@@ -286,10 +270,10 @@ pub unsafe extern "C" fn forkyard_preloader_ready(
     });
 }
 
-/// The application can't be loaded.
+/// Reports that the application can't be loaded.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_failed(
     preloader: *mut CPreloader,
@@ -301,11 +285,11 @@ pub unsafe extern "C" fn forkyard_preloader_failed(
     preloader.tell_failure(Step::SubprocessAppLoadOrExec, &String::from_utf8_lossy(message));
 }
 
-/// A further explanation of a failure: 1, what happened; 2, what to do about it; 3, details for developers. Before
-/// [`forkyard_preloader_failed`].
+/// Adds text to a failure, before [`forkyard_preloader_failed`]: 1, what happened; 2, what to do; 3, details for
+/// developers.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_explain(
     preloader: *mut CPreloader,
@@ -324,10 +308,10 @@ pub unsafe extern "C" fn forkyard_preloader_explain(
     }
 }
 
-/// Waits until the master says something, which stays unsaid to [`forkyard_preloader_wait`]: 1, or 0: the preloader is to end.
+/// Waits for a command without reading it. Returns 1, or 0 if the preloader must exit.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_expect(preloader: *mut CPreloader) -> c_int {
     // SAFETY: the header's contract.
@@ -341,10 +325,10 @@ pub unsafe extern "C" fn forkyard_preloader_expect(preloader: *mut CPreloader) -
     }
 }
 
-/// A line for the log, as a warning.
+/// Logs a warning.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_warn(
     _preloader: *mut CPreloader,
@@ -357,10 +341,10 @@ pub unsafe extern "C" fn forkyard_preloader_warn(
     log::warn!("{}", message.replace(char::is_control, " "));
 }
 
-/// Waits until a worker is wanted: 1, or 0: the preloader is to end.
+/// Waits until a worker is wanted. Returns 1, or 0 if the preloader must exit.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_wait(preloader: *mut CPreloader) -> c_int {
     // SAFETY: the header's contract.
@@ -378,11 +362,10 @@ pub unsafe extern "C" fn forkyard_preloader_wait(preloader: *mut CPreloader) -> 
     }
 }
 
-/// Makes the worker that is wanted: 0 in the worker, its pid in the preloader, -1 if it could not be made, which the master
-/// has been told then.
+/// Forks the worker. Returns 0 in it and its pid in the preloader; -1: failed and reported.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> c_int {
     // SAFETY: the header's contract.
@@ -408,10 +391,10 @@ pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> 
     }
 }
 
-/// For a runtime that forks by itself: the worker that is wanted exists, or, with a pid below 1, could not be made.
+/// For a runtime that forks itself: reports the worker's pid, or a failure if it is below 1.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_forked(preloader: *mut CPreloader, pid: c_int) {
     // SAFETY: the header's contract.
@@ -426,10 +409,10 @@ pub unsafe extern "C" fn forkyard_preloader_forked(preloader: *mut CPreloader, p
     }
 }
 
-/// In a worker: serves until it has to end; says the exit code.
+/// In a worker: serves requests and returns the exit code.
 ///
 /// # Safety
-/// As the header says: in the process that forkyard_preloader_fork made, once. `preloader` is gone afterwards.
+/// See `forkyard.h`: once, in the process that forkyard_preloader_fork created. Frees `preloader`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_run(
     preloader: *mut CPreloader,

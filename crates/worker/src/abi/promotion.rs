@@ -1,4 +1,4 @@
-//! A preloader made from a worker, by the C ABI.
+//! C ABI: turns a copy of a worker into a preloader.
 
 use super::preloader::CPreloader;
 use super::worker::CWorker;
@@ -10,24 +10,24 @@ use crate::worker::Promotion;
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsFd;
 
-/// 1: [`super::worker::forkyard_worker_next`] said that there is no request because the worker is to make a preloader.
+/// Returns 1 if [`super::worker::forkyard_worker_next`] returned null because the worker should create a preloader.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
     if let Some(threads) = unsafe { super::threads::shared(worker) } {
-        return c_int::from(threads.is_to_promote());
+        return c_int::from(threads.must_promote());
     }
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    c_int::from(unsafe { (*worker).is_to_promote() })
+    c_int::from(unsafe { (*worker).must_promote() })
 }
 
-/// Makes the preloader's process: 0 in it, its pid in the worker, -1 if that failed, which the master has been told then.
+/// Forks the preloader. Returns 0 in it and its pid in the worker; -1: failed and reported.
 ///
 /// # Safety
-/// As the header says: the process has one thread.
+/// See `forkyard.h`: the process has one thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_fork(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract: there is one thread, and the child goes on by forkyard_worker_promoted.
@@ -49,10 +49,10 @@ pub unsafe extern "C" fn forkyard_worker_fork(worker: *mut CWorker) -> c_int {
     }
 }
 
-/// For a runtime that forks by itself, in the worker: the process exists, or, with a pid below 1, could not be made.
+/// For a runtime that forks itself: reports the preloader's pid, or a failure if it is below 1.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_forked(worker: *mut CWorker, pid: c_int) {
     let answer = if pid > 0 {
@@ -64,10 +64,10 @@ pub unsafe extern "C" fn forkyard_worker_forked(worker: *mut CWorker, pid: c_int
     unsafe { tell(worker, &answer) };
 }
 
-/// The worker can't make one now; the master logs why.
+/// Rejects the promotion; the master logs the reason.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_refuse(worker: *mut CWorker, message: *const c_char, length: usize) {
     // SAFETY: the header's contract.
@@ -76,11 +76,10 @@ pub unsafe extern "C" fn forkyard_worker_refuse(worker: *mut CWorker, message: *
     unsafe { tell(worker, &refusal(&String::from_utf8_lossy(message))) };
 }
 
-/// 1: the worker has connections open, which all workers of a preloader made from it would share; the master logs it. 0: it has
-/// none.
+/// Returns 1, and rejects the promotion, if the worker has open connections, which the new workers would share.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_shares(worker: *mut CWorker) -> c_int {
     let servers: Vec<String> = left_open().into_iter().collect();
@@ -96,10 +95,10 @@ pub unsafe extern "C" fn forkyard_worker_shares(worker: *mut CWorker) -> c_int {
     1
 }
 
-/// In the new process: the preloader that it is from now on, and no worker any more. Null: the process has to end.
+/// In the new process: turns the worker into a preloader. Null: the process must exit.
 ///
 /// # Safety
-/// As the header says: once, in the new process. `worker` is gone afterwards.
+/// See `forkyard.h`: once, in the new process. Frees `worker`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut CPreloader {
     // SAFETY: the header's contract: it came from forkyard_worker_begin and is not used again here.
@@ -107,12 +106,11 @@ pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut 
     let Some(promotion) = worker.take_promotion() else {
         return std::ptr::null_mut();
     };
-    // Or it would end with the worker's process group.
+    // Otherwise it would be killed with the worker's process group.
     if let Err(error) = session::begin_group() {
         log::error!("{error}");
         return std::ptr::null_mut();
     }
-    // What the worker holds is closed here, which changes nothing for the worker itself: its epoll is asked nothing.
     drop(worker);
     match begin(promotion) {
         Ok(Some(preloader)) => Box::into_raw(Box::new(CPreloader::new(preloader))),
@@ -137,10 +135,10 @@ fn begin(promotion: Promotion) -> Result<Option<Preloader>, crate::runtime::prel
     Preloader::begin_promoted(Socket::new(channel)?, null)
 }
 
-/// Tells the master, and lets go of what was meant for the preloader.
+/// Answers the master and drops the promotion.
 ///
 /// # Safety
-/// As the header says of all functions of a worker.
+/// As for all functions of a worker.
 unsafe fn tell(worker: *mut CWorker, answer: &Answer) {
     // SAFETY: the caller's promise.
     let promotion = match unsafe { super::threads::shared(worker) } {

@@ -1,4 +1,4 @@
-//! By the C ABI: a worker that gives its requests to several threads of a runtime.
+//! C ABI: a worker that serves requests on several threads.
 
 use super::Text;
 use super::preloader::CPreloader;
@@ -7,27 +7,22 @@ use crate::worker::{Piece, Sent, Threads, When, Wish};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 
-/// What [`forkyard_threads_mind`] returns before the worker has to end.
 const PROMOTES: c_int = 1;
 const WORKS: c_int = 2;
-/// `FORKYARD_LAST`, `FORKYARD_LATER`.
 const LAST: u32 = 1;
 const LATER: u32 = 2;
-/// `FORKYARD_GONE`, `FORKYARD_FULL`.
 const GONE: i64 = -1;
 const IS_FULL: i64 = 1 << 62;
 
 thread_local! {
-    /// What this thread was handed out last.
     static HANDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// The request that this thread has.
     static REQUEST: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Begins to serve by threads. Null: it could not; the log says why, and the process has to end.
+/// Starts serving. Null: failed and logged; the process must exit.
 ///
 /// # Safety
-/// As the header says: in a worker, once. `preloader` is gone afterwards.
+/// See `forkyard.h`: once, in a worker. Frees `preloader`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_begin(preloader: *mut CPreloader) -> *mut CWorker {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
@@ -44,19 +39,19 @@ pub unsafe extern "C" fn forkyard_threads_begin(preloader: *mut CPreloader) -> *
     }
 }
 
-/// What threads share of a worker; `None`: it has one thread.
+/// The worker's shared part; `None` if it has one thread.
 ///
 /// # Safety
-/// `worker` came from a function of the header that begins one. It is not freed as long as threads call.
+/// `worker` came from a function that creates one, and is not freed while threads use it.
 pub(super) unsafe fn shared<'a>(worker: *mut CWorker) -> Option<&'a Threads> {
     // SAFETY: the caller's promise; the field is not written to once the worker is made.
     unsafe { (*worker).threads.as_deref() }
 }
 
-/// Sees to the worker until it is to make a preloader (1), to do out-of-band work (2), or to end (0).
+/// Manages the worker until it should create a preloader (1), do out-of-band work (2) or exit (0).
 ///
 /// # Safety
-/// As the header says: from one thread.
+/// See `forkyard.h`: from one thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_mind(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
@@ -67,10 +62,10 @@ pub unsafe extern "C" fn forkyard_threads_mind(worker: *mut CWorker) -> c_int {
     }
 }
 
-/// The next request for this thread, as a record: 1. 0: the thread has to end.
+/// Returns 1 and the thread's next request as a record, or 0 if the thread must exit.
 ///
 /// # Safety
-/// As the header says: `record` is valid for writing.
+/// See `forkyard.h`: `record` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_next(worker: *mut CWorker, record: *mut Text) -> c_int {
     // SAFETY: the header's contract.
@@ -90,7 +85,7 @@ pub unsafe extern "C" fn forkyard_threads_next(worker: *mut CWorker, record: *mu
 /// Waits for the next piece of a request's body.
 ///
 /// # Safety
-/// As the header says: `piece` is valid for writing.
+/// See `forkyard.h`: `piece` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_read(
     worker: *mut CWorker,
@@ -113,10 +108,10 @@ pub unsafe extern "C" fn forkyard_threads_read(
     })
 }
 
-/// A piece of an answer; does not wait.
+/// Queues a piece of an answer; does not block.
 ///
 /// # Safety
-/// As the header says: `data` has `length` bytes.
+/// See `forkyard.h`: `data` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_send(
     worker: *mut CWorker,
@@ -140,10 +135,10 @@ pub unsafe extern "C" fn forkyard_threads_send(
     }
 }
 
-/// Waits until there is room for more of an answer: 1. -1 (`FORKYARD_GONE`): the client is gone.
+/// Waits for room in the answer's buffer. Returns 1, or -1 (`FORKYARD_GONE`) if the client is gone.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_wait(worker: *mut CWorker, request: u64) -> c_int {
     // SAFETY: the header's contract.
@@ -153,10 +148,10 @@ pub unsafe extern "C" fn forkyard_threads_wait(worker: *mut CWorker, request: u6
     }
 }
 
-/// Text for the web server's error log.
+/// Sends text to the web server's error log.
 ///
 /// # Safety
-/// As the header says: `text` has `length` bytes.
+/// See `forkyard.h`: `text` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_send_error(
     worker: *mut CWorker,
@@ -171,10 +166,10 @@ pub unsafe extern "C" fn forkyard_threads_send_error(
     }
 }
 
-/// The application is done with a request whose answer is not complete.
+/// Gives up a request without a complete answer.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_abandon(worker: *mut CWorker, request: u64) {
     // SAFETY: the header's contract.
@@ -183,10 +178,10 @@ pub unsafe extern "C" fn forkyard_threads_abandon(worker: *mut CWorker, request:
     }
 }
 
-/// The worker ends once its requests are answered.
+/// Makes the worker exit after its current requests.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_retire(worker: *mut CWorker) {
     // SAFETY: the header's contract.
@@ -195,10 +190,10 @@ pub unsafe extern "C" fn forkyard_threads_retire(worker: *mut CWorker) {
     }
 }
 
-/// The application asks for out-of-band work.
+/// Requests out-of-band work.
 ///
 /// # Safety
-/// As the header says.
+/// See `forkyard.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_want_work(worker: *mut CWorker) {
     // SAFETY: the header's contract.
@@ -207,7 +202,6 @@ pub unsafe extern "C" fn forkyard_threads_want_work(worker: *mut CWorker) {
     }
 }
 
-/// Bytes for C, without a NUL behind them.
 fn text(bytes: &[u8]) -> Text {
     Text {
         data: bytes.as_ptr().cast(),

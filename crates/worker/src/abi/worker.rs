@@ -1,4 +1,4 @@
-//! A worker by the C ABI that asks for its requests, for languages that would rather not be called.
+//! C ABI: a worker that pulls its requests, for languages that avoid callbacks.
 
 use super::children;
 use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
@@ -7,27 +7,24 @@ use crate::worker::{Concurrent, Promotion, Request, Runtime, Threads, Worker};
 use fastcgi::Params;
 use std::ffi::{c_int, c_void};
 
-/// What [`forkyard_worker_serve`] returns before the worker has to end.
 const PROMOTES: c_int = 1;
 const WORKS: c_int = 2;
 
 /// `forkyard_worker`.
 #[derive(Debug)]
 pub struct CWorker {
-    /// Of [`CWorker::worker`], which nothing else touches while there is one. Boxed: C holds a pointer to it.
+    /// Borrows from [`CWorker::worker`], which nothing else uses while it exists. Boxed: C holds a pointer to it.
     request: Option<Box<Request<'static>>>,
     /// Owned; a raw pointer because `request` borrows from it.
     worker: *mut Worker,
     usage: Usage,
-    /// In its place, a worker that serves several requests at a time; then `worker` is null.
     pub(super) concurrent: Option<Concurrent>,
-    /// Or one whose requests are given to threads. They share it, so that nothing of this structure is touched meanwhile but
-    /// by [`super::threads::shared`]. Boxed: it is large.
+    /// A worker with threads, which access only this field, through [`super::threads::shared`]. Boxed because it is
+    /// large.
     pub(super) threads: Option<Box<Threads>>,
 }
 
 impl CWorker {
-    /// One that serves several requests at a time.
     pub(super) fn of_concurrent(concurrent: Concurrent) -> CWorker {
         CWorker {
             request: None,
@@ -38,7 +35,6 @@ impl CWorker {
         }
     }
 
-    /// One whose requests are given to threads.
     pub(super) fn of_threads(threads: Threads) -> CWorker {
         CWorker {
             request: None,
@@ -49,17 +45,16 @@ impl CWorker {
         }
     }
 
-    /// The worker, which nothing borrows from meanwhile. `None`: it is one that serves several requests at a time.
     pub(super) fn worker(&mut self) -> Option<&mut Worker> {
         self.request = None;
-        // SAFETY: owned by `self`, and what borrowed from it is gone.
+        // SAFETY: owned by `self`, and its borrower is gone.
         unsafe { self.worker.as_mut() }
     }
 
-    pub(super) fn is_to_promote(&mut self) -> bool {
+    pub(super) fn must_promote(&mut self) -> bool {
         match &mut self.concurrent {
-            Some(concurrent) => concurrent.is_to_promote(),
-            None => self.worker().is_some_and(|worker| worker.is_to_promote()),
+            Some(concurrent) => concurrent.must_promote(),
+            None => self.worker().is_some_and(|worker| worker.must_promote()),
         }
     }
 
@@ -73,16 +68,16 @@ impl CWorker {
         }
     }
 
-    pub(super) fn is_to_work(&mut self) -> bool {
-        self.worker().is_some_and(|worker| worker.is_to_work())
+    pub(super) fn has_out_of_band_work(&mut self) -> bool {
+        self.worker().is_some_and(|worker| worker.has_out_of_band_work())
     }
 
-    pub(super) fn worked(&mut self, outcome: Result<(), String>) {
+    pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
         match &mut self.concurrent {
-            Some(concurrent) => concurrent.worked(outcome),
+            Some(concurrent) => concurrent.out_of_band_done(outcome),
             None => {
                 if let Some(worker) = self.worker() {
-                    worker.worked(outcome);
+                    worker.out_of_band_done(outcome);
                 }
             }
         }
@@ -100,16 +95,16 @@ impl Drop for CWorker {
     fn drop(&mut self) {
         self.request = None;
         if !self.worker.is_null() {
-            // SAFETY: made by Box::into_raw, freed here only, and what borrowed from it is gone.
+            // SAFETY: made by Box::into_raw, freed only here, and its borrower is gone.
             drop(unsafe { Box::from_raw(self.worker) });
         }
     }
 }
 
-/// Begins to serve. Null: it could not; the log says why, and the process has to end.
+/// Starts serving. Null: failed and logged; the process must exit.
 ///
 /// # Safety
-/// As the header says: in a worker, once. `preloader` is gone afterwards.
+/// See `forkyard.h`: once, in a worker. Frees `preloader`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *mut CWorker {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
@@ -132,10 +127,10 @@ pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *m
     }
 }
 
-/// Ends the request before, if there is one, and waits for the next. Null: the worker has to end.
+/// Ends the current request and waits for the next. Null: the worker must exit.
 ///
 /// # Safety
-/// As the header says. The request before is gone.
+/// See `forkyard.h`. Frees the current request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Handle {
     children::end_child();
@@ -162,11 +157,11 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
     }
 }
 
-/// Serves by calls. 1: the worker is to make a preloader, and then to ask again; 2: it is to do out-of-band work, and then to ask
-/// again; 0: it has to end.
+/// Calls `answer` for each request. Returns 1 if the worker should create a preloader, 2 if it should do out-of-band
+/// work (call again afterwards in both cases), or 0 to exit.
 ///
 /// # Safety
-/// As the header says; `answer` may be called with `data`.
+/// See `forkyard.h`; `answer` may be called with `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_serve(
     worker: *mut CWorker,
@@ -184,9 +179,9 @@ pub unsafe extern "C" fn forkyard_worker_serve(
         children::end_child();
         request.release();
     }
-    let next = if worker.is_to_promote() {
+    let next = if worker.must_promote() {
         PROMOTES
-    } else if worker.is_to_work() {
+    } else if worker.has_out_of_band_work() {
         WORKS
     } else {
         0
@@ -195,15 +190,15 @@ pub unsafe extern "C" fn forkyard_worker_serve(
     next
 }
 
-/// The exit code; frees the worker.
+/// Frees the worker and returns the exit code.
 ///
 /// # Safety
-/// As the header says: once, and the worker is gone afterwards.
+/// See `forkyard.h`: once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_end(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
     if let Some(threads) = unsafe { super::threads::shared(worker) } {
-        // Not freed: one of them that is stuck in a request may still come back to it.
+        // Not freed: a thread that is stuck in a request may still return to it.
         return threads.exit_code();
     }
     // SAFETY: the header's contract: it came from forkyard_worker_begin.
@@ -211,10 +206,10 @@ pub unsafe extern "C" fn forkyard_worker_end(worker: *mut CWorker) -> c_int {
     this.exit_code()
 }
 
-/// All parameters in one piece: writes as many bytes as fit, and returns how many they are in all.
+/// Writes all parameters as one block, as far as they fit, and returns its total length.
 ///
 /// # Safety
-/// As the header says: `buffer` has room for `length` bytes.
+/// See `forkyard.h`: `buffer` has room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_request_params_packed(
     request: *const Handle,
@@ -232,19 +227,19 @@ pub unsafe extern "C" fn forkyard_request_params_packed(
     pack(params, buffer)
 }
 
-/// The pool's application as JSON, for languages that can't take a structure as a result.
+/// The pool's application as JSON, for languages that can't receive a struct.
 ///
 /// # Safety
-/// As the header says: `text` is valid for writing.
+/// See `forkyard.h`: `text` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_application_text(preloader: *mut CPreloader, text: *mut Text) {
     // SAFETY: the header's contract.
     unsafe { *text = super::preloader::forkyard_preloader_application(preloader) };
 }
 
-/// All names, an empty one, and all values in the same order, each followed by a NUL. So a caller sees at once whether the
-/// names are those of the request before, which they mostly are. Pairs that hold a NUL themselves, and names that are empty, are
-/// left out: no header and no path is like that. Whole texts only are written.
+/// Packs all names, an empty name, and all values in the same order, each followed by NUL. A caller can compare the
+/// names with the previous request's, which are mostly equal. Omits pairs with a NUL or an empty name; never writes
+/// part of a text.
 fn pack(params: &Params, buffer: &mut [u8]) -> usize {
     let pairs = || {
         (0..params.len())
@@ -265,7 +260,6 @@ fn pack(params: &Params, buffer: &mut [u8]) -> usize {
     used
 }
 
-/// Whether a text has a NUL before the one that ends it.
 fn has_nul(with_nul: &[u8]) -> bool {
     with_nul[..with_nul.len().saturating_sub(1)].contains(&0)
 }

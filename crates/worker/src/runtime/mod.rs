@@ -1,13 +1,13 @@
-//! How a request is answered.
+//! Answers requests: one runtime per kind of application.
 
 pub mod cgi;
+mod cgi_variables;
 mod complaints;
 pub mod fastcgi;
 pub mod http;
-mod passed;
 pub mod php;
 pub mod preloader;
-pub mod within;
+pub mod script_roots;
 pub mod wrapped;
 
 use crate::config::{Application, Pool};
@@ -17,21 +17,21 @@ use nix::errno::Errno;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
-/// The descriptor on which a preloader finds its script, or PHP's its files of settings, if it is given one.
+/// The descriptor with a preloader's script or PHP's settings files, if there are any.
 pub const SCRIPT: RawFd = 4;
 
-/// How an application's preloader is started.
+/// How to start an application's preloader.
 #[derive(Debug)]
 pub struct Launch {
     /// The executable.
     pub path: PathBuf,
     /// Its arguments, without its name.
     pub arguments: Vec<String>,
-    /// A script, or PHP's files of settings, to be its descriptor [`SCRIPT`].
+    /// A script or PHP's settings files, passed as descriptor [`SCRIPT`].
     pub script: Option<OwnedFd>,
 }
 
-/// How the preloader of an application is started; `libexec` has the daemon's own programs.
+/// How to start the application's preloader. `libexec` contains forkyard's own programs.
 ///
 /// # Errors
 /// The application has no preloader, or there is no memory for its script.
@@ -55,8 +55,8 @@ pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error
     }
 }
 
-/// The runtime of an application that needs nothing but a worker of the master's own; `None`: it is made elsewhere, or has an
-/// event loop ([`http::gateway`]). `reports`: where the master hears of starts that failed.
+/// Creates the runtime of an application without a preloader. `None`: it is created elsewhere or has an event loop
+/// ([`http::gateway`]). Failed starts are reported to the master through `reports`.
 pub fn within_worker(pool: &Pool, reports: Option<OwnedFd>) -> Option<Box<dyn Runtime>> {
     match &pool.application {
         Application::FastCgi(fastcgi) => {
@@ -71,7 +71,7 @@ pub fn within_worker(pool: &Pool, reports: Option<OwnedFd>) -> Option<Box<dyn Ru
     }
 }
 
-/// An answer in plain words: `why` for the web server's log, `body` for the client. Each of `fields` ends with a CRLF.
+/// Answers in plain text: `why` for the web server's log, `body` for the client. Each of `fields` ends with CRLF.
 fn refuse(
     request: &mut Request<'_>,
     status: &str,

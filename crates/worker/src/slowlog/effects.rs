@@ -1,10 +1,10 @@
-//! In a tracer: becomes the pool's user, finds out, writes the entry.
+//! The tracer: drops to the pool's user, collects the calls and writes the entry.
 
 use super::family;
 use super::job::{self, Asking, Finding, Job, Means, Stack, TracedProgram};
 use super::memory::Memory;
+use super::stack_text::{self, END};
 use super::text::entry;
-use super::told::{self, END};
 use crate::sys::socket::{Progress, Readiness, receive, send, wait};
 use crate::sys::{clock, identity, pidfd, question};
 use std::fmt;
@@ -14,38 +14,35 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
-/// A tracer that takes longer is ended by the kernel, seconds: its log may be on a disk that does not answer.
+/// Seconds until the kernel kills a tracer, for example because its log is on a hanging disk.
 const TIMEOUT_SECONDS: u32 = 10;
-/// How long a worker may take to tell its calls.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long an event loop may take to tell its tasks, once the calls are known: one that waits does at once.
 const TASKS_TIMEOUT: Duration = Duration::from_millis(500);
-/// Reads of what an earlier question left behind.
 const MOST_LEFTOVERS: u32 = 64;
 
 /// Why there is no trace.
 #[derive(Debug)]
 pub enum TraceError {
-    /// The tracer can't become the pool's user.
+    /// The tracer can't switch to the pool's user.
     Identity(crate::sys::Error),
     /// The worker's memory can't be opened.
     Memory(i32, io::Error),
-    /// The worker, asked, does not tell.
+    /// The worker does not answer.
     Silent(i32, Silence),
-    /// The log can't be written to.
+    /// Writing to the log failed.
     Write(io::Error),
 }
 
-/// Why a worker does not tell.
+/// Why a worker does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silence {
     /// Its end of the socket is closed.
     Closed,
-    /// It has no handler for the signal, which would end it.
+    /// It has no handler for the signal, which would kill it.
     Unhandled,
-    /// It has ended.
+    /// It has exited.
     Ended,
-    /// It did not, or not wholly, in time.
+    /// It did not answer in time, or not completely.
     Late,
 }
 
@@ -81,21 +78,21 @@ impl std::error::Error for TraceError {
     }
 }
 
-/// What comes with a job. The means decides which fields are set.
+/// A job's descriptors; its [`Means`] determines which are set.
 #[derive(Debug, Default)]
 pub struct Descriptors {
-    /// The worker's memory, if the master has opened it ([`open_memory`]).
+    /// The worker's memory, if the master could open it ([`open_memory`]).
     pub memory: Option<OwnedFd>,
     /// The master's end of the worker's socket.
     pub questions: Option<OwnedFd>,
-    /// The worker's process.
+    /// The worker's pidfd.
     pub process: Option<OwnedFd>,
 }
 
-/// Writes one entry, with one write.
+/// Writes one entry with a single write(2).
 ///
 /// # Errors
-/// What went wrong. An entry without calls is written nevertheless, unless it can't be.
+/// What failed. An entry without calls is still written if possible.
 pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<(), TraceError> {
     nix::unistd::alarm::set(TIMEOUT_SECONDS);
     let memory = match (&job.means, descriptors.memory.take()) {
@@ -134,16 +131,14 @@ pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<()
     result
 }
 
-/// Ends the line that a worker may have left unfinished in the channel to the master. The next line would be a part of it.
 pub(super) fn end_line(channel: OwnedFd) -> OwnedFd {
     let mut channel = File::from(channel);
-    // A channel that is full has no room for the next line either.
     let _ = channel.write_all(b"\n");
     channel.into()
 }
 
-/// A worker's memory. Opened by root, because a pool's user may not look into a process that has changed its user; or by an ancestor,
-/// because no other process may where ptrace(2) is restricted (Yama). `None`: this process may not either. May wait for ever.
+/// Opens a worker's memory; may block forever. Root opens it because a process that has changed its user is off limits
+/// to its own user, and an ancestor because ptrace(2) may be restricted (Yama). `None`: no permission.
 ///
 /// # Errors
 /// open(2); EACCES: the worker runs another executable.
@@ -153,8 +148,8 @@ pub fn open_memory(pid: i32, executable: (u64, u64)) -> io::Result<Option<File>>
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The open file is of the program that ran then. A hostile worker may have begun another one, with rights that it has
-    // not itself, such as su(1); that one's memory is not for its pool.
+    // The open file belongs to the program that ran at that time. A hostile worker may execute a program with more
+    // rights, such as su(1), whose memory its pool must not see.
     let entry = fs::metadata(format!("/proc/{pid}/exe"));
     if !entry.is_ok_and(|entry| (entry.dev(), entry.ino()) == executable) {
         return Err(io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32));
@@ -166,18 +161,15 @@ fn nothing() -> Finding {
     Finding::Calls(Stack::default())
 }
 
-/// The memory of a process (proc(5), /proc/PID/mem).
 struct TracedProcess(File);
 
 impl Memory for TracedProcess {
     fn read(&self, address: u64, to: &mut [u8]) -> Option<()> {
-        // Beyond this an offset of a file is negative.
         i64::try_from(address).ok()?;
         self.0.read_exact_at(to, address).ok()
     }
 }
 
-/// Asks a worker for its calls. What it has told, even if that is not all.
 fn ask(
     job: &Job,
     asking: Asking,
@@ -197,29 +189,27 @@ fn ask(
         signal(job.pid, process.as_fd()).map_err(refused)?;
     }
     if asking != Asking::Signal {
-        // Where there is no room, there are questions enough.
         send(telling.socket, request.to_string().as_bytes()).map_err(|_| refused(Silence::Closed))?;
     }
     let calls = telling.answer(ANSWER_TIMEOUT);
     let is_whole = calls.is_ok();
     let text = calls.unwrap_or_else(|told| told);
     if asking == Asking::Threads && is_whole {
-        let threads = told::tasks(&text, job.depth);
+        let threads = stack_text::tasks(&text, job.depth);
         if !threads.is_empty() {
             return Ok(Finding::Tasks(threads));
         }
     }
-    let stack = told::stack(&text, is_whole, job.depth);
+    let stack = stack_text::stack(&text, is_whole, job.depth);
     if !stack.is_whole {
         let has_ended = pidfd::has_ended(process.as_fd());
         let silence = if has_ended { Silence::Ended } else { Silence::Late };
         return Err((Finding::Calls(stack), silence));
     }
     if asking == Asking::Loop {
-        // A loop that does not answer is what the worker is busy with: the calls that it is in are the finding.
         let tasks = telling
             .answer(TASKS_TIMEOUT)
-            .map(|text| told::tasks(&text, job.depth));
+            .map(|text| stack_text::tasks(&text, job.depth));
         if let Ok(tasks) = tasks {
             if !tasks.is_empty() {
                 return Ok(Finding::Tasks(tasks));
@@ -229,10 +219,8 @@ fn ask(
     Ok(Finding::Calls(stack))
 }
 
-/// Sends the signal, if it does no harm.
 fn signal(pid: i32, process: BorrowedFd<'_>) -> Result<(), Silence> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    // If it runs now, it was this process that the file was of.
     if pidfd::has_ended(process) {
         return Err(Silence::Ended);
     }
@@ -242,15 +230,12 @@ fn signal(pid: i32, process: BorrowedFd<'_>) -> Result<(), Silence> {
     question::send(process).map_err(|_| Silence::Ended)
 }
 
-/// A worker's end of a conversation.
 struct Telling<'s> {
     socket: BorrowedFd<'s>,
-    /// What was read and belongs to no answer yet.
     told: Vec<u8>,
 }
 
 impl Telling<'_> {
-    /// Reads what is left of an answer that came too late.
     fn forget(&mut self) -> Result<(), Silence> {
         let mut waste = vec![0; 64 * 1024];
         for _ in 0..MOST_LEFTOVERS {
@@ -260,11 +245,9 @@ impl Telling<'_> {
                 Ok(Progress::Done(_)) => {}
             }
         }
-        // It never stops.
         Err(Silence::Late)
     }
 
-    /// The next answer; or the part of it that came in time.
     fn answer(&mut self, timeout: Duration) -> Result<Vec<u8>, Vec<u8>> {
         let limit = clock::now() + timeout;
         let mut piece = vec![0; 64 * 1024];
@@ -275,7 +258,7 @@ impl Telling<'_> {
                 return Ok(answer);
             }
             let left = limit.since(clock::now());
-            let is_over = left.is_zero() || self.told.len() > told::MOST_BYTES;
+            let is_over = left.is_zero() || self.told.len() > stack_text::MOST_BYTES;
             if is_over || !wait(self.socket, Readiness::Readable, left).unwrap_or(false) {
                 return Err(std::mem::take(&mut self.told));
             }
@@ -288,7 +271,7 @@ impl Telling<'_> {
     }
 }
 
-/// The programs that a process has started, and those that they have, as far as this user may see them.
+/// The programs that a process has started, recursively, as far as this user may see them.
 fn programs(worker: i32, descriptors: &Descriptors) -> Vec<TracedProgram> {
     let mut left = children(worker);
     if descriptors
@@ -320,11 +303,9 @@ fn children(pid: i32) -> Vec<i32> {
     family::pids(&fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default())
 }
 
-/// The first bytes of a file; none, if it can't be read.
 fn beginning(path: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(path) {
-        // What can't be read is not shown.
         let _ = file.take(family::COMMAND_BYTES as u64).read_to_end(&mut bytes);
     }
     bytes

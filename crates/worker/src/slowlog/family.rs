@@ -1,16 +1,12 @@
-//! The programs that a worker has started, as /proc shows them. A program names itself: nothing of it is trusted.
+//! Reads from /proc which programs a worker has started. Programs choose their own names, so none of it is trusted.
 
 use super::job::TracedProgram;
 use super::memory::TEXT_BYTES;
 
-/// The most programs that are written down.
 pub(super) const MOST_PROGRAMS: usize = 32;
-/// Bytes of a command that are looked at.
 pub(super) const COMMAND_BYTES: usize = 4096;
 
-/// A program from its `stat`, `wchan` and `cmdline` (proc(5)); `None`: it is gone.
 pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) -> Option<TracedProgram> {
-    // The name, in parentheses, may hold parentheses itself.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let state = char::from(*stat.get(end + 2)?);
     let begin = stat.iter().position(|byte| *byte == b'(')?;
@@ -21,11 +17,9 @@ pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) ->
         .map(<[u8]>::to_vec)
         .collect();
     if command.iter().all(Vec::is_empty) {
-        // It has ended, or has overwritten its arguments.
         command = vec![stat.get(begin..=end)?.to_vec()];
     }
     let waits_in = match waits_in {
-        // In no function, or one that may not be known.
         b"0" => &[],
         name => &name[..name.len().min(TEXT_BYTES)],
     };
@@ -37,7 +31,6 @@ pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) ->
     })
 }
 
-/// The pids in a `children` file.
 pub(super) fn pids(text: &str) -> Vec<i32> {
     let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
     pids.filter(|pid| *pid > 0).take(MOST_PROGRAMS).collect()

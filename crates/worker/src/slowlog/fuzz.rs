@@ -1,12 +1,11 @@
-//! What a worker tells of its calls, and its memory.
+//! Fuzz targets for a worker's answers and memory.
 
 use super::memory::{Memory, TEXT_BYTES};
 use super::php;
-use super::told::{stack, tasks};
+use super::stack_text::{stack, tasks};
 use forkyard_fuzz::number_of;
 use forkyard_protocol::stack::Layout;
 
-/// What is told is bounded, and no line of it is another's.
 pub(crate) fn told(input: &[u8]) {
     let depth = number_of(input, 5) as u32;
     let all = std::iter::once(stack(input, true, depth)).chain(tasks(input, depth).into_iter().map(
@@ -25,7 +24,6 @@ pub(crate) fn told(input: &[u8]) {
     assert!(tasks(input, depth).len() <= 50);
 }
 
-/// Memory from address 0 on.
 struct Area<'a>(&'a [u8]);
 
 impl Memory for Area<'_> {
@@ -37,7 +35,6 @@ impl Memory for Area<'_> {
     }
 }
 
-/// Where things are in a memory that is made up.
 pub(super) const LAYOUT: Layout = Layout {
     current_call: 0,
     call_opline: 0,
@@ -55,7 +52,6 @@ pub(super) const LAYOUT: Layout = Layout {
     type_internal: 1,
 };
 
-/// Whatever is in memory, reading it ends.
 pub(crate) fn php(input: &[u8]) {
     let depth = number_of(input, 30) as u32;
     let stack = php::read(&LAYOUT, &Area(input), depth);

@@ -1,4 +1,4 @@
-//! The job of a tracer.
+//! A tracer's job and its results.
 
 use super::memory::Memory;
 use super::php;
@@ -6,39 +6,39 @@ use crate::sys::identity::Identity;
 use forkyard_protocol::stack::StackSource;
 use serde::{Deserialize, Serialize};
 
-/// How a worker is asked over its socket.
+/// How to ask a worker over its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Asking {
-    /// By a signal, whose handler writes the calls: Python.
+    /// Python: by a signal, whose handler writes the calls.
     Signal,
-    /// By that signal, and by the number of the request, which the event loop answers with its tasks: asyncio.
+    /// asyncio: by the signal, and by the request's id, which the event loop answers with its tasks.
     Loop,
-    /// By the number of the request, which a thread of its own answers: Ruby.
+    /// Ruby: by the request's id, which a separate thread answers.
     Thread,
-    /// The same, of several that serve: a list of them, first the one that has this request.
+    /// Threads: as [`Asking::Thread`], with a list of threads as the answer, the request's thread first.
     Threads,
 }
 
-/// How it is found out what a worker is busy with.
+/// How to find out what a worker is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "means", rename_all = "lowercase")]
 pub enum Means {
-    /// Its memory is read.
+    /// Reads its memory.
     Memory {
-        /// Where its calls are.
+        /// Where the calls are.
         source: StackSource,
-        /// The executable that it runs, device and inode. A worker that runs another one is not looked into.
+        /// Device and inode of its executable. A worker that runs another one is not traced.
         executable: (u64, u64),
     },
-    /// It is asked. Its socket and its process come with the job.
+    /// Asks the worker. Its socket and pidfd come with the job.
     Asked {
         /// How.
         asking: Asking,
-        /// By what number the worker knows the request; 0: it has only one.
+        /// The request's id in the worker; 0: it has only one.
         request: u64,
     },
-    /// The programs that it has started are looked at.
+    /// Lists the programs that it has started.
     Programs,
 }
 
@@ -49,58 +49,44 @@ pub struct Job {
     pub heading: String,
     /// The worker.
     pub pid: i32,
-    /// Calls that are written down at most.
+    /// The most calls to report.
     pub depth: u32,
-    /// How they are found.
+    /// How to find them.
     pub means: Means,
-    /// The user that the tracer becomes before it reads anything; `None`: it changes no user.
+    /// The user to switch to before reading anything; `None`: no change.
     pub identity: Option<Identity>,
 }
 
-/// A call that a worker is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Call {
-    /// Where the runtime keeps it; 0 where it does not say.
     pub(super) address: u64,
-    /// What is called.
     pub(super) function: Vec<u8>,
-    /// Where it was called from, or, of a worker that was asked, where it is; empty: unknown.
     pub(super) file: Vec<u8>,
     pub(super) line: u32,
 }
 
-/// The calls that a worker is in, the innermost first.
+/// A worker's calls, innermost first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stack {
     pub(super) calls: Vec<Call>,
-    /// All of them could be read, as far as they were wanted.
     pub(super) is_whole: bool,
 }
 
-/// A program that a worker has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TracedProgram {
     pub(super) pid: i32,
-    /// As ps(1) has it.
     pub(super) state: char,
-    /// The function of the kernel that it waits in; empty: in none.
     pub(super) waits_in: Vec<u8>,
-    /// Its arguments, the first one first.
     pub(super) command: Vec<Vec<u8>>,
 }
 
-/// What a worker is busy with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// It is in these calls.
     Calls(Stack),
-    /// It waits for its tasks, which are in these; with their names.
     Tasks(Vec<(Vec<u8>, Stack)>),
-    /// It waits for these.
     Programs(Vec<TracedProgram>),
 }
 
-/// Reads the calls that a worker is in, at most so many.
 pub(super) fn read(source: &StackSource, memory: &dyn Memory, depth: u32) -> Stack {
     match source {
         StackSource::Php(layout) => php::read(layout, memory, depth),

@@ -1,15 +1,12 @@
-//! Another process' memory, as far as one can get at it. Everything in it may be a lie.
+//! Reads another process's memory. None of it can be trusted.
 
-/// The longest text that is taken over, bytes: php-fpm's.
+/// The longest text, in bytes; php-fpm's limit.
 pub(super) const TEXT_BYTES: usize = 1023;
 
-/// Memory that can be read.
 pub(super) trait Memory {
-    /// Fills `to` with what is at `address`. `None`: not all of it can be read.
     fn read(&self, address: u64, to: &mut [u8]) -> Option<()>;
 }
 
-/// Reads numbers and texts, so many times and no more.
 pub(super) struct MemoryReader<'m> {
     memory: &'m dyn Memory,
     reads_left: u32,
@@ -46,7 +43,6 @@ impl<'m> MemoryReader<'m> {
         Some(u64::from_ne_bytes(bytes))
     }
 
-    /// The first `length` bytes of a text, cut at [`TEXT_BYTES`] and at a zero byte.
     pub(super) fn text(&mut self, base: u64, offset: u32, length: u64) -> Option<Vec<u8>> {
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(TEXT_BYTES);
         let mut text = vec![0; length];

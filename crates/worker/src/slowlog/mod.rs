@@ -1,17 +1,16 @@
-//! The log of slow requests: what a worker is busy with, written down without disturbing it.
+//! The log of slow requests: records what a worker is doing without stopping it.
 //!
-//! A worker that is slow runs, sleeps, or waits in a system call; a debugger would stop it. The master starts a **tracer**,
-//! a process that becomes the pool's user before it looks at anything ([`write()`]), so that nothing a hostile worker has put
-//! there is looked at with any right that it has not itself. How the tracer finds out depends on the runtime ([`Means`]):
+//! The master starts a **tracer**, a process that switches to the pool's user first ([`write()`]), so that a hostile
+//! worker gains no rights through it. The method depends on the runtime ([`Means`]):
 //!
-//! * PHP: the worker's memory is read from outside while it goes on. Where in it PHP keeps its calls PHP itself says, as a
-//!   [`StackSource`], when its preloader is ready. The master opens the memory (it may) and passes it on.
-//! * Python and Ruby: the worker is asked over a socket that it was given for this, and tells in lines of text. Python can't
-//!   answer while it computes: there a signal comes, whose handler is faulthandler's, in C. It is sent only to a worker that
-//!   keeps its end of the socket open and, as the kernel says, has a handler for it.
-//! * CGI: what the worker has started is looked up.
+//! * PHP: reads the memory of the running worker. The preloader reports where PHP keeps its calls ([`StackSource`]);
+//!   the master opens the memory, because only it may.
+//! * Python and Ruby: asks the worker over a socket; it answers in lines of text. Python can't answer while it
+//!   computes, so a signal runs faulthandler's C handler. The signal is sent only if the worker keeps its socket open
+//!   and has a handler for it.
+//! * CGI: lists the programs that the worker has started.
 //!
-//! `php` follows PHP's calls, `told` reads what workers tell, `text` has php-fpm's words; they know no process.
+//! `php`, `told` and `text` are independent of processes.
 
 mod effects;
 mod family;
@@ -21,25 +20,25 @@ mod job;
 mod memory;
 mod php;
 pub mod run;
+mod stack_text;
 mod text;
-mod told;
 
 pub use effects::{Descriptors, TraceError, open_memory, write};
 pub use forkyard_protocol::stack::{Layout as PhpLayout, StackSource};
 pub use job::{Asking, Job, Means, Stack};
 pub use text::heading;
 
-/// The option with which forkyard-php is a tracer.
+/// The option that runs forkyard-php as a tracer.
 pub const OPTION: &str = "--trace";
-/// The hidden subcommand with which forkyard is one.
+/// The hidden subcommand that runs forkyard as a tracer.
 pub const COMMAND: &str = "trace";
-/// The descriptors that a tracer is started with, beside its job on standard input: the log, opened for append,
+/// The descriptor of the log, opened for append.
 pub const LOG: i32 = 3;
-/// lines for the daemon's log,
+/// The descriptor for lines of the daemon's log.
 pub const MESSAGES: i32 = 4;
-/// the worker's memory, if the master could open it,
+/// The descriptor of the worker's memory, if the master could open it.
 pub const MEMORY: i32 = 5;
-/// the master's end of the socket over which it is asked,
+/// The descriptor of the master's end of the worker's socket.
 pub const QUESTIONS: i32 = 6;
-/// and its process, as a descriptor (pidfd_open(2)).
+/// The descriptor of the worker's process (pidfd_open(2)).
 pub const PROCESS: i32 = 7;

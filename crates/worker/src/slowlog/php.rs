@@ -1,23 +1,18 @@
-//! PHP's calls: a list of `zend_execute_data`, from the innermost on. The offsets come from PHP's own headers, by way of
-//! the shim.
+//! Follows PHP's list of `zend_execute_data`, innermost call first. The shim reports the offsets from PHP's headers.
 //!
-//! The worker is not stopped, so a call may end while it is read. What was read is compared once more with what is there
-//! afterwards, and read again if something changed.
+//! The worker keeps running, so a call may end while it is read. The list is compared with memory afterwards and read
+//! again if it has changed.
 
 use super::job::{Call, Stack};
 use super::memory::{Memory, MemoryReader};
 use forkyard_protocol::stack::Layout;
 
-/// Reads for one attempt: about ten for a call. A list that leads in a circle ends here.
+/// The most reads per attempt, about ten per call; also ends a circular list.
 const READS: u32 = 20_000;
-/// Attempts until what changes all the time is taken as it was found last.
 const ATTEMPTS: u32 = 50;
-/// The most calls that are followed, whatever is asked for.
 const MOST_CALLS: u32 = 1_000;
-/// No name is longer; a longer one is none.
 const LONGEST_STRING: u64 = 1 << 24;
 
-/// Reads the calls.
 pub(super) fn read(layout: &Layout, memory: &dyn Memory, depth: u32) -> Stack {
     let mut last = Stack::default();
     for _ in 0..ATTEMPTS {
@@ -41,12 +36,11 @@ pub(super) fn read(layout: &Layout, memory: &dyn Memory, depth: u32) -> Stack {
 struct Walk<'m> {
     layout: &'m Layout,
     reader: MemoryReader<'m>,
-    /// Calls that were followed: address, function, the one before.
     seen: Vec<(u64, u64, u64)>,
 }
 
 impl Walk<'_> {
-    /// As php-fpm does: the script itself is no call, and a call is placed where the nearest PHP code called.
+    /// As in php-fpm: the script itself is not a call, and a call's place is that of the nearest PHP caller.
     fn follow(&mut self, depth: u32, calls: &mut Vec<Call>) -> Option<()> {
         let layout = self.layout;
         let mut address = self.reader.word(layout.current_call, 0)?;
@@ -69,7 +63,6 @@ impl Walk<'_> {
         Some(())
     }
 
-    /// What is called; `None`: the script.
     fn name(&mut self, call: u64, function: u64) -> Option<Option<Vec<u8>>> {
         if !is_pointer(function) {
             return Some(Some(b"???".to_vec()));
@@ -83,12 +76,10 @@ impl Walk<'_> {
         match (is(self.layout.info_code), is(self.layout.info_top)) {
             (true, true) => Some(None),
             (true, false) => Some(Some(b"[INCLUDE_OR_EVAL]".to_vec())),
-            // No function without a name is called that way: this is a call in the making.
             (false, _) => None,
         }
     }
 
-    /// Where the innermost PHP code from this call on is.
     fn call_site(&mut self, mut call: u64) -> Option<(Vec<u8>, u32)> {
         while call != 0 {
             let function = self.reader.word(call, self.layout.call_function)?;
@@ -120,8 +111,8 @@ impl Walk<'_> {
         self.reader.text(string, self.layout.string_text, length)
     }
 
-    /// Whether the same calls are there still. A call that ended and began again at the same place looks the same, and
-    /// is.
+    /// Whether the list is unchanged. A call that ended and was repeated at the same address looks the same, which is
+    /// fine.
     fn is_unchanged(&mut self) -> bool {
         let layout = self.layout;
         let first = self.seen.first().map_or(0, |(address, ..)| *address);

@@ -6,7 +6,6 @@ const LAYOUT: Layout = Layout {
     ..crate::slowlog::fuzz::LAYOUT
 };
 
-/// Memory from address 0 on.
 struct Area {
     bytes: Vec<u8>,
     next: usize,
@@ -61,7 +60,6 @@ impl Area {
         self.put(0x100, &call.to_ne_bytes());
     }
 
-    /// A script that calls `f`, which calls `sleep`.
     fn usual() -> Area {
         let mut area = Area::new();
         let script = area.function(false, None, b"/a.php");
@@ -170,7 +168,6 @@ fn no_memory_does_harm() {
     for _ in 0..300 {
         let mut area = Area::usual();
         for _ in 0..200 {
-            // Mostly words that lead somewhere.
             let word = match random() % 3 {
                 0 => random(),
                 _ => random() % (1 << 16) / 8 * 8,
@@ -194,7 +191,6 @@ fn no_memory_does_harm() {
     }
 }
 
-/// Between two looks at it, the innermost call changes, for a while.
 struct Busy {
     area: Area,
     calls: [u64; 2],

@@ -1,27 +1,24 @@
-//! A tracer's life: takes what the master has started it with, and does what standard input says.
+//! Runs a tracer: adopts its descriptors and reads its job from standard input.
 
 use super::effects::{Descriptors, end_line, write};
 use super::job::Job;
 use super::{LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
 use crate::logs::Log;
-use crate::sys::{memfile, passed};
+use crate::sys::{inherited, memfile};
 use std::io::stdin;
 use std::os::fd::AsFd;
 
-/// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
-/// A job is a few hundred bytes.
 const MAX_JOB_BYTES: usize = 1 << 20;
 
-/// Writes one entry; says the exit code. For a process that was started for this, before anything else.
+/// Writes one entry and returns the exit code. Must be the first thing in its process.
 pub fn run() -> u8 {
-    // Before anything else takes their numbers.
     let descriptors = Descriptors {
-        memory: passed::adopt(MEMORY),
-        questions: passed::adopt(QUESTIONS),
-        process: passed::adopt(PROCESS),
+        memory: inherited::adopt(MEMORY),
+        questions: inherited::adopt(QUESTIONS),
+        process: inherited::adopt(PROCESS),
     };
-    let (Some(log), Some(messages)) = (passed::adopt(LOG), passed::adopt(MESSAGES)) else {
+    let (Some(log), Some(messages)) = (inherited::adopt(LOG), inherited::adopt(MESSAGES)) else {
         eprintln!("forkyard: a tracer is started by forkyard alone");
         return EXIT_SOFTWARE;
     };

@@ -1,4 +1,4 @@
-//! An entry, as php-fpm writes it.
+//! Formats an entry as php-fpm does.
 
 use super::job::{Finding, Stack, TracedProgram};
 use forkyard_base::text::line;
@@ -11,9 +11,9 @@ const TIME: &[BorrowedFormatItem<'static>] =
     format_description!("[day]-[month repr:short]-[year] [hour]:[minute]:[second]");
 const FRACTION: &[BorrowedFormatItem<'static>] = format_description!(".[subsecond digits:6]");
 
-/// The first lines of an entry: the time (`epoch_micros` since 1970, in a zone so many seconds east of UTC), the pool,
-/// the worker, and its script. `is_exact`: with microseconds. `request`: where the script says little of it, method,
-/// path and query.
+/// The first lines of an entry: time, pool, worker and script. `epoch_micros` counts from 1970 and the zone is in
+/// seconds east of UTC. `is_exact` adds microseconds; `request` (method, path and query) is set if the script's name
+/// explains little.
 pub fn heading(
     epoch_micros: u64,
     utc_offset_seconds: i32,
@@ -50,7 +50,6 @@ pub fn heading(
     text
 }
 
-/// A whole entry.
 pub(super) fn entry(heading: &str, finding: &Finding) -> String {
     let mut text = heading.to_owned();
     match finding {
@@ -101,7 +100,6 @@ fn add_program(text: &mut String, program: &TracedProgram) {
     );
 }
 
-/// Text from outside: control characters are shown and can't make lines.
 fn shown(text: &[u8]) -> String {
     line(&String::from_utf8_lossy(text)).into_owned()
 }

@@ -1,13 +1,13 @@
-//! Where a worker waits for work: the listening socket, held connections, the hand-off queue, the stop pipe.
+//! Where a worker waits for work: the listening socket, held connections, the hand-off queue and the stop pipe.
 
 use super::accept_notify::AcceptNotifier;
 use super::connection::Connection;
 use super::gauge::Gauge;
 use super::promotion::Promotion;
 use super::routed;
-use super::said;
 use super::service::Service;
 use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
+use super::stderr_errors;
 use crate::listen::{AcceptPause, disallowed};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::header;
@@ -25,19 +25,15 @@ pub(super) const STOP_PIPE: u64 = 2;
 pub(super) const BACKEND: u64 = 3;
 pub(super) const FIRST_KEEPALIVE: u64 = 4;
 
-/// Events taken at once.
 pub(super) const EVENTS: usize = 32;
-/// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
-/// For sources that siblings watch, too. The kernel wakes one of the sleeping workers, in the order in which they registered
-/// here (`open`, at their start), and not the one that fell asleep last. It may leave a new connection while the processors are
-/// busy (`wait_for_cpu`: `leaves` in `choose.rs`). One that was short of descriptors registers again, as the last (`accept`
-/// leaves, `scan` in `choose.rs` comes back). Workers with several requests have `concurrent/accept.rs` instead.
+/// For sources that siblings watch too. The kernel wakes one sleeping worker, in order of registration (`open`), not
+/// the one that fell asleep last. A woken worker may leave the connection to busy siblings (`leaves` in `choose.rs`).
+/// After a lack of descriptors a worker registers again, as the last one (`scan` in `choose.rs`). Workers with several
+/// requests use `concurrent/accept.rs`.
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
-/// Errors of accept(2) when the process or the machine has no descriptor or memory left.
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
-/// Why accept(2) failed, and what follows.
 pub(super) fn remedy(error: &Error) -> String {
     match error.errno {
         Errno::EINVAL => "the listening socket was shut down; a reload binds it again".to_owned(),
@@ -45,72 +41,55 @@ pub(super) fn remedy(error: &Error) -> String {
     }
 }
 
-/// What to do next.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A connection with, probably, a request on it.
     Connection(Box<Connection>),
-    /// Make a preloader.
     Promote(Promotion),
-    /// Do the application's out-of-band work, which has begun.
     OutOfBand,
-    /// The backend has to be looked after.
     Backend,
-    /// A router has passed a connection with a request; it is the current one already.
     Attached,
-    /// Finish: told so, or the master is gone.
     Retire,
-    /// The worker can't go on.
     Failed(String),
 }
 
-/// What ended a wait for the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Roused {
-    /// The router may have sent something.
     Message,
-    /// The worker is to retire.
     Retire,
-    /// What the runtime keeps beside the worker is to be looked after.
     Backend,
 }
 
-/// The worker's half that waits.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) notifier: AcceptNotifier,
-    /// Watched.
     pub(super) stop_pipe: OwnedFd,
-    /// Was told, and is to be done before the next request.
     pub(super) promotion: Option<Promotion>,
     pub(super) queue_out: OwnedFd,
-    /// Work had been waiting the last time.
+    /// The last wait was short: call accept before waiting again.
     pub(super) eager: bool,
+    /// The last check of all sources.
     pub(super) looked: Tick,
-    /// At the last look nothing waited but on connections that the worker holds.
+    /// On the last check, only held connections had requests.
     pub(super) alone: bool,
-    /// At the last look something waited in more than one source.
+    /// On the last check, several sources had requests.
     pub(super) contended: bool,
-    /// Since when the worker has not had to wait for work.
     pub(super) busy_since: Tick,
-    /// Since when it has run without waiting, or giving the processor to others.
+    /// Since when it has neither waited nor yielded the processor.
     pub(super) runs_since: Tick,
-    /// When it last gave requests to an idle sibling, and last looked for expired connections.
+    /// When it last passed requests to an idle sibling.
     pub(super) shared: Tick,
+    /// When it last closed expired connections.
     pub(super) expired: Tick,
-    /// The listening socket as it was last measured, and when that was.
+    /// The last measurement of the backlog, and its time.
     pub(super) line: (ListenQueueState, Tick),
-    /// How many the worker may use, once that has mattered.
     pub(super) processors: Option<usize>,
-    /// Connections that it has accepted.
     pub(super) accepted: u64,
     pub(super) gauge: Gauge,
-    /// Accepting has failed: when it is tried again.
     pub(super) pause: AcceptPause,
 }
 
 impl Acceptor {
-    /// Registers the worker's sources, at its start: this order is the one in which idle workers are woken ([`EXCLUSIVE`]).
+    /// Registers the sources. Idle workers are woken in this order ([`EXCLUSIVE`]).
     pub(super) fn open(
         service: &Service,
         slot: u32,
@@ -148,25 +127,21 @@ impl Acceptor {
         })
     }
 
-    /// Watches what the runtime keeps beside the worker, too.
     pub(super) fn watch_backend(&self, service: &Service, watch: BorrowedFd<'_>) -> nix::Result<()> {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, BACKEND);
         service.idle_watch.epoll().add(watch, event)
     }
 
-    /// Waits until `watch` is readable or `limit` is over; `true`: the worker has to finish.
     pub(super) fn is_told_to_finish(&self, watch: BorrowedFd<'_>, limit: Option<Duration>) -> bool {
         let mut both = [
             PollFd::new(self.stop_pipe.as_fd(), PollFlags::POLLIN),
             PollFd::new(watch, PollFlags::POLLIN),
         ];
-        // Whatever the wait came to, the backend is looked after next.
         let _ = poll(&mut both, limit.map_or(PollTimeout::NONE, poll_timeout));
         both[0].any().unwrap_or(true)
     }
 
-    /// Waits for work, or until `backend` has to be looked after in any case. The worker is idle from here until work is
-    /// returned.
+    /// Waits for work, or for the backend's deadline. The worker counts as idle until this returns.
     pub(super) fn next(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
         if let Some(promotion) = self.promotion.take() {
             return Work::Promote(promotion);
@@ -183,8 +158,8 @@ impl Acceptor {
             return self.next_routed(service, backend);
         }
         let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
-        // A request on a connection that this worker holds would wait for it. With long requests, the processor's caches would be
-        // the others' then.
+        // Not with held connections, whose requests would wait, nor with long requests, which lose their processor
+        // caches to others.
         let is_short = !service.cost.usual.is_long();
         if self.eager && has_run && is_short && service.idle_watch.keepalive().idle() == 0 {
             self.runs_since = idle_since;
@@ -203,7 +178,6 @@ impl Acceptor {
         }
     }
 
-    /// What can be served by what the last look has shown.
     fn at_once(&mut self, service: &mut Service) -> Option<Work> {
         if self.alone {
             let first = service.idle_watch.keepalive().take_first();
@@ -225,7 +199,6 @@ impl Acceptor {
         }
     }
 
-    /// The worker's slot.
     pub(super) fn slot(&self) -> usize {
         self.notifier.slot()
     }
@@ -234,7 +207,6 @@ impl Acceptor {
         header::retire(service.board.header(), self.slot())
     }
 
-    /// Waits until the router has sent something, or until `backend` has to be looked after in any case.
     pub(super) fn wait_for_router(
         &mut self,
         service: &Service,
@@ -259,15 +231,14 @@ impl Acceptor {
         })
     }
 
-    /// Accepts one connection. Tells the master of the worker's first accept, even if it fails, and of each later one
-    /// that it has asked for.
+    /// Accepts one connection. Notifies the master of the first accept, even if it fails, and of later ones that it
+    /// asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
         self.gauge
             .sample(service, self.notifier.slot(), self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
-            // What is short may be there again in a moment; the connection waits.
             Err(error) if SHORT.contains(&error.errno) || error.errno == Errno::EINVAL => {
                 let _ = service.idle_watch.epoll().delete(&service.listener);
                 if self.pause.begin(clock::now()) {
@@ -287,7 +258,7 @@ impl Acceptor {
         self.take_up(service);
         let pool = &service.settings.pool;
         if let Some(why) = disallowed(&pool.listen.allowed_clients, connection.socket()) {
-            said::error(pool, &why);
+            stderr_errors::error(pool, &why);
             service.close(connection);
             service.slot_writer().idle(clock::now());
             return Ok(None);
@@ -295,7 +266,6 @@ impl Acceptor {
         Ok(Some(connection))
     }
 
-    /// The worker has work from now on.
     pub(super) fn take_up(&mut self, service: &mut Service) {
         let now = clock::now();
         service.slot_writer().accepted(now);
@@ -306,18 +276,16 @@ impl Acceptor {
         self.notifier.tell_first();
     }
 
-    /// As [`AcceptNotifier::ask_restart`].
     pub(super) fn ask_restart(&mut self, why: RestartReason, since: Tick) {
         self.notifier.ask_restart(why, clock::now(), since);
     }
 
-    /// As [`AcceptNotifier::tell_mold_candidate`].
     pub(super) fn tell_mold_candidate(&self) {
         self.notifier.tell_mold_candidate();
     }
 
-    /// A request is about to be served: new connections, whose requests have just come or are most likely on their way, go to the
-    /// queue first, so that a request that kills its worker takes none of them along.
+    /// Passes connections without an answered request to the queue before a request starts, so that a request that
+    /// kills its worker affects no others.
     pub(super) fn part_with_new(&self, service: &mut Service) {
         if service.idle_watch.keepalive().idle() == 0 {
             return;
@@ -329,7 +297,6 @@ impl Acceptor {
         }
     }
 
-    /// Sends every held connection to the siblings; for a worker that is about to leave.
     pub(super) fn hand_off_all(&self, service: &mut Service) {
         if service.channel.is_some() {
             return service.hand_back_all();
@@ -343,7 +310,6 @@ pub(super) fn poll_timeout(limit: Duration) -> PollTimeout {
     PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
 }
 
-/// Whole milliseconds, rounded up.
 pub(super) fn millis(duration: Duration) -> i32 {
     i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
 }

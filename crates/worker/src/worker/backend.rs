@@ -1,4 +1,4 @@
-//! What a runtime keeps beside its worker, and how the worker looks after it between requests.
+//! A runtime's helper process (such as a FastCGI program), polled between requests.
 
 use super::acceptor::Acceptor;
 use super::service::Service;
@@ -8,47 +8,47 @@ use crate::sys::clock;
 use crate::tick::Tick;
 use std::os::fd::BorrowedFd;
 
-/// Whether requests can be taken up.
+/// Whether the backend accepts requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendState {
-    /// They can.
+    /// It accepts requests.
     Ready,
-    /// Not yet: they are better left to a sibling.
+    /// Not yet: siblings should serve.
     Pending,
-    /// Never: the worker has to end.
+    /// Never again: the worker must exit.
     Lost,
 }
 
-/// What is shown of a backend.
+/// A backend's state for the scoreboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackendStatus {
-    /// Its process; 0: there is none.
+    /// Its process; 0: none.
     pub pid: i32,
-    /// What it is doing.
+    /// Its current stage.
     pub doing: BackendStage,
-    /// Since when it is up.
+    /// When it came up.
     pub since: Tick,
-    /// Requests that this process is done with.
+    /// Requests finished by this process.
     pub served: u64,
-    /// How many processes have come up so far.
+    /// How often a process has come up.
     pub ups: u64,
 }
 
-/// What a backend is doing.
+/// A backend's stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendStage {
-    /// It is being started.
+    /// It is starting.
     Starting,
-    /// It takes requests.
+    /// It accepts requests.
     Up,
-    /// It could not be started or did not stay up, and requests are refused.
+    /// It did not start or stay up; requests are refused.
     Failing,
 }
 
 impl BackendStage {
     const ALL: [BackendStage; 3] = [BackendStage::Starting, BackendStage::Up, BackendStage::Failing];
 
-    /// In a word for people.
+    /// The stage as a word.
     pub const fn name(self) -> &'static str {
         match self {
             BackendStage::Starting => "starting",
@@ -59,7 +59,6 @@ impl BackendStage {
 }
 
 impl BackendStatus {
-    /// For the scoreboard.
     fn words(self) -> [u64; slot::PROGRAM_WORDS] {
         [
             u64::try_from(self.pid).unwrap_or(0),
@@ -70,7 +69,7 @@ impl BackendStatus {
         ]
     }
 
-    /// From the scoreboard, where a worker may have written anything; `None`: it has no backend.
+    /// Reads untrusted words; `None`: no backend.
     pub fn read(words: [u64; slot::PROGRAM_WORDS]) -> Option<BackendStatus> {
         let [pid, doing, since, served, ups] = words;
         let doing = usize::try_from(doing).ok()?.checked_sub(1)?;
@@ -84,28 +83,28 @@ impl BackendStatus {
     }
 }
 
-/// A program, or whatever else lives beside a worker.
+/// A program, or another helper of a runtime.
 pub trait Backend {
-    /// Readable when it has to be looked after. The same as long as the worker lives.
+    /// Readable when it needs a poll. Constant for the life of the worker.
     fn watch(&self) -> BorrowedFd<'_>;
 
-    /// When it has to be looked after in any case.
+    /// When to poll at the latest.
     fn deadline(&self) -> Option<Tick>;
 
-    /// Whether requests can be taken up now, as far as was seen.
+    /// Its last known state.
     fn standing(&self) -> BackendState;
 
-    /// What is shown of it.
+    /// Its state for the scoreboard.
     fn status(&self) -> BackendStatus;
 
-    /// Looks after it. Never blocks.
+    /// Does pending work; never blocks.
     fn poll(&mut self);
 
-    /// The worker is about to end.
+    /// Prepares for the worker's exit.
     fn leave(&mut self);
 }
 
-/// Waits until requests can be taken up. `false`: the worker was told to finish, or its backend is lost.
+/// Waits until the backend accepts requests. Returns false if the worker must exit.
 pub(super) fn stand_by(
     backend: &mut dyn Backend,
     acceptor: &Acceptor,
@@ -120,9 +119,7 @@ pub(super) fn stand_by(
         }
         if !is_told {
             is_told = true;
-            // It is no idle worker now, and what it holds is better off with one that is.
             service.stage(RequestStage::Creating);
-            // A router has given it nothing yet, or waits: to give it back ends the channel.
             if service.channel.is_none() {
                 acceptor.hand_off_all(service);
             }
@@ -136,7 +133,6 @@ pub(super) fn stand_by(
     }
 }
 
-/// Shows in the scoreboard what it is doing.
 pub(super) fn show(backend: &dyn Backend, service: &mut Service) {
     let status = backend.status();
     service.program = status.pid;

@@ -1,4 +1,4 @@
-//! A process becomes a worker.
+//! Turns a process into a worker.
 
 use super::{
     GenerationContext, ProcessSettingsError, Runtime, WorkerContext, apply_environment,
@@ -9,10 +9,10 @@ use crate::sys::fd::null;
 use crate::sys::{Error, session, title};
 use std::os::fd::AsFd;
 
-/// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
+/// Exit code if the process settings could not be applied (EX_SOFTWARE, sysexits.h).
 pub const EXIT_SOFTWARE: i32 = 70;
 
-/// The same for a worker with an event loop of its own, [`Concurrent`](super::Concurrent).
+/// [`begin`] for a worker with its own event loop, [`Concurrent`](super::Concurrent).
 pub fn begin_concurrent(
     context: GenerationContext,
     own: WorkerContext,
@@ -21,15 +21,15 @@ pub fn begin_concurrent(
     begin_by(context, own, || Ok(()), serve)
 }
 
-/// Becomes what the pool says and serves; says the exit code. The process has no descriptors but those of the contexts and
-/// runtime, and the standard streams. `has_elder`: workers of an earlier generation serve the pool, too.
+/// Applies the pool's process settings, serves, and returns the exit code. The process must have no descriptors except
+/// those of the contexts and runtime, and the standard streams. `has_elder`: an earlier generation also serves the
+/// pool.
 pub fn begin(
     context: GenerationContext,
     own: WorkerContext,
     runtime: &mut dyn Runtime,
     has_elder: bool,
 ) -> i32 {
-    // What it prepares it needs when it serves.
     let runtime = std::cell::RefCell::new(runtime);
     let prepare = || runtime.borrow_mut().prepare(has_elder);
     begin_by(context, own, prepare, |context, own| {

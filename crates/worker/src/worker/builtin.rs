@@ -1,4 +1,4 @@
-//! What a worker answers itself: the pool's status and ping.
+//! Answers the pool's status and ping paths.
 
 use super::context::Settings;
 use super::request::Request;
@@ -10,7 +10,6 @@ use crate::status::{self, Snapshot, StatusAnswer};
 use fastcgi::Params;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Answers the request if `uri` is the pool's status or ping path.
 pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]) -> bool {
     let service = request.service();
     let is_status = || service.slot_writer().stage(RequestStage::Executing);
@@ -18,12 +17,10 @@ pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]
     let Some(answer) = of(&service.settings.pool, request.params(), uri, is_status, taken) else {
         return false;
     };
-    // A client that is gone needs no answer.
     let _ = request.write(&snapshot::encode(&answer, extra_headers));
     true
 }
 
-/// The answer if `uri` is the pool's status or ping path. `begins` is called before the pool is looked at.
 pub(super) fn of(
     pool: &Pool,
     params: &Params,
@@ -47,12 +44,10 @@ pub(super) fn of(
     }
 }
 
-/// The pool as its scoreboard shows it now.
 pub(super) fn snapshot(service: &Service) -> Snapshot {
     of_pool(&service.settings, &service.board, service.listener.as_fd())
 }
 
-/// The same of what it needs.
 pub(super) fn of_pool(settings: &Settings, board: &Reader, listener: BorrowedFd<'_>) -> Snapshot {
     snapshot::take(
         &settings.pool.name,

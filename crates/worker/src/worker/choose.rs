@@ -1,9 +1,9 @@
-//! How a worker looks at its sources and chooses what it serves next.
+//! Checks a worker's sources and chooses what to serve next.
 //!
-//! The kernel wakes one idle worker for each new connection and each message in the hand-off queue (EPOLLEXCLUSIVE):
-//! the first, in the order in which they registered, that waits in epoll_wait(2). The epolls of busy workers before it
-//! are told. Those of workers behind it are not, and would sleep on although something is there. So a worker that may
-//! have been woken takes what it may have been woken for. Only where no worker waits, all are told.
+//! For each connection and each message in the hand-off queue, the kernel wakes one idle worker (EPOLLEXCLUSIVE): the
+//! first in order of registration that waits in epoll_wait(2). Busy workers before it get the event too; workers behind
+//! it do not and would sleep on. So a worker that may have been woken must take the work. If no worker waits, all get
+//! the event.
 
 use super::acceptor::{
     Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PROMPT, QUEUE, STOP_PIPE, Work, millis,
@@ -11,7 +11,7 @@ use super::acceptor::{
 };
 use super::connection::Connection;
 use super::keepalive;
-use super::outlook::{self, count};
+use super::pool_view::{self, count};
 use super::promotion;
 use super::run_queue;
 use super::service::Service;
@@ -24,27 +24,22 @@ use nix::sys::epoll::{EpollEvent, EpollTimeout};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How many connections wait is measured anew after this time, where it is needed at all.
+/// How long a measurement of the backlog stays valid.
 const LINE_INTERVAL: Duration = Duration::from_micros(500);
-/// A worker that has not been idle for this time, and has more than one request, gives half of them to an idle sibling; at
-/// most this often, since to hand one over takes as long as a small request.
+/// After this time without being idle, a worker with several requests passes half of them to an idle sibling, at most
+/// this often: passing one costs as much as a small request.
 const SHARE_INTERVAL: Duration = Duration::from_millis(1);
-/// How often expired connections are looked for by a worker that is never idle.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What was in the hand-off queue.
 enum QueueMessage {
-    /// Nothing any more.
     None,
     /// A wake-up without a connection.
     Wake,
-    /// Connections without a request, as far as is known; they are held now.
+    /// Connections without a known request; the worker now holds them.
     Silent,
-    /// A connection with a request.
     Request(Box<Connection>),
 }
 
-/// Which sources are ready.
 #[derive(Default)]
 struct Ready {
     listener: bool,
@@ -67,7 +62,7 @@ impl Ready {
 }
 
 impl Acceptor {
-    /// Looks at all sources, and waits if it knows of nothing. `None`: is to be called again.
+    /// Checks all sources, and waits if none has work. `None`: call again.
     pub(super) fn scan(
         &mut self,
         service: &mut Service,
@@ -88,7 +83,6 @@ impl Acceptor {
         let now = clock::now();
         if may_sleep {
             if let Some(pause) = self.leaves(service, &events[..count], now) {
-                // What comes of it, the next look tells.
                 let mut told = [PollFd::new(self.stop_pipe.as_fd(), PollFlags::POLLIN)];
                 let _ = poll(&mut told, poll_timeout(pause));
                 return None;
@@ -132,8 +126,7 @@ impl Acceptor {
             if ready.queue {
                 service.idle_watch.wake_sibling();
             }
-            // A wake-up that came for a connection must not be lost with this worker: the kernel woke no other worker
-            // for it.
+            // The kernel woke only this worker for the connection, so take it before exiting.
             let last = if ready.listener {
                 self.accept(service).ok().flatten()
             } else {
@@ -145,22 +138,19 @@ impl Acceptor {
             return Some(work);
         }
         if ready.queue {
-            // What was in the queue is held now, or a sibling's; it is looked at once more.
             return None;
         }
         if let Some(promotion) = self.promotion.take() {
-            // Other workers must not count upon this one meanwhile.
             self.take_up(service);
             return Some(Work::Promote(promotion));
         }
-        // Requests come first: no other worker was woken for them.
+        // Requests first: no other worker was woken for them.
         if count == 0 && service.want.due().is_some_and(|due| due <= now) && self.claims_work(service) {
             return Some(Work::OutOfBand);
         }
         (ready.backend || backend.is_some_and(|due| due <= now)).then_some(Work::Backend)
     }
 
-    /// Whether new connections, and nothing else, have come, and siblings that are busy shall take them; for how long.
     fn leaves(&mut self, service: &Service, events: &[EpollEvent], now: Tick) -> Option<Duration> {
         let usual = service.cost.usual;
         let is_new = !events.is_empty() && events.iter().all(|event| event.data() == LISTENER);
@@ -170,11 +160,11 @@ impl Acceptor {
         let processors = *self.processors.get_or_insert_with(|| {
             std::thread::available_parallelism().map_or(usize::MAX, std::num::NonZero::get)
         });
-        let (idle, begun) = outlook::begun_within(&service.board, usual.counts_for(), now);
+        let (idle, begun) = pool_view::begun_within(&service.board, usual.counts_for(), now);
         (begun >= usual.at_once(processors)).then(|| run_queue::look_again(idle))
     }
 
-    /// Serves what has waited longest, as far as can be told; `None`: it is a sibling's by now.
+    /// Serves the oldest request, as far as known. `None`: a sibling took it.
     fn choose(
         &mut self,
         service: &mut Service,
@@ -198,7 +188,6 @@ impl Acceptor {
                 None
             };
             let next = if queue && first_in_queue.is_none() {
-                // Nothing else is there, or no request comes first in the queue: what does can be taken at once.
                 Next::Queue
             } else if ready.listener && (own.is_some() || first_in_queue.is_some()) {
                 service_order::next(Some(self.line(service, now)), first_in_queue, own)
@@ -221,12 +210,10 @@ impl Acceptor {
                 },
                 Next::Queue => match self.take_message(service, now) {
                     QueueMessage::Request(connection) => Some(connection),
-                    // A worker was woken by it for what waits still.
                     QueueMessage::Wake => {
                         ready.listener = true;
                         None
                     }
-                    // The next look tells which of them have requests.
                     QueueMessage::Silent => return None,
                     QueueMessage::None => {
                         queue = false;
@@ -247,12 +234,10 @@ impl Acceptor {
         }
     }
 
-    /// Notes requests on held connections, and passes on what this worker can't serve soon.
     fn note(&mut self, service: &mut Service, ready: &Ready, now: Tick) {
         if ready.keepalive.is_empty() && service.idle_watch.keepalive().waiting() == 0 {
             return;
         }
-        // Whatever waits in the listening socket has come before, as far as can be told.
         let turn = match ready.listener && !ready.keepalive.is_empty() {
             true => self.line(service, now).end(),
             false => 0,
@@ -267,18 +252,15 @@ impl Acceptor {
             now,
         ));
         drop(keepalive);
-        // A pool of one worker has no other to pass them to.
         if !rest.is_empty() && service.board.slots() > 1 {
             service.idle_watch.send_away(&rest);
             service.publish_kept();
         }
     }
 
-    /// A worker that has been busy for a while with more than one request at a time gives half of them to an idle sibling.
     fn share(&mut self, service: &mut Service, now: Tick) {
         let waiting = service.idle_watch.keepalive().waiting();
         let is_due = |since: Tick| now.since(since) >= SHARE_INTERVAL;
-        // Itself is counted as idle.
         if waiting < 2 || !is_due(self.busy_since) || !is_due(self.shared) || count(&service.board).0 < 2 {
             return;
         }
@@ -288,21 +270,18 @@ impl Acceptor {
         service.publish_kept();
     }
 
-    /// The listening socket, in which connections wait, as it is now, or was a moment ago.
     fn line(&mut self, service: &Service, now: Tick) -> ListenQueueState {
         let (line, measured) = self.line;
         if measured != Tick::ZERO && now.since(measured) < LINE_INTERVAL {
-            return line.at(outlook::accepted(&service.board));
+            return line.at(pool_view::accepted(&service.board));
         }
-        let line = outlook::line(&service.board, &service.listener);
+        let line = pool_view::line(&service.board, &service.listener);
         self.line = (line, now);
         line
     }
 
-    /// Takes a message out of the hand-off queue. Connections without a request are held.
     fn take_message(&mut self, service: &mut Service, now: Tick) -> QueueMessage {
         let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
-            // A sibling was faster.
             return QueueMessage::None;
         };
         let (mut came, mut waiting) = (QueueMessage::Wake, note.waiting);
@@ -313,11 +292,9 @@ impl Acceptor {
             let mut connection = service.connection(socket);
             connection.spoken = note.is_spoken;
             match expires.next() {
-                // A sibling of other settings may have given it more time.
                 Some(expires) => connection.expires = expires.min(most),
                 None => connection.asked = note.is_spoken,
             }
-            // A request comes alone.
             match waiting.take() {
                 Some(_) => came = QueueMessage::Request(connection),
                 None => {
@@ -335,7 +312,7 @@ impl Acceptor {
         let expired = service.idle_watch.keepalive().take_expired(now);
         for connection in expired {
             if !connection.spoken {
-                log::debug!("closed a connection on which nothing was said");
+                log::debug!("closed a silent connection");
             }
             service.close(connection);
         }
@@ -343,7 +320,6 @@ impl Acceptor {
     }
 }
 
-/// How long to wait at most: until a held connection expires, or the backend or out-of-band work is due.
 fn timeout(service: &Service, backend: Option<Tick>) -> EpollTimeout {
     let expiry = service.idle_watch.keepalive().next_expiry();
     let work = service.want.due();

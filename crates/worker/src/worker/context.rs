@@ -1,4 +1,4 @@
-//! What a worker is given.
+//! The settings and descriptors that a worker receives.
 
 use super::restart_file::RestartMark;
 use crate::config::{Application, LogLevel, Pool, sharing};
@@ -10,31 +10,31 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// The settings that all workers of a generation share.
+/// Settings shared by a generation's workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The pool's configuration: the master has it once for all that need it.
+    /// The pool's configuration.
     pub pool: Arc<Pool>,
-    /// The user that the workers become; `None`: the master's.
+    /// The user of the workers; `None`: the master's.
     pub identity: Option<Identity>,
-    /// When the generation began, seconds since 1970.
+    /// When the generation started, in seconds since 1970.
     pub started: u64,
     /// Slots of the scoreboard.
     pub slots: u32,
-    /// Soft and hard limit on descriptors as the master was started with.
+    /// The soft and hard descriptor limits at the master's start.
     pub descriptor_limit: Option<(u64, u64)>,
-    /// Longest line of a log, with its newline; bytes.
+    /// The longest log line with its newline, in bytes.
     pub log_limit: usize,
-    /// The least severe lines that the log takes.
+    /// The least severe level that is logged.
     #[serde(default = "default_log_level")]
     pub log_level: LogLevel,
-    /// A worker that has served so many requests tells the master, each time anew.
+    /// Requests between a worker's offers to become a preloader.
     #[serde(default)]
     pub refork_at: Option<u64>,
-    /// The master's name, which its processes have, too (see [`crate::sys::title`]).
+    /// The master's name for process titles (see [`crate::sys::title`]).
     #[serde(default)]
     pub process_name: String,
-    /// `tmp/restart.txt` ([`Settings::restart_file`]) as it was when the generation began.
+    /// `tmp/restart.txt` ([`Settings::restart_file`]) at the start of the generation.
     #[serde(default)]
     pub restart_mark: Option<RestartMark>,
 }
@@ -44,7 +44,7 @@ fn default_log_level() -> LogLevel {
 }
 
 impl Settings {
-    /// How the pool's workers keep a header that the web server sends more than once. PHP sees the last one, as in php-fpm.
+    /// How repeated headers are combined. PHP gets the last one, as in php-fpm.
     pub(super) fn repeated(&self) -> Repeated {
         match self.pool.application {
             Application::Php(_) => Repeated::Replace,
@@ -53,56 +53,55 @@ impl Settings {
     }
 }
 
-/// What all workers of a generation share: settings and descriptors.
+/// Settings and descriptors shared by a generation's workers.
 #[derive(Debug)]
 pub struct GenerationContext {
     /// The settings.
     pub settings: Settings,
     /// The pool's listening socket, non-blocking.
     pub listener: OwnedFd,
-    /// Kept connections that no worker holds come out here.
+    /// Receives kept connections from the hand-off queue.
     pub queue_out: OwnedFd,
-    /// And go in here.
+    /// Sends kept connections to the hand-off queue.
     pub queue_in: OwnedFd,
     /// The accept-notify pipe's write end, non-blocking.
     pub accept_notify: OwnedFd,
     /// Lines for the daemon's log, non-blocking.
     pub messages: OwnedFd,
-    /// The scoreboard, to map the worker's own page from.
+    /// The scoreboard, to map the worker's own page.
     pub board_writable: OwnedFd,
-    /// The scoreboard, to read.
+    /// The scoreboard, read-only.
     pub board_readable: OwnedFd,
-    /// Where HTTP is spoken, non-blocking; there if the pool's settings say so.
+    /// The listening HTTP socket, non-blocking, if configured.
     pub http: Option<OwnedFd>,
-    /// Entrance of the pool's control group, for a process that may not open it itself: a worker of a zygote.
+    /// The pool's control group, for a zygote's workers, which may not open it themselves.
     pub group: Option<OwnedFd>,
-    /// Where the access log lies (see [`crate::logs::Handout`]); `None`: there is none.
+    /// The access log (see [`crate::logs::Handout`]), if there is one.
     pub access: Option<OwnedFd>,
 }
 
-/// Descriptors in a context without an access log and a socket for HTTP.
 const CONTEXT_DESCRIPTORS: usize = 7;
 
-/// What is a worker's own.
+/// Descriptors of one worker.
 #[derive(Debug)]
 pub struct WorkerContext {
-    /// Its slot of the scoreboard.
+    /// Its scoreboard slot.
     pub slot: u32,
-    /// Readable, or at its end, when the worker has to finish or the master is gone. A socket that keeps messages apart, if
-    /// it can also be told to make a preloader ([`super::PROMOTE`]).
+    /// Readable, or closed, when the worker must exit or the master is gone. A message socket if it also carries
+    /// [`super::PROMOTE`].
     pub stop_pipe: OwnedFd,
     /// Standard output and error; `None`: /dev/null.
     pub output: Option<(OwnedFd, OwnedFd)>,
-    /// Over which it is asked what it is busy with; `None`: it is never asked.
+    /// The socket for questions about its calls; `None`: never asked.
     pub questions: Option<OwnedFd>,
-    /// Where a router gives the worker its connections ([`forkyard_protocol::channel`]); `None`: it accepts them itself.
+    /// The router's channel ([`forkyard_protocol::channel`]); `None`: the worker accepts connections itself.
     pub channel: Option<OwnedFd>,
 }
 
-/// Why a context can't be made from a message.
+/// Why a context can't be built from a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContextError {
-    /// Wrong number of descriptors: came, wanted.
+    /// The wrong number of descriptors: actual, expected.
     Descriptors(usize, usize),
 }
 
@@ -117,8 +116,8 @@ impl fmt::Display for ContextError {
 impl std::error::Error for ContextError {}
 
 impl GenerationContext {
-    /// Has accept(2) not wait at the sockets of the pool. That is a setting of the socket, which all processes have that were ever
-    /// workers of the pool: code in one of them may have changed it.
+    /// Makes the pool's sockets non-blocking again. The flag belongs to the open file, so code in any worker may have
+    /// changed it.
     pub fn keep_accept_from_waiting(&self) {
         for listener in std::iter::once(&self.listener).chain(&self.http) {
             if let Err(error) = set_nonblocking(listener.as_fd(), true) {
@@ -127,7 +126,7 @@ impl GenerationContext {
         }
     }
 
-    /// The descriptors, in the order in which [`GenerationContext::assemble`] takes them.
+    /// The descriptors, in the order of [`GenerationContext::assemble`].
     pub fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![
             self.listener.as_raw_fd(),
@@ -144,7 +143,7 @@ impl GenerationContext {
         all
     }
 
-    /// The settings, and the descriptors in the order in which [`GenerationContext::assemble`] takes them.
+    /// Splits it into the settings and the descriptors, in the order of [`GenerationContext::assemble`].
     pub fn take_apart(self) -> (Settings, Vec<OwnedFd>) {
         let mut descriptors = vec![
             self.listener,
@@ -161,10 +160,10 @@ impl GenerationContext {
         (self.settings, descriptors)
     }
 
-    /// A context from its settings and descriptors.
+    /// Builds a context.
     ///
     /// # Errors
-    /// The descriptors are too few or too many.
+    /// The wrong number of descriptors.
     pub fn assemble(
         settings: Settings,
         mut descriptors: Vec<OwnedFd>,
@@ -203,13 +202,13 @@ impl GenerationContext {
     }
 }
 
-/// Whether a pool's workers are given the entrance of its control group.
+/// Whether the workers receive their control group's descriptor.
 pub fn needs_entrance(pool: &Pool) -> bool {
     pool.confine.cgroup.is_some() && sharing::wants_zygote(pool)
 }
 
 impl WorkerContext {
-    /// The descriptors, in the order in which [`WorkerContext::assemble`] takes them.
+    /// The descriptors, in the order of [`WorkerContext::assemble`].
     pub fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![self.stop_pipe.as_raw_fd()];
         if let Some((output, error)) = &self.output {
@@ -220,7 +219,7 @@ impl WorkerContext {
         all
     }
 
-    /// The slot, and the descriptors in the order in which [`WorkerContext::assemble`] takes them.
+    /// Splits it into the slot and the descriptors, in the order of [`WorkerContext::assemble`].
     pub fn take_apart(self) -> (u32, Vec<OwnedFd>) {
         let output = self.output.map(|(output, error)| [output, error]);
         (
@@ -233,16 +232,16 @@ impl WorkerContext {
         )
     }
 
-    /// Whether a router gives it its connections: then the last of its descriptors is the router's channel.
+    /// Whether a router gives it connections; its last descriptor is then the channel.
     pub fn is_routed(&self) -> bool {
         self.channel.is_some()
     }
 
-    /// A worker's own context from its slot and descriptors: the stop pipe, two for standard output and error where they are caught, the
-    /// socket for questions where some are asked, and last, if it `is_routed`, the router's channel.
+    /// Builds a worker's context. The descriptors are: the stop pipe; standard output and error, if they are caught;
+    /// the socket for questions, if used; the router's channel, if `is_routed`.
     ///
     /// # Errors
-    /// The descriptors are too few or too many.
+    /// The wrong number of descriptors.
     pub fn assemble(
         slot: u32,
         is_routed: bool,

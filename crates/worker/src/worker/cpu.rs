@@ -1,4 +1,4 @@
-//! How much CPU time a request used.
+//! Measures the CPU time of requests.
 
 use super::run_queue::{LEAST, UsualRequest};
 use super::service::Service;
@@ -7,31 +7,25 @@ use crate::sys::sched::{SchedStat, SchedTimes};
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// Requests shorter than this are not measured: their CPU time is below what php-fpm's clock tick could show.
+/// Shorter requests are not measured: their CPU time is below php-fpm's clock tick.
 const CPU_THRESHOLD_MICROS: u64 = 1_000;
 
-/// Of so many short requests, and one more, one is measured.
 const FEW: u32 = 31;
 
-/// What the worker's requests cost, for `run_queue`.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// `None`: the worker accepts whatever comes.
     stat: Option<SchedStat>,
-    /// As the current request began, if it is measured.
     at_begin: Option<SchedTimes>,
     pub(super) usual: UsualRequest,
-    /// Requests since the last that was measured.
     passed_over: u32,
 }
 
 impl Cost {
-    /// Measures from now on, if that can be done.
     pub(super) fn measure(&mut self) {
         self.stat = SchedStat::open();
     }
 
-    /// A request begins. `before`: how long the one before took; short ones are not measured, and few of those that took long
+    /// `before`: the duration of the previous request. Skips short requests, and most of those that were slow only
     /// because others had the processors.
     pub(super) fn begin(&mut self, before: Duration) {
         let is_known = !self.usual.run.is_zero() && !self.usual.is_long();
@@ -56,7 +50,6 @@ impl Cost {
 }
 
 impl Service {
-    /// Accounts for the request that was being served.
     pub(super) fn account(&mut self, now: Tick) {
         let took = now.since(self.taken);
         self.took = [took, self.took[0]];
@@ -72,7 +65,6 @@ impl Service {
             centipercent = used * 10_000 / micros;
             self.cpu_micros = total;
         } else {
-            // Not measured: what it may have used at most is left out of the next measurement.
             self.cpu_micros += micros;
         }
         self.slot_writer().finished(micros, centipercent);

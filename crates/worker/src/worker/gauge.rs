@@ -1,7 +1,7 @@
-//! How long the listen queue becomes while every worker of the pool is busy: for the status page.
+//! Measures the longest listen queue for the status page.
 //!
-//! The queue is at its longest when a worker is about to take from it and no other waits; so that is when it is measured, and
-//! not in a pool that has an idle worker. php-fpm's master measures it once a second.
+//! The queue is longest when a worker is about to accept and no other is idle, so workers measure it then. php-fpm's
+//! master measures it once a second.
 
 use super::service::Service;
 use crate::scoreboard::load::Load;
@@ -12,10 +12,9 @@ use crate::tick::Tick;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// How often a worker measures at most: a unix socket's queue costs four system calls.
+/// How often a worker measures; a unix socket's queue costs four system calls.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a worker has measured.
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
     longest: u32,
@@ -23,13 +22,12 @@ pub(super) struct Gauge {
 }
 
 impl Gauge {
-    /// What a process that is put back has to carry over.
     pub(super) fn state(&mut self) -> (&mut u32, &mut Option<Tick>) {
         (&mut self.longest, &mut self.last)
     }
 
-    /// The worker is about to accept, and still marked as idle. `is_eager`: it was not idle before, because work had been
-    /// waiting. In a pool of one worker only that tells a load.
+    /// Called before accept, while still marked idle. `is_eager`: work was already waiting, which is the only sign of
+    /// load in a pool of one worker.
     pub(super) fn sample(&mut self, service: &Service, own: usize, is_eager: bool, now: Tick) {
         let last = *self.last.get_or_insert(now);
         let is_due = now.since(last) >= INTERVAL && (is_eager || service.board.slots() > 1);
@@ -39,7 +37,6 @@ impl Gauge {
         self.measure(service.listener.as_fd(), &service.slot_writer(), now);
     }
 
-    /// The same for a worker with several requests, which has just been full or held up.
     pub(super) fn sample_beside_many(
         &mut self,
         listener: BorrowedFd<'_>,
@@ -65,7 +62,6 @@ impl Gauge {
     }
 }
 
-/// Whether every slot has a worker, and all of them but this one are busy.
 fn is_full(service: &Service, own: usize) -> bool {
     let words = service.board.header();
     (0..service.board.slots()).all(|index| {

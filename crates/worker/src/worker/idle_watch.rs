@@ -1,19 +1,17 @@
-//! Looks after the held connections while the worker is busy with a request.
+//! A thread that passes on held connections while the worker is busy with a request.
 //!
-//! A worker can't look at its other connections while the application runs, and how long that will take is known only
-//! afterwards. Sending them away before every request would make each request pay for every connection. So a second
-//! thread, started when a worker first begins a request while it holds other connections, watches the time. Once a request
-//! has run for [`TIMEOUT`], it passes on what waits for the worker, and from then on every request on a held connection as
-//! soon as it comes. Connections without a request go where a sibling is idle; where none is, they are watched here for
-//! [`WATCH_LIMIT`], so that the order in which their requests come is known, and then go into the hand-off queue in any
-//! case: what ends a request that runs long may end its worker. A request that is done sooner costs nothing. The thread
-//! blocks every signal, and sleeps without a timeout when its worker has been idle for a while or holds nothing.
+//! Passing them on before every request would make each request pay for every connection. So the thread starts when a
+//! request first begins while other connections are held. After [`TIMEOUT`] it passes on waiting requests, and then
+//! every new one as it comes. Connections without a request go to an idle sibling; without one they are watched for
+//! [`WATCH_LIMIT`], to preserve the order of their requests, and then go into the hand-off queue, because a long
+//! request may end in the worker's death. Shorter requests cost nothing. The thread blocks all signals and sleeps while
+//! the worker is idle or holds nothing.
 //!
-//! A worker that is put back after each request can have no thread. It gives its other connections away before each request
+//! A worker that is rewound after each request has no thread and passes its connections on before each request
 //! (`rewound.rs`).
 
 use super::keepalive::KeepaliveSet;
-use super::outlook;
+use super::pool_view;
 use super::service_order::{self, TIMEOUT, Waiting};
 use crate::scoreboard::Reader;
 use crate::sys::fd::send_with;
@@ -27,47 +25,38 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long connections without a request are watched at most while a request runs and no sibling is idle.
 const WATCH_LIMIT: Duration = Duration::from_millis(500);
-/// Looks at an idle worker before the idle_watch sleeps until it is woken.
 const IDLE_LOOKS: u32 = 50;
 const WAKE: [u8; 1] = [0];
-/// Its stack. It calls a handful of system calls.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// What worker and idle_watch share.
 #[derive(Debug)]
 pub(super) struct Shared {
     keepalive: Mutex<KeepaliveSet>,
     wake: Condvar,
-    /// When the request that is being served began, in nanoseconds; 0 when none is.
+    /// The start of the current request in nanoseconds; 0: none.
     begun: AtomicU64,
-    /// The idle_watch is awake.
     awake: AtomicBool,
-    /// The idle_watch waits for requests on held connections, or for its bell.
+    /// The thread is waiting for requests on held connections, or for `bell`.
     watching: AtomicBool,
     bell: EventFd,
-    /// The idle_watch is to end.
     ends: AtomicBool,
     pub(super) epoll: Epoll,
     pub(super) queue_in: OwnedFd,
     listener: Arc<OwnedFd>,
     board: Arc<Reader>,
-    /// How long connections without a request are watched.
     watch_limit: Duration,
 }
 
-/// The worker's handle on its idle_watch.
 #[derive(Debug)]
 pub(super) struct IdleWatch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The process can have no thread.
+    /// No thread may be started.
     is_alone: bool,
 }
 
 impl IdleWatch {
-    /// Nothing is held and no thread runs. `time_limit`: a request that takes longer ends its worker.
     pub(super) fn new(
         epoll: Epoll,
         queue_in: OwnedFd,
@@ -96,29 +85,23 @@ impl IdleWatch {
         })
     }
 
-    /// No thread is started from now on. Who holds connections while a request runs gives them to the siblings.
     pub(super) fn never_start(&mut self) {
         self.is_alone = true;
     }
 
-    /// The held connections, locked.
     pub(super) fn keepalive(&self) -> MutexGuard<'_, KeepaliveSet> {
         lock(&self.shared)
     }
 
-    /// The epoll that watches the held connections and the worker's other sources.
     pub(super) fn epoll(&self) -> &Epoll {
         &self.shared.epoll
     }
 
-    /// A request begins.
     pub(super) fn begin(&mut self, now: Tick) {
-        // No two requests of a worker begin in the same nanosecond.
         self.shared.begun.store(now.as_nanos().max(1), Ordering::SeqCst);
         self.wake();
     }
 
-    /// Connections are held while a request runs: the idle_watch has to look after them.
     fn wake(&mut self) {
         if self.is_alone || self.keepalive().idle() == 0 {
             return;
@@ -127,7 +110,7 @@ impl IdleWatch {
             self.thread = start_thread(&self.shared, watch_connections);
         }
         if !self.shared.awake.swap(true, Ordering::SeqCst) {
-            // Under the lock, so that it can't fall between the idle_watch's look at `awake` and its wait.
+            // Under the lock, so that it can't fall between the thread's check of `awake` and its wait.
             let _keepalive = self.keepalive();
             self.shared.wake.notify_one();
         } else {
@@ -135,16 +118,14 @@ impl IdleWatch {
         }
     }
 
-    /// What the idle_watch watches is no longer what it is to watch. It says that it watches before it looks at the request
-    /// once more, so it sees this request or is seen here.
+    /// Interrupts the thread's wait, because the set of watched connections has changed. The thread sets `watching`
+    /// before it checks the request again, so one side always sees the other.
     fn ring(&self) {
         if self.shared.watching.load(Ordering::SeqCst) {
-            // Fails only where it has been rung 2⁶⁴ times.
             let _ = self.shared.bell.write(1);
         }
     }
 
-    /// A connection was put among the held ones while, perhaps, a request runs on.
     pub(super) fn wake_if_serving(&mut self) {
         if self.shared.begun.load(Ordering::SeqCst) == 0 {
             return;
@@ -156,37 +137,31 @@ impl IdleWatch {
         self.wake();
     }
 
-    /// The request is over.
     pub(super) fn end(&self) {
         self.shared.begun.store(0, Ordering::SeqCst);
     }
 
-    /// Between requests: ends the thread, as before a fork. The next request that needs it starts another.
     pub(super) fn pause(&mut self) {
         let Some(thread) = self.thread.take() else {
             return;
         };
         self.shared.ends.store(true, Ordering::SeqCst);
         {
-            // Under the lock, so that it can't fall between the idle_watch's look and its wait.
+            // Under the lock, so that it can't fall between the thread's check and its wait.
             let _keepalive = self.keepalive();
             self.shared.wake.notify_one();
         }
         let _ = self.shared.bell.write(1);
-        // It does not panic: that would have ended the process.
         let _ = thread.join();
         let _ = self.shared.bell.read();
         self.shared.ends.store(false, Ordering::SeqCst);
         self.shared.awake.store(false, Ordering::SeqCst);
     }
 
-    /// Wakes a sibling that waits: a message without connections.
     pub(super) fn wake_sibling(&self) {
-        // A queue that is full wakes the workers that take out of it.
         let _ = send_with(self.shared.queue_in.as_fd(), &WAKE, &[]);
     }
 
-    /// Sends connections to the hand-off queue.
     pub(super) fn send_away(&self, indices: &[usize]) -> usize {
         self.shared.send_away(&mut self.keepalive(), indices)
     }
@@ -201,13 +176,12 @@ impl Shared {
         self.begun.load(Ordering::SeqCst) != begun || self.ends.load(Ordering::SeqCst)
     }
 
-    /// Notes which of these connections have a request. Some may have changed since.
     fn note(&self, keepalive: &mut KeepaliveSet, ready: &[(usize, i32)]) {
         if ready.is_empty() {
             return;
         }
         let since = clock::now();
-        let turn = outlook::turn(&self.board, &self.listener);
+        let turn = pool_view::turn(&self.board, &self.listener);
         for &(index, fd) in ready {
             if keepalive.is_same(index, fd) {
                 keepalive.note(index, Waiting { since, turn });
@@ -217,11 +191,11 @@ impl Shared {
 }
 
 fn lock(shared: &Shared) -> MutexGuard<'_, KeepaliveSet> {
-    // A panic aborts the process, so the lock is never left poisoned.
+    // A panic aborts the process, so the lock is never poisoned.
     shared.keepalive.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a thread that watches; `None` where the system refuses, in which case the connections wait for the worker.
+/// Starts a watching thread. `None`: the system refused, and the connections wait for the worker.
 pub(super) fn start_thread<S: Send + Sync + 'static>(
     shared: &Arc<S>,
     watch: fn(&S),
@@ -260,7 +234,6 @@ fn watch_connections(shared: &Shared) {
         }
         idle_looks = 0;
         if keepalive.idle() == 0 {
-            // The worker wakes it when it holds something.
             shared.awake.store(false, Ordering::SeqCst);
             continue;
         }
@@ -284,7 +257,6 @@ fn wait<'a>(
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// A request runs long: passes on what waits already, and what comes next.
 fn watch<'a>(
     shared: &'a Shared,
     mut keepalive: MutexGuard<'a, KeepaliveSet>,
@@ -295,7 +267,7 @@ fn watch<'a>(
     shared.send_away(&mut keepalive, &indices);
     let left = (Tick::from_nanos(begun) + shared.watch_limit).since(now);
     let mut set = keepalive.watchable();
-    let all_go = left.is_zero() || outlook::count(&shared.board).0 > 0;
+    let all_go = left.is_zero() || pool_view::count(&shared.board).0 > 0;
     if all_go {
         let ready = ready_of(shared, &set, Duration::ZERO);
         shared.note(&mut keepalive, &ready);
@@ -304,7 +276,6 @@ fn watch<'a>(
         set.clear();
     }
     if set.is_empty() || keepalive.waiting() > 0 {
-        // Nothing is left to watch, or the queue is full.
         return match keepalive.idle() {
             0 => keepalive,
             _ => wait(shared, keepalive, TIMEOUT),
@@ -319,7 +290,6 @@ fn watch<'a>(
     };
     keepalive = lock(shared);
     shared.watching.store(false, Ordering::SeqCst);
-    // Empty unless it was rung.
     let _ = shared.bell.read();
     if !shared.is_over(begun) {
         shared.note(&mut keepalive, &ready);
@@ -329,7 +299,6 @@ fn watch<'a>(
     keepalive
 }
 
-/// Waits until some of the descriptors are readable, or the bell rings.
 fn ready_of(shared: &Shared, set: &[(usize, i32)], limit: Duration) -> Vec<(usize, i32)> {
     let numbers: Vec<i32> = set.iter().map(|(_, fd)| *fd).collect();
     let readable = socket::readable_of(&numbers, shared.bell.as_fd(), limit);

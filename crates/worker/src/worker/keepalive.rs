@@ -1,17 +1,18 @@
-//! The connections that a worker holds: kept ones between requests, new ones that have said nothing yet, and those whose
-//! requests wait for the worker.
+//! The connections that a worker holds: kept ones between requests, new ones without data, and those whose requests
+//! wait for the worker.
 //!
-//! A connection belongs to one worker at a time. It is watched by the worker's epoll as long as it has an entry here,
-//! also while it is being served, so that a request on a kept connection costs no registration. Connections that
-//! another worker should have go into the pool's hand-off queue, a socket pair shared by all workers. That happens
+//! A connection belongs to one worker. It stays in the worker's epoll while it has an entry, even while it is served,
+//! so that a kept connection costs no registration. Connections for other workers go into the pool's hand-off queue, a
+//! socket pair shared by all workers:
 //!
-//! * when more requests wait than the worker can serve at once: the others are passed on;
-//! * when a request runs longer than a moment: the `idle_watch` passes on what waits and what comes;
-//! * before a request: those of which none was ever served, so that a request that kills its worker takes no new one along;
-//! * when the worker retires: all are sent.
+//! * if more requests wait than the worker can serve soon: the rest;
+//! * if a request runs long: waiting and new requests (`idle_watch`);
+//! * before a request: connections without an answered request, so that a request that kills its worker affects no
+//!   others;
+//! * before the worker exits: all.
 //!
-//! A request that waits is a message of its own, which says since when ([`Note`]), so that the queue is in order and a worker
-//! can look at its first without taking it. Connections without a request go many in a message.
+//! A waiting request has a message of its own with its time ([`Note`]), so the queue is ordered and a worker can peek
+//! at its first entry. Connections without a request share messages.
 
 use super::connection::Connection;
 use super::service_order::Waiting;
@@ -22,12 +23,11 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// The connections held.
 #[derive(Debug, Default)]
 pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
     idle: usize,
-    /// The indices of those with a request that waits, the first to be noticed first.
+    /// Indices with a waiting request, in order of discovery.
     waiting: VecDeque<usize>,
 }
 
@@ -40,17 +40,14 @@ enum KeepaliveEntry {
 }
 
 impl KeepaliveSet {
-    /// Number of connections, without the one that is being served.
     pub(super) fn idle(&self) -> usize {
         self.idle
     }
 
-    /// How many of them have a request that waits.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The first request that waits.
     pub(super) fn first(&self) -> Option<Waiting> {
         let first = self.waiting.front()?;
         match self.entries.get(*first)? {
@@ -59,7 +56,6 @@ impl KeepaliveSet {
         }
     }
 
-    /// The one behind it.
     pub(super) fn second(&self) -> Option<Waiting> {
         match self.entries.get(*self.waiting.get(1)?)? {
             KeepaliveEntry::Idle(connection) => connection.waiting,
@@ -67,13 +63,11 @@ impl KeepaliveSet {
         }
     }
 
-    /// Takes the connection of the first request that waits out to serve it.
     pub(super) fn take_first(&mut self) -> Option<Box<Connection>> {
         let first = *self.waiting.front()?;
         self.take(first)
     }
 
-    /// A connection has a request that waits, since then. One that was noticed before keeps its place in the order.
     pub(super) fn note(&mut self, index: usize, waiting: Waiting) {
         let Some(KeepaliveEntry::Idle(connection)) = self.entries.get_mut(index) else {
             return;
@@ -97,17 +91,14 @@ impl KeepaliveSet {
         self.waiting.insert(self.waiting.len() - later, index);
     }
 
-    /// The indices of all requests that wait.
     pub(super) fn waiting_indices(&self) -> Vec<usize> {
         self.waiting.iter().copied().collect()
     }
 
-    /// The indices of those that wait behind the first so many.
     pub(super) fn waiting_behind(&self, count: usize) -> Vec<usize> {
         self.waiting.iter().skip(count).copied().collect()
     }
 
-    /// What has to be watched for requests: indices and descriptors.
     pub(super) fn watchable(&self) -> Vec<(usize, RawFd)> {
         self.idle_connections()
             .filter(|(_, c)| c.waiting.is_none() && c.is_portable())
@@ -115,12 +106,10 @@ impl KeepaliveSet {
             .collect()
     }
 
-    /// Whether an index still has the connection with this descriptor, and it is not being served.
     pub(super) fn is_same(&self, index: usize, fd: RawFd) -> bool {
         matches!(self.entries.get(index), Some(KeepaliveEntry::Idle(c)) if c.socket().as_raw_fd() == fd)
     }
 
-    /// Takes a connection in. `first_token` is the token of index 0.
     pub(super) fn hold(
         &mut self,
         mut connection: Box<Connection>,
@@ -152,7 +141,6 @@ impl KeepaliveSet {
         Ok(())
     }
 
-    /// Takes in a connection that the epoll watches at this index already.
     pub(super) fn hold_again(&mut self, mut connection: Box<Connection>, index: usize) {
         if self.entries.len() <= index {
             self.entries.resize_with(index + 1, || KeepaliveEntry::Free);
@@ -162,7 +150,6 @@ impl KeepaliveSet {
         self.idle += 1;
     }
 
-    /// Takes a connection out to serve it; it keeps its index.
     pub(super) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
         let slot = self.entries.get_mut(index)?;
         match std::mem::replace(slot, KeepaliveEntry::Serving) {
@@ -180,16 +167,14 @@ impl KeepaliveSet {
         }
     }
 
-    /// Closes a connection that was taken out, or never held.
     pub(super) fn close(&mut self, connection: &Connection, epoll: &Epoll) {
         if let Some(index) = connection.index {
-            // Explicitly, because a process that a script forked may hold the same open file.
+            // Explicitly: a process forked by a script may still have the file open.
             let _ = epoll.delete(connection.socket());
             self.entries[index] = KeepaliveEntry::Free;
         }
     }
 
-    /// When the first connection without a request expires.
     pub(super) fn next_expiry(&self) -> Option<Tick> {
         self.idle_connections()
             .filter(|(_, connection)| connection.waiting.is_none())
@@ -197,7 +182,6 @@ impl KeepaliveSet {
             .min()
     }
 
-    /// Takes out every connection without a request that has expired.
     #[expect(clippy::vec_box, reason = "they are boxed where they are held")]
     pub(super) fn take_expired(&mut self, now: Tick) -> Vec<Box<Connection>> {
         let due: Vec<usize> = self
@@ -208,7 +192,6 @@ impl KeepaliveSet {
         due.into_iter().filter_map(|index| self.take(index)).collect()
     }
 
-    /// Takes out the idle connection whose time ends first.
     pub(super) fn take_oldest(&mut self) -> Option<Box<Connection>> {
         let (index, _) = self
             .idle_connections()
@@ -217,12 +200,10 @@ impl KeepaliveSet {
         self.take(index)
     }
 
-    /// The indices of all connections.
     pub(super) fn idle_indices(&self) -> Vec<usize> {
         self.idle_connections().map(|(index, _)| index).collect()
     }
 
-    /// The indices of those of which nothing was ever read. A request may wait on them.
     pub(super) fn new_indices(&self) -> Vec<usize> {
         self.idle_connections()
             .filter(|(_, c)| !c.spoken)
@@ -240,8 +221,6 @@ impl KeepaliveSet {
             })
     }
 
-    /// Sends connections to the pool's hand-off queue, those whose requests wait first. One that can't go (mid-request, or
-    /// the queue is full) stays. Says how many went.
     pub(super) fn send_away(&mut self, entries: &[usize], queue_in: BorrowedFd<'_>, epoll: &Epoll) -> usize {
         let mut sent = 0;
         let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
@@ -265,7 +244,6 @@ impl KeepaliveSet {
         sent
     }
 
-    /// Sends connections of one kind, a message for as many as it takes.
     fn send_group(
         &mut self,
         entries: &[usize],
@@ -303,19 +281,18 @@ impl KeepaliveSet {
     }
 }
 
-/// What a message in the hand-off queue says of its connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
-    /// Bytes were read from them before.
+    /// Whether data was read from them.
     pub(super) is_spoken: bool,
-    /// A request waits on the one connection; `None`: not as far as is known.
+    /// The request that waits on the single connection.
     pub(super) waiting: Option<Waiting>,
-    /// When each of them is closed if no request comes: to be handed over makes no connection younger.
+    /// When each expires; passing a connection on does not extend its time.
     pub(super) expires: Vec<Tick>,
 }
 
-/// Most bytes of a note: a byte of bits, two numbers if a request waits, and one for each connection. Workers of another version
-/// may have written it, with more or with less behind the first byte.
+/// The size of a note: a byte of flags, two numbers if a request waits, and one per connection. Other versions may send
+/// a shorter or longer note.
 const HEAD_BYTES: usize = 17;
 const NOTE_BYTES: usize = HEAD_BYTES + 8 * MAX_PASSED;
 const IS_SPOKEN: u8 = 1;
@@ -351,14 +328,12 @@ impl Note {
     }
 }
 
-/// Takes one message's connections out of the hand-off queue. `None`: there was no message.
 pub(super) fn receive(queue_out: BorrowedFd<'_>) -> Option<(Note, Vec<OwnedFd>)> {
     let mut bytes = [0; NOTE_BYTES];
     let received = receive_with(queue_out, &mut bytes, false).ok()?;
     Some((Note::decode(&bytes[..received.bytes]), received.descriptors))
 }
 
-/// What the first message in the hand-off queue says of a request, without taking it. `None`: there is none.
 pub(super) fn first_in(queue_out: BorrowedFd<'_>) -> Option<Note> {
     let mut bytes = [0; HEAD_BYTES];
     match peek(queue_out, &mut bytes) {

@@ -1,39 +1,35 @@
-//! How often a worker looks at its memory, and when all of it is weighed.
+//! When to check a worker's memory, and when to measure it exactly.
 //!
-//! To look takes a microsecond and tells more than the worker uses: what it shares with other processes counts in full. To weigh is
-//! exact, and the kernel walks all pages for it. So a worker looks after requests, as often as what they have added so far and what
-//! is left up to the limit demand, and weighs only near the limit.
+//! A check takes a microsecond but counts shared pages in full. An exact measurement makes the kernel walk all pages.
+//! So a worker checks after requests, more often the faster it grows and the less room is left, and measures exactly
+//! only near the limit.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// Requests after which a worker looks at the latest.
 const MOST_REQUESTS: u64 = 8;
-/// The time after which it does.
 const MOST_TIME: Duration = Duration::from_secs(1);
-/// How long what it was found to share is believed where all that it has is more than the limit: others may have left, and it has
-/// a larger part then.
+/// How long the measured share is trusted if resident memory exceeds the limit: when other processes exit, the worker's
+/// part grows.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
     limit: u64,
-    /// Bytes, all that is shared among them, at the last look.
     resident: u64,
-    /// Bytes that a request adds, by the looks so far.
+    /// Bytes that a request adds.
     growth: u64,
-    /// Of the resident bytes, those that were found to be others'.
+    /// Resident bytes that belong to other processes.
     shared: u64,
-    /// Requests since the last look.
+    /// Requests since the last check.
     since: u64,
-    /// Requests until the next one.
+    /// Requests until the next check.
     until: u64,
     looked: Tick,
     weighed: Tick,
 }
 
 impl Pace {
-    /// `resident`: what the worker has as it begins.
     pub(super) fn new(limit: u64, resident: u64, now: Tick) -> Pace {
         Pace {
             limit,
@@ -47,43 +43,37 @@ impl Pace {
         }
     }
 
-    /// A request has ended: whether the worker looks now.
     pub(super) fn is_due(&mut self, now: Tick) -> bool {
         self.since += 1;
         self.since >= self.until || self.is_late(now)
     }
 
-    /// Whether it is time for a look, whatever has ended.
     pub(super) fn is_late(&self, now: Tick) -> bool {
         now >= self.late_at()
     }
 
-    /// When it is.
     pub(super) fn late_at(&self) -> Tick {
         self.looked + MOST_TIME
     }
 
-    /// The worker has so much: whether all of it is to be weighed.
+    /// Records the resident bytes. Returns true if an exact measurement is needed.
     pub(super) fn see(&mut self, resident: u64, now: Tick) -> bool {
         let added = resident.saturating_sub(self.resident) / self.since.max(1);
-        // A burst is remembered for some looks.
         self.growth = added.max(self.growth - self.growth / 8);
         (self.resident, self.since, self.looked) = (resident, 0, now);
         let used = resident.saturating_sub(self.shared);
-        // Half of the room may go until the next look.
+        // At most half of the room is used before the next check.
         let room = self.limit.saturating_sub(used) / 2;
         self.until = (room / self.growth.max(1)).clamp(1, MOST_REQUESTS);
         used > self.limit || (resident > self.limit && now.since(self.weighed) >= BELIEVED)
     }
 
-    /// The worker was weighed: whether it uses more than it may.
     pub(super) fn weigh(&mut self, used: u64, now: Tick) -> bool {
         self.weighed = now;
         self.shared = self.resident.saturating_sub(used);
         used > self.limit
     }
 
-    /// Whether it has not been weighed for as long as what was found is believed.
     pub(super) fn is_stale(&self, now: Tick) -> bool {
         now.since(self.weighed) >= BELIEVED
     }
@@ -99,7 +89,6 @@ mod tests {
         Tick::from_nanos(1_000_000_000 + millis * 1_000_000)
     }
 
-    /// Requests that end until the worker looks, all at this time.
     fn requests(pace: &mut Pace, now: Tick) -> u64 {
         (1..).find(|_| pace.is_due(now)).unwrap()
     }
@@ -130,7 +119,6 @@ mod tests {
         }
     }
 
-    /// However much each request adds, the worker is found before it has twice what it may: a request, or half of the room.
     #[test]
     fn a_worker_that_grows_is_found_within_a_request_or_half_of_the_room() {
         for growth in [1, 3, 7, 10, 33, 64, 90, 200] {
@@ -145,7 +133,6 @@ mod tests {
         }
     }
 
-    /// One that begins to grow after a long time of rest is found after eight requests.
     #[test]
     fn a_worker_that_begins_to_grow_is_found_after_a_few_requests() {
         let mut pace = Pace::new(100 * MIB, 20 * MIB, at(0));

@@ -1,9 +1,8 @@
-//! A child that serves: accept, stages, runtime, finish, account, again or retire.
+//! A process that serves requests: accept, stages, runtime, finish, account, repeat or exit.
 //!
-//! Every worker, whether the master or a preloader forked it, is given a [`GenerationContext`] (what its generation shares) and a [`WorkerContext`] (what is its own)
-//! and runs the same loop, [`run()`]. A [`Runtime`] only turns a [`Request`] into a response. Knows no master.
-//!
-//! `keepalive` and `idle_watch` describe how kept connections are dealt with, so that none pins a worker.
+//! Every worker receives a [`GenerationContext`] and a [`WorkerContext`] and runs the same loop, [`run()`]; a
+//! [`Runtime`] turns a [`Request`] into a response. `keepalive` and `idle_watch` keep connections from pinning a
+//! worker.
 
 mod accept_notify;
 mod acceptor;
@@ -24,7 +23,7 @@ mod keepalive;
 mod memory;
 mod memory_pace;
 mod out_of_band;
-mod outlook;
+mod pool_view;
 mod process_settings;
 mod promotion;
 mod relay;
@@ -34,10 +33,10 @@ mod rewound;
 mod routed;
 mod run;
 mod run_queue;
-mod said;
 mod service;
 pub mod service_order;
 pub mod snapshot;
+mod stderr_errors;
 pub(crate) mod timeout_response;
 mod transfer;
 mod unrun;
@@ -66,37 +65,37 @@ pub use run::{Worker, run};
 pub use timeout_response::install_handlers;
 pub use unrun::Unrun;
 
-/// How requests are answered.
+/// Answers requests.
 pub trait Runtime {
-    /// Answers one request: reads its body, writes headers and body as a CGI response (RFC 3875 section 6). When it
-    /// returns, what it wrote is sent and the answer is ended.
+    /// Answers one request: reads its body and writes headers and body as a CGI response (RFC 3875 section 6). When it
+    /// returns, the answer is flushed and ended.
     fn answer(&mut self, request: &mut Request<'_>);
 
-    /// Makes what the process can't make once it is what its pool says: it still has the master's rights and root
-    /// directory, and no thread. `has_elder`: workers of an earlier generation serve the pool, too.
+    /// Prepares what needs the master's rights and root directory; the process has one thread. `has_elder`: an earlier
+    /// generation also serves the pool.
     ///
     /// # Errors
-    /// A system call failed; the process has to end.
+    /// A system call failed; the process must exit.
     fn prepare(&mut self, has_elder: bool) -> Result<(), crate::sys::Error> {
         let _ = has_elder;
         Ok(())
     }
 
-    /// Does the out-of-band work that the application has asked for ([`Request::want_work`]); no client waits meanwhile.
+    /// Does out-of-band work ([`Request::want_work`]) while no client waits.
     ///
     /// # Errors
-    /// What went wrong, for the log. The worker goes on.
+    /// What failed, for the log. The worker continues.
     fn work(&mut self) -> Result<(), String> {
         Ok(())
     }
 
-    /// What has to be looked after between requests.
+    /// The helper to poll between requests.
     fn backend(&mut self) -> Option<&mut dyn Backend> {
         None
     }
 }
 
-/// A function is a runtime: it answers what is not the pool's status or ping path.
+/// Answers everything except the pool's status and ping paths.
 impl<F: FnMut(&mut Request<'_>)> Runtime for F {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {

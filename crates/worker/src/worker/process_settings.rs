@@ -1,4 +1,4 @@
-//! Makes the process what its pool says: limits, root, directory, priority, user, environment.
+//! Applies a pool's process settings: limits, root, directory, priority, user, environment.
 
 use super::context::{Settings, WorkerContext};
 use crate::config::{Application, CoreLimit, Pool};
@@ -11,14 +11,14 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
-/// Why a process could not become what its pool says.
+/// Why process settings could not be applied.
 #[derive(Debug)]
 pub enum ProcessSettingsError {
     /// A system call failed.
     System(Error),
-    /// It could not be confined.
+    /// Confinement failed.
     Confine(ConfineError),
-    /// Something else is at the application's path than was looked at.
+    /// The application's path now leads elsewhere.
     Moved(PathBuf),
 }
 
@@ -29,7 +29,8 @@ impl fmt::Display for ProcessSettingsError {
             ProcessSettingsError::Confine(error) => error.fmt(f),
             ProcessSettingsError::Moved(path) => write!(
                 f,
-                "{} has been replaced, or has another owner, since it was looked at; the next request looks again",
+                "{} has been replaced, or has another owner, since forkyard inspected it; the next request \
+                 inspects it again",
                 path.display()
             ),
         }
@@ -58,24 +59,23 @@ impl From<ConfineError> for ProcessSettingsError {
     }
 }
 
-/// Applies the pool's settings to this process, in php-fpm's order: limits, root directory, working directory,
-/// priority, group, supplementary groups, user, dumpable, no_new_privs; with what confines the pool before, between and
-/// after them ([`crate::confine`]). Before the application runs any code.
+/// Applies the settings in php-fpm's order: limits, root directory, working directory, priority, group, supplementary
+/// groups, user, dumpable, no_new_privs, with confinement ([`crate::confine`]) in between. Call it before application
+/// code runs.
 ///
 /// # Errors
-/// The step that failed. Limits that can't be set are only logged, as php-fpm does.
+/// The step that failed. Limits that can't be set are only logged, as in php-fpm.
 pub fn apply_process_settings(settings: &Settings) -> Result<(), ProcessSettingsError> {
     apply_settings_as(settings, id::is_root(), false)
 }
 
-/// The same for a child of a process that keeps rights for its children alone, and is not root
-/// ([`rights::become_source_of_children`]): no right is left afterwards.
+/// [`apply_process_settings`] in a child of a process that keeps capabilities for its children but is not root
+/// ([`rights::become_source_of_children`]). None remain afterwards.
 ///
 /// # Errors
-/// As [`apply_process_settings`]; or rights are left.
+/// As [`apply_process_settings`], or capabilities remain.
 pub fn apply_process_settings_in_child(settings: &Settings) -> Result<(), ProcessSettingsError> {
     rights::raise_in_child()?;
-    // It has entered its control group when it had the entrance (`GenerationContext::group`).
     apply_settings_as(settings, true, true)
 }
 
@@ -110,9 +110,9 @@ fn apply_settings_as(
         id::set_priority(nice)?;
     }
     if let (Some(identity), true) = (&settings.identity, is_privileged) {
-        // The kernel takes the rights of root alone.
+        // The kernel removes only root's capabilities.
         let keeps_rights = !id::is_root();
-        // A child of a zygote keeps the closed one of the master: one for each would soon be more than a user may have.
+        // A zygote's child keeps the master's closed keyring: one per worker would soon exceed the user's quota.
         if !keeps_rights {
             log_failure(keyring::begin());
         }
@@ -121,7 +121,7 @@ fn apply_settings_as(
             rights::give_up()?;
         }
     }
-    // The directory was entered with the master's rights; from here on this process can read what its user can.
+    // The directory was entered with the master's rights; from here on the user's apply.
     if let Some(origin) = pool.origin.as_ref().filter(|origin| !is_here(origin)) {
         return Err(ProcessSettingsError::Moved(origin.path.clone()));
     }
@@ -134,8 +134,7 @@ fn apply_settings_as(
     Ok(confine::finish(pool, &outlook)?)
 }
 
-/// Makes the worker's own pipes, or `null`, this process' standard output and error, and `null` its input. `null` is
-/// /dev/null, opened before the process settled: a chroot has none.
+/// Redirects output to the worker's pipes or `null`, and input to `null`. `null` is /dev/null, opened before a chroot.
 ///
 /// # Errors
 /// dup2(2).
@@ -148,8 +147,8 @@ pub fn redirect_output(own: &WorkerContext, null: BorrowedFd<'_>) -> Result<(), 
     )
 }
 
-/// Has what a preloader's worker starts be found after its end: in the process group that it leads. Those of PHP's own preloader lead
-/// none, as php-fpm's; workers without a preloader lead sessions.
+/// Makes a preloader's worker a process group leader, so that its children can be found after its exit. Not for PHP, as
+/// in php-fpm; workers without a preloader lead sessions.
 ///
 /// # Errors
 /// setpgid(2).
@@ -171,12 +170,12 @@ fn log_failure(result: Result<(), Error>) {
     }
 }
 
-/// Where programs are looked for if neither `env` nor the master's environment names directories.
+/// PATH, if neither `env` nor the master's environment sets it.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The pool's environment: the master's or an empty one (`clear_env`), `env`, and what the user database has of the pool's
-/// user where `env` does not set it. PHP gets what php-fpm gives it, in php-fpm's order: the last of `env` first. Other
-/// runtimes also get what a login has.
+/// The pool's environment: the master's or an empty one (`clear_env`), `env`, and values of the user database that
+/// `env` does not set. PHP gets php-fpm's set in its order (the last of `env` first); other runtimes also get a login's
+/// variables.
 pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let pool = &settings.pool;
     let mut environment = if pool.clear_env { Vec::new() } else { inherited };
@@ -221,8 +220,7 @@ pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) ->
     environment
 }
 
-/// Gives this process its pool's environment, with what the application itself adds to it: the process has become the
-/// application's user.
+/// Applies the environment, including the application's own files, after the switch to the application's user.
 pub fn apply_environment(settings: &Settings) {
     let mut whole = environment(settings, std::env::vars_os().collect());
     let own = &settings.pool.own_env;

@@ -1,55 +1,52 @@
-//! What a worker is told over its stop pipe: to make a preloader, with what that needs; to end a request; or to finish.
+//! Messages on a worker's stop pipe: create a preloader, end a request, or exit.
 
 use crate::sys::fd::receive_with;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Make a preloader. Anything else in the channel but this and the next, and its end, is the word to finish.
+/// Create a preloader. Any unknown message, and end-of-file, mean exit.
 pub const PROMOTE: &[u8] = b"p";
-/// End the request that has taken longest; for workers with several.
+/// End the longest request, for workers with several.
 pub const TERMINATE: &[u8] = b"t";
 
-/// What a preloader is given that is made from a worker. Letting go of it says that there will be none.
+/// The descriptors of a preloader made from a worker. Dropping them rejects the promotion.
 #[derive(Debug)]
 pub struct Promotion {
     /// Its channel to the master.
     pub channel: OwnedFd,
     /// Its standard output and error.
     pub output: OwnedFd,
-    /// /dev/null: a chroot may lack it.
+    /// /dev/null, which a chroot may lack.
     pub null: OwnedFd,
 }
 
-/// What the master says.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum MasterMessage {
     Finish,
     Promote(Promotion),
     Terminate,
 }
 
-/// Takes a message out of the channel, which has one or has ended. `refork`: it is one that carries descriptors.
-pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> Told {
+pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> MasterMessage {
     let mut message = [0; 2];
     if !refork {
         let is_terminate =
             nix::unistd::read(stop_pipe, &mut message[..1]).is_ok_and(|read| message[..read] == *TERMINATE);
         return if is_terminate {
-            Told::Terminate
+            MasterMessage::Terminate
         } else {
-            Told::Finish
+            MasterMessage::Finish
         };
     }
     let Ok(received) = receive_with(stop_pipe, &mut message, false) else {
-        return Told::Finish;
+        return MasterMessage::Finish;
     };
     match &message[..received.bytes] {
-        TERMINATE => Told::Terminate,
-        PROMOTE => promoted(received.descriptors).map_or(Told::Finish, Told::Promote),
-        _ => Told::Finish,
+        TERMINATE => MasterMessage::Terminate,
+        PROMOTE => promoted(received.descriptors).map_or(MasterMessage::Finish, MasterMessage::Promote),
+        _ => MasterMessage::Finish,
     }
 }
 
-/// Takes the message out of the channel, if it is [`PROMOTE`].
 pub(super) fn receive(stop_pipe: BorrowedFd<'_>) -> Option<Promotion> {
     let mut message = [0; 2];
     let received = receive_with(stop_pipe, &mut message, false).ok()?;
@@ -84,12 +81,12 @@ mod tests {
             };
             for _ in 0..2 {
                 nix::unistd::write(&ours, TERMINATE).unwrap();
-                assert!(matches!(hear(theirs.as_fd(), refork), Told::Terminate));
+                assert!(matches!(hear(theirs.as_fd(), refork), MasterMessage::Terminate));
             }
             nix::unistd::write(&ours, b"f").unwrap();
-            assert!(matches!(hear(theirs.as_fd(), refork), Told::Finish));
+            assert!(matches!(hear(theirs.as_fd(), refork), MasterMessage::Finish));
             drop(ours);
-            assert!(matches!(hear(theirs.as_fd(), refork), Told::Finish));
+            assert!(matches!(hear(theirs.as_fd(), refork), MasterMessage::Finish));
         }
     }
 

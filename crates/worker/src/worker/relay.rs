@@ -1,4 +1,4 @@
-//! Passes bytes both ways between a request and a program: the body in, what the program writes out, at the same time.
+//! Passes a request's body to a program and the program's output back, concurrently.
 
 use super::request::{ClientGone, Request};
 use crate::sys::socket::PEER_CLOSED;
@@ -7,42 +7,41 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Bytes moved at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A program's end, all non-blocking.
+/// A program's descriptors, all non-blocking.
 #[derive(Debug)]
 pub struct Peer {
-    /// Takes the body, and is closed after it.
+    /// Receives the body; closed after it.
     pub input: Option<OwnedFd>,
-    /// What the program answers, up to its end of file.
+    /// The program's answer.
     pub output: OwnedFd,
-    /// What it complains of.
+    /// The program's standard error.
     pub errors: Option<OwnedFd>,
 }
 
-/// Where a program's output goes.
+/// Receives a program's output.
 pub trait Sink {
-    /// Bytes of its answer.
+    /// Passes on part of the answer.
     ///
     /// # Errors
-    /// Ends the relay: there is no use for more.
+    /// Ends the relay.
     fn output(&mut self, request: &mut Request<'_>, bytes: &[u8]) -> Result<(), Stop>;
 
-    /// Bytes of its complaints.
+    /// Passes on part of the standard error.
     fn errors(&mut self, request: &mut Request<'_>, bytes: &[u8]);
 }
 
-/// Why a relay stops before the program's output ends.
+/// Why a relay stopped before the end of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The client that would read the answer is gone.
+    /// The client disconnected.
     ClientGone,
-    /// The client said nothing for `client_timeout` while its body was waited for.
+    /// The client sent nothing of its body for `client_timeout`.
     ClientSilent,
-    /// The sink wants no further output.
+    /// The sink needs no more output.
     Enough,
-    /// Waiting failed.
+    /// poll(2) failed.
     Failed(Errno),
 }
 
@@ -52,7 +51,6 @@ impl From<ClientGone> for Stop {
     }
 }
 
-/// What is ready.
 #[derive(Debug, Default, Clone, Copy)]
 struct Ready {
     client: bool,
@@ -61,12 +59,10 @@ struct Ready {
     errors: bool,
 }
 
-/// Passes bytes until the program's output ends.
-///
-/// A client that closes its connection meanwhile is noticed although nothing is written to it.
+/// Relays until the program's output ends. Notices a disconnected client even if nothing is written.
 ///
 /// # Errors
-/// Why it stopped before that.
+/// Why it stopped early.
 pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> Result<(), Stop> {
     let mut body = Body::default();
     let mut buffer = vec![0; PIECE_BYTES];
@@ -80,7 +76,6 @@ pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> 
         let ready = wait(request, &peer, &body)?;
         if ready.input {
             if let Some(input) = &peer.input {
-                // The program does not want the rest: it has stopped reading, and gets nothing more.
                 if body.send(input).is_err() {
                     peer.input = None;
                 }
@@ -100,7 +95,6 @@ pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> 
                 Some(0) => break,
                 Some(count) => {
                     sink.output(request, &buffer[..count])?;
-                    // A full piece most likely has another one behind it.
                     if count < PIECE_BYTES {
                         request.flush()?;
                     }
@@ -151,7 +145,6 @@ fn wait(request: &Request<'_>, peer: &Peer, body: &Body) -> Result<Ready, Stop> 
     if count == 0 {
         return Err(Stop::ClientSilent);
     }
-    // What nix has no name for is ready, too.
     let is = |index: usize| about[index].any().unwrap_or(true);
     let ready = Ready {
         client: client.is_some_and(is),
@@ -169,7 +162,6 @@ fn timeout(limit: Duration) -> PollTimeout {
     PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
 }
 
-/// Reads what is there; 0 at the end of file or when reading fails.
 fn take(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
     loop {
         match nix::unistd::read(fd, buffer) {
@@ -181,7 +173,6 @@ fn take(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// The request's body on its way.
 #[derive(Default)]
 struct Body {
     piece: Vec<u8>,
@@ -202,7 +193,6 @@ impl Body {
         !self.has_more() && self.ended
     }
 
-    /// Takes the next piece from the client, if it is there.
     fn fetch(&mut self, request: &mut Request<'_>) -> Result<(), Stop> {
         if !self.wants_more() {
             return Ok(());

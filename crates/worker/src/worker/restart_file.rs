@@ -1,7 +1,7 @@
-//! `tmp/restart.txt` of a pool of one application: workers look at it now and then, as they take up work. One that finds it
-//! changed (`has_changed`) asks the master for new processes (`ask_restart` in `accept_notify.rs`). The master looks at the file
-//! itself (`pool_to_restart` in `src/master/executor/reload.rs`, `grants` in `crates/core/src/master/pool_restart.rs`), and
-//! reloads the pool (`begin_restart` in `src/master/pool_requests.rs`).
+//! `tmp/restart.txt` of a pool with one application. Workers check it as they accept work. After a change
+//! (`has_changed`) they ask the master for new processes (`ask_restart` in `accept_notify.rs`). The master checks the
+//! file itself (`pool_to_restart` in `src/master/executor/reload.rs`, `grants` in
+//! `crates/core/src/master/pool_restart.rs`) and reloads the pool (`begin_restart` in `src/master/pool_requests.rs`).
 
 use super::context::Settings;
 use crate::config::{Application, ProcessManager};
@@ -11,33 +11,28 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Below the application's root.
 const NAME: &str = "tmp/restart.txt";
-/// How often a worker looks at most.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which file it is, and when it was written: device, inode, nanoseconds since 1970.
+/// Device, inode and modification time in nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartMark(u64, u64, i64);
 
 impl RestartMark {
-    /// The state of the file now; `None`: it is not there.
+    /// The file's current state; `None` if it is missing.
     pub fn of(path: &Path) -> Option<RestartMark> {
         stamp(path).map(|(device, inode, modified)| RestartMark(device, inode, modified))
     }
 }
 
-/// The file, as a worker knows it.
 #[derive(Debug)]
 pub(super) struct RestartFile {
     path: PathBuf,
-    /// As it was when the worker's generation began.
     then: Option<RestartMark>,
     looked: Option<Tick>,
 }
 
 impl RestartFile {
-    /// `None`: the pool has none.
     pub(super) fn of(settings: &Settings) -> Option<RestartFile> {
         Some(RestartFile {
             path: settings.restart_file()?,
@@ -46,7 +41,6 @@ impl RestartFile {
         })
     }
 
-    /// Whether the file is there and is another than at first.
     pub(super) fn has_changed(&mut self, now: Tick) -> bool {
         if self.looked.is_some_and(|looked| now.since(looked) < INTERVAL) {
             return false;
@@ -58,11 +52,10 @@ impl RestartFile {
 }
 
 impl Settings {
-    /// The file whose change gives the pool new processes. `None`: it has no application in a directory, its processes may see
-    /// another root directory, or a router looks for them.
+    /// The restart file. `None`: the application has no directory, may see another root directory, or is checked by a
+    /// router.
     pub fn restart_file(&self) -> Option<PathBuf> {
         let is_routed = matches!(self.pool.pm, ProcessManager::Ordered { .. });
-        // A CGI program is started for each request.
         let is_loaded = !matches!(self.pool.application, Application::Cgi(_));
         let root = self.pool.application.root()?;
         (is_loaded && !is_routed && self.pool.chroot.is_none()).then(|| root.join(NAME))

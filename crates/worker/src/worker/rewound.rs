@@ -1,5 +1,5 @@
-//! A worker whose process is put back after each request ([`crate::sys::rewind`]). It carries over the connections that it holds,
-//! whose descriptors stay open, and the few numbers that have to go on being true.
+//! A worker whose process is rewound after each request ([`crate::sys::rewind`]). It carries over its held connections,
+//! whose descriptors stay open, and a few numbers.
 
 use super::run::{Worker, WorkerPhase};
 use crate::sys::rewind::MOST_KEPT;
@@ -7,20 +7,17 @@ use crate::tick::Tick;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Words of the numbers, with the count of connections.
 const NUMBERS: usize = 27;
-/// Words of a connection: index, when it expires, bits.
+/// Words per connection: index, expiry, flags.
 const OF_CONNECTION: usize = 3;
 /// Words that [`Worker::carry`] writes.
 pub const CARRIED: usize = NUMBERS + MOST_KEPT * OF_CONNECTION;
 const IS_SPOKEN: u64 = 1;
 const IS_ASKED: u64 = 2;
 
-/// Writes or reads one number after the other.
 struct Words<'w> {
     words: &'w mut [u64; CARRIED],
     at: usize,
-    /// They are read.
     is_back: bool,
 }
 
@@ -61,22 +58,20 @@ impl Words<'_> {
 }
 
 impl Worker {
-    /// The process is put back after each request. It gives its connections to its siblings while a request runs, and so needs no
-    /// thread that looks after them.
+    /// Passes connections to siblings before each request, so that no thread is needed.
     pub fn lets_go_of_connections(&mut self) {
-        self.lets_go = true;
+        self.releases = true;
         self.service.idle_watch.never_start();
     }
 
-    /// Ends the request before, if there is one. The connections that it holds then can be carried over. False: the process has to
-    /// end ([`Worker::exit_code`]).
+    /// Ends the current request; held connections can then be carried over. Returns false if the process must exit
+    /// ([`Worker::exit_code`]).
     pub fn settle(&mut self) -> bool {
         self.phase = match self.phase {
             WorkerPhase::Request => self.end_request(),
             other => other,
         };
         if self.phase == WorkerPhase::Connection {
-            // What was read of a next request would be lost with this memory.
             self.close();
             self.phase = WorkerPhase::Waiting;
         }
@@ -84,14 +79,13 @@ impl Worker {
             return false;
         }
         if self.acceptor.pause.deadline().is_some() || self.service.channel.is_some() {
-            // The listening socket is not watched now, which memory will not know; or connections are a router's.
+            // The epoll has changed in a way that memory would forget, or the router owns the connections.
             self.phase = self.end(0);
             return false;
         }
         if self.service.idle_watch.keepalive().idle() > MOST_KEPT {
             self.part_with_held();
         }
-        // Those that the siblings can't have, because their queue is full.
         while self.service.idle_watch.keepalive().idle() > MOST_KEPT {
             let mut held = self.service.idle_watch.keepalive();
             let Some(left) = held.take_oldest().or_else(|| held.take_first()) else {
@@ -104,17 +98,16 @@ impl Worker {
         true
     }
 
-    /// It was put back; counts that for the status.
+    /// Counts a rewind for the status.
     pub fn count_rewound(&mut self, nanos: u64, pages: u64) {
         self.service.slot_writer().rewound(nanos, pages);
     }
 
-    /// The process can't be put back: it ends.
+    /// Exits, because the process can't be rewound.
     pub fn give_up(&mut self) {
         self.phase = self.end(0);
     }
 
-    /// Gives all held connections to the siblings, if there can be any.
     pub(super) fn part_with_held(&mut self) {
         if self.service.idle_watch.keepalive().idle() > 0 && self.service.board.slots() > 1 {
             self.acceptor.hand_off_all(&mut self.service);
@@ -122,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// Writes down what is to be carried over.
+    /// Writes the state to carry over.
     pub fn carry(&mut self, words: &mut [u64; CARRIED]) {
         self.carry_with(words, false);
         let (count, connections) = connections_of(words);
@@ -136,7 +129,7 @@ impl Worker {
         }
     }
 
-    /// The descriptors of the connections that are carried over, which have to stay open.
+    /// The descriptors of carried connections, which must stay open.
     pub fn held(&self) -> Vec<RawFd> {
         let held = self.service.idle_watch.keepalive();
         let sockets = held.idle_connections();
@@ -146,7 +139,7 @@ impl Worker {
             .collect()
     }
 
-    /// Takes it over, in the process that was put back. `sockets`: what [`Worker::held`] returned, in its order.
+    /// Restores the state after a rewind. `sockets`: those of [`Worker::held`], in order.
     pub fn take_over(&mut self, words: &mut [u64; CARRIED], sockets: impl Iterator<Item = OwnedFd>) {
         self.carry_with(words, true);
         let (count, connections) = connections_of(words);
@@ -209,7 +202,6 @@ impl Worker {
     }
 }
 
-/// The words of the connections, and that of their number.
 fn connections_of(words: &mut [u64; CARRIED]) -> (&mut u64, std::slice::ChunksExactMut<'_, u64>) {
     let (numbers, connections) = words.split_at_mut(NUMBERS);
     let count = &mut numbers[NUMBERS - 1];

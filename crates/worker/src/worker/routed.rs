@@ -1,8 +1,8 @@
-//! A worker that a router gives its connections to, one at a time ([`forkyard_protocol::channel`]).
+//! A worker that receives its connections from a router, one at a time ([`forkyard_protocol::channel`]).
 //!
-//! It waits for its channel instead of listening socket and hand-off queue. Between two requests the router has the
-//! connection; it has a descriptor of its own all the time: the worker tells it that the connection may go on and
-//! closes its own, or shuts the connection down for both.
+//! It waits for its channel instead of the listening socket and hand-off queue. The router keeps a descriptor of each
+//! connection: the worker either reports that the connection can continue and closes its own, or shuts it down for
+//! both.
 //!
 //! ```text
 //!            Serve                    the answer ends early
@@ -27,21 +27,15 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Bytes that the input has room for: what may come with a connection, and a read.
 const INPUT_BYTES: usize = HEAD_BYTES + MOST_BYTES + 64 * 1024;
-/// How long a router may leave its end of the channel full.
 const ROUTER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the rest of a body may take that the application did not read, until the connection is closed instead of kept.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
-/// The worker's end of the channel.
 #[derive(Debug)]
 pub(super) struct Channel {
     fd: OwnedFd,
-    /// The session's.
     session: u64,
     state: SessionState,
-    /// The connection is to be closed after the answer.
     is_last: bool,
 }
 
@@ -58,7 +52,7 @@ impl Channel {
     }
 }
 
-/// Says something to the router by a channel. A router that is gone for good ends the worker by the end of its channel.
+/// Sends a message. If the router is gone for good, the channel closes and the worker exits.
 pub(super) fn tell(channel: BorrowedFd<'_>, kind: ToRouter, session: u64, bytes: &[u8]) {
     let head = head(kind, session);
     let pieces = [IoSlice::new(&head), IoSlice::new(bytes)];
@@ -71,28 +65,22 @@ pub(super) fn tell(channel: BorrowedFd<'_>, kind: ToRouter, session: u64, bytes:
                 errno: Errno::EINTR, ..
             }) => {}
             Err(error) if error.errno != Errno::EPIPE => {
-                return log::warn!("the router can't be told: {error}");
+                return log::warn!("can't send to the router: {error}");
             }
             Ok(_) | Err(_) => return,
         }
     }
 }
 
-/// What came over the channel.
 enum Came {
     Nothing,
-    /// A connection: its first bytes are in the input.
     Connection(OwnedFd),
-    /// Do the out-of-band work.
     Work,
-    /// Something that has been seen to.
     Other,
-    /// Nothing will any more.
     End,
 }
 
 impl Service {
-    /// Takes connections from a router from now on.
     pub(super) fn route(&mut self, channel: OwnedFd) {
         self.input = vec![0; INPUT_BYTES].into_boxed_slice();
         self.channel = Some(Channel {
@@ -103,7 +91,6 @@ impl Service {
         });
     }
 
-    /// Takes one message out of the channel.
     fn hear_router(&mut self) -> Came {
         let Some(channel) = &mut self.channel else {
             return Came::End;
@@ -117,7 +104,7 @@ impl Service {
             return Came::End;
         }
         let Some((kind, session, bytes)) = parse::<ToWorker>(&self.input[..received.bytes]) else {
-            log::warn!("the router sent what is no message");
+            log::warn!("invalid message from the router");
             return Came::Other;
         };
         match kind {
@@ -128,12 +115,10 @@ impl Service {
                     channel.is_last = kind == ToWorker::ServeLast;
                     return Came::Connection(socket);
                 }
-                // The process has no descriptor left for it.
                 None => channel.tell(ToRouter::NotBegun, session, &[]),
             },
             ToWorker::Where => {
                 channel.tell(ToRouter::Here, session, &[]);
-                // A router that asks this is a new one, and may not have heard it.
                 if self.want == Want::Told {
                     channel.tell(ToRouter::WorkWanted, 0, &[]);
                 }
@@ -143,7 +128,6 @@ impl Service {
         Came::Other
     }
 
-    /// Makes what the router has sent the current connection.
     fn attach_routed(&mut self, mut connection: Box<Connection>) {
         let (start, end) = (self.start, self.end);
         connection.shared = true;
@@ -153,9 +137,8 @@ impl Service {
         (self.start, self.end) = (start, end);
     }
 
-    /// The answer's end is about to be sent. A connection may be closed after it although its client wants it kept.
-    /// Then the client can't send anything more even before it sees the end: a web server that would send its next
-    /// request there learns so at once, and takes another connection.
+    /// Called before the end of the answer is sent. If the connection closes although the client wants to keep it,
+    /// shuts down its input first, so that a web server does not send its next request there.
     pub(super) fn refuse_more(&self) {
         let is_wanted = |connection: &&Connection| connection.last && connection.responder.keep();
         let last = self.current().filter(is_wanted);
@@ -164,7 +147,6 @@ impl Service {
         }
     }
 
-    /// Gives the connection back while the application is still busy with the request.
     pub(super) fn release(&mut self) {
         if self.can_go_on() {
             self.let_go(ToRouter::Released);
@@ -174,15 +156,13 @@ impl Service {
         }
     }
 
-    /// Whether something else has the application's path: no code is read from there any more.
+    /// Whether the application's path leads elsewhere, so that no more code may be loaded from it.
     fn has_moved(&self) -> bool {
         let origin = self.settings.pool.origin.as_ref();
         origin.is_some_and(|origin| !is_there(origin))
     }
 
-    /// Ends the session: gives the connection back if it is still there and may have another request.
     pub(super) fn give_back(&mut self, may_go_on: bool) {
-        // Before the router may give the worker the next request.
         self.tell_memory();
         if self.current().is_some() {
             if may_go_on {
@@ -209,7 +189,6 @@ impl Service {
         self.tell_want();
     }
 
-    /// Tells that the application has asked for out-of-band work; once until it is told to begin.
     fn tell_want(&mut self) {
         if self.want.due().is_some() {
             self.want = Want::Told;
@@ -217,14 +196,12 @@ impl Service {
         }
     }
 
-    /// The work is over, well or not.
     pub(super) fn tell_worked(&mut self, is_well: bool) {
         self.tell_router(ToRouter::Worked, &[u8::from(is_well)]);
-        // What was asked for meanwhile.
         self.tell_want();
     }
 
-    /// Nothing of the current connection is known here only but whole bytes of a next request.
+    /// Whether the worker keeps nothing of the connection except complete bytes of a next request.
     fn can_go_on(&self) -> bool {
         self.current().is_some_and(Connection::is_portable) && self.end - self.start <= MOST_BYTES
     }
@@ -241,7 +218,6 @@ impl Service {
         self.close(connection);
     }
 
-    /// Reads and drops what is left of the body, for a bounded time.
     fn skip_rest(&mut self) {
         let end = clock::now() + REST_LIMIT;
         while self.current().is_some_and(|connection| !connection.is_portable()) {
@@ -264,7 +240,6 @@ impl Service {
         }
     }
 
-    /// Tells how much memory the worker uses, with the program beside it, if its pool limits that and it is time.
     fn tell_memory(&mut self) {
         let scale = self.scale.as_mut();
         let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Request));
@@ -273,7 +248,7 @@ impl Service {
         }
     }
 
-    /// For a worker that is about to leave: what is still in the channel goes back, and nothing more can be put in.
+    /// Before the worker exits: returns connections that are still in the channel and closes it for more.
     pub(super) fn hand_back_all(&mut self) {
         if let Some(channel) = &self.channel {
             shutdown_read(channel.fd.as_fd());
@@ -293,7 +268,6 @@ impl Service {
 }
 
 impl Acceptor {
-    /// Waits for what the router sends, or until `backend` has to be looked after in any case.
     pub(super) fn next_routed(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
         self.tell_first();
         loop {
@@ -327,7 +301,6 @@ impl Acceptor {
     }
 }
 
-/// The channel, to be watched.
 pub(super) fn watched(service: &Service) -> Option<BorrowedFd<'_>> {
     service.channel.as_ref().map(|channel| channel.fd.as_fd())
 }

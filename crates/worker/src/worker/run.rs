@@ -1,4 +1,4 @@
-//! The loop of a worker.
+//! A worker's loop.
 
 use super::Runtime;
 use super::acceptor::{Acceptor, FIRST_KEEPALIVE, Work};
@@ -9,8 +9,8 @@ use super::idle_watch::IdleWatch;
 use super::memory::Occasion;
 use super::promotion::Promotion;
 use super::request::Request;
-use super::said;
 use super::service::{NoRequest, Service};
+use super::stderr_errors;
 use super::timeout_response::install_handlers;
 use crate::config::{Pool, ProcessManager};
 use crate::master::pool_restart::RestartReason;
@@ -26,14 +26,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Exit code of a worker that could not begin or go on (sysexits.h, EX_SOFTWARE).
+/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
-/// How long a new connection may be silent before the worker looks elsewhere. A web server writes right after it has
-/// connected, so this is nearly always long enough and saves registering the connection.
+/// How long to wait for a new connection's first byte. Web servers write right after connecting, so this usually saves
+/// a registration.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// Serves until told to retire; says the exit code. The process has its signals at their defaults, its identity and
-/// its environment; the application is loaded.
+/// Serves until told to exit; returns the exit code. Signals must be at their defaults, identity and environment set,
+/// and the application loaded.
 pub fn run(context: GenerationContext, own: WorkerContext, runtime: &mut dyn Runtime) -> i32 {
     match Worker::begin(context, own) {
         Ok(mut worker) => {
@@ -44,11 +44,11 @@ pub fn run(context: GenerationContext, own: WorkerContext, runtime: &mut dyn Run
                     runtime.answer(&mut request);
                     request.release();
                 }
-                if !worker.is_to_work() {
+                if !worker.has_out_of_band_work() {
                     break;
                 }
                 let outcome = runtime.work();
-                worker.worked(outcome);
+                worker.out_of_band_done(outcome);
             }
             if let Some(backend) = runtime.backend() {
                 backend.leave();
@@ -62,53 +62,45 @@ pub fn run(context: GenerationContext, own: WorkerContext, runtime: &mut dyn Run
     }
 }
 
-/// A worker that is asked for one request after the other: [`Worker::advance`], [`Worker::request`], and so on until there is
-/// none. [`run`] is that loop; a program with a loop of its own asks by itself.
+/// A worker for callers with their own loop: [`Worker::advance`], [`Worker::request`], repeat. [`run`] is such a loop.
 #[derive(Debug)]
 pub struct Worker {
     pub(super) service: Service,
     pub(super) acceptor: Acceptor,
     pub(super) served: u64,
-    /// Requests after which it ends.
+    /// Requests until it exits.
     most: Option<u64>,
-    /// Standard output and error are the master's to log.
+    /// Whether the master logs its output.
     caught: bool,
-    /// It is to make a preloader, before anything else.
     promotion: Option<Promotion>,
     pub(super) phase: WorkerPhase,
-    /// It holds no connection while a request runs ([`Worker::lets_go_of_connections`]).
-    pub(super) lets_go: bool,
+    /// It holds no connection during a request.
+    pub(super) releases: bool,
 }
 
-/// Where a worker is between two calls.
+/// A worker's state between two calls.
 ///
 /// ```text
 ///            connection            request
 ///   Waiting ───────────────▶ Connection ──────▶ Request
 ///     ▲ ▲                   │      ▲           │
 ///     │ └──── no request ───┘      └─ another ─┤
-///     └──────── nothing more was sent ─────────┘      from Waiting or Request, told to or worn out: Ended
-///                                                     from Waiting, told to make a preloader: Aside, and then Ended
-///                                                     from Waiting, to do out-of-band work: Working, and then Waiting
+///     └──────── nothing more was sent ─────────┘      Waiting or Request, told to exit or worn out: Ended
+///                                                     Waiting, told to create a preloader: Aside, then Ended
+///                                                     Waiting, out-of-band work: Working, then Waiting
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerPhase {
-    /// Has no connection.
     Waiting,
-    /// Has one on which a request has begun to come.
     Connection,
-    /// Has a request.
     Request,
-    /// Has no connection and is to make a preloader.
+    /// About to create a preloader.
     Aside,
-    /// Has no connection and does the application's out-of-band work.
     Working,
-    /// Is done; the exit code.
     Ended(i32),
 }
 
-/// Whether workers of the pool leave new connections to siblings. Where the master forks because a connection waits, none is to
-/// wait on purpose.
+/// Whether workers may leave new connections to siblings. Not if the master forks for waiting connections.
 fn may_leave_connections(pool: &Pool) -> bool {
     let has_siblings = pool.pm.max_children() > 1;
     let forks_for_connections = match pool.pm {
@@ -119,20 +111,18 @@ fn may_leave_connections(pool: &Pool) -> bool {
 }
 
 impl Worker {
-    /// Takes the contexts. As for [`run`].
+    /// See [`run`] for the requirements.
     ///
     /// # Errors
-    /// A system call failed; the process has to end.
+    /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
-        said::at_begin(&context.settings.pool);
+        stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
-        // Whatever the runtime has made of SIGTERM; one that has to see the handlers before has installed them itself.
         install_handlers(&context, own.slot);
         let slots = context.settings.slots as usize;
         let board = Arc::new(Reader::map(context.board_readable.as_fd(), slots)?);
         let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
         slot.note_senders();
-        // The descriptor that could map the other pages for writing is closed here.
         drop(context.board_writable);
         let failed = |errno| Error::new("epoll_create1", "", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
@@ -176,11 +166,10 @@ impl Worker {
             caught: own.output.is_some(),
             promotion: None,
             phase: WorkerPhase::Waiting,
-            lets_go: false,
+            releases: false,
         })
     }
 
-    /// Watches what the runtime keeps beside the worker.
     fn watch_backend(&mut self, backend: Option<&mut dyn Backend>) {
         let Some(backend) = backend else { return };
         if let Err(errno) = self.acceptor.watch_backend(&self.service, backend.watch()) {
@@ -189,14 +178,13 @@ impl Worker {
         }
     }
 
-    /// Ends the request before, if there is one, and waits for the next. False: the process has to end, unless it is to make
-    /// a preloader first ([`Worker::is_to_promote`]) and then to ask again, which ends it: what it has closed for the sake of
-    /// the copy need not be opened again; or to do out-of-band work first ([`Worker::is_to_work`]) and then to ask again.
+    /// Ends the current request and waits for the next. Returns false if the process must exit, create a preloader
+    /// ([`Worker::must_promote`]) or do out-of-band work ([`Worker::has_out_of_band_work`]). After the last two, call it again;
+    /// after a promotion it returns false and the process exits.
     pub fn advance(&mut self) -> bool {
         self.advance_with(None)
     }
 
-    /// The same, looking after what the runtime keeps beside the worker meanwhile.
     fn advance_with(&mut self, mut backend: Option<&mut dyn Backend>) -> bool {
         loop {
             self.phase = match self.phase {
@@ -212,13 +200,11 @@ impl Worker {
                     phase
                 }
                 WorkerPhase::Aside => {
-                    // A runtime that does not know how lets go of it.
                     self.promotion = None;
                     self.end(0)
                 }
                 WorkerPhase::Working => {
-                    // A runtime that does not know how has done nothing.
-                    self.worked(Err("the runtime can't do it".into()));
+                    self.out_of_band_done(Err("the runtime can't do it".into()));
                     WorkerPhase::Waiting
                 }
                 WorkerPhase::Connection => match self.begin_request() {
@@ -234,25 +220,24 @@ impl Worker {
         }
     }
 
-    /// The request that [`Worker::advance`] has found. To be released before the next one is asked for, so that its memory is
-    /// used again.
+    /// The request that [`Worker::advance`] found. Release it before the next, to reuse its memory.
     pub fn request(&mut self) -> Request<'_> {
         Request::new(&mut self.service)
     }
 
-    /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
-    pub fn is_to_promote(&self) -> bool {
+    /// Whether the process should create a preloader. It has no request and no thread of this library.
+    pub fn must_promote(&self) -> bool {
         self.phase == WorkerPhase::Aside && self.promotion.is_some()
     }
 
-    /// Whether the process is to do the application's out-of-band work now, and then to say [`Worker::worked`].
-    pub fn is_to_work(&self) -> bool {
+    /// Whether the process should do out-of-band work and then call [`Worker::out_of_band_done`].
+    pub fn has_out_of_band_work(&self) -> bool {
         self.phase == WorkerPhase::Working
     }
 
-    /// The out-of-band work is done; or what went wrong, for the log. Nothing if none was to be done.
-    pub fn worked(&mut self, outcome: Result<(), String>) {
-        if !self.is_to_work() {
+    /// Ends out-of-band work, if any; an error is logged.
+    pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
+        if !self.has_out_of_band_work() {
             return;
         }
         if let Err(problem) = &outcome {
@@ -270,18 +255,18 @@ impl Worker {
         self.phase = WorkerPhase::Waiting;
     }
 
-    /// What the preloader is to be given.
+    /// The descriptors for the preloader.
     pub fn take_promotion(&mut self) -> Option<Promotion> {
         self.promotion.take()
     }
 
-    /// The pool needs new processes, for its code is as old as this moment. To be said again as long as that is
-    /// so, between two requests: the master may have no time for it.
+    /// Requests new processes, because the code dates from `since`. Repeat between requests while this holds: the
+    /// master may be busy.
     pub fn ask_restart(&mut self, why: RestartReason, since: Tick) {
         self.acceptor.ask_restart(why, since);
     }
 
-    /// Why it ends by itself, if it is about to: it has served as many requests as it may, or uses too much memory.
+    /// Why it is about to exit by itself: the limit of requests or memory.
     pub fn is_worn_by(&self) -> Option<ExitCause> {
         match self.most.is_some_and(|most| self.served >= most) {
             true => Some(ExitCause::LoopRequests),
@@ -289,8 +274,8 @@ impl Worker {
         }
     }
 
-    /// Has the worker end if the runtime's own heap alone is more memory than it may use. All of its memory is measured now and then
-    /// only.
+    /// Makes the worker exit if the runtime's heap alone exceeds the memory limit. All memory is measured only now and
+    /// then.
     pub fn limit_heap(&mut self, bytes: u64) {
         let limit = self.service.settings.pool.memory_limit;
         if !self.service.leaving && limit.is_some_and(|limit| bytes > limit) {
@@ -299,12 +284,12 @@ impl Worker {
         }
     }
 
-    /// Leaves word for the master why it ends by itself. `reason`: the number of why it could not be put back.
-    pub fn say_why(&self, cause: ExitCause, reason: Option<u8>) {
+    /// Records in the slot why the worker exits, for the master. `reason`: the code of why it could not be rewound.
+    pub fn record_exit_cause(&self, cause: ExitCause, reason: Option<u8>) {
         self.service.slot_writer().leaving(cause, reason);
     }
 
-    /// The exit code, once there is no request any more.
+    /// The exit code, after the last request.
     pub fn exit_code(&self) -> i32 {
         match self.phase {
             WorkerPhase::Ended(code) => code,
@@ -330,7 +315,6 @@ impl Worker {
         phase
     }
 
-    /// Waits for a connection on which something comes, or until the backend has to be looked after.
     fn wait(&mut self, backend: Option<Tick>) -> WorkerPhase {
         match self.acceptor.next(&mut self.service, backend) {
             Work::Backend => WorkerPhase::Waiting,
@@ -350,7 +334,6 @@ impl Worker {
                 WorkerPhase::Aside
             }
             Work::OutOfBand => {
-                // What it holds is others' to serve meanwhile.
                 self.service.idle_watch.begin(clock::now());
                 WorkerPhase::Working
             }
@@ -372,18 +355,17 @@ impl Worker {
         WorkerPhase::Ended(code)
     }
 
-    /// `max_requests` or `memory_limit` is reached: the worker ends before its next request, and the master replaces it
-    /// (`exited` in `crates/core/src/master/departure.rs`). A worker with several requests counts in `concurrent/leave.rs`,
-    /// that of a program that speaks HTTP in `runtime/http/gateway/links.rs`. For an application pool the router counts
-    /// (`crates/core/src/applications/serving.rs`), and the worker has no limit.
+    /// Whether `max_requests` or `memory_limit` is reached: the worker exits before its next request and the master
+    /// replaces it (`exited` in `crates/core/src/master/departure.rs`). Workers with several requests count in
+    /// `concurrent/leave.rs`, HTTP programs in `runtime/http/gateway/links.rs`. In an application pool the router
+    /// counts (`crates/core/src/applications/serving.rs`).
     fn is_worn_out(&self) -> bool {
         self.service.leaving || self.most.is_some_and(|most| self.served >= most)
     }
 
-    /// Reads the request that the input begins with.
     fn begin_request(&mut self) -> Result<(), NoRequest> {
         let begun = clock::now();
-        if self.lets_go {
+        if self.releases {
             self.part_with_held();
         }
         let service = &mut self.service;
@@ -400,14 +382,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends the answer where the runtime has not, and says where to go on.
     pub(super) fn end_request(&mut self) -> WorkerPhase {
         let service = &mut self.service;
         service.stage(RequestStage::End);
-        // A client that is gone has no use for being told.
         let _ = service.finish();
         self.served += 1;
-        service.limit_memory(self.lets_go);
+        service.limit_memory(self.releases);
         service.account(clock::now());
         service.idle_watch.end();
         if self.caught {
@@ -421,12 +401,10 @@ impl Worker {
         if is_routed || !self.service.has_input() || self.is_worn_out() {
             return self.leave_connection(Ok(()));
         }
-        // The next one was sent along with it: work that was taken up now.
         self.acceptor.take_up(&mut self.service);
         WorkerPhase::Connection
     }
 
-    /// Keeps or closes the current connection; the worker ends if it is worn out.
     fn leave_connection(&mut self, outcome: Result<(), NoRequest>) -> WorkerPhase {
         let may_go_on = matches!(outcome, Ok(()) | Err(NoRequest::Silent));
         if let Err(NoRequest::Failed(why)) = outcome {
@@ -445,23 +423,17 @@ impl Worker {
         WorkerPhase::Waiting
     }
 
-    /// Ends a line that the request has left unfinished on standard output or error, if there is one; an empty line
-    /// is not logged.
     fn end_output(&self) {
         let (output, error) = (io::stdout(), io::stderr());
-        // They are sockets or pipes.
         let has_unread = |fd: BorrowedFd<'_>| unread_by_peer(fd).unwrap_or_else(|| unread(fd)) > 0;
         let is_unread = has_unread(output.as_fd()) || has_unread(error.as_fd());
         if is_unread || header::has_unfinished(self.service.board.header()) {
-            // Where no process reads any more, there is no line to end.
             let _ = nix::unistd::write(error.as_fd(), b"\n");
         }
     }
 
-    /// The current connection, if it is still there, waits for its next request.
     fn keep(&mut self) {
         if self.service.has_input() {
-            // Only a worker that is worn out leaves input behind; it can't be handed over.
             return self.close();
         }
         self.service.hold_current();
@@ -475,7 +447,7 @@ impl Worker {
     }
 }
 
-/// How many requests this worker serves: another number for each process where the pool has a jitter.
+/// How many requests this worker serves; random per process if the pool has a jitter.
 pub(super) fn most_requests(pool: &Pool) -> Option<u64> {
     let seed = clock::now().as_nanos() ^ (u64::from(std::process::id()) << 40);
     let jitter = spread::within(seed, pool.max_requests_jitter);
@@ -483,7 +455,7 @@ pub(super) fn most_requests(pool: &Pool) -> Option<u64> {
 }
 
 impl Service {
-    /// Has the worker end if it uses more memory than it may. A router decides by what it is told.
+    /// Makes the worker exit if it exceeds the memory limit. With a router, the router decides.
     fn limit_memory(&mut self, is_put_back: bool) {
         let occasion = if is_put_back {
             Occasion::PutBack
@@ -498,7 +470,6 @@ impl Service {
         }
     }
 
-    /// Holds the current connection until its next request comes, for as long as it may be idle.
     pub(super) fn hold_current(&mut self) {
         if self.channel.is_some() {
             return self.release();
@@ -512,7 +483,6 @@ impl Service {
         }
     }
 
-    /// Holds an idle connection.
     pub(super) fn hold(&mut self, mut connection: Box<super::connection::Connection>, now: Tick) {
         let pool = &self.settings.pool;
         if std::mem::take(&mut connection.asked) {
@@ -531,7 +501,6 @@ impl Service {
         self.publish_kept();
     }
 
-    /// Closes what has been idle for the longest, so that the worker has descriptors left for everything else.
     fn make_room_to_hold(&mut self) {
         while self.idle_watch.keepalive().idle() >= self.most_idle {
             let oldest = self.idle_watch.keepalive().take_oldest();
@@ -544,15 +513,14 @@ impl Service {
         }
     }
 
-    /// Tells the scoreboard how many connections are held.
     pub(super) fn publish_kept(&self) {
         let idle = self.idle_watch.keepalive().idle() as u64;
         self.kept.set(idle);
         self.slot_writer().kept(idle);
     }
 
-    /// The same after a connection was closed that may have been held before its request, or while others were passed on. The
-    /// last worker of a pool stays as long as it shows one.
+    /// [`Service::publish_kept`] after connections were closed or passed on. A pool's last worker stays while it shows
+    /// one.
     fn correct_kept(&self) {
         if self.kept.get() > 0 {
             self.publish_kept();

@@ -1,42 +1,33 @@
-//! Whether a worker that sees a new connection accepts it, or leaves it to siblings that are busy.
+//! Decides whether a worker accepts a new connection or leaves it to busy siblings.
 //!
-//! Where more workers compute than there are processors, the kernel takes the processor from one in the middle of its request,
-//! and each finds the processor's caches full of the others' memory.
-//!
-//! So while as many workers as can compute at once have begun a request a short time ago, a new connection stays in the listening
-//! socket, where the first of them that is done takes it. Requests that wait for something else than a processor, a database for
-//! example, leave it to others meanwhile: more may be under way. A request that takes longer than usual no longer counts.
-//!
-//! Nothing here knows sockets, shared memory or a clock.
+//! With more computing workers than processors, the kernel preempts requests and each finds the caches full of others'
+//! data. So while enough workers have recently begun a request, a new connection stays in the backlog until the first
+//! of them is done. Requests that wait for something else, such as a database, allow more at once, and a request that
+//! takes longer than usual no longer counts.
 
 use std::time::Duration;
 
-/// Requests whose CPU time is usually shorter are accepted as they come: to leave them costs more than it saves.
+/// Shorter requests are always accepted: leaving them costs more than it saves.
 pub(super) const LEAST: Duration = Duration::from_micros(300);
-/// A request counts for so many times the usual time.
+/// A request counts for this multiple of the usual time.
 const COUNTS_FOR: u32 = 4;
-/// But at least and at most for this time.
 const COUNTS_AT_LEAST: Duration = Duration::from_millis(2);
 const COUNTS_AT_MOST: Duration = Duration::from_millis(50);
-/// How often one of the idle workers looks again.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
-/// A worker that has left a connection looks again after so long at least and at most.
 const LOOK_AT_LEAST: Duration = Duration::from_millis(1);
 const LOOK_AT_MOST: Duration = Duration::from_millis(100);
-/// The last request's part in what is usual.
+/// The weight of the last request is 1/8.
 const PART: u32 = 8;
 
-/// What a request of the worker usually costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct UsualRequest {
-    /// CPU time; zero: not known.
+    /// CPU time; zero: unknown.
     pub(super) run: Duration,
-    /// Time without that in the run queue.
+    /// Total time without that in the run queue.
     pub(super) took: Duration,
 }
 
 impl UsualRequest {
-    /// A request took so long, of which it ran for `run` and was in the run queue for `waited`.
     pub(super) fn note(&mut self, took: Duration, run: Duration, waited: Duration) {
         let took = took.saturating_sub(waited).max(run);
         if self.run.is_zero() {
@@ -47,25 +38,23 @@ impl UsualRequest {
         self.took = self.took * (PART - 1) / PART + took / PART;
     }
 
-    /// Whether requests are long enough for some of them to wait.
     pub(super) fn is_long(&self) -> bool {
         self.run >= LEAST
     }
 
-    /// How many requests keep so many processors busy, at least one each.
+    /// How many requests keep the processors busy, at least one each.
     pub(super) fn at_once(&self, processors: usize) -> usize {
         let run = self.run.as_nanos().max(1);
         let at_once = (self.took.as_nanos().max(run) * processors as u128 + run / 2) / run;
         usize::try_from(at_once).unwrap_or(usize::MAX)
     }
 
-    /// For how long after its begin a request counts.
     pub(super) fn counts_for(&self) -> Duration {
         (self.took * COUNTS_FOR).clamp(COUNTS_AT_LEAST, COUNTS_AT_MOST)
     }
 }
 
-/// When a worker that has left a connection looks again. `idle`: workers that do the same, with itself.
+/// When to check again after leaving a connection. `idle`: workers that do the same, including this one.
 pub(super) fn look_again(idle: usize) -> Duration {
     let idle = u32::try_from(idle).unwrap_or(u32::MAX);
     LOOK_EVERY.saturating_mul(idle).clamp(LOOK_AT_LEAST, LOOK_AT_MOST)
@@ -90,7 +79,6 @@ mod tests {
         request.note(micros(9_000), micros(1_600), micros(0));
         assert_eq!(request, usual(900, 2_000));
         for _ in 0..100 {
-            // The clocks differ a little.
             request.note(micros(100), micros(101), micros(2));
         }
         assert!((micros(100)..micros(105)).contains(&request.run) && request.took >= request.run);

@@ -1,73 +1,68 @@
-//! The order of service: which of several requests that wait a worker serves next.
+//! The order of service: which waiting request a worker serves next.
 //!
-//! Requests wait in three places: new connections in the listening socket, kept ones that were passed on in the hand-off
-//! queue, and kept ones that this worker holds. Each of the three is in order by itself; this file merges them.
+//! Requests wait in three queues, each in order: new connections in the listening socket, kept connections in the
+//! hand-off queue, and kept connections held by this worker. This module merges them.
 //!
-//! Kept requests carry the time at which they were noticed. A new connection has no such time: the kernel doesn't tell when
-//! it came. So a kept request is also given its **turn**: how many connections the pool will have accepted once all those
-//! are served that waited when it was noticed. It is served when the pool has accepted that many.
+//! Kept requests have the time of their discovery, but the kernel does not report when a new connection came. So a kept
+//! request also has a **turn**: the number of accepted connections at which it is served, that is all accepted and
+//! waiting at its discovery.
 //!
-//! What bounds the time until a request is noticed, and seen by all workers, is a handful of limits, which add up to about a
-//! millisecond: [`LOOK_INTERVAL`], [`STAY`] and [`TIMEOUT`]. Nothing here knows sockets, shared memory or a clock, and so
-//! the simulation in `crates/core/tests/sim` runs it.
+//! [`LOOK_INTERVAL`], [`STAY`] and [`TIMEOUT`] bound the time until discovery to about a millisecond. The code uses no
+//! sockets, shared memory or clock; the simulation in `crates/core/tests/sim` runs it.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// A worker that is never idle looks at all its sources at least this often.
+/// How often a worker that is never idle checks all sources.
 pub const LOOK_INTERVAL: Duration = Duration::from_micros(200);
-/// Requests that a worker can, as it seems, serve within this time stay with it; the others it passes on at once.
+/// Requests that the worker can probably serve within this time stay; others are passed on.
 pub const STAY: Duration = Duration::from_micros(300);
-/// How long a request runs, or another waits for it, before the worker's other requests are passed on.
+/// How long a request runs, or another waits for it, until the others are passed on.
 pub const TIMEOUT: Duration = Duration::from_micros(600);
-/// A worker to which new connections come one after the other gives the processor to others at least this often, between two
-/// requests.
+/// How often a worker with a steady stream of new connections yields the processor between requests.
 ///
-/// Else the kernel takes it at the end of a time slice of about a millisecond, mostly in the middle of a request, and that
-/// request waits for as long as the others run. Measured with 8 clients on 2 processors: 99 % of the requests took at most
-/// 0.6 ms instead of 0.8, and the longest took 5 ms instead of 40.
+/// Otherwise the kernel preempts it after a time slice of about a millisecond, mostly mid-request. Measured with 8
+/// clients on 2 processors: the 99th percentile was 0.6 ms instead of 0.8, and the maximum 5 ms instead of 40.
 pub const RUN_INTERVAL: Duration = Duration::from_micros(50);
-/// Most requests that stay, however short they are.
 const MOST: usize = 16;
 
-/// A request on a kept connection that waits.
+/// A waiting request on a kept connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
-    /// When it was noticed.
+    /// When it was discovered.
     pub since: Tick,
-    /// How many connections the pool will have accepted when its turn has come.
+    /// The number of accepted connections at which it is served.
     pub turn: u64,
 }
 
-/// What is known of the listening socket.
+/// The state of the listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ListenQueueState {
-    /// Connections that the pool has accepted so far.
+    /// Connections that the pool has accepted.
     pub accepted: u64,
-    /// Connections that wait to be accepted.
+    /// Connections in the backlog.
     pub waiting: u64,
 }
 
-/// What is served next.
+/// What to serve next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The first connection in the listening socket.
+    /// The first connection in the backlog.
     Accept,
     /// The first request in the hand-off queue.
     Queue,
-    /// The first request on a connection that the worker holds.
+    /// The first request on a held connection.
     Own,
-    /// Nothing waits.
     Nothing,
 }
 
 impl ListenQueueState {
-    /// The turn of a request that is noticed now: after all that wait.
+    /// The turn of a request discovered now.
     pub fn end(&self) -> u64 {
         self.accepted.saturating_add(self.waiting)
     }
 
-    /// What it is once the pool has accepted so many, and still something waits.
+    /// The state after more accepts, with something still waiting.
     pub fn at(&self, accepted: u64) -> ListenQueueState {
         let more = accepted.saturating_sub(self.accepted);
         ListenQueueState {
@@ -76,15 +71,15 @@ impl ListenQueueState {
         }
     }
 
-    /// Whether a connection that waits came before a request with this turn. Counts are what workers say, and are lost with
-    /// an earlier generation; more than there are can't come before.
+    /// Whether a waiting connection came before this turn. Counts come from workers and end with their generation, so
+    /// there may be fewer connections than the turn implies.
     fn has_before(&self, turn: u64) -> bool {
         let before = turn.saturating_sub(self.accepted);
         0 < before && before <= self.waiting
     }
 }
 
-/// Chooses. `line`: the listening socket, if connections wait there.
+/// Chooses. `line`: the listening socket, if connections wait.
 pub fn next(line: Option<ListenQueueState>, queue: Option<Waiting>, own: Option<Waiting>) -> Next {
     let (place, turn) = match (queue, own) {
         (Some(queue), Some(own)) if queue.since < own.since => (Next::Queue, queue.turn),
@@ -99,9 +94,8 @@ pub fn next(line: Option<ListenQueueState>, queue: Option<Waiting>, own: Option<
     }
 }
 
-/// How many of the requests that it holds a worker keeps for itself, the one that it is about to serve among them. `takes`:
-/// how long a request takes, most likely. `second`: the one behind the first; where that has waited for so long that those
-/// before it took longer, none stays but the first.
+/// How many requests a worker keeps, including the next. `takes`: the likely duration of a request. `second`: the
+/// second request; if it has waited too long, only the first stays.
 pub fn stays(takes: Duration, second: Option<Waiting>, now: Tick) -> usize {
     if second.is_some_and(|second| now.since(second.since) >= STAY) {
         return 1;
@@ -112,8 +106,8 @@ pub fn stays(takes: Duration, second: Option<Waiting>, now: Tick) -> usize {
     }
 }
 
-/// When what a worker holds is to be passed on while a request runs: a while after that began, or after the oldest of the
-/// others was noticed, if that is sooner.
+/// When to pass on other requests during a request: some time after its start, or after the discovery of the oldest,
+/// whichever is first.
 pub fn passes_on_at(begun: Tick, oldest: Option<Waiting>) -> Tick {
     let first = oldest.map_or(begun, |oldest| oldest.since.min(begun));
     first + TIMEOUT

@@ -1,4 +1,4 @@
-//! A pool's status from its scoreboard, for the processes that may read it: its workers and its reporter.
+//! Builds a pool's status from its scoreboard, for workers and the reporter.
 
 use crate::scoreboard::layout::header as field;
 use crate::scoreboard::slot_reader::{self, SlotEntry};
@@ -8,10 +8,10 @@ use crate::sys::{clock, diag};
 use crate::tick::Tick;
 use std::os::fd::BorrowedFd;
 
-/// The pool as its scoreboard shows it now.
+/// The current status.
 ///
-/// `started`: when its generation began, seconds since 1970. `listener`: its listening socket. `has_peak`: the page has the
-/// most memory of a request, as php-fpm's has from PHP 8.4 on.
+/// `started`: the generation's start in seconds since 1970. `has_peak`: include the peak memory of a request, as
+/// php-fpm does since PHP 8.4.
 pub fn take(
     pool: &str,
     process_manager: &'static str,
@@ -35,7 +35,6 @@ pub fn take(
         let entry = slot_reader::read(page);
         match entry.stage {
             RequestStage::Accepting => idle += 1,
-            // Not able to serve yet, as php-fpm counts it.
             RequestStage::Creating => {}
             _ => active += 1,
         }
@@ -47,7 +46,6 @@ pub fn take(
         max_active = max_active.max(entry.max_active.min(board.slots() as u64));
         max_queue = max_queue.max(entry.max_queue);
         memory_peak = memory_peak.max(entry.max_memory);
-        // One whose process has not begun yet has nothing to show.
         if entry.started > 0 {
             workers.push(row(&entry, now));
         }
@@ -79,7 +77,7 @@ pub fn take(
     }
 }
 
-/// An answer as CGI output, after other headers.
+/// Encodes the status as a CGI response, after `extra_headers`.
 pub fn encode(answer: &StatusAnswer, extra_headers: &[u8]) -> Vec<u8> {
     let mut bytes = extra_headers.to_vec();
     for (name, value) in &answer.headers {

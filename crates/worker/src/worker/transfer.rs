@@ -1,4 +1,4 @@
-//! Transfers over a connection that take more than one call.
+//! Transfers that may take several calls.
 
 use super::connection::Connection;
 use super::request::ClientGone;
@@ -7,10 +7,8 @@ use crate::sys::socket::{Progress, Readiness, receive, send_gathered, shutdown_w
 use std::io::IoSlice;
 use std::time::Duration;
 
-/// How long a client that sends more than was read may keep its worker after the answer.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// Writes several pieces, waiting at most `timeout` whenever there is no room.
 pub(super) fn send_pieces(
     connection: &Connection,
     mut pieces: &mut [IoSlice<'_>],
@@ -31,7 +29,6 @@ pub(super) fn send_pieces(
     Ok(())
 }
 
-/// Reads and drops what the client still sends, for a bounded time.
 pub(super) fn drain_input(connection: &Connection, buffer: &mut [u8]) {
     shutdown_write(connection.socket());
     let end = clock::now() + DRAIN_LIMIT;

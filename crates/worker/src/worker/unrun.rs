@@ -1,4 +1,4 @@
-//! Scripts that are not run: why, and the line in the log that tells it, once a minute for each cause.
+//! Logs why a script is not run, once a minute per cause.
 
 use super::request::Request;
 use crate::scoreboard::{header, refusals};
@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often the log is told of a cause.
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// A script that is not run.
@@ -19,12 +18,11 @@ const TOLD_AGAIN: Duration = Duration::from_secs(60);
 pub struct Unrun {
     cause: RefusalCause,
     path: Vec<u8>,
-    /// The part of the path that the cause is about: so many bytes of it.
     at: Option<usize>,
 }
 
 impl Unrun {
-    /// A script that is not run for this cause.
+    /// Creates a record with this cause.
     pub fn new(cause: RefusalCause, path: &[u8]) -> Unrun {
         Unrun {
             cause,
@@ -33,8 +31,8 @@ impl Unrun {
         }
     }
 
-    /// One that is named, and that could not be found or opened. A few calls tell why, with the rights of this process. `root`:
-    /// below what the web server has it, if it says.
+    /// Finds out with a few calls, and this process's rights, why a script can't be opened. `root`: the document root,
+    /// if known.
     pub fn look(path: &[u8], root: Option<&[u8]>) -> Unrun {
         if path.is_empty() {
             return Unrun::new(RefusalCause::Unnamed, path);
@@ -45,7 +43,6 @@ impl Unrun {
         };
         match kind_of(path) {
             None if climbs(path) => unrun(RefusalCause::Outside, None),
-            // It is there and can't be opened, or it is a directory.
             None if Path::new(OsStr::from_bytes(path)).is_dir() => unrun(RefusalCause::Missing, None),
             None => unrun(RefusalCause::Closed, Some(path.len())),
             Some(ErrorKind::PermissionDenied) => unrun(RefusalCause::Closed, Some(closed_part(path))),
@@ -75,19 +72,17 @@ impl Unrun {
     }
 }
 
-/// Why a path can't be looked at; `None`: it can.
 fn kind_of(path: &[u8]) -> Option<ErrorKind> {
     let looked = std::fs::metadata(OsStr::from_bytes(path));
     looked.err().map(|error| error.kind())
 }
 
-/// Whether a part of the path is "..".
 fn climbs(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|part| part == b"..")
 }
 
-/// How much of the path leads to the first directory that this process may not search, or to a link that leads below one. All
-/// that is behind it can't be looked at, and all that is before it can: half of the rest goes with each call.
+/// The length of the path up to the first directory without search permission, or a link that leads into one.
+/// Everything before it is accessible and nothing behind it, so a binary search works.
 fn closed_part(path: &[u8]) -> usize {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let ends: Vec<usize> = slashes
@@ -106,7 +101,7 @@ fn closed_part(path: &[u8]) -> usize {
 }
 
 impl Request<'_> {
-    /// Counts a script that is not run, and has the log tell it, unless it has told another for the same cause within a minute.
+    /// Counts a refused script and logs it, at most once a minute per cause.
     pub fn refuse_script(&mut self, unrun: &Unrun) {
         let service = self.service();
         let writer = service.slot_writer();
@@ -150,7 +145,6 @@ mod tests {
                 RefusalCause::Outside,
                 Some(root.len() + 2),
             ),
-            // The root is not where the script is said to be.
             (path("/w/x.php"), Some(b"/no/such"), RefusalCause::Missing, None),
         ] {
             let unrun = Unrun {

@@ -351,7 +351,7 @@ impl Executor {
                 Ok(seen) => self.seen(id, seen),
                 Err(error) => {
                     log::error!(
-                        "[pool {}] the inspector says what is no answer: {error}",
+                        "[pool {}] invalid answer from the inspector: {error}",
                         app_pool.template.name
                     );
                     app_pool.inspector.kill();

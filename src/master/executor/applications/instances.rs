@@ -7,7 +7,7 @@ use super::{AppPool, PreloaderFailure, RunningApplication};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
 use crate::control::protocol::StartError;
-use crate::inspector::protocol::{Found, InspectReply};
+use crate::inspector::protocol::{FoundApplication, InspectReply};
 use crate::logs::open_file;
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
 use crate::master::failed_starts::Kept;
@@ -82,7 +82,7 @@ impl Executor {
     }
 
     /// Orders a worker for an instance, of the application's pool, or of a new one.
-    fn order_instance(&mut self, id: PoolId, number: u64, found: Found) -> Result<(), Denied> {
+    fn order_instance(&mut self, id: PoolId, number: u64, found: FoundApplication) -> Result<(), Denied> {
         let closed = || Denied::for_now("the pool is closed");
         let owner = found.owner;
         let for_owner = |why| Denied {
@@ -152,7 +152,7 @@ impl Executor {
         id: PoolId,
         pool: Option<PoolId>,
         settings: Pool,
-        found: Found,
+        found: FoundApplication,
         restarts: u32,
     ) -> Result<(PoolId, GenerationId), String> {
         let group = confine::check(&settings).map_err(|error| error.to_string())?;
@@ -479,7 +479,7 @@ impl AppPool {
 }
 
 /// The pool of an application's own.
-pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, String> {
+pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Result<Pool, String> {
     let database = crate::inspector::users::SystemDatabase;
     let pool = crate::inspector::pool_of(template, found, &database, identity::is_root());
     let mut pool = pool.map_err(|refused| refused.to_string())?;
@@ -554,8 +554,9 @@ fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
     let user = settings.user.as_deref();
     match (app_pool.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
         (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(format!(
-            "it would run as user {uid}, whom the router runs as; let it run as another, or give the router a user of its own: \
-             adduser --system --group --no-create-home forkyard, or applications.router_user"
+            "it would run as user {uid}, which the router also runs as; let it run as another user, or give \
+             the router its own user: adduser --system --group --no-create-home forkyard, or \
+             applications.router_user"
         )),
         _ => Ok(()),
     }

@@ -3,19 +3,19 @@
 //!
 //! * [`helper_process`]: router and inspector as processes, and the messages to them.
 //! * [`instances`]: what the router asks for, from the look at a directory to the worker that is gone.
-//! * [`asked`]: what operators ask, passed on.
+//! * [`admin_requests`]: what operators ask, passed on.
 //!
 //! A router is not trusted. It can have applications started below the pool's directories, as often as the registry allows,
 //! and stopped, and nothing else.
 
-mod asked;
+mod admin_requests;
 mod denied;
 mod helper_process;
 mod instances;
 
 use super::{Executor, Pools, Reload};
 use crate::config::Pool;
-use crate::inspector::protocol::Found;
+use crate::inspector::protocol::FoundApplication;
 use crate::life::{Happened, HelperAction};
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
 use crate::master::instances::InstanceRegistry;
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use asked::{Asked, PendingRestart, PendingStatus};
+pub(super) use admin_requests::{Asker, PendingRestart, PendingStatus};
 pub(in crate::master) use helper_process::Which;
 
 /// Application pools.
@@ -67,7 +67,7 @@ pub(super) struct AppPool {
     looks: BTreeMap<u64, u64>,
     last_look: u64,
     /// What operators asked and the router has not answered.
-    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) asked: BTreeMap<u64, Asker>,
     last_asked: u64,
     last_errors: instances::LastErrors,
     /// Leases, and the conversations that hold them.
@@ -92,7 +92,7 @@ pub(super) struct RunningApplication {
     restarts: u32,
     /// What it was made from.
     settings: Pool,
-    found: Found,
+    found: FoundApplication,
     /// Why its preloader could not be started.
     failure: Option<PreloaderFailure>,
 }
@@ -172,7 +172,7 @@ impl Executor {
                 rolling: None,
                 unstarted: Unstarted::Stays,
             };
-            app_pool.ask(what, Asked::NoClient);
+            app_pool.ask(what, Asker::NoClient);
         }
     }
 

@@ -2,7 +2,7 @@
 //! [`Program`] decides what is done when.
 
 mod death;
-mod left;
+mod handover;
 mod plan;
 
 use super::early_exit::ended_of;
@@ -54,9 +54,9 @@ pub(super) struct RunningProgram {
 struct ProcessSlot {
     /// Under which it is being started.
     token: Option<Token>,
-    running: Option<Running>,
+    running: Option<ProgramProcess>,
     /// What one that has ended left behind.
-    left: Option<Left>,
+    left: Option<RemainingProcess>,
     /// Of the last one that ended unasked, until it is clear whether that has to be told.
     death: Option<Death>,
     /// How many of its processes have come up.
@@ -65,7 +65,7 @@ struct ProcessSlot {
 
 /// A process that is up.
 #[derive(Debug)]
-struct Running {
+struct ProgramProcess {
     pid: i32,
     /// Closing it asks the process to end.
     input: Option<OwnedFd>,
@@ -79,7 +79,7 @@ struct Running {
 }
 
 #[derive(Debug)]
-struct Left {
+struct RemainingProcess {
     remains: Remains,
     /// It had a request in its hands.
     was_at_work: bool,
@@ -243,7 +243,7 @@ impl Executor {
         };
         slot.token = None;
         slot.ups += 1;
-        let running = slot.running.insert(Running {
+        let running = slot.running.insert(ProgramProcess {
             pid,
             input,
             output,
@@ -360,7 +360,7 @@ impl Executor {
             since: running.since,
             output: running.words.text().trim_end().to_owned(),
         });
-        slot.left = Some(Left {
+        slot.left = Some(RemainingProcess {
             remains: running.remains,
             was_at_work,
             due: Tick::ZERO,

@@ -66,7 +66,7 @@ fn connections(page: &mut Page) {
     std::os::unix::fs::chown(&socket, Some(0), Some(0)).expect("chown");
     set_mode(&socket, 0o600);
     let cure = |bench: &mut Bench| drop(bench.run(&reload));
-    let causes = ["its file lets nobody connect but root"];
+    let causes = ["no user except root can connect"];
     page.drive((NO_PERMISSION, &causes), &mut bench, index, (cure, "/index.php"));
     let owner = page.cure(NO_PERMISSION, "owner = \"www-data\"");
     let listen = format!("address = \"{}\"", socket.display());
@@ -201,7 +201,7 @@ fn scripts(page: &mut Page) {
     page.drive((NOT_FOUND, &causes), &mut bench, fault, (cure, "/closed/a.php"));
     bench.site(&format!("root {}/outside;\n{NAMED}", bench.dir.display()));
     let cure = |bench: &mut Bench| bench.site(NAMED);
-    let causes = ["is not there for this pool"];
+    let causes = ["does not exist for this pool"];
     page.drive((NOT_FOUND, &causes), &mut bench, index, (cure, "/index.php"));
     bench.site("");
     let named = page.cure(NOT_FOUND, NAMED);

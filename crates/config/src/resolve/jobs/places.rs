@@ -1,4 +1,4 @@
-//! Where jobs are kept, and where they are asked for over TCP.
+//! Resolves the job store and the TCP address.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use crate::value::quoted;
 
 const DEFAULT_STORE: &str = "/var/lib/forkyard/jobs.db";
 
-/// Where commands come over TCP: an address that other machines do not reach, because what is said there is not encrypted.
+/// The TCP address, which other machines must not reach, because the protocol is unencrypted.
 pub(super) fn tcp(
     draft: &JobsDraft,
     location: &Location,
@@ -63,7 +63,7 @@ pub(super) fn tcp(
     };
     if let Some((_, pool)) = pools.iter().find(|(_, pool)| is_same(pool)) {
         let problem = format!("pool {} listens on it", pool.name);
-        report.rule(written, problem, "give the jobs a port of their own");
+        report.rule(written, problem, "give the jobs their own port");
     }
     Some(JobsTcp {
         address,
@@ -71,7 +71,6 @@ pub(super) fn tcp(
     })
 }
 
-/// A file, or how a PostgreSQL server is reached.
 pub(super) fn store(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<JobsStore> {
     let is_url = |text: &str| SCHEMES.iter().any(|scheme| text.starts_with(scheme));
     match field.written().filter(|written| is_url(&written.value.0)) {

@@ -4,14 +4,14 @@ use super::*;
 
 const PM: ProcessManager = ProcessManager::Static { max_children: 1 };
 
-fn two(first: GenerationId, second: GenerationId) -> Wanted {
+fn two(first: GenerationId, second: GenerationId) -> CoreConfig {
     let pool = |pool, generation| WantedPool {
         pool,
         generation,
         policy: policy(PM),
         trial: false,
     };
-    Wanted {
+    CoreConfig {
         pools: vec![pool(POOL, first), pool(PoolId(8), second)],
         ..wanted(first, policy(PM), Some(1))
     }
@@ -52,7 +52,7 @@ fn a_worker_that_leaves_makes_room_for_a_pool_that_begins() {
         policy: policy(PM),
         trial: false,
     };
-    let actions = world.tell(Event::Apply(Wanted {
+    let actions = world.tell(Event::Apply(CoreConfig {
         pools: vec![other],
         ..wanted(SECOND, policy(PM), Some(1))
     }));
@@ -81,7 +81,7 @@ fn of_many_ondemand_pools_with_workers_few_are_tried_at_a_time() {
             policy: policy(ondemand(1)),
             trial: false,
         };
-        Wanted {
+        CoreConfig {
             pools: (0..POOLS).map(pool).collect(),
             ..wanted(FIRST, policy(ondemand(1)), None)
         }

@@ -70,7 +70,7 @@ fn begin(world: &mut World, worker: WorkerId, made: Made, cause: Cause) -> Vec<A
             world.tell(Event::Forked(new));
             world.tell(Event::WorkerUp(new))
         }
-        Cause::Removed => world.tell(Event::Apply(Wanted {
+        Cause::Removed => world.tell(Event::Apply(CoreConfig {
             pools: Vec::new(),
             ..wanted(SECOND, of(made), None)
         })),

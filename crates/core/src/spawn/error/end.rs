@@ -29,8 +29,8 @@ pub fn explain_end(
     let missing = word.and_then(|word| missing_variable(word, output));
     let (meaning, remedy) = ended.hint(is_oom).unzip();
     let solution = remedy.unwrap_or(match is_output_seen {
-        true => "The output says where: correct the application, or give it what it misses there.",
-        false => "Let catch_workers_output be true, so that the output is seen: it says where.",
+        true => "The output shows where: correct the application, or supply the missing part.",
+        false => "Set catch_workers_output = true to see the output, which shows where.",
     });
     let silent = if output.is_empty() {
         " and wrote nothing"

@@ -62,17 +62,18 @@ impl Ended {
                  the language.",
             ),
             Ended::Code(126) => (
-                "Exit code 126 is that of a shell that found the command and could not execute it.",
+                "A shell exits with 126 if it found the command and could not execute it.",
                 "Check that the command is an executable file for this machine and that its interpreter is there.",
             ),
             Ended::Code(127) => (
-                "Exit code 127 is that of a shell that did not find the command.",
+                "A shell exits with 127 if it did not find the command.",
                 "Check how the command is spelt, and PATH in the environment below.",
             ),
             Ended::Code(0) => (
                 "It ended as if all were well. An application that goes to the background does so: the process that was \
                  started ends and another goes on.",
-                "Let the application run in the foreground, and wait for requests after it has said that it is up.",
+                "Run the application in the foreground, and let it wait for requests after it has reported \
+                 that it is ready.",
             ),
             Ended::Code(_) | Ended::Signal { .. } | Ended::Unknown => return None,
         };

@@ -62,7 +62,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
             Category::Internal,
             Step::KitPreparation,
             format!(
-                "{what} can't be started as it is configured: {}.",
+                "{what} can't be started with this configuration: {}.",
                 faults.join("; ")
             ),
             faults.join("\n"),
@@ -72,7 +72,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
             Category::of_errno(fault.errno),
             Step::KitPreparation,
             format!("forkyard could not make ready what {what} needs: {fault}."),
-            "The work directory, a free port or the arguments could not be made. Nothing was started."
+            "The work directory, a free port or the arguments could not be made. No process was started."
                 .to_owned(),
             resources(Category::of_errno(fault.errno)),
         ),
@@ -96,7 +96,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
             say(
                 Category::Internal,
                 guessed(),
-                format!("{what} said that it failed to start."),
+                format!("{what} reported that it failed to start."),
                 why,
                 application(plan),
             )
@@ -111,7 +111,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
         Trouble::BadCategory(text) => say(
             Category::Internal,
             guessed(),
-            format!("{what} failed to start, and said so in words that forkyard does not know."),
+            format!("{what} failed to start, and sent a report that forkyard can't read."),
             format!(
                 "{} wrote {text:?} to response/error/category, which is no category.",
                 capital(plan.kind.writer())
@@ -132,7 +132,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
         Trouble::Properties(faults) => say(
             Category::Internal,
             blamed,
-            format!("{what} said that it is up, but what it said of its sockets is wrong."),
+            format!("{what} reported that it is ready, but its report about its sockets is wrong."),
             faults
                 .iter()
                 .map(|fault| format!("response/properties.json {fault}."))
@@ -143,7 +143,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
         Trouble::NoProperties => say(
             Category::Internal,
             blamed,
-            format!("{what} said that it is up, but not what its sockets are."),
+            format!("{what} reported that it is ready but did not list its sockets."),
             "There is no file response/properties.json.".to_owned(),
             format!(
                 "{} has to write the file before it writes to response/finish.",
@@ -228,7 +228,7 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
                 format!(
                     "The application listens on port {others}, and not on the one that it was given ({port})."
                 ),
-                "forkyard gives each process a port of its own, in the environment variable PORT.".to_owned(),
+                "forkyard gives each process its own port, in the environment variable PORT.".to_owned(),
                 "Let the application listen on $PORT: in Node.js, server.listen(process.env.PORT)."
                     .to_owned(),
             );
@@ -239,28 +239,30 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
             "The user's login shell did not come to an end of its start-up files: look what in them waits."
         }
         _ if plan.own_socket == Some(OwnSocket::Told) => {
-            "The application did not listen on the socket that it was given: let it listen on the unix socket $SOCKET, and \
-             look at its output for what it waits for."
+            "The application did not listen on its socket: let it listen on the unix socket $SOCKET, and look \
+             at its output to see where it waits."
         }
         _ if plan.own_socket.is_some() => {
-            "No HTTP server of the application has come to listen: let a process of Node.js call listen() of an http server, \
-             and look at the output for what it waits for. A program that is not Node.js needs runtime = \"http\"."
+            "The application has no HTTP server that listens: let a process of Node.js call listen() of an \
+             http server, and look at the output to see where it waits. A program that is not Node.js needs \
+             runtime = \"http\"."
         }
         _ if plan.wants_port(journey.route()) => {
-            "The application did not listen on the port that it was given: let it listen on $PORT, on the address that \
-             is configured, and look at its output for what it waits for."
+            "The application did not listen on its port: let it listen on $PORT, on the configured address, \
+             and look at its output to see where it waits."
         }
         _ if plan.kind == Kind::FastCgi => {
-            "The application did not accept a connection on its standard input, which is a listening socket, or did not \
-             read what was sent there: check that it speaks FastCGI, and look at its output for what it waits for."
+            "The application did not accept a connection on its standard input, which is a listening socket, \
+             or did not read the request: check that it speaks FastCGI, and look at its output to see where \
+             it waits."
         }
         Step::SubprocessAppLoadOrExec if plan.kind.has_wrapper() => {
-            "The application was still being loaded: the end of the output shows in which call. Give what it waits for there a \
-             time limit, or do it when the first request comes."
+            "The application was still loading: the end of the output shows the call. Give that call a time \
+             limit, or make it when the first request comes."
         }
         _ => {
-            "The application is stuck, or never said that it is up: look at its output and at the durations of the steps, \
-             and let it call listen() and write \"1\" to response/finish."
+            "The application is stuck, or never reported that it is ready: look at its output and at the \
+             durations of the steps, and let it call listen() and write \"1\" to response/finish."
         }
     };
     say(
@@ -370,7 +372,7 @@ mod tests {
         assert_eq!(failure.summary, "no database");
         response.complaint.category = Some(b"ODD".to_vec());
         let failure = explained(Trouble::BadCategory("ODD".to_owned()), &response);
-        assert!(failure.summary.contains("does not know"));
+        assert!(failure.summary.contains("can't read"));
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Socket {
 
 /// What exists at a unix socket's path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Found {
+pub enum SocketOwner {
     Socket {
         uid: u32,
     },
@@ -190,7 +190,7 @@ fn socket(value: &Value) -> Result<Socket, Vec<String>> {
             faults.push("with an empty path in its \"address\"".to_owned());
         } else if !path.is_absolute() {
             faults.push(format!(
-                "with the unix socket {} whose path is not absolute",
+                "with a unix socket {} that has a relative path",
                 path.display()
             ));
         }
@@ -228,7 +228,11 @@ pub fn to_look_at<'a>(sockets: &'a [Socket], plan: &'a Plan) -> impl Iterator<It
 ///
 /// # Errors
 /// All errors.
-pub fn check(sockets: &[Socket], found: &BTreeMap<PathBuf, Found>, plan: &Plan) -> Result<(), Vec<String>> {
+pub fn check(
+    sockets: &[Socket],
+    found: &BTreeMap<PathBuf, SocketOwner>,
+    plan: &Plan,
+) -> Result<(), Vec<String>> {
     let mut faults = Vec::new();
     for socket in sockets {
         let Address::Unix(path) = &socket.address else {
@@ -241,13 +245,15 @@ pub fn check(sockets: &[Socket], found: &BTreeMap<PathBuf, Found>, plan: &Plan) 
             continue;
         }
         match found.get(path) {
-            Some(Found::Socket { uid }) if *uid == plan.account.uid => {}
-            Some(Found::Socket { uid }) => faults.push(format!(
+            Some(SocketOwner::Socket { uid }) if *uid == plan.account.uid => {}
+            Some(SocketOwner::Socket { uid }) => faults.push(format!(
                 "has the unix socket {name}, which belongs to user {uid} and not to {} ({})",
                 plan.account.user, plan.account.uid
             )),
-            Some(Found::Other) => faults.push(format!("has the unix socket {name}, which is no socket")),
-            Some(Found::Nothing(why)) => {
+            Some(SocketOwner::Other) => {
+                faults.push(format!("has the unix socket {name}, which is no socket"))
+            }
+            Some(SocketOwner::Nothing(why)) => {
                 faults.push(format!("has the unix socket {name}, which is not there: {why}"));
             }
             None => faults.push(format!("has the unix socket {name}, which is not there")),
@@ -281,7 +287,7 @@ mod tests {
     const GOOD: &str = r#"{"sockets":[{"address":"unix:/run/a/s","protocol":"http","concurrency":1,
         "accept_http_requests":true}]}"#;
 
-    fn judge(text: &str, found: Found, directory: Option<&str>) -> Result<(), Vec<String>> {
+    fn judge(text: &str, found: SocketOwner, directory: Option<&str>) -> Result<(), Vec<String>> {
         let sockets = parse(text.as_bytes())?;
         let mut plan = sample();
         plan.socket_dir = directory.map(PathBuf::from);
@@ -291,20 +297,22 @@ mod tests {
 
     #[test]
     fn a_socket_must_be_the_users_and_in_its_place() {
-        let own = Found::Socket { uid: 1000 };
+        let own = SocketOwner::Socket { uid: 1000 };
         assert_eq!(judge(GOOD, own.clone(), None), Ok(()));
         assert_eq!(judge(GOOD, own.clone(), Some("/run/a")), Ok(()));
         let said = |found, directory| judge(GOOD, found, directory).unwrap_err().join("; ");
         assert!(said(own, Some("/run")).contains("which is not in /run"));
-        assert!(said(Found::Socket { uid: 0 }, None).contains("belongs to user 0 and not to app (1000)"));
-        assert!(said(Found::Other, None).contains("is no socket"));
-        assert!(said(Found::Nothing("gone".to_owned()), None).contains("not there: gone"));
+        assert!(
+            said(SocketOwner::Socket { uid: 0 }, None).contains("belongs to user 0 and not to app (1000)")
+        );
+        assert!(said(SocketOwner::Other, None).contains("is no socket"));
+        assert!(said(SocketOwner::Nothing("gone".to_owned()), None).contains("not there: gone"));
     }
 
     #[test]
     fn a_socket_has_to_accept_requests() {
         let silent = GOOD.replace("true", "false");
-        let worker = judge(&silent, Found::Socket { uid: 1000 }, None).unwrap_err();
+        let worker = judge(&silent, SocketOwner::Socket { uid: 1000 }, None).unwrap_err();
         assert_eq!(
             worker,
             ["has no socket with \"accept_http_requests\": true".to_owned()]

@@ -1,6 +1,6 @@
 //! The response in the work directory: its bytes and their meaning.
 
-use super::properties::Found;
+use super::properties::SocketOwner;
 use crate::spawn::error::Category;
 use crate::spawn::journey::{Record, StepState};
 use crate::spawn::step::Step;
@@ -138,7 +138,7 @@ pub struct Surroundings {
 pub struct Response {
     pub properties: Properties,
     /// What exists at its unix sockets' paths.
-    pub found: BTreeMap<PathBuf, Found>,
+    pub found: BTreeMap<PathBuf, SocketOwner>,
     pub complaint: Complaint,
     pub steps: Vec<(Step, StepFiles)>,
     pub surroundings: Surroundings,

@@ -57,14 +57,14 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Who reads a page.
+/// The reader of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// Who may read the report: everything.
+    /// May read the report: gets everything.
     Owner,
-    /// Whoever can send a request: the names of the environment's variables without their values.
+    /// May send requests: gets environment variables without values.
     Browser,
-    /// Anybody: nothing but the id.
+    /// Anybody: gets only the id.
     Stranger,
 }
 
@@ -118,7 +118,7 @@ fn surroundings(report: &Report, reader: Reader) -> Vec<(String, Cow<'_, str>)> 
         }
     }
     for (title, text) in &known.annotations {
-        sections.push((format!("{title} (said by the process)"), text.as_str().into()));
+        sections.push((format!("{title} (reported by the process)"), text.as_str().into()));
     }
     sections
 }

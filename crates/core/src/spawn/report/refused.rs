@@ -50,7 +50,7 @@ impl Report {
                     root.display()
                 )),
                 solution: Text::Plain(
-                    "The error says what would be right. A request that comes a moment later tries again; no reload is needed."
+                    "The error names the correction. The next request tries again; no reload is needed."
                         .to_owned(),
                 ),
                 details: (!details.is_empty()).then(|| details.to_owned()),

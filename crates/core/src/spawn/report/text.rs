@@ -73,7 +73,7 @@ fn surroundings(out: &mut String, known: &Surroundings) {
         }
     }
     for (title, text) in &known.annotations {
-        section(out, &format!("{title} (said by the process)"), text);
+        section(out, &format!("{title} (reported by the process)"), text);
     }
 }
 

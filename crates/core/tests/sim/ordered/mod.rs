@@ -9,7 +9,7 @@ use crate::random::{Random, all_are_noticed, outcome, seeds};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::Manager;
 use forkyard_core::master::event::{
-    Event, GenerationId, PoolId, SlotIndex, SpawnRequestId, Wanted, WorkerId,
+    CoreConfig, Event, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl World {
             has_exited: false,
             broken: None,
         };
-        let wanted = Wanted {
+        let wanted = CoreConfig {
             process_max,
             control_timeout: Duration::from_secs(5),
             emergency: None,

@@ -1,13 +1,10 @@
-//! Descriptors are put back, closed or kept open.
-
 use super::*;
 
-/// Files that are open before the snapshot, the one of a number that requests close, the other of one that they don't.
 #[test]
 fn descriptors_that_requests_close_or_replace_are_put_back() {
     static mut FILES: [i32; 2] = [-1; 2];
     fn sizes() -> [i64; 2] {
-        // SAFETY: plain calls of one thread; zeroes are a `stat`.
+        // SAFETY: plain calls of one thread; zeroes are a valid `stat`.
         unsafe {
             let files = FILES;
             files.map(|file| {
@@ -21,7 +18,7 @@ fn descriptors_that_requests_close_or_replace_are_put_back() {
     }
     fn disturb(round: u64) {
         if sizes() != [7, 8] {
-            // SAFETY: the end of the process.
+            // SAFETY: ends the process.
             unsafe { libc::_exit(LEFT) };
         }
         // SAFETY: plain calls of one thread.
@@ -45,7 +42,6 @@ fn descriptors_that_requests_close_or_replace_are_put_back() {
             libc::ftruncate(files[0], 7);
             libc::ftruncate(files[1], 8);
             FILES = files;
-            // A gap.
             libc::close(libc::dup2(1, files[1] + 2) - 1);
         }
         // SAFETY: one thread.
@@ -62,7 +58,7 @@ fn descriptors_that_are_kept_open_stay_and_are_there_once() {
         let is_open = |number: i32| unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 };
         let is_well = (round % 2 == 0) != is_open(270) && is_open(271) == is_open(270) && !is_open(272);
         if !is_well {
-            // SAFETY: the end of the process.
+            // SAFETY: ends the process.
             unsafe { libc::_exit(LEFT) };
         }
         // SAFETY: plain calls.
@@ -76,13 +72,11 @@ fn descriptors_that_are_kept_open_stay_and_are_there_once() {
     assert_eq!(code, OK);
 }
 
-/// A file that is open before the snapshot.
 static mut FILE: i32 = -1;
 
-/// Locks the file, and says whether it was locked already: by fcntl(2), whose locks are the process', seen by one that is of the open
-/// file.
+/// Whether an open file description lock finds the process's fcntl(2) lock.
 fn lock_file() -> bool {
-    // SAFETY: plain calls of one thread; zeroes are a `flock`.
+    // SAFETY: plain calls of one thread; zeroes are a valid `flock`.
     unsafe {
         let mut lock: libc::flock = std::mem::zeroed();
         (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
@@ -102,7 +96,6 @@ fn locks_of_the_process_on_a_file_of_the_snapshot_are_let_go_of() {
         // SAFETY: plain calls of one thread, and a C string.
         unsafe {
             FILE = libc::memfd_create(c"locked".as_ptr(), 0);
-            // It tells one that is there.
             if lock_file() || !lock_file() {
                 return NOT_TAKEN;
             }
@@ -111,7 +104,7 @@ fn locks_of_the_process_on_a_file_of_the_snapshot_are_let_go_of() {
         }
         rounds(4, |_, _| {
             if lock_file() {
-                // SAFETY: the end of the process.
+                // SAFETY: ends the process.
                 unsafe { libc::_exit(LEFT) };
             }
         })

@@ -1,5 +1,3 @@
-//! What the processor and prctl(2) keep for a thread.
-
 use super::super::Unrewindable;
 use super::{FAILED, LEFT, OK, rounds};
 
@@ -8,7 +6,7 @@ unsafe extern "C" {
     safe fn fesetround(round: i32) -> i32;
 }
 
-/// Upwards, as <fenv.h> numbers it.
+/// FE_UPWARD in <fenv.h>.
 #[cfg(target_arch = "x86_64")]
 const UPWARDS: i32 = 0x800;
 #[cfg(not(target_arch = "x86_64"))]
@@ -47,17 +45,16 @@ fn processors_policies_and_renounced_rights_end_the_process() {
         let _ = used.first().map(|cpu| one.set(*cpu));
         let _ = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &one);
         if used.len() < 2 {
-            // There is but one: nothing has changed.
-            // SAFETY: the end of the process.
+            // Only one CPU: nothing has changed.
+            // SAFETY: ends the process.
             unsafe { libc::_exit(FAILED + Unrewindable::Priority.kind() as i32) };
         }
     };
     assert_eq!(rounds(1, processors), priority);
     let policy = |_: u64, _: &mut [u8]| {
         let usual = libc::sched_param { sched_priority: 0 };
-        // SAFETY: a structure that lives until the call is done.
+        // SAFETY: the struct outlives the call.
         unsafe {
-            // Whoever runs the tests may have chosen one of the two.
             let other = match libc::sched_getscheduler(0) {
                 libc::SCHED_BATCH => libc::SCHED_IDLE,
                 _ => libc::SCHED_BATCH,

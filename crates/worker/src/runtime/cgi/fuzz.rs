@@ -1,4 +1,4 @@
-//! What requests make of a CGI program's environment, and what it answers.
+//! Fuzz targets for a CGI program's environment and its answers.
 
 use super::head::Head;
 use super::meta::{arguments, environment};
@@ -7,7 +7,6 @@ use fastcgi::Params;
 use forkyard_fuzz::in_pieces;
 use std::collections::BTreeSet;
 
-/// A header is the same however it is cut, and what is made of it is a header that stays as it is.
 pub(crate) fn head(input: &[u8]) {
     for is_http in [false, true] {
         let mut whole = Head::new(is_http);
@@ -64,8 +63,8 @@ fn check(header: &[u8], is_http: bool) {
     }
 }
 
-/// Lines `NAME=value` are a request's parameters. Each variable of the environment is there once, and none is there but
-/// CGI's, the client's headers and the worker's own.
+/// Input lines `NAME=value` are parameters. Every variable of the environment occurs once and comes from CGI, the
+/// client's headers or the worker.
 pub(crate) fn variables(input: &[u8]) {
     let mut params = Params::new();
     for line in input.split(|byte| *byte == b'\n') {

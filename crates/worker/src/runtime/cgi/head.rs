@@ -1,13 +1,11 @@
-//! The header of a CGI program's answer (RFC 3875 sections 5 and 6), read as it comes.
+//! Incremental parser for the header of a CGI answer (RFC 3875 sections 5 and 6).
 
 use std::fmt;
 
-/// A header may have this many bytes.
 const MOST_BYTES: usize = 64 * 1024;
-/// What a message shows of a line that is wrong.
 const SHOWN_BYTES: usize = 120;
 
-/// What concerns one connection only and is not a program's to say (RFC 3875 section 6.3.4, RFC 9110 section 7.6.1).
+/// Fields of one connection, which a program must not set (RFC 3875 section 6.3.4, RFC 9110 section 7.6.1).
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "keep-alive",
@@ -16,16 +14,12 @@ const HOP_BY_HOP: &[&str] = &[
     "trailer",
 ];
 
-/// What is wrong with a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// The output ended before the empty line.
+    /// The output ended after so many bytes, before the empty line.
     Ended(usize),
-    /// It goes on and on.
     TooLong,
-    /// A line is not `Name: value`.
     Line(String),
-    /// There is none of Content-Type, Location and Status.
     NoField,
 }
 
@@ -39,20 +33,18 @@ impl fmt::Display for Malformed {
             Malformed::TooLong => write!(f, "its header is longer than {MOST_BYTES} bytes"),
             Malformed::Line(line) => write!(f, "a line of its header is not \"Name: value\": {line:?}"),
             Malformed::NoField => {
-                f.write_str("its header has none of Content-Type, Location and Status; one of them is needed")
+                f.write_str("its header has no Content-Type, Location or Status; one is required")
             }
         }
     }
 }
 
-/// A whole header, as a FastCGI answer begins, and the bytes behind it.
 pub(super) type Whole<'b> = (Vec<u8>, &'b [u8]);
 
-/// Reads a header.
 #[derive(Debug)]
 pub(super) struct Head {
     read: Vec<u8>,
-    /// The program speaks HTTP itself ("non-parsed header").
+    /// The program sends a full HTTP header ("non-parsed header").
     is_http: bool,
 }
 
@@ -64,11 +56,10 @@ impl Head {
         }
     }
 
-    /// Takes the next bytes. Once the header is whole: it, and what of `bytes` follows it.
+    /// Parses the next bytes. Returns the header and the rest of `bytes` once the header is complete.
     pub(super) fn take<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<Whole<'b>>, Malformed> {
         let before = self.read.len();
         self.read.extend_from_slice(bytes);
-        // The end of the empty line may have begun in an earlier piece.
         let Some(end) = end_of_header(&self.read, before.saturating_sub(3)) else {
             if self.read.len() > MOST_BYTES {
                 return Err(Malformed::TooLong);
@@ -79,7 +70,6 @@ impl Head {
         Ok(Some((header, &bytes[end - before..])))
     }
 
-    /// The output has ended.
     pub(super) fn ended(&self) -> Malformed {
         Malformed::Ended(self.read.len())
     }
@@ -116,9 +106,8 @@ impl Head {
     }
 }
 
-/// Where the body begins: behind the first empty line, ended by LF or CR LF.
+/// The offset of the body, after the first empty line (LF or CR LF).
 fn end_of_header(bytes: &[u8], from: usize) -> Option<usize> {
-    // An answer may begin with the empty line: a header without a field.
     if bytes.first() == Some(&b'\n') {
         return Some(1);
     }
@@ -134,7 +123,7 @@ fn end_of_header(bytes: &[u8], from: usize) -> Option<usize> {
         })
 }
 
-/// A field's name: a token before a colon (RFC 9110 section 5.6.2).
+/// The field name: a token before a colon (RFC 9110 section 5.6.2).
 fn field_name(line: &[u8]) -> Option<&[u8]> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let name = &line[..colon];
@@ -143,7 +132,7 @@ fn field_name(line: &[u8]) -> Option<&[u8]> {
     (!name.is_empty() && name.iter().all(is_token) && is_clean).then_some(name)
 }
 
-/// Code and reason of a status line (RFC 9112 section 4).
+/// The code and reason of a status line (RFC 9112 section 4).
 fn http_status(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_prefix(b"HTTP/")?;
     let space = rest.iter().position(|byte| *byte == b' ')?;
@@ -160,7 +149,6 @@ fn wrong(line: &[u8]) -> Malformed {
 mod tests {
     use super::*;
 
-    /// The header and the body that follows it, from pieces.
     fn read(is_http: bool, pieces: &[&str]) -> Result<(String, String), Malformed> {
         let mut head = Head::new(is_http);
         for (number, piece) in pieces.iter().enumerate() {

@@ -1,17 +1,16 @@
 //! The environment and the arguments of a CGI program (RFC 3875 sections 4.1 and 4.4).
 
 use super::target::Target;
-use crate::runtime::passed::is_passed;
+use crate::runtime::cgi_variables::is_passed;
 use crate::worker::PATH;
 use fastcgi::Params;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
-/// The program's environment, `NAME=value`: the worker's own variables, over them the request's parameters, and what CGI
-/// demands beside them.
+/// Builds the environment (`NAME=value`): the worker's own variables, overridden by the request's parameters and the
+/// variables that CGI requires.
 ///
-/// Left out: empty CONTENT_LENGTH and CONTENT_TYPE (no body, section 4.1.2), and what is neither CGI's nor one of `more`
-/// ([`is_passed`]).
+/// Omits empty CONTENT_LENGTH and CONTENT_TYPE (no body, section 4.1.2) and parameters that [`is_passed`] rejects.
 pub(super) fn environment(
     own: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
     params: &Params,
@@ -33,7 +32,6 @@ pub(super) fn environment(
     set(b"SCRIPT_FILENAME", target.script.as_os_str().as_bytes());
     if !target.tail.is_empty() {
         set(b"PATH_INFO", &target.tail);
-        // It was taken for a part of the program's name until now, when it was looked for on the disk.
         if let Some(name) = params
             .get(b"SCRIPT_NAME")
             .and_then(|name| name.strip_suffix(&*target.tail))
@@ -60,8 +58,8 @@ pub(super) fn environment(
         .collect()
 }
 
-/// The program's arguments, its path first. With `search`, a query without `=` is a list of words (section 4.4), each
-/// decoded; one that can't be is no list at all.
+/// The program's arguments, its path first. With `search`, a query without `=` is a list of encoded words (section
+/// 4.4); one malformed word invalidates the list.
 pub(super) fn arguments(search: bool, params: &Params, target: &Target) -> Vec<CString> {
     let name = CString::new(target.script.as_os_str().as_bytes()).unwrap_or_default();
     let query = params.get(b"QUERY_STRING").unwrap_or_default();
@@ -78,7 +76,6 @@ pub(super) fn arguments(search: bool, params: &Params, target: &Target) -> Vec<C
     std::iter::once(name).chain(words).collect()
 }
 
-/// A word with its `%XX` replaced; `None` where one is malformed.
 fn decoded(word: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.iter();

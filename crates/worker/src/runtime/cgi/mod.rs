@@ -1,7 +1,7 @@
-//! CGI/1.1 (RFC 3875): a process for each request.
+//! CGI/1.1 (RFC 3875): runs one process per request.
 //!
-//! [`Cgi`] is a runtime for a worker. `target` finds the program and `meta` makes its environment, both from the
-//! request's parameters; `head` reads the header of its answer; `run` starts it and passes bytes both ways.
+//! `target` finds the program, `meta` builds its environment, `run` starts it and passes data both ways, and `head`
+//! parses the header of its answer.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

@@ -1,4 +1,4 @@
-//! Starts a program for a request and passes bytes both ways.
+//! Starts a program for a request and passes data both ways.
 
 use super::head::Head;
 use super::meta;
@@ -17,18 +17,18 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the end of an answer waits for that of its program if the access log has processor time or memory in it: a program
-/// ends right after its output, as a rule.
+/// How long to wait for the program's exit before the answer ends, if the access log includes CPU time or memory. Most
+/// programs exit right after their output.
 const USAGE_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Answers each request by a process of its own.
+/// The CGI runtime.
 #[derive(Debug)]
 pub struct Cgi {
     settings: config::Cgi,
 }
 
 impl Cgi {
-    /// A runtime with these settings.
+    /// Creates a runtime with these settings.
     pub fn new(settings: config::Cgi) -> Cgi {
         Cgi { settings }
     }
@@ -55,8 +55,7 @@ impl Cgi {
         program.answer(request, &target)
     }
 
-    /// Starts the program.
-    fn begin(&self, request: &Request<'_>, target: &Target) -> Result<Running, Error> {
+    fn begin(&self, request: &Request<'_>, target: &Target) -> Result<CgiProcess, Error> {
         let own = std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec()));
         let (input_theirs, input) = fd::pipe(false)?;
         let (output, output_theirs) = fd::pipe(false)?;
@@ -80,28 +79,26 @@ impl Cgi {
             output,
             errors: Some(errors),
         };
-        Ok(Running { pid, peer })
+        Ok(CgiProcess { pid, peer })
     }
 }
 
 impl Runtime for Cgi {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
-            // A client that is gone needs no answer.
             let _ = self.serve(request);
         }
     }
 }
 
-/// A program that has been started.
-struct Running {
+struct CgiProcess {
     pid: i32,
     peer: Peer,
 }
 
-impl Running {
+impl CgiProcess {
     fn answer(self, request: &mut Request<'_>, target: &Target) -> Result<(), ClientGone> {
-        let Running { pid, peer } = self;
+        let CgiProcess { pid, peer } = self;
         let name = target.script.file_name().unwrap_or_default();
         let mut answer = CgiAnswer {
             head: Some(Head::new(name.as_bytes().starts_with(b"nph-"))),
@@ -120,10 +117,9 @@ impl Running {
         };
         answer.complaints.let_go(request);
         let mut reaped = None;
-        // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
             if !request.param(b"FORKYARD_JOB_ID").is_empty() {
-                // A job ends with its program, and as that does.
+                // A job ends when its program exits, with the program's exit code.
                 reaped = wait_and_reap(pid).ok();
                 request.set_app_status(reaped.as_ref().map_or(0, |(ended, _)| exit_code(*ended)));
                 account(request, reaped.as_ref());
@@ -133,7 +129,7 @@ impl Running {
                 }
                 account(request, reaped.as_ref());
             }
-            // A client that has the whole answer finds its line in the access log.
+            // The line is in the access log before the client receives the end of the answer.
             request.set_stage(RequestStage::End);
             let _ = request.finish();
         }
@@ -154,14 +150,13 @@ impl Running {
     }
 }
 
-/// A SIGTERM goes to the program until it has ended.
+/// Reaps the program. Meanwhile a SIGTERM is forwarded to it.
 fn wait_and_reap(pid: i32) -> Result<(Ended, Usage), Error> {
     process::wait_for_end(pid)?;
     timeout_responder::pass_on_to_none();
     process::reap_used(pid)
 }
 
-/// As a shell has it.
 fn exit_code(ended: Ended) -> u32 {
     match ended {
         Ended::Code(code) => u32::try_from(code).unwrap_or(255),
@@ -169,21 +164,16 @@ fn exit_code(ended: Ended) -> u32 {
     }
 }
 
-/// The request has used what its program has.
 fn account(request: &mut Request<'_>, reaped: Option<&(Ended, Usage)>) {
     if let Some((_, usage)) = reaped {
         request.count_waited(usage.cpu_micros, usage.peak_memory_bytes);
     }
 }
 
-/// What a program writes, on its way to the client.
 struct CgiAnswer<'t> {
-    /// The header, until it is whole.
     head: Option<Head>,
-    /// What is wrong with it.
     wrong: Option<String>,
     script: &'t Path,
-    /// What it says to its standard error.
     complaints: Complaints,
 }
 
@@ -220,7 +210,6 @@ impl Sink for CgiAnswer<'_> {
 }
 
 impl CgiAnswer<'_> {
-    /// The output has ended.
     fn end(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
         match self.head.take() {
             None => Ok(()),
@@ -260,7 +249,6 @@ impl CgiAnswer<'_> {
     }
 }
 
-/// The log says more than the client is told.
 fn internal_error(request: &mut Request<'_>, why: &str) -> Result<(), ClientGone> {
     refuse(request, "500 Internal Server Error", "", why, why)
 }

@@ -1,4 +1,4 @@
-//! Which program answers a request, and what is left of the path for it.
+//! Finds the program for a request and splits its path.
 
 use crate::worker::{RefusalCause, Unrun};
 use fastcgi::Params;
@@ -9,32 +9,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A program, found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
-    /// Its path, as the web server named it.
     pub(super) script: PathBuf,
-    /// What follows it in the path: PATH_INFO where the web server did not say it.
     pub(super) tail: Vec<u8>,
 }
 
-/// Why there is none; each is an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoTarget {
-    /// The web server names no program and the pool neither.
+    /// Neither the web server nor the pool names a program.
     Unnamed,
-    /// Nothing is there.
     Missing(PathBuf),
-    /// It is no regular file, or no user may execute it.
+    /// Not a regular file, or not executable by anyone.
     NotExecutable(PathBuf),
-    /// It lies, links resolved, outside the pool's `root`.
+    /// Outside the pool's `root`, after resolving links.
     Outside(PathBuf),
-    /// It can't be looked at.
     Unreadable(PathBuf, io::ErrorKind),
 }
 
 impl NoTarget {
-    /// The answer's status line.
     pub(super) fn status(&self) -> &'static str {
         match self {
             NoTarget::Unnamed | NoTarget::Missing(_) => "404 Not Found",
@@ -44,7 +37,6 @@ impl NoTarget {
 }
 
 impl NoTarget {
-    /// The same as it is counted and told.
     pub(super) fn unrun(&self, params: &Params) -> Unrun {
         let param = |name: &str| params.get(name.as_bytes());
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
@@ -80,9 +72,9 @@ impl fmt::Display for NoTarget {
 
 /// Finds the program.
 ///
-/// With `script` it is always that one. Else it is SCRIPT_FILENAME, or, without one, DOCUMENT_ROOT with SCRIPT_NAME;
-/// where that does not exist, the longest existing part of it, and the rest is the path for the program. It must lie
-/// below `root`.
+/// `script` overrides the request. Otherwise the path is SCRIPT_FILENAME, or DOCUMENT_ROOT with SCRIPT_NAME. The
+/// longest part of that path that exists is the program and the rest is its PATH_INFO. The program must be below
+/// `root`.
 pub(super) fn find(script: Option<&Path>, root: Option<&Path>, params: &Params) -> Result<Target, NoTarget> {
     if let Some(script) = script {
         check(script)?;
@@ -114,7 +106,6 @@ fn named(params: &Params) -> Option<Vec<u8>> {
     Some(path)
 }
 
-/// The longest leading part of a path that is no directory, and what follows it, with its slash.
 fn existing_part(named: &[u8]) -> Result<(PathBuf, Vec<u8>), NoTarget> {
     let whole = || PathBuf::from(OsStr::from_bytes(named));
     if named.first() != Some(&b'/') || named.contains(&0) {
@@ -124,7 +115,6 @@ fn existing_part(named: &[u8]) -> Result<(PathBuf, Vec<u8>), NoTarget> {
     loop {
         let path = Path::new(OsStr::from_bytes(&named[..end]));
         match path.symlink_metadata() {
-            // A directory with something behind it that does not exist: so nothing is there.
             Ok(about) if about.is_dir() && end < named.len() => return Err(NoTarget::Missing(whole())),
             Ok(_) => return Ok((path.to_owned(), named[end..].to_vec())),
             Err(error)

@@ -1,4 +1,4 @@
-//! Passes one request to the program and its answer back, both at the same time.
+//! Passes one request to the program and its answer back, concurrently.
 
 use super::head_end::HeadEnd;
 use super::program::RunningProgram;
@@ -15,44 +15,40 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Bytes moved at once.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
 
-/// How an exchange came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExchangeOutcome {
-    /// The answer is whole. `keeps`: the connection can carry another request.
-    Done { keeps: bool },
-    /// The client left, or fell silent.
-    ClientGone { silent: bool },
-    /// The program does not take the request, by its own word.
+    /// `keeps`: the connection can be used again.
+    Done {
+        keeps: bool,
+    },
+    /// `silent`: the client timed out.
+    ClientGone {
+        silent: bool,
+    },
     Refused(ProtocolStatus),
-    /// The connection ended before the answer did. `is_unread`: the program had not read all that it was sent.
-    Lost { is_unread: bool },
-    /// The program ended, and the connection was not accepted: another one can.
+    /// The connection closed before the end of the answer. `is_unread`: the program had not read all that was sent.
+    Lost {
+        is_unread: bool,
+    },
+    /// The program exited before it accepted the connection, so another program can.
     Unaccepted,
-    /// The program has not read anything in time.
     Deaf,
-    /// What came is no answer.
     Malformed(&'static str),
-    /// Waiting failed.
     Failed(Errno),
 }
 
-/// A request that is being answered.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) recorded: Recorded,
     answer: Answer,
-    /// Something came from the program on this connection.
     has_heard: bool,
-    /// Something of the answer was passed on.
     pub(super) has_begun: bool,
     head: HeadEnd,
     is_head_over: bool,
 }
 
-/// Why reading stops.
 enum Stop {
     End {
         app_status: u32,
@@ -69,7 +65,6 @@ impl From<ClientGone> for Stop {
     }
 }
 
-/// What is ready.
 struct Ready {
     client: bool,
     connection: bool,
@@ -78,7 +73,6 @@ struct Ready {
 }
 
 impl Exchange {
-    /// An exchange that has not begun. `more`: parameters that the program gets beside CGI's own.
     pub(super) fn new(request: &Request<'_>, more: &[String]) -> Exchange {
         Exchange {
             recorded: Recorded::new(request, more),
@@ -90,20 +84,18 @@ impl Exchange {
         }
     }
 
-    /// Whether it can begin again on another connection: nothing came back, and the whole request is still there.
     pub(super) fn rewind(&mut self) -> bool {
         self.answer = Answer::new();
         self.has_heard = false;
         self.recorded.rewind() && !self.has_begun
     }
 
-    /// Nothing at all came from the program.
     pub(super) fn is_unheard(&self) -> bool {
         !self.has_heard
     }
 
-    /// Runs until the answer is there, or nothing more can come. May be run again on the same connection after
-    /// [`ExchangeOutcome::Unaccepted`]; the program then has to have read something before `due`.
+    /// Runs until the exchange ends. After [`ExchangeOutcome::Unaccepted`] it may run again on the same connection;
+    /// then the program must read something before `due`.
     pub(super) fn run(
         &mut self,
         request: &mut Request<'_>,
@@ -115,7 +107,7 @@ impl Exchange {
     ) -> ExchangeOutcome {
         let waiting = due.and_then(|_| unread_by_peer(connection));
         loop {
-            // What was read of the body but did not fit is not announced by anything: nothing of it may be left before waiting.
+            // Data that was read from the client but did not fit raises no event, so drain it before waiting.
             loop {
                 match self.recorded.fill(request, buffer) {
                     Ok(has_got) => {
@@ -149,7 +141,7 @@ impl Exchange {
             if ready.connection || ready.process {
                 match receive(connection, buffer) {
                     Ok(Progress::Done(0)) => return ExchangeOutcome::Lost { is_unread: false },
-                    // So the kernel tells (unix(7)).
+                    // The kernel reports ECONNRESET if the peer closed with unread data (unix(7)).
                     Err(error) => {
                         return ExchangeOutcome::Lost {
                             is_unread: error.errno == Errno::ECONNRESET,
@@ -163,7 +155,6 @@ impl Exchange {
                         if let Err(stop) = taken {
                             return self.stopped(request, stop);
                         }
-                        // A full piece most likely has another one behind it.
                         if count < buffer.len() && request.flush().is_err() {
                             return ExchangeOutcome::ClientGone { silent: false };
                         }
@@ -194,7 +185,6 @@ impl Exchange {
         }
     }
 
-    /// Takes what the program says.
     fn take(
         &mut self,
         request: &mut Request<'_>,
@@ -224,10 +214,9 @@ impl Exchange {
                         rest: bytes.len(),
                     });
                 }
-                // Answers to the question that the start has asked.
                 Part::Other(RecordType::GetValuesResult | RecordType::UnknownType, _) => {}
                 Part::Other(..) => return Err(Stop::Malformed("it sent a record that no application sends")),
-                Part::Broken => return Err(Stop::Malformed("what it sent is not FastCGI")),
+                Part::Broken => return Err(Stop::Malformed("its answer is not FastCGI")),
                 Part::Stdout(_) | Part::Stderr(_) | Part::Closed(_) | Part::End { .. } => {
                     return Err(Stop::Malformed("it answered a request that it was not asked"));
                 }
@@ -245,7 +234,6 @@ impl Exchange {
         }
     }
 
-    /// Waits for something; `None`: the client said nothing for `client_timeout` while its body was waited for.
     fn wait(
         &self,
         request: &Request<'_>,
@@ -290,7 +278,6 @@ impl Exchange {
                 Err(errno) => return Err(errno),
             }
         };
-        // What nix has no name for is ready, too.
         let is = |index: usize| about[index].any().unwrap_or(true);
         Ok((count > 0).then(|| Ready {
             client: client.is_some_and(is),
@@ -303,7 +290,6 @@ impl Exchange {
     }
 }
 
-/// Waits until one of these is readable, or `limit` is over; whether one is.
 pub(super) fn wait_for(sources: &[BorrowedFd<'_>], limit: Duration) -> bool {
     let mut about: Vec<PollFd<'_>> = sources
         .iter()

@@ -1,15 +1,12 @@
-//! Where the header of an answer ends.
+//! Finds the end of an answer's header, its first empty line.
 
-/// Looks for the first empty line of what passes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HeadEnd {
-    /// The line has nothing in it but, perhaps, a carriage return.
     is_line_empty: bool,
     found: bool,
 }
 
 impl HeadEnd {
-    /// Looks at the next bytes; whether the header has ended.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
         for byte in bytes {
             if self.found {

@@ -1,11 +1,7 @@
-//! A program that speaks FastCGI, one for each worker: FastCGI in front, FastCGI behind.
+//! Runs a FastCGI program as the worker's child and passes requests to it.
 //!
-//! The program finds a listening socket as its standard input (FCGI_LISTENSOCK_FILENO, FastCGI Specification section 2.2) and
-//! is the worker's child. [`FastCgi`] is the runtime. `program_socket` is the socket, `program` the process, `probe` asks whether it
-//! takes requests, `start` is a start that is under way, `supervisor` has the program's life as a table and looks after it
-//! between requests, `exchange` passes one request on and its answer back, `recorded` writes its records.
-//!
-//! The program is not trusted: what it answers is checked, what it leaves open is bounded.
+//! The program's standard input is a listening socket (FCGI_LISTENSOCK_FILENO, FastCGI Specification section 2.2). The
+//! program is not trusted: its answers are checked and everything it sends is bounded.
 
 mod exchange;
 mod head_end;

@@ -1,8 +1,8 @@
-//! Asks a program whether it takes requests: a connection, and a question for its limits (FCGI_GET_VALUES).
+//! Checks that a program accepts requests: connects and sends FCGI_GET_VALUES.
 //!
-//! A connection alone says nothing: the kernel makes it whether or not the program accepts it. So something is sent, and the
-//! kernel tells when the program has read it. libfcgi answers and keeps the connection, php-cgi answers and closes it, some
-//! programs say nothing: all three are well.
+//! A connection proves nothing, because the kernel completes it before accept(2). The kernel does show when the program
+//! has read data. libfcgi answers and keeps the connection, php-cgi answers and closes it, and some programs ignore the
+//! question; all three pass.
 
 use super::program_socket::ProgramSocket;
 use crate::sys::fd::unread_by_peer;
@@ -13,15 +13,11 @@ use fastcgi::{Answer, Part, RecordType, get_values};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The first pause between two looks, doubled each time up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long a program that has read the question may take to answer it.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(50);
-/// A program that ends closes its connections a moment before it can be seen to have ended.
 const END_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// A question that was asked.
 #[derive(Debug)]
 pub(super) struct Probe {
     connection: OwnedFd,
@@ -31,33 +27,24 @@ pub(super) struct Probe {
     seen: Seen,
 }
 
-/// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// The program has not read the question.
     Nothing,
-    /// It has, at this time.
     Read(Tick),
-    /// It has closed the connection, at this time.
     Closed(Tick),
 }
 
-/// What a look came to.
 #[derive(Debug)]
 pub(super) enum ProbeResult {
-    /// Nothing yet.
     Pending,
-    /// The program takes requests; on this connection, if there is one.
     Up(Option<OwnedFd>),
-    /// What it answered is not FastCGI.
+    /// The answer is not FastCGI.
     Stranger(String),
 }
 
 impl Probe {
-    /// Asks. As [`ProgramSocket::connect`].
     pub(super) fn ask(socket: &ProgramSocket, now: Tick) -> Result<Probe, Error> {
         let connection = socket.connect()?;
-        // An empty socket takes it as a whole.
         send(connection.as_fd(), &get_values())?;
         Ok(Probe {
             connection,
@@ -68,17 +55,14 @@ impl Probe {
         })
     }
 
-    /// Readable when the program has answered.
     pub(super) fn connection(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
 
-    /// When to look again.
     pub(super) fn next(&self) -> Tick {
         self.next
     }
 
-    /// Looks. After [`ProbeResult::Up`] or [`ProbeResult::Stranger`] the probe is over.
     pub(super) fn poll(mut self, now: Tick) -> (Option<Probe>, ProbeResult) {
         let mut buffer = [0; 1024];
         if !matches!(self.seen, Seen::Closed(_)) {
@@ -110,7 +94,6 @@ impl Probe {
         (Some(self), ProbeResult::Pending)
     }
 
-    /// Whether the whole answer is there.
     fn take(&mut self, mut bytes: &[u8]) -> Result<bool, String> {
         let mut is_answered = false;
         loop {
@@ -123,13 +106,13 @@ impl Probe {
                 {
                     is_answered = true;
                 }
-                Part::Broken => return Err("what it answered is not FastCGI".to_owned()),
+                Part::Broken => return Err("its answer is not FastCGI".to_owned()),
                 other => return Err(format!("it answered something else: {}", kind(&other))),
             }
         }
     }
 
-    /// Looks until the program takes requests or `limit` is over. `None`: it does not, or it is none of its kind.
+    /// Checks until the program accepts requests. `None`: it did not before `limit`, or its answer is not FastCGI.
     pub(super) fn wait(self, process: BorrowedFd<'_>, limit: Duration) -> Option<Option<OwnedFd>> {
         let end = clock::now() + limit;
         let mut probe = self;

@@ -1,4 +1,4 @@
-//! The socket on which a program listens. It has no name, so that no other process can connect to it.
+//! The program's listening socket. It has no name, so other processes can't connect to it.
 
 use crate::sys::file::Held;
 use crate::sys::socket::{Readiness, accept, wait};
@@ -8,17 +8,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// Name of the socket in a directory that is there only while it is made.
 const NAME: &str = "s";
-/// What its directory's name begins with.
 const PREFIX: &str = "forkyard.fastcgi.";
-/// Any user may connect to the socket's inode, but it can't be found by a path.
+/// Any user may connect to the inode, but no path leads to it.
 const MODE: u32 = 0o666;
 
-/// A listening socket and the way to it.
+/// A listening socket without a name.
 ///
-/// The file that it was bound to is gone; it is held by a descriptor that stands for nothing but the file's inode (`O_PATH`),
-/// through which it can still be connected to. So nothing is left behind, however the worker ends.
+/// Its file is already unlinked. A descriptor for the inode (`O_PATH`) still allows connections, and nothing is left
+/// behind when the worker exits.
 #[derive(Debug)]
 pub(super) struct ProgramSocket {
     listener: OwnedFd,
@@ -26,12 +24,11 @@ pub(super) struct ProgramSocket {
 }
 
 impl ProgramSocket {
-    /// A new socket, made in `parent`, where no trace of it stays.
+    /// Binds the socket in a temporary directory below `parent` and removes both.
     pub(super) fn open(parent: &Path) -> Result<ProgramSocket, Error> {
         let (directory, _) = dir::make_temporary(parent, PREFIX)?;
         let path = directory.join(NAME);
         let made = ProgramSocket::open_at(&path);
-        // Only this process knows the name, so there is nothing else in the directory.
         let _ = std::fs::remove_file(&path);
         let _ = std::fs::remove_dir(&directory);
         made
@@ -39,7 +36,7 @@ impl ProgramSocket {
 
     fn open_at(path: &Path) -> Result<ProgramSocket, Error> {
         let failed = |error: std::io::Error| Error::from_io("bind", path.display().to_string(), &error);
-        // Blocking: most programs expect accept(2) to wait.
+        // Blocking, because most programs expect accept(2) to wait.
         let listener = UnixListener::bind(path).map_err(failed)?;
         let held = Held::open(path)?;
         held.change_mode(MODE)?;
@@ -49,16 +46,15 @@ impl ProgramSocket {
         })
     }
 
-    /// The socket, for the program.
     pub(super) fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Closes the connections that no program has accepted. They are of requests and questions that were given up, and
-    /// the next program would still find them.
+    /// Closes connections that no program has accepted. Their requests were given up, but the next program would still
+    /// find them.
     pub(super) fn clear(&self) {
         let now = std::time::Duration::ZERO;
-        // The socket blocks, so it is polled first; no other process accepts while there is no program.
+        // The socket blocks, so poll first. Without a program, no other process accepts.
         while wait(self.listener.as_fd(), Readiness::Readable, now).unwrap_or(false) {
             if !matches!(accept(self.listener.as_fd()), Ok(Some(_))) {
                 return;
@@ -66,10 +62,10 @@ impl ProgramSocket {
         }
     }
 
-    /// A connection, non-blocking. It is there at once, whether or not the program accepts it.
+    /// Opens a non-blocking connection, whether or not the program accepts it.
     ///
     /// # Errors
-    /// EAGAIN: too many wait to be accepted. ENOENT: /proc is not there, as in a root directory of the pool's own.
+    /// EAGAIN: the backlog is full. ENOENT: /proc is missing, as in a chroot.
     pub(super) fn connect(&self) -> Result<OwnedFd, Error> {
         let failed = |errno| Error::new("connect", "the program's socket", errno);
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

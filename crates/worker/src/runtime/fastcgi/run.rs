@@ -1,4 +1,4 @@
-//! Answers requests by the program.
+//! The FastCGI runtime: answers requests through the program.
 
 use super::exchange::{Exchange, ExchangeOutcome, PIECE_BYTES};
 use super::program::Recipe;
@@ -7,7 +7,7 @@ use super::supervisor::{Means, Refusal, Supervisor};
 use crate::config::{self, Pool, StartCommand};
 use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
-use crate::runtime::within::Within;
+use crate::runtime::script_roots::Within;
 use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Account, Kind, Plan};
 use crate::sys::Error;
@@ -22,15 +22,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SHELL: &str = "/bin/sh";
-/// A program that ends closes its connections before it can be seen to have ended.
+/// A program's connections close before its exit is visible.
 const END_TIMEOUT: Duration = Duration::from_millis(50);
-/// Connections that a request is tried on.
 const TRIES: u32 = 3;
 
 const BAD_GATEWAY: &str = "502 Bad Gateway";
 const UNAVAILABLE: &str = "503 Service Unavailable";
 
-/// Answers requests by a FastCGI program of the worker's own.
+/// A runtime with a FastCGI program of its own.
 #[derive(Debug)]
 pub struct FastCgi {
     pool: String,
@@ -38,7 +37,6 @@ pub struct FastCgi {
     shows_report: bool,
     stop_timeout: Duration,
     settings: config::FastCgi,
-    /// Where scripts may be; `None`: anywhere.
     within: Option<Within>,
     has_elder: bool,
     reports: Option<OwnedFd>,
@@ -48,7 +46,7 @@ pub struct FastCgi {
 }
 
 impl FastCgi {
-    /// The runtime of a pool with these settings. `reports`: where the master hears of starts that failed.
+    /// Creates the runtime. Failed starts are reported to the master through `reports`.
     pub fn new(pool: &Pool, settings: config::FastCgi, reports: Option<OwnedFd>) -> FastCgi {
         FastCgi {
             pool: pool.name.clone(),
@@ -68,7 +66,6 @@ impl FastCgi {
         }
     }
 
-    /// The supervisor, made when the worker is what its pool says.
     fn supervisor(&mut self) -> Option<&mut Supervisor> {
         if let (None, Some(socket)) = (&self.supervisor, self.socket.take()) {
             match Supervisor::new(self.means(), socket) {
@@ -128,7 +125,6 @@ impl FastCgi {
         }
     }
 
-    /// Whether the request names a script that is not the application's.
     fn is_elsewhere(&self, request: &Request<'_>) -> bool {
         let param = |name: &str| request.params().get(name.as_bytes());
         self.within.as_ref().is_some_and(|within| {
@@ -162,7 +158,7 @@ impl FastCgi {
     }
 }
 
-/// What a report says of how a pool's program is started.
+/// How the pool's program is started, for error reports.
 pub fn plan(pool: &str, settings: &config::FastCgi, root: PathBuf, account: Account) -> Plan {
     let command = match &settings.command {
         StartCommand::Shell(line) => line.clone(),
@@ -176,7 +172,6 @@ pub fn plan(pool: &str, settings: &config::FastCgi, root: PathBuf, account: Acco
 impl Runtime for FastCgi {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
-            // A client that is gone needs no answer.
             let _ = self.serve(request);
         }
     }
@@ -192,7 +187,6 @@ impl Runtime for FastCgi {
     }
 }
 
-/// A request on its way to the program.
 struct Passing<'p, 'w> {
     request: &'p mut Request<'w>,
     supervisor: &'p mut Supervisor,
@@ -227,10 +221,10 @@ impl<'p, 'w> Passing<'p, 'w> {
         outcome
     }
 
-    /// Tries one connection after the other as long as nothing is lost by it.
+    /// Tries connections while a retry loses nothing.
     fn try_all(&mut self) -> Result<(), ClientGone> {
-        // Whether the program has seen a request that comes to nothing on a kept connection is not known, so only what can be
-        // asked twice goes there. On a new one it is: what was not accepted was not seen.
+        // After a failure on a kept connection it is unknown whether the program read the request, so only repeatable
+        // requests use it. On a new connection the program can't have read anything before it accepted.
         let mut kept = self
             .supervisor
             .take_kept()
@@ -255,12 +249,12 @@ impl<'p, 'w> Passing<'p, 'w> {
             };
             let may_repeat = tries < TRIES
                 && match outcome {
-                    // It can't have ended on what it had not read: it was killed when it had just accepted.
+                    // The program was killed right after it accepted; unread data can't have crashed it.
                     ExchangeOutcome::Lost { is_unread: true } if self.exchange.is_unheard() => {
                         self.supervisor.look_for_end(END_TIMEOUT);
                         is_repeatable(self.request)
                     }
-                    // One that crashed after it had read the request has most likely done so on it.
+                    // A program that crashed after reading the request most likely crashed because of it.
                     ExchangeOutcome::Lost { is_unread: false } if is_kept && self.exchange.is_unheard() => {
                         matches!(
                             self.supervisor.look_for_end(END_TIMEOUT),
@@ -277,7 +271,6 @@ impl<'p, 'w> Passing<'p, 'w> {
         }
     }
 
-    /// Runs the exchange on a connection, going on with another program if one ends that has not accepted it.
     fn run(&mut self, connection: &OwnedFd) -> Result<ExchangeOutcome, Refusal> {
         let mut due = None;
         loop {
@@ -294,7 +287,6 @@ impl<'p, 'w> Passing<'p, 'w> {
                 due,
             );
             match outcome {
-                // The next program will find it.
                 ExchangeOutcome::Unaccepted => {
                     self.supervisor.look_for_end(Duration::ZERO);
                 }
@@ -354,7 +346,6 @@ impl<'p, 'w> Passing<'p, 'w> {
         }
     }
 
-    /// There will be no answer, or no more of it.
     fn give_up(&mut self, why: &str) -> Result<(), ClientGone> {
         if self.exchange.has_begun {
             log::error!("an answer of the program is cut short: {why}");
@@ -374,7 +365,7 @@ impl<'p, 'w> Passing<'p, 'w> {
     }
 }
 
-/// Whether asking twice does what asking once does (RFC 9110 section 9.2.2), and there is no body to be sent twice.
+/// Whether the method is idempotent (RFC 9110 section 9.2.2) and the request has no body.
 fn is_repeatable(request: &Request<'_>) -> bool {
     let method = request.param(b"REQUEST_METHOD");
     let is_idempotent = matches!(

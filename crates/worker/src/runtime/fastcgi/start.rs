@@ -1,4 +1,4 @@
-//! A start that is under way.
+//! A start of the program in progress.
 
 use super::probe::{Probe, ProbeResult};
 use super::program::{Output, Recipe, RunningProgram};
@@ -15,34 +15,25 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long until it is tried again to connect where too many wait.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A program that was started and is not up yet.
 #[derive(Debug)]
 pub(super) struct ProgramStart {
     attempt: Attempt,
     program: RunningProgram,
-    /// How often the kernel had killed for want of memory before.
     oom_kills: u64,
     probe: Option<Probe>,
-    /// When to look next.
     next: Tick,
 }
 
-/// What a start came to.
 #[derive(Debug)]
 pub(super) enum ProgramProgress {
-    /// Nothing yet.
     Pending(ProgramStart),
-    /// The program takes requests; on this connection, if there is one.
     Up(RunningProgram, Attempt, Option<OwnedFd>),
-    /// It does not, and nothing of it is left.
     Failed(Attempt, Fall),
 }
 
 impl ProgramStart {
-    /// Starts the program. `check`: looks what is wrong with its command.
     pub(super) fn begin(
         plan: &Arc<Plan>,
         recipe: &Recipe,
@@ -74,12 +65,11 @@ impl ProgramStart {
         })
     }
 
-    /// Takes the program for up: the requests that were sent to it already will show whether it is.
+    /// Assumes that the program is up; requests already sent to it will prove it.
     pub(super) fn trust(self) -> ProgramProgress {
         ProgramProgress::Up(self.program, self.attempt, None)
     }
 
-    /// What becomes readable when there is something to be looked at: process, output, connection.
     pub(super) fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let output = self.program.output();
         let connection = self.probe.as_ref().map(Probe::connection);
@@ -89,12 +79,10 @@ impl ProgramStart {
             .collect()
     }
 
-    /// When to look in any case.
     pub(super) fn deadline(&self) -> Tick {
         self.next.min(self.attempt.deadline())
     }
 
-    /// Looks how far it is. `log` is given what the program writes.
     pub(super) fn poll(
         mut self,
         socket: &ProgramSocket,
@@ -104,7 +92,6 @@ impl ProgramStart {
         let now = clock::now();
         self.read_output(log);
         if let Some(ended) = self.program.reap() {
-            // What it wrote last came before its end.
             self.read_output(log);
             let fall = Fall::Exited(told(ended), check(), oom_kills(None) > self.oom_kills);
             return ProgramProgress::Failed(self.attempt, fall);
@@ -131,17 +118,14 @@ impl ProgramStart {
         ProgramProgress::Pending(self)
     }
 
-    /// How often the kernel had killed for want of memory before it was started.
     pub(super) fn oom_kills(&self) -> u64 {
         self.oom_kills
     }
 
-    /// Its process.
     pub(super) fn pid(&self) -> i32 {
         self.program.pid()
     }
 
-    /// Gives it up.
     pub(super) fn kill(self) {
         self.program.kill();
     }
@@ -167,7 +151,6 @@ fn fault(error: &sys::Error) -> Fault {
     }
 }
 
-/// An end in the words of reports.
 pub(super) fn told(ended: process::Ended) -> Ended {
     match ended {
         process::Ended::Code(code) => Ended::Code(code),

@@ -1,4 +1,4 @@
-//! Looks after the program: starts it, sees it end, starts it again.
+//! Starts the program, detects its exit and restarts it.
 
 use super::probe::Probe;
 use super::program::{Recipe, RunningProgram};
@@ -25,77 +25,61 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the program is called in the log.
 pub(super) const NAME: &str = "the FastCGI program";
-/// Lines of a report that are logged, of what happened, what to do, and the program's last words each.
 const MOST_LINES: usize = 20;
-/// Characters of such a line.
 const MOST_CHARS: usize = 512;
 
-/// What is the same for every start.
 #[derive(Debug)]
 pub(super) struct Means {
     pub(super) plan: Arc<Plan>,
     pub(super) recipe: Recipe,
-    /// The command, to be looked at if it can't be executed.
     pub(super) command: String,
-    /// The variable PATH.
     pub(super) path: String,
-    /// Whether what the program writes is logged.
     pub(super) catches_output: bool,
-    /// Others serve the pool: a worker whose program never came up ends instead of refusing.
+    /// Other workers serve the pool, so a worker whose program never came up exits.
     pub(super) has_elder: bool,
-    /// Whether visitors see the report of a failed start.
     pub(super) shows_report: bool,
-    /// Where the master hears of failed starts.
     pub(super) reports: Option<OwnedFd>,
-    /// How long the program may take to end when its worker leaves.
     pub(super) stop_timeout: Duration,
 }
 
-/// The program can't be started.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
-    /// Of the report.
     pub(super) id: ErrorId,
-    /// The report, where visitors may see it.
     pub(super) page: Option<Rc<str>>,
-    /// Until the next try.
+    /// The time until the next try.
     pub(super) pause: Duration,
 }
 
-/// The program and its life.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     means: Means,
     socket: ProgramSocket,
     watch: Epoll,
     life: Life,
-    /// It could not be started, and has not come up since: requests are refused at once. Otherwise they wait for it.
+    /// Requests are refused after a failed start until the program comes up; otherwise they wait.
     refuses: bool,
     start: Option<ProgramStart>,
     program: Option<RunningProgram>,
-    /// The last start.
     attempt: Option<Attempt>,
-    /// A connection on which the program can be asked.
+    /// An idle connection for the next request.
     kept: Option<OwnedFd>,
     backoff: Backoff,
-    /// The last failure: the report's id, and its page.
+    /// The report of the last failed start.
     last: Option<(ErrorId, Option<Rc<str>>)>,
-    /// How often the kernel had killed for want of memory before the last start.
     oom_kills: u64,
     up_since: Tick,
     ups: u64,
-    /// It has been up, and has lived for [`PROOF`] where others serve the pool.
+    /// The program has been up, and for at least [`PROOF`] if others serve the pool.
     was_up: bool,
     complaints: Complaints,
 }
 
 impl Supervisor {
-    /// A supervisor whose program is started when it is first polled.
+    /// Creates a supervisor; the first poll starts the program.
     ///
     /// # Errors
-    /// No descriptor.
+    /// No free descriptor.
     pub(super) fn new(means: Means, socket: ProgramSocket) -> Result<Supervisor, Error> {
         let watch = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
         Ok(Supervisor {
@@ -118,7 +102,6 @@ impl Supervisor {
         })
     }
 
-    /// The program, where it is up.
     pub(super) fn program(&mut self) -> Option<&mut RunningProgram> {
         self.program.as_mut()
     }
@@ -126,7 +109,7 @@ impl Supervisor {
     /// Waits until the program is up.
     ///
     /// # Errors
-    /// It can't be started: that is known at once while a failure is fresh.
+    /// The program can't be started. Fails at once right after a failed start.
     pub(super) fn ready(&mut self) -> Result<(), Refusal> {
         loop {
             match self.life {
@@ -144,8 +127,8 @@ impl Supervisor {
         }
     }
 
-    /// Starts the program for a request that waits in its socket, which it will find before any question of ours: says until
-    /// when it has to have read of it.
+    /// Starts the program for a request that already waits in its socket, before any probe. Returns the deadline for
+    /// reading it.
     ///
     /// # Errors
     /// As [`Supervisor::ready`].
@@ -170,7 +153,6 @@ impl Supervisor {
         }
     }
 
-    /// The program did not read of the request that was waiting for it.
     pub(super) fn is_deaf(&mut self) -> Refusal {
         let attempt = self.attempt.take();
         if let Some(program) = self.program.take() {
@@ -194,34 +176,28 @@ impl Supervisor {
         }
     }
 
-    /// The kept connection, if it is still fit for a request.
     pub(super) fn take_kept(&mut self) -> Option<OwnedFd> {
         let kept = self.kept.take()?;
-        // Nothing may be there to read before the next request, neither the end of file nor bytes that were not asked for.
         let is_quiet = socket::receive(kept.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock);
         is_quiet.then_some(kept)
     }
 
-    /// Keeps a connection for the next request.
     pub(super) fn keep(&mut self, connection: OwnedFd) {
         self.kept = Some(connection);
     }
 
-    /// A new connection. As [`ProgramSocket::connect`].
     pub(super) fn connect(&mut self) -> Result<OwnedFd, Error> {
-        // A program with one thread does not accept as long as it has another.
+        // A single-threaded program does not accept while it has another connection.
         self.kept = None;
         self.socket.connect()
     }
 
-    /// The program has read of a request. If it ends now, that says nothing of the next one.
     pub(super) fn had_work(&mut self) {
         if let Some(program) = &mut self.program {
             program.had_work = true;
         }
     }
 
-    /// The program has answered a request.
     pub(super) fn has_served(&mut self) {
         if let Some(program) = &mut self.program {
             program.served += 1;
@@ -229,12 +205,10 @@ impl Supervisor {
         }
     }
 
-    /// A request was called off: waits until the program is done with it, for so long at most; then it is killed.
     pub(super) fn call_off(&mut self, connection: OwnedFd, is_between_records: bool, limit: Duration) {
         if is_between_records {
             let _ = socket::send(connection.as_fd(), &recorded::abort());
         }
-        // What is on it can still be read; what is written to it fails.
         drop(connection);
         let Some(program) = &self.program else { return };
         let free = Probe::ask(&self.socket, clock::now())
@@ -250,7 +224,6 @@ impl Supervisor {
         }
     }
 
-    /// Kills the program; it is started again with the next poll.
     pub(super) fn kill(&mut self, why: &str) {
         if let Some(program) = self.program.take() {
             log::warn!("{NAME} (pid {}) was killed: {why}", program.pid());
@@ -260,7 +233,6 @@ impl Supervisor {
         self.changed(LifeCause::Gone);
     }
 
-    /// Looks whether the program has ended. `limit`: it may be about to, and take so long to be seen.
     pub(super) fn look_for_end(&mut self, limit: Duration) -> Option<Ended> {
         let program = self.program.as_ref()?;
         if !program.has_ended_within(limit) {
@@ -297,7 +269,6 @@ impl Supervisor {
             }
             ProgramProgress::Up(program, attempt, connection) => {
                 if let Some(connection) = &connection {
-                    // From now on the one that uses it looks at it.
                     let _ = self.watch.delete(connection);
                 }
                 if self.last.take().is_some() {
@@ -318,7 +289,6 @@ impl Supervisor {
         }
     }
 
-    /// Looks after a program that is up.
     fn poll_program(&mut self) -> Option<Ended> {
         let program = self.program.as_mut()?;
         let (means, complaints, attempt) = (&self.means, &mut self.complaints, &mut self.attempt);
@@ -342,7 +312,7 @@ impl Supervisor {
         self.changed(LifeCause::Gone);
         let now = clock::now();
         self.backoff.lives(self.up_since);
-        // Many leave by themselves after so many requests; or somebody has ended it.
+        // Many programs exit by themselves after a number of requests, and an administrator may have stopped it.
         let is_in_order = served > 0 && (ended == Ended::Code(0) || is_from_outside(ended));
         let was_up = self.was_up;
         if let Some(attempt) = self.attempt.take_if(|_| !was_up) {
@@ -351,7 +321,6 @@ impl Supervisor {
             return Some(ended);
         }
         let is_well = had_work || is_in_order || now.since(self.up_since) >= WELL_AFTER;
-        // Once may be an accident.
         let falls_again = !is_well && self.backoff.has_failed(now);
         if !is_well && !falls_again {
             self.backoff.fail(now, LONGEST);
@@ -372,7 +341,6 @@ impl Supervisor {
         Some(ended)
     }
 
-    /// It could not be started: says why, and when it is tried again.
     fn failed(&mut self, attempt: Attempt, fall: &Fall) {
         self.complaints.log_rest(NAME);
         let now = clock::now();
@@ -380,7 +348,6 @@ impl Supervisor {
         let (id, variables) = (error_id(seed), Some(self.means.recipe.variables()));
         if let Some(reports) = &self.means.reports {
             let start_failure = attempt.start_failure(fall, variables.clone(), id, now).encode();
-            // If the master has no time for it, the log has to do.
             let _ = socket::send(reports.as_fd(), &start_failure);
         }
         let report = attempt.fail(fall, variables, id, now);
@@ -398,7 +365,6 @@ impl Supervisor {
         }
     }
 
-    /// When what is up has lived long enough to take the place of what serves.
     fn proof(&self) -> Option<Tick> {
         (self.life == Life::Ready).then(|| self.up_since + PROOF)
     }
@@ -424,7 +390,6 @@ impl Supervisor {
         }
     }
 
-    /// Has all that is to be looked at watched.
     fn watch_all(&self) {
         let program = self.program.as_ref();
         let of_program = program
@@ -436,7 +401,7 @@ impl Supervisor {
             .zip(std::iter::repeat(EpollFlags::EPOLLIN))
         {
             match self.watch.add(source, EpollEvent::new(event, 0)) {
-                // What is closed leaves by itself, so what is there is this very one.
+                // A closed descriptor leaves the set, so an existing entry is for this descriptor.
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(errno) => log::error!("epoll_ctl: {errno}"),
             }
@@ -511,12 +476,11 @@ impl Backend for Supervisor {
     }
 }
 
-/// Whether a signal ended it that others send: SIGQUIT, SIGKILL (also the kernel's, where memory is short) or SIGTERM.
+/// Whether the signal usually comes from outside: SIGQUIT, SIGKILL (also from the OOM killer) or SIGTERM.
 fn is_from_outside(ended: Ended) -> bool {
     matches!(ended, Ended::Signal(3 | 9 | 15, _))
 }
 
-/// What is wrong with the command, if anything.
 fn check(means: &Means) -> CommandCheck {
     crate::spawn::setupper::command::check(&means.command, &means.plan.app_root, &means.path)
 }

@@ -1,17 +1,15 @@
-//! An HTTP answer, read as it comes: its head in CGI's words, its body without the chunks around it.
+//! Incremental parser of an HTTP answer: turns its head into a CGI header and removes chunk framing from its body.
 
 use super::chunk_size;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// A head may have this many bytes, and this many fields.
 const MOST_BYTES: usize = 64 * 1024;
 const MOST_FIELDS: usize = 256;
-/// The status of an answer that goes over to another protocol.
 const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// What concerns one connection only (RFC 9110 section 7.6.1), and what this end marks off itself.
+/// Fields of one connection (RFC 9110 section 7.6.1), and framing that the web server adds itself.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "keep-alive",
@@ -22,27 +20,21 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// How applications ask for out-of-band work, which programs are not given; no client's business.
+/// Requests for out-of-band work, which this runtime does not support and clients must not see.
 const OURS: &[&str] = &[
     "forkyard-request-oob-work",
     "x-passenger-request-oob-work",
     "!~request-oob-work",
 ];
 
-/// Why an answer can't be passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// It is not HTTP.
     Syntax(httparse::Error),
-    /// Its head goes on and on.
     TooLong,
-    /// Content-Length is no number, or there are two that differ.
+    /// Content-Length is not a number, or is repeated with another value.
     Length,
-    /// Its body is coded in another way than in chunks.
     Coding,
-    /// A chunk's size is none.
     Chunk,
-    /// It goes over to another protocol, which FastCGI can't pass.
     Switched,
 }
 
@@ -61,43 +53,30 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// What the next bytes are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
-    /// More bytes are needed.
     More,
-    /// The head, as a FastCGI answer begins.
     Head(Vec<u8>),
-    /// A piece of the body: this range of what was given.
     Body(Range<usize>),
-    /// The answer is complete.
     End,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnswerState {
     Head,
-    /// This many bytes of the body are to come.
     Length(u64),
-    /// The body goes on until the connection is closed.
     UntilClose,
     ChunkSize,
-    /// This many bytes of a chunk are to come.
     Chunk(u64),
-    /// The line end behind a chunk.
     ChunkEnd,
-    /// Lines behind the last chunk, up to an empty one.
     Trailer,
     End,
 }
 
-/// Reads one answer.
 #[derive(Debug)]
 pub(super) struct HttpAnswer {
     state: AnswerState,
-    /// The request was HEAD: the answer has no body, whatever it says.
     is_head: bool,
-    /// The request asked to go over to another protocol.
     may_switch: bool,
     has_switched: bool,
     keeps: bool,
@@ -116,27 +95,22 @@ impl HttpAnswer {
         }
     }
 
-    /// Whether the connection can serve another request, once the answer is complete.
     pub(super) fn keeps(&self) -> bool {
         self.keeps && self.state == AnswerState::End
     }
 
-    /// Whether the head has been read.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Whether the connection has gone over to another protocol: what the application says is the rest of the answer.
     pub(super) fn has_switched(&self) -> bool {
         self.has_switched
     }
 
-    /// Whether the end of the connection is the end of the answer.
     pub(super) fn may_end(&self) -> bool {
         matches!(self.state, AnswerState::UntilClose | AnswerState::End)
     }
 
-    /// Looks at what was read; says how many bytes were used and what they are.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
         match self.state {
             AnswerState::Head => self.head(bytes),
@@ -169,7 +143,6 @@ impl HttpAnswer {
                 }
             },
             AnswerState::Trailer => {
-                // Lines up to an empty one; they are of no use.
                 let mut used = 0;
                 while let Some(end) = bytes[used..].windows(2).position(|pair| pair == b"\r\n") {
                     used += end + 2;
@@ -216,9 +189,8 @@ impl HttpAnswer {
 
     fn head(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
         let mut start = 0;
-        // An interim answer (100 Continue, 103 Early Hints) comes before the one that counts.
         loop {
-            // Most answers have few fields: the others' memory stays untouched.
+            // Uninitialised, because most answers use few of these fields.
             let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
             let mut response = httparse::Response::new(&mut []);
             let bytes = &bytes[start..];
@@ -234,7 +206,8 @@ impl HttpAnswer {
             };
             start += used;
             let code = response.code.unwrap_or(0);
-            // Of three digits, the first is no 0 (RFC 9112 section 4). A web server would take it for something else.
+            // A code has three digits and the first is not 0 (RFC 9112 section 4). A web server would read it
+            // differently.
             if code < 100 {
                 return Err(Malformed::Syntax(httparse::Error::Status));
             }
@@ -252,7 +225,6 @@ impl HttpAnswer {
         }
     }
 
-    /// Takes what the head says of the answer, and puts it in CGI's words.
     fn begin(&mut self, code: u16, response: &httparse::Response<'_, '_>) -> Result<Vec<u8>, Malformed> {
         let (mut length, mut chunked, mut close) = (None, false, response.version == Some(0));
         for field in response.headers.iter() {
@@ -267,7 +239,7 @@ impl HttpAnswer {
                     return Err(Malformed::Length);
                 }
             } else if is("transfer-encoding") {
-                // Once is enough (RFC 9112 section 6.1), and no other coding could be passed on.
+                // `chunked` must occur once (RFC 9112 section 6.1); other codings can't be passed on.
                 if chunked || !field.value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
                     return Err(Malformed::Coding);
                 }
@@ -277,7 +249,7 @@ impl HttpAnswer {
             }
         }
         let mut head = format!("Status: {code} {}\r\n", response.reason.unwrap_or_default()).into_bytes();
-        // A length beside chunks is not the body's (RFC 9112 section 6.3), and a second one is not needed.
+        // `chunked` overrides Content-Length (RFC 9112 section 6.3); a repeated length is dropped.
         let mut has_length = chunked;
         for field in response.headers.iter() {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
@@ -291,7 +263,7 @@ impl HttpAnswer {
         }
         head.extend_from_slice(b"\r\n");
         let has_no_body = self.is_head || matches!(code, 204 | 304);
-        // RFC 9112 section 6.3: in this order.
+        // In the order of RFC 9112 section 6.3.
         self.state = match length {
             _ if has_no_body => AnswerState::End,
             _ if chunked => AnswerState::ChunkSize,
@@ -304,7 +276,6 @@ impl HttpAnswer {
     }
 }
 
-/// A length: digits and nothing else.
 fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
     let digits = std::str::from_utf8(text)
@@ -324,7 +295,6 @@ fn shifted(part: Part, by: usize) -> Part {
 mod tests {
     use super::*;
 
-    /// Head and body of an answer that comes in pieces of this many bytes, and whether the connection can be kept.
     fn read(text: &str, is_head: bool, step: usize) -> Result<(String, String, bool), Malformed> {
         let mut answer = HttpAnswer::new(is_head, false);
         let (mut head, mut body, mut kept) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What a program answers, what it is asked, and the table in which workers find it.
+//! Fuzz targets for a program's answers, requests to it, and the shared table.
 
 use super::answer::{HttpAnswer, Malformed, Part};
 use super::head::{Framing, write};
@@ -7,7 +7,6 @@ use crate::config::Address;
 use fastcgi::Params;
 use forkyard_fuzz::{in_pieces, words_of};
 
-/// What was read of an answer.
 #[derive(Debug, PartialEq)]
 struct Read {
     head: Option<Vec<u8>>,
@@ -82,15 +81,14 @@ fn read(input: &[u8], is_head: bool) -> Read {
     reader.end()
 }
 
-/// An answer is the same however it is cut. Its head has one field a line, and none that concerns one connection. A
-/// length that is passed on is the body's. What was read is read again from what is passed on.
+/// Pieces of any size yield the same answer. Its head has one field per line and no connection fields; a length that is
+/// passed on is the body's. The output parses to itself.
 pub(crate) fn answer(input: &[u8]) {
     for is_head in [false, true] {
         let whole = read(input, is_head);
         let mut pieces = Reader::new(is_head);
         in_pieces(input, |piece| pieces.take(piece));
         let pieces = pieces.end();
-        // What is wrong may be seen before or behind a piece of body; it is seen.
         if whole.wrong.is_none() {
             assert_eq!(whole, pieces);
         } else {
@@ -169,8 +167,6 @@ fn check(head: &[u8], read: &Read, is_head: bool) {
     }
 }
 
-/// Lines `NAME=value` are a request's parameters; the head that is written is one request, with what forkyard says in it
-/// once.
 pub(crate) fn request(input: &[u8]) {
     let mut params = Params::new();
     for line in input.split(|byte| *byte == b'\n') {
@@ -181,7 +177,6 @@ pub(crate) fn request(input: &[u8]) {
     let mut fields = vec![httparse::EMPTY_HEADER; 64 + params.len()];
     let mut request = httparse::Request::new(&mut fields);
     let parsed = request.parse(&head);
-    // httparse refuses control characters in values; forkyard's own lines end nowhere else for that.
     let Ok(parsed) = parsed else {
         assert!(
             head.iter()
@@ -222,14 +217,13 @@ pub(crate) fn request(input: &[u8]) {
     assert_eq!(framed, expected);
 }
 
-/// A request line that httparse does not take: bytes beyond ASCII that are no UTF-8, or no method at all.
 fn has_odd_target(head: &[u8]) -> bool {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     std::str::from_utf8(line).is_err() || line.starts_with(b" ")
 }
 
-/// Words that any worker of the pool can write: what is read of them is an address or nothing, and counting changes nothing
-/// but the counts.
+/// Any worker of the pool can write these words. Reading them yields an address or `None`, and counting changes only
+/// counts.
 pub(crate) fn table(input: &[u8]) {
     let words = words_of(input, words(3, 6));
     let table = Table::new(&words, 3);

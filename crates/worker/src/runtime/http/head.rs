@@ -1,24 +1,20 @@
-//! The head of an HTTP request, from a FastCGI request's parameters (RFC 9112 section 3, RFC 3875 section 4.1).
+//! Writes the head of an HTTP request from a FastCGI request's parameters (RFC 9112 section 3, RFC 3875 section 4.1).
 
 use super::mount;
 use fastcgi::Params;
 use forkyard_protocol::upgrade;
 
-/// How the request's body is marked off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is none.
     Nothing,
-    /// It has as many bytes as the client said.
     Length,
-    /// In chunks: the client did not say.
     Chunked,
-    /// Not at all: if the program agrees, what follows is another protocol's.
+    /// None: after a protocol switch the data belongs to another protocol.
     Upgrade,
 }
 
-/// Headers that forkyard writes itself, from what the web server says of the request. What a client sends under one of these
-/// names never arrives: a program that trusts them trusts the web server.
+/// Fields that forkyard writes from the web server's parameters. A client's fields of these names are dropped, so a
+/// program that trusts them trusts the web server.
 const WRITTEN: &[&[u8]] = &[
     b"CONTENT_LENGTH",
     b"CONTENT_TYPE",
@@ -31,8 +27,8 @@ const WRITTEN: &[&[u8]] = &[
     b"X_REAL_IP",
 ];
 
-/// Headers that concern the client's connection to the web server (RFC 9110 section 7.6.1), `Forwarded` (RFC 7239), which is about
-/// it as well and which web servers do not set, and `Proxy`, which programs take for a setting (CVE-2016-5385).
+/// Fields of the client's connection (RFC 9110 section 7.6.1), `Forwarded` (RFC 7239), which web servers do not set,
+/// and `Proxy`, which programs read as a setting (CVE-2016-5385).
 const DROPPED: &[&[u8]] = &[
     b"CONNECTION",
     b"EXPECT",
@@ -45,14 +41,13 @@ const DROPPED: &[&[u8]] = &[
     b"UPGRADE",
 ];
 
-/// Headers of this family name the connection to the web server, which a client can't know. The exception is the path
-/// below which the web server has the application: it is only a part of an address. Where the web server itself names such a
-/// path, a client's word is dropped.
+/// These fields describe the connection to the web server, so a client's are dropped. A prefix is only part of a URL
+/// and is passed on, unless the web server sends one.
 const FORWARDED: &[u8] = b"X_FORWARDED_";
 const PREFIX: &[u8] = b"X_FORWARDED_PREFIX";
 
-/// Whether a client's header reaches the program; `name` without `HTTP_`. Web servers differ in how they spell parameters,
-/// and programs take `-` and `_`, and any case, for the same.
+/// Whether a client's field reaches the program; `name` without `HTTP_`. Spellings with `-` or `_` and any case are
+/// equal, because programs treat them so.
 pub(super) fn is_passed(name: &[u8]) -> bool {
     let is_one_of = |names: &[&[u8]]| names.iter().any(|known| is_same(name, known));
     let is_said_by_us = is_one_of(WRITTEN) || begins_with(name, FORWARDED) && !is_same(name, PREFIX);
@@ -72,7 +67,6 @@ fn begins_with(name: &[u8], known: &[u8]) -> bool {
     name.len() >= known.len() && plain.zip(known).all(|(byte, known)| byte == *known)
 }
 
-/// The request's head, and how its body has to follow it.
 pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
     let value = |name: &str| params.get(name.as_bytes()).filter(|value| !value.is_empty());
     let framing = framing(params);
@@ -126,13 +120,11 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
         }
     }
     if let Some(mount) = &mount {
-        // For the script that Node.js loads: a client can't send the second one.
         for name in ["X-Forwarded-Prefix", "X-Forkyard-Prefix"] {
             field(&mut head, name.bytes(), &mount.prefix);
         }
     }
     if let Some(peer) = value("REMOTE_ADDR") {
-        // As a proxy does: the client's address behind those that the request brings along.
         let known = value("HTTP_X_FORWARDED_FOR").map(|known| [known, b", "].concat());
         field(
             &mut head,
@@ -154,7 +146,6 @@ fn field(head: &mut Vec<u8>, name: impl IntoIterator<Item = u8>, value: &[u8]) {
     head.extend_from_slice(b": ");
     let begin = head.len();
     head.extend_from_slice(value);
-    // Nothing that would begin another line.
     for byte in &mut head[begin..] {
         if matches!(byte, b'\r' | b'\n' | 0) {
             *byte = b' ';
@@ -163,7 +154,6 @@ fn field(head: &mut Vec<u8>, name: impl IntoIterator<Item = u8>, value: &[u8]) {
     head.extend_from_slice(b"\r\n");
 }
 
-/// The request as the client wrote it, or put together from path and query.
 fn target(params: &Params, to: &mut Vec<u8>) {
     let value = |name: &str| params.get(name.as_bytes()).unwrap_or_default();
     let uri = value("REQUEST_URI");
@@ -183,7 +173,6 @@ fn target(params: &Params, to: &mut Vec<u8>) {
     if !uri.starts_with(b"/") && uri != b"*" {
         to.push(b'/');
     }
-    // What can't stand in a request line is encoded.
     for byte in uri {
         if byte.is_ascii_graphic() || *byte >= 0x80 {
             to.push(*byte);
@@ -210,15 +199,13 @@ fn framing(params: &Params) -> Framing {
             Framing::Length
         };
     }
-    // A web server that passes a body on as it comes does not know its length.
     match params.get(b"HTTP_TRANSFER_ENCODING") {
         Some(coding) if !coding.is_empty() => Framing::Chunked,
         _ => Framing::Nothing,
     }
 }
 
-/// HTTPS where the web server says so in one way or the other: behind a proxy that ends TLS, an operator adds `HTTPS` to what the
-/// web server says of its own connection.
+/// The scheme. Behind a proxy that terminates TLS, an operator adds `HTTPS` to the web server's parameters.
 fn scheme(params: &Params) -> &[u8] {
     let is_on = |value: &[u8]| !value.is_empty() && !value.eq_ignore_ascii_case(b"off");
     match params.get(b"REQUEST_SCHEME") {
@@ -228,7 +215,6 @@ fn scheme(params: &Params) -> &[u8] {
     }
 }
 
-/// `USER_AGENT` as `User-Agent`.
 fn capitalised(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let mut begins = true;
     name.iter().map(move |byte| {
@@ -242,7 +228,6 @@ fn capitalised(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-/// A byte of a token (RFC 9110 section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -281,7 +266,6 @@ mod tests {
         assert_eq!((text.as_str(), framing), (wanted, Framing::Length));
     }
 
-    /// Spellings of a parameter that a program takes for the same header.
     fn spellings(name: &str) -> [String; 4] {
         let lower = name.to_ascii_lowercase();
         let mixed = String::from_utf8(capitalised(name.as_bytes()).collect()).unwrap();
@@ -289,7 +273,6 @@ mod tests {
         [name.to_owned(), lower, mixed, half].map(|name| format!("HTTP_{name}"))
     }
 
-    /// A request of which the web server has said everything.
     const SAID: [(&str, &str); 8] = [
         ("REQUEST_METHOD", "POST"),
         ("REQUEST_URI", "/"),
@@ -318,7 +301,6 @@ mod tests {
     #[test]
     fn a_client_says_nothing_in_the_place_of_forkyard() {
         let honest = head(&SAID).0;
-        // These are taken at their word: the host, who has passed the request on, and a body of unknown length.
         let meant = |name: &str| {
             matches!(
                 name,
@@ -334,7 +316,6 @@ mod tests {
                 }
             }
         }
-        // Where the web server does not know the client, as behind a unix socket, there is no address.
         let unknown = head(&[("REQUEST_URI", "/"), ("HTTP_X_REAL_IP", "9.9.9.9")]).0;
         assert!(!unknown.contains("9.9.9.9"), "{unknown}");
         let prefix = head(&[("HTTP_X_FORWARDED_PREFIX", "/shop"), ("HTTP_X_REAL_IPS", "1")]).0;
@@ -342,7 +323,6 @@ mod tests {
             prefix.contains("X-Forwarded-Prefix: /shop\r\n") && prefix.contains("X-Real-Ips: 1\r\n"),
             "{prefix}"
         );
-        // Unless the web server says what the prefix is.
         let mounted = [("SCRIPT_NAME", "/blog"), ("PATH_INFO", "/")];
         for spelling in spellings("X_FORWARDED_PREFIX") {
             let lied = head(&[&mounted[..], &[(&spelling, "/shop")]].concat()).0;
@@ -384,7 +364,6 @@ mod tests {
         assert_eq!(framing, Framing::Chunked);
         assert!(text.contains("Transfer-Encoding: chunked\r\n"));
         assert!(head(&[("CONTENT_LENGTH", "-5")]).1 == Framing::Nothing);
-        // A client's own word is no such wish.
         let asked = [("HTTP_UPGRADE", "websocket"), ("HTTP_CONNECTION", "upgrade")];
         assert_eq!(head(&asked).1, Framing::Nothing);
         let (text, framing) = head(&[asked[0], asked[1], ("FORKYARD_UPGRADE", "websocket")]);

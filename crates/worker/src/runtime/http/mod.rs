@@ -1,7 +1,6 @@
 //! A gateway to a program that speaks HTTP/1.1 (RFC 9112): FastCGI in front, kept connections behind.
 //!
-//! `head` writes a request's head from its parameters, `answer` reads the answer's head and body, `gateway` connects them.
-//! Where the program's processes are started for the pool, `table` says where they are and how busy.
+//! If the pool starts the program's processes, `table` contains their addresses and load.
 
 mod answer;
 #[cfg(any(test, fuzzing))]
@@ -16,8 +15,8 @@ pub use share::{Share, table_pages};
 
 use httparse::Status;
 
-/// Reads a chunk's size with its extensions: the bytes used, and the size. `None`: it is none, or another reader could find another
-/// (RFC 9112 section 7.1): it has no digit, or a line ends in it by a line feed alone.
+/// Parses a chunk size with its extensions. Returns the bytes used and the size. `None`: no digit, or the line ends
+/// with a bare LF, which other parsers may read differently (RFC 9112 section 7.1).
 fn chunk_size(bytes: &[u8]) -> Option<Status<(usize, u64)>> {
     if bytes.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) {
         return None;

@@ -1,18 +1,15 @@
-//! Where the web server has put a program: what it gets of the path, and what precedes it.
+//! Splits a request's path at the prefix where the web server has mounted the program.
 
 use fastcgi::Params;
 
-/// The address of a request to a program that is mounted below a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// The path below which the program is, without a slash at its end.
     pub(super) prefix: Vec<u8>,
-    /// The request's path below it, with the query.
     pub(super) target: Vec<u8>,
 }
 
-/// The mount that SCRIPT_NAME and PATH_INFO say together (RFC 3875 sections 4.1.5 and 4.1.13). Most web servers say the whole path as
-/// SCRIPT_NAME, and no PATH_INFO: then there is none.
+/// The mount that SCRIPT_NAME and PATH_INFO describe (RFC 3875 sections 4.1.5 and 4.1.13). `None`: most web servers
+/// send the whole path as SCRIPT_NAME and no PATH_INFO.
 pub(super) fn of(params: &Params) -> Option<Mount> {
     let value = |name: &[u8]| params.get(name).unwrap_or_default();
     let name = value(b"SCRIPT_NAME");
@@ -26,7 +23,7 @@ pub(super) fn of(params: &Params) -> Option<Mount> {
         Some(at) => uri.split_at(at),
         None => (uri, &b""[..]),
     };
-    // As the client wrote it. Where the web server has rewritten or simplified it, its word counts.
+    // Prefers the client's spelling, unless the web server has rewritten or normalised the path.
     let as_written = below(asked, name).filter(|rest| rest.starts_with(b"/") && decoded(rest) == path);
     let mut target = as_written.map_or_else(|| encoded(path), encoded_in_line);
     if uri.is_empty() && !value(b"QUERY_STRING").is_empty() {
@@ -40,7 +37,6 @@ pub(super) fn of(params: &Params) -> Option<Mount> {
     })
 }
 
-/// What follows this path, which is decoded, in that one, which is not.
 fn below<'a>(asked: &'a [u8], path: &[u8]) -> Option<&'a [u8]> {
     let mut rest = asked;
     for wanted in path {
@@ -53,7 +49,6 @@ fn below<'a>(asked: &'a [u8], path: &[u8]) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// The first byte that a text means, and how long it is written.
 fn first(text: &[u8]) -> Option<(u8, usize)> {
     let digit = |at: usize| text.get(at).and_then(|byte| (*byte as char).to_digit(16));
     match (text.first()?, digit(1), digit(2)) {
@@ -71,14 +66,13 @@ fn decoded(mut text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A decoded path as it stands in an address (RFC 3986 section 3.3).
+/// Percent-encodes a path (RFC 3986 section 3.3).
 fn encoded(path: &[u8]) -> Vec<u8> {
     written(path, |byte| {
         byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
     })
 }
 
-/// What a client wrote, without what can't stand in a request line.
 fn encoded_in_line(text: &[u8]) -> Vec<u8> {
     written(text, |byte| byte.is_ascii_graphic() || byte >= 0x80)
 }
@@ -123,7 +117,6 @@ mod tests {
             ("/shop", "/a b/c", "/shop/a%20b%2Fc", "/shop", "/a%20b%2Fc"),
             ("/my shop", "/ü", "/my%20shop/%C3%BC", "/my%20shop", "/%C3%BC"),
             ("/a/b/", "/c", "/a/b/c", "/a/b", "/c"),
-            // Simplified or rewritten by the web server.
             ("/shop", "/admin", "/shop/x/../admin?a", "/shop", "/admin?a"),
             ("/shop", "/a?b", "//shop/a%3fb", "/shop", "/a%3Fb"),
             ("/shop", "/page", "/other/thing", "/shop", "/page"),

@@ -1,4 +1,4 @@
-//! The memory of a program's table: made by the master, inherited by the workers that it forks.
+//! The memory of a program's table, created by the master and inherited by workers.
 
 use super::table::{self, Table};
 use crate::sys::Result;
@@ -6,7 +6,7 @@ use crate::sys::shm::{Memory, PAGE_WORDS, Words};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-/// A table that several processes share.
+/// A table shared between processes.
 #[derive(Debug, Clone)]
 pub struct Share {
     words: Rc<Words>,
@@ -15,7 +15,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// An empty table for so many processes and workers.
+    /// Creates an empty table.
     ///
     /// # Errors
     /// There is no memory.
@@ -24,7 +24,7 @@ impl Share {
         Share::adopt(memory.writable, processes, slots)
     }
 
-    /// The table that another master has made: memory of the right size that can't shrink.
+    /// Maps the table of a previous master: memory of the right size that can't shrink.
     ///
     /// # Errors
     /// It can't be mapped.
@@ -42,18 +42,18 @@ impl Share {
         Table::new(self.words.words(), self.processes)
     }
 
-    /// The memory, for a next master.
+    /// The memory, for the next master.
     pub fn memory(&self) -> &OwnedFd {
         &self.memory
     }
 
-    /// How many processes it has places for.
+    /// The number of places for processes.
     pub fn processes(&self) -> usize {
         self.processes
     }
 }
 
-/// Pages of memory that a table for so many processes and workers takes.
+/// The pages of memory that a table needs.
 pub fn table_pages(processes: usize, slots: usize) -> usize {
     table::words(processes, slots).div_ceil(PAGE_WORDS)
 }

@@ -1,24 +1,22 @@
-//! Where the processes of a program are, and how busy each is: words that the master and all workers of a generation share.
+//! The addresses and load of a program's processes, in memory shared by the master and a generation's workers.
 //!
-//! The master says where a process listens and when it is gone; workers count what they have given it. A process has a
-//! number, its *life*, that no other process at the same place has had. It stands in one word with the count, so that a
-//! count for a process that is gone changes nothing. Each worker writes down how many requests it holds of each
-//! process, so that the master can give them back when the worker is killed.
+//! The master publishes and withdraws processes; workers count the requests that they pass to each. Every process has a
+//! unique number, its *life*, in the same word as its count, so late changes for a process that has exited have no
+//! effect. Each worker also records how many requests it holds per process, so the master can subtract them if the
+//! worker is killed.
 //!
-//! Every worker can write all of it: one that writes nonsense leads the requests of its own pool astray. The master
-//! believes none of it.
+//! Any worker can corrupt the table, but only for its own pool; the master trusts none of it.
 
 use crate::config::Address;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words before the first process: the last failure's id with a mark, and the number of starts.
 const HEAD_WORDS: usize = 8;
 const FAILURE: usize = 0;
 const LIVES: usize = 1;
-/// Words of a process: its life and count, the length of its address, the address, its pid, and how many requests it was given
-/// back, with the mark [`BROKE`].
+/// Words of a process: life and count, length of the address, address, pid, and finished requests with the mark
+/// [`BROKE`].
 const PROCESS_WORDS: usize = 24;
 const STATE: usize = 0;
 const LENGTH: usize = 1;
@@ -26,21 +24,21 @@ const TEXT: usize = 2;
 const SERVED: usize = PROCESS_WORDS - 1;
 const PID: usize = SERVED - 1;
 const MOST_TEXT_BYTES: usize = (PID - TEXT) * 8;
-/// The mark of a failure; its id has 32 bits.
+/// Set in the word of a failure; the id has 32 bits.
 const FAILED: u64 = 1 << 32;
-/// The mark in [`SERVED`] that the process has not finished a request, and none since: what ended its connection may end it.
+/// Set in [`SERVED`] if the process dropped a request's connection and has finished none since: the request may have
+/// crashed it.
 const BROKE: u64 = 1 << 63;
-/// The lower half of [`STATE`].
 const COUNT: u64 = u32::MAX as u64;
 
-/// The table, in memory that the caller has mapped.
+/// A table in memory mapped by the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'m> {
     words: &'m [AtomicU64],
     processes: usize,
 }
 
-/// A process that is up.
+/// A running process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessEntry {
     /// Its place in the table.
@@ -49,13 +47,12 @@ pub struct ProcessEntry {
     pub life: u32,
 }
 
-/// Words that a table for so many processes and workers needs: each worker has one for each process.
 pub(super) const fn words(processes: usize, slots: usize) -> usize {
     HEAD_WORDS + processes * PROCESS_WORDS + slots * processes
 }
 
 impl<'m> Table<'m> {
-    /// The table for so many processes in these words, which were zero at first.
+    /// Uses these words, which must be zero at first.
     pub fn new(words: &'m [AtomicU64], processes: usize) -> Table<'m> {
         Table { words, processes }
     }
@@ -68,13 +65,12 @@ impl<'m> Table<'m> {
         (index < self.processes).then(|| self.word(HEAD_WORDS + index * PROCESS_WORDS + word))?
     }
 
-    /// What a worker holds of a process: its life and how many requests.
     fn held(&self, slot: usize, index: usize) -> Option<&'m AtomicU64> {
         let first = HEAD_WORDS + self.processes * PROCESS_WORDS;
         (index < self.processes).then(|| self.word(first + slot * self.processes + index))?
     }
 
-    /// For the master: the process with this pid listens here. False: its address is too long to be passed on.
+    /// Master: publishes the address and pid of a process. Returns false if the address is too long.
     pub fn publish(&self, index: usize, address: &Address, pid: i32) -> bool {
         let text = write(address);
         let (Some(state), Some(length), Some(lives)) = (
@@ -102,34 +98,34 @@ impl<'m> Table<'m> {
         if let Some(word) = self.of_process(index, PID) {
             word.store(u64::try_from(pid).unwrap_or(0), Ordering::SeqCst);
         }
-        // Never 0, which is no process; after four thousand million starts one comes again.
+        // Never 0, which means no process. Numbers repeat after 2^32 starts.
         let life = lives.fetch_add(1, Ordering::SeqCst) % COUNT + 1;
         state.store(life << 32, Ordering::SeqCst);
         self.set_failure(None);
         true
     }
 
-    /// For the master: no process listens there any more.
+    /// Master: removes a process.
     pub fn withdraw(&self, index: usize) {
         if let Some(state) = self.of_process(index, STATE) {
             state.store(0, Ordering::SeqCst);
         }
     }
 
-    /// For the master: the id of the report why the last start failed; `None`: it is being tried, or went well.
+    /// Master: sets the report id of the last failed start, or `None` while it is retried or after a success.
     pub fn set_failure(&self, id: Option<u32>) {
         if let Some(word) = self.word(FAILURE) {
             word.store(id.map_or(0, |id| FAILED | u64::from(id)), Ordering::SeqCst);
         }
     }
 
-    /// Why there is none: the id of the report, if the last start failed.
+    /// The report id, if the last start failed.
     pub fn failure(&self) -> Option<u32> {
         let word = self.word(FAILURE)?.load(Ordering::SeqCst);
         (word & FAILED != 0).then_some((word & COUNT) as u32)
     }
 
-    /// For the master: the worker in this slot is gone. What it held is given back.
+    /// Master: subtracts the requests of a worker that has exited.
     pub fn release_slot(&self, slot: usize) {
         for index in 0..self.processes {
             let Some(word) = self.held(slot, index) else {
@@ -144,7 +140,7 @@ impl<'m> Table<'m> {
         }
     }
 
-    /// The least busy process that is up, those `tried` left out; of equally busy ones the first from `first` on.
+    /// The least busy process except those `tried`; ties go to the first one from `first` on.
     pub fn choose(&self, first: usize, tried: &[ProcessEntry]) -> Option<ProcessEntry> {
         let mut best: Option<(u64, ProcessEntry)> = None;
         for step in 0..self.processes {
@@ -160,7 +156,7 @@ impl<'m> Table<'m> {
         best.map(|(_, entry)| entry)
     }
 
-    /// Where a process listens; `None`: it is gone.
+    /// The address of a process; `None` if it has exited.
     pub fn address(&self, entry: ProcessEntry) -> Option<Address> {
         let length = self.of_process(entry.index, LENGTH)?.load(Ordering::SeqCst);
         let length = usize::try_from(length)
@@ -172,11 +168,11 @@ impl<'m> Table<'m> {
             text.extend_from_slice(&word.to_ne_bytes());
         }
         text.truncate(length);
-        // The master withdraws a process before it writes down another.
+        // Read the life last: the master withdraws a process before it publishes another.
         self.lives(entry).then(|| read(&text))?
     }
 
-    /// The process' pid; 0: it is gone.
+    /// The process's pid; 0 if it has exited.
     pub fn pid(&self, entry: ProcessEntry) -> i32 {
         let pid = self
             .of_process(entry.index, PID)
@@ -185,27 +181,27 @@ impl<'m> Table<'m> {
         pid.filter(|_| self.lives(entry)).unwrap_or(0)
     }
 
-    /// Whether the process is up.
+    /// Whether the process is still running.
     pub fn lives(&self, entry: ProcessEntry) -> bool {
         let state = self.of_process(entry.index, STATE);
         state.is_some_and(|state| state.load(Ordering::SeqCst) >> 32 == u64::from(entry.life))
     }
 
-    /// How many requests are with the process at a place.
+    /// How many requests the process at a place has.
     pub fn sessions(&self, index: usize) -> u32 {
         let state = self.of_process(index, STATE);
         state.map_or(0, |state| (state.load(Ordering::SeqCst) & COUNT) as u32)
     }
 
-    /// How many requests of the process at a place are over.
+    /// How many requests the process at a place has finished.
     pub fn served(&self, index: usize) -> u64 {
         let served = self.of_process(index, SERVED);
         served.map_or(0, |served| served.load(Ordering::SeqCst) & !BROKE)
     }
 
-    /// For the master: whether the process at a place, which has just ended, had a request in its hands.
+    /// Master: whether the process at a place had a request when it exited.
     pub fn is_at_work(&self, index: usize) -> bool {
-        // In this order: a worker marks that it broke before it takes it from the count.
+        // In this order, because a worker sets the mark before it decrements the count.
         let has_broken = || {
             let served = self.of_process(index, SERVED);
             served.is_some_and(|served| served.load(Ordering::SeqCst) & BROKE != 0)
@@ -213,7 +209,7 @@ impl<'m> Table<'m> {
         self.sessions(index) > 0 || has_broken()
     }
 
-    /// The process has closed its connection without having finished the worker's request. To be told before [`Table::give`].
+    /// The process closed the connection before finishing a request. Call it before [`Table::give`].
     pub fn broke(&self, entry: ProcessEntry) {
         self.mark(entry, |served| served | BROKE);
     }
@@ -226,17 +222,16 @@ impl<'m> Table<'m> {
     fn mark(&self, entry: ProcessEntry, to: impl Fn(u64) -> u64) {
         if let Some(served) = self.of_process(entry.index, SERVED).filter(|_| self.lives(entry)) {
             let changed = |served| Some(to(served)).filter(|to| *to != served);
-            // Where nothing is to be changed, nothing is.
             let _ = served.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed);
         }
     }
 
-    /// The worker in `slot` gives a request to a process. False: that is gone.
+    /// Counts a request of the worker in `slot`. Returns false if the process has exited.
     pub fn take(&self, slot: usize, entry: ProcessEntry) -> bool {
         let Some(own) = self.held(slot, entry.index) else {
             return false;
         };
-        // Written down first: a worker that is killed in between has one too many given back, and none too few.
+        // Recorded first: if the worker is killed in between, one too many is subtracted, never one too few.
         let before = own.load(Ordering::SeqCst);
         let held = if before >> 32 == u64::from(entry.life) {
             before.saturating_add(1)
@@ -251,7 +246,7 @@ impl<'m> Table<'m> {
         taken
     }
 
-    /// The worker's request is over.
+    /// The worker's request is finished.
     pub fn give(&self, slot: usize, entry: ProcessEntry) {
         self.discount(entry);
         if let Some(served) = self.of_process(entry.index, SERVED).filter(|_| self.lives(entry)) {
@@ -270,7 +265,6 @@ impl<'m> Table<'m> {
         self.change(entry, |count| count.checked_sub(1));
     }
 
-    /// Changes the count of a process, if it is still the same.
     fn change(&self, entry: ProcessEntry, to: impl Fn(u64) -> Option<u64>) -> bool {
         let Some(state) = self.of_process(entry.index, STATE) else {
             return false;
@@ -365,7 +359,6 @@ mod tests {
         table.finished(entry);
         table.give(0, entry);
         assert_eq!(is_at_work(), (false, 3));
-        // Another process: what is told of the one before is not about it.
         table.withdraw(0);
         table.publish(0, &tcp(5001), 8);
         table.broke(entry);

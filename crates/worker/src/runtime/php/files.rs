@@ -1,7 +1,7 @@
-//! The files that PHP starts from, and whether they are still what they were.
+//! The files that PHP loads at its start, and whether they have changed.
 //!
-//! A reload keeps a pool in which nothing changed. The files that PHP read at its start show what forkyard's own
-//! configuration does not: forkyard-php, libphp, php.ini, the files beside it, extensions.
+//! A reload keeps an unchanged pool. forkyard's configuration does not show changes to forkyard-php, libphp, php.ini,
+//! the files beside it and extensions; these files do.
 
 use super::settings::{php_ini_directories, usual_directories};
 use crate::config::Php;
@@ -12,12 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Files of one directory that are looked at.
 const MOST_FILES: usize = 1000;
-/// A path that a preloader names is not longer (PATH_MAX).
 const LONGEST_PATH: usize = 4096;
 
-/// Where php.ini is: a file, a directory; `None`: where libphp looks by itself.
+/// The php.ini to use, a file or directory; `None`: libphp's default.
 pub fn php_ini(php: &Php) -> Option<PathBuf> {
     if php.no_php_ini {
         return None;
@@ -29,7 +27,7 @@ pub fn php_ini(php: &Php) -> Option<PathBuf> {
     })
 }
 
-/// php.ini's own path, where [`php_ini`] may have named its directory.
+/// The path of php.ini itself, if [`php_ini`] names its directory.
 pub fn in_directory(path: &Path) -> PathBuf {
     if path.is_dir() {
         path.join("php.ini")
@@ -38,8 +36,7 @@ pub fn in_directory(path: &Path) -> PathBuf {
     }
 }
 
-/// Where the files are that are read after php.ini: beside it if it was named as a directory, else where they usually
-/// are.
+/// The directory with the files read after php.ini.
 pub fn conf_d(php: &Php) -> Option<PathBuf> {
     let named = php.php_ini.iter().cloned();
     named
@@ -48,7 +45,7 @@ pub fn conf_d(php: &Php) -> Option<PathBuf> {
         .find(|path| path.is_dir())
 }
 
-/// The php.ini that a pool which names none has.
+/// The php.ini of a pool that names none.
 pub fn usual_php_ini(version: &str) -> Option<PathBuf> {
     let mut paths = usual_directories(version)
         .map(|directory| directory.join("php.ini"))
@@ -56,7 +53,7 @@ pub fn usual_php_ini(version: &str) -> Option<PathBuf> {
     paths.find(|path| path.exists())
 }
 
-/// Where distributions put libphp.
+/// Where distributions install libphp.
 pub fn library(version: &str) -> Option<PathBuf> {
     let mut paths = library_directories()
         .into_iter()
@@ -64,7 +61,7 @@ pub fn library(version: &str) -> Option<PathBuf> {
     paths.find(|path| path.exists())
 }
 
-/// The versions whose libphp is installed.
+/// The versions with an installed libphp.
 pub fn libraries() -> Vec<String> {
     let entries = library_directories()
         .into_iter()
@@ -87,7 +84,7 @@ fn library_directories() -> [PathBuf; 4] {
     ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"].map(PathBuf::from)
 }
 
-/// PHP's command-line program of a version, where distributions put it.
+/// Where distributions install PHP's command-line program of a version.
 pub fn command_line(version: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/local/bin"]
         .iter()
@@ -95,8 +92,8 @@ pub fn command_line(version: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// A file of an extension, or their directory, as a preloader names it. The master looks at it as root, so it must lie where only
-/// root can mount something that never answers.
+/// Whether the master may stat a path that a preloader reported. The master is root, so it must be where only root can
+/// mount a file system that hangs.
 pub fn is_credible(path: &Path) -> bool {
     let is_plain = path
         .components()
@@ -107,37 +104,37 @@ pub fn is_credible(path: &Path) -> bool {
         && prefixes.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// What files were, in a number: equal as long as none was changed, replaced, added or taken away.
+/// A hash of files' states; it differs if a file was changed, replaced, added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// The number, for a master that takes over.
+    /// The number, for a hand-over to another master.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The one of this number.
+    /// Restores a fingerprint from its number.
     pub fn from_number(number: u64) -> Fingerprint {
         Fingerprint(number)
     }
 }
 
-/// What PHP's start depends on besides a pool's settings.
+/// The files that PHP's start depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// forkyard-php.
+    /// The forkyard-php executable.
     pub program: PathBuf,
-    /// libphp, named or by version.
+    /// libphp, by name or version.
     pub library: Option<PathBuf>,
-    /// php.ini, or its directory.
+    /// php.ini or its directory.
     pub php_ini: Option<PathBuf>,
-    /// The directories of files that are read after php.ini.
+    /// Directories of files read after php.ini.
     pub scanned: Vec<PathBuf>,
 }
 
 impl Origin {
-    /// The origin of a pool's PHP. `scan_dir`: PHP_INI_SCAN_DIR in its environment.
+    /// Finds the files of a pool. `scan_dir`: PHP_INI_SCAN_DIR of its environment.
     pub fn new(php: &Php, program: PathBuf, scan_dir: Option<&OsStr>) -> Origin {
         let named = php.scan_dir.as_deref().map(OsStr::new);
         let scanned = match named.or(scan_dir) {
@@ -145,7 +142,7 @@ impl Origin {
             None => conf_d(php).into_iter().collect(),
             Some(list) => {
                 let parts = list.as_bytes().split(|byte| *byte == b':');
-                // An empty part stands for the usual directory.
+                // An empty part is the default directory.
                 let path = |part: &[u8]| match part {
                     [] => conf_d(php),
                     part => Some(PathBuf::from(OsStr::from_bytes(part))),
@@ -163,7 +160,7 @@ impl Origin {
 }
 
 impl Origin {
-    /// Each file with what it is now.
+    /// Each file with its current state.
     pub fn states(&self) -> BTreeMap<PathBuf, Option<FileState>> {
         let php_ini = self.php_ini.as_ref().map(|path| in_directory(path));
         let entries = self.scanned.iter().flat_map(|path| Origin::entries(path));
@@ -179,7 +176,7 @@ impl Origin {
             .collect()
     }
 
-    /// The files in a directory, in order.
+    /// The files in a directory, sorted.
     pub fn entries(directory: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(directory).into_iter().flatten();
         let mut files: Vec<PathBuf> = entries
@@ -191,7 +188,7 @@ impl Origin {
     }
 }
 
-/// Looks at each file once, however many pools depend on it. For one reload; it does not notice what changes meanwhile.
+/// Checks each file once, however many pools depend on it. Use a new cache for each reload.
 #[derive(Debug, Default)]
 pub struct FingerprintCache {
     origins: HashMap<Origin, Fingerprint>,
@@ -199,7 +196,7 @@ pub struct FingerprintCache {
 }
 
 impl FingerprintCache {
-    /// What the files of an origin are.
+    /// The fingerprint of an origin's files.
     pub fn origin(&mut self, origin: &Origin) -> Fingerprint {
         if let Some(known) = self.origins.get(origin) {
             return *known;
@@ -221,7 +218,7 @@ impl FingerprintCache {
         fingerprint
     }
 
-    /// What a file is, or the files in a directory.
+    /// The fingerprint of a file, or of the files in a directory.
     pub fn path(&mut self, path: &Path) -> Fingerprint {
         if let Some(known) = self.paths.get(path) {
             return *known;
@@ -237,7 +234,7 @@ impl FingerprintCache {
     }
 }
 
-/// Which file it is, how long and how old; a link's target, not the link.
+/// Identity, size and time of a file; links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileState {
     device: u64,
@@ -247,7 +244,7 @@ pub struct FileState {
 }
 
 impl FileState {
-    /// What is at a path now; `None`: nothing, or nothing that can be looked at.
+    /// The state of the file at this path; `None` if it can't be read.
     pub fn of(path: &Path) -> Option<FileState> {
         let file = std::fs::metadata(path).ok()?;
         Some(FileState {
@@ -259,7 +256,6 @@ impl FileState {
     }
 }
 
-/// A file's name, and what it is.
 fn hash_file(path: &Path, hasher: &mut DefaultHasher) {
     path.hash(hasher);
     FileState::of(path).hash(hasher);

@@ -1,9 +1,8 @@
-//! What PHP starts from holds from the daemon's start, or a reload, until the next reload, as it does in php-fpm, whose master
-//! has loaded everything. Here a process may be started at any time. So the text of php.ini and of the files that are read
-//! after it is remembered and handed to it when they are not what they were.
+//! Remembers the text of PHP's settings files until the next reload.
 //!
-//! Programs and libraries are not remembered, but that they are others now: package managers replace each of them at once, and
-//! those of one PHP version fit together.
+//! php-fpm's master reads them once, but forkyard may start a PHP process at any time. If a file has changed, the new
+//! process receives the remembered text. Changes to programs and libraries are only detected: package managers replace
+//! them atomically, and the files of one PHP version fit together.
 
 use super::files::{self, FileState, Fingerprint, FingerprintCache, Origin, in_directory};
 use serde::{Deserialize, Serialize};
@@ -11,22 +10,20 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// The argument that says that [`IniFiles`] come on a descriptor ([`crate::runtime::SCRIPT`]), as JSON.
+/// The option for [`IniFiles`] on a descriptor ([`crate::runtime::SCRIPT`]), as JSON.
 pub const OPTION: &str = "--held";
-/// The most text of one file, and of all.
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_BYTES_OF_ALL: usize = 8 << 20;
-/// Files of extensions that are looked at.
 const MOST_EXTENSIONS: usize = 500;
-/// A byte of a text is up to four in JSON, and paths are short.
+/// JSON takes up to four bytes per byte of text; paths are short.
 pub const MOST_JSON_BYTES: usize = 5 * MOST_BYTES_OF_ALL;
 
-/// A file of PHP's settings.
+/// A settings file of PHP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IniFile {
     /// Its path.
     pub path: PathBuf,
-    /// What is written in it.
+    /// Its contents.
     pub text: Vec<u8>,
 }
 
@@ -35,34 +32,33 @@ pub struct IniFile {
 pub struct IniFiles {
     /// php.ini, if there is one.
     pub php_ini: Option<IniFile>,
-    /// Those that are read after it, in this order.
+    /// The files read after it, in order.
     pub scanned: Vec<IniFile>,
 }
 
-/// What an [`Origin`] was at one time.
+/// The state of an [`Origin`] at one time.
 #[derive(Debug)]
 pub struct IniSnapshot {
     states: BTreeMap<PathBuf, Option<FileState>>,
-    /// Which files those are is known once a process has loaded them.
+    /// Known only after a process has loaded them.
     extensions: BTreeMap<PathBuf, Option<FileState>>,
     fingerprint: Fingerprint,
-    /// `None`: they can't be had, and processes have to read them themselves.
+    /// `None`: too large or unreadable, so processes read the files themselves.
     ini: Option<IniFiles>,
 }
 
-/// Files that are not what they were.
+/// Files that have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// Of settings.
+    /// Settings files.
     pub ini: Vec<PathBuf>,
     /// forkyard-php, libphp and extensions.
     pub programs: Vec<PathBuf>,
-    /// What they are now, in this order.
     now: Vec<Option<FileState>>,
 }
 
 impl IniSnapshot {
-    /// Looks at the files.
+    /// Reads the files.
     pub fn take(origin: &Origin) -> IniSnapshot {
         IniSnapshot {
             states: origin.states(),
@@ -72,18 +68,17 @@ impl IniSnapshot {
         }
     }
 
-    /// What all of them were.
+    /// The fingerprint of all files.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// The files of settings as they were.
+    /// The remembered settings files.
     pub fn ini(&self) -> Option<&IniFiles> {
         self.ini.as_ref()
     }
 
-    /// Extensions have been loaded from these files, as they are now. What a process says of this is believed only where a look
-    /// at the file can do no harm.
+    /// Adds extensions that a process has loaded. Paths that the master must not stat are ignored.
     pub fn note_extensions<'p>(&mut self, paths: impl IntoIterator<Item = &'p PathBuf>) {
         for path in paths.into_iter().filter(|path| files::is_credible(path)) {
             if self.extensions.len() < MOST_EXTENSIONS && !self.extensions.contains_key(path) {
@@ -92,16 +87,16 @@ impl IniSnapshot {
         }
     }
 
-    /// The files that extensions were loaded from.
+    /// The files of loaded extensions.
     pub fn extensions(&self) -> impl Iterator<Item = &PathBuf> {
         self.extensions.keys()
     }
 
-    /// What is different by now, if anything is.
+    /// The files that have changed; `None` if none has.
     pub fn changes(&self, now: &Origin) -> Option<Changes> {
         let states = now.states();
         let is_changed = |path: &&PathBuf| self.states.get(*path) != states.get(*path);
-        // Those that were there come first: they say more than what is found in their place.
+        // Known files first: they explain more than the files that replaced them.
         let added = states.keys().filter(|path| !self.states.contains_key(*path));
         let changed = self.states.keys().filter(is_changed).chain(added).cloned();
         let is_program = |path: &&PathBuf| **path == now.program || now.library.as_ref() == Some(*path);
@@ -129,10 +124,8 @@ fn read(origin: &Origin) -> Option<IniFiles> {
     };
     for directory in &origin.scanned {
         for path in Origin::entries(directory) {
-            // As PHP has it.
             let is_ini = path.extension().is_some_and(|extension| extension == "ini");
             if is_ini && path.is_file() {
-                // PHP passes over what it can't read.
                 files.scanned.extend(read_file(path));
             }
         }
@@ -150,7 +143,7 @@ fn read_file(path: PathBuf) -> Option<IniFile> {
 }
 
 impl Changes {
-    /// What the log says of it.
+    /// The line for the log.
     pub fn line(&self) -> String {
         let (path, others) = match (self.ini.split_first(), self.programs.split_first()) {
             (Some((path, rest)), _) => (path, rest.len() + self.programs.len()),
@@ -167,7 +160,7 @@ impl Changes {
             (false, false) => {
                 "PHP is started with the settings of before, and with the programs that are there now,"
             }
-            (true, _) => "PHP is started with what is there now, and what runs goes on",
+            (true, _) => "PHP starts with the present files; running workers continue",
         };
         let path = path.display();
         format!("{path}{more} changed since the start or the last reload: {what_happens} until a reload")
@@ -241,7 +234,6 @@ mod tests {
             scanned: Vec::new(),
         };
         let mut held = IniSnapshot::take(&origin);
-        // It stands for what a package manager has taken away and not put back yet.
         let known = PathBuf::from("/usr/lib/forkyard-no-such-extension.so");
         held.note_extensions([&known, &dir.path().join("not-below-usr.so")]);
         assert_eq!(held.extensions().collect::<Vec<_>>(), [&known]);

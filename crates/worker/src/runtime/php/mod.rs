@@ -1,7 +1,5 @@
-//! The part of the PHP runtime that knows no PHP: what a request's parameters say about its script, the settings that
-//! go to a preloader, and the lines that master and preloader exchange.
-//!
-//! libphp itself is known to the forkyard-php executable only.
+//! The part of the PHP runtime that does not need libphp: script lookup, preloader settings and the protocol between
+//! master and preloader. Only forkyard-php loads libphp.
 
 pub mod files;
 pub mod ini_snapshot;

@@ -1,13 +1,12 @@
-//! Which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`.
+//! Which php.ini settings a request may set in `PHP_VALUE` and `PHP_ADMIN_VALUE`.
 //!
-//! Any program that reaches a pool's socket can send any parameter. With `auto_prepend_file` or `error_log` among them,
-//! reaching the socket is as good as running code as the pool's user.
+//! Any program that can connect to a pool's socket can send any parameter. If it could set `auto_prepend_file` or
+//! `error_log`, it could run code as the pool's user.
 
 use crate::config::RequestSettings;
 
-/// Settings of limits, display and sessions' times, which web servers do send. None of them names a file that is
-/// written, a program, a function, or code. `open_basedir` and `disable_functions` are here because a site that relies on
-/// its web server to send them would otherwise run without them.
+/// Limits, display and session lifetimes, which web servers do send. None names an output file, a program, a function
+/// or code. `open_basedir` and `disable_functions` are allowed because a site may rely on its web server to send them.
 pub const HARMLESS: &[&str] = &[
     "date.timezone",
     "default_charset",
@@ -49,31 +48,28 @@ pub const HARMLESS: &[&str] = &[
     "zlib.output_compression_level",
 ];
 
-/// Names that are remembered as reported.
 const REMEMBERED: usize = 32;
-/// Characters of a name that are shown.
 const SHOWN: usize = 80;
 
 /// A pool's rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
     settings: RequestSettings,
-    /// What the pool's configuration holds fast.
     held: Vec<String>,
     reported: Vec<String>,
 }
 
-/// What is to be done with a setting.
+/// What to do with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is set.
+    /// Allowed.
     Set,
-    /// It is not, and this is to be logged; an empty text: it has been said often enough.
+    /// Refused; log this text unless it is empty (already logged).
     Refuse(String),
 }
 
 impl Rule {
-    /// The rule of a pool. `held`: the names in its `php_admin_value`.
+    /// Creates the rule. `held`: the names in the pool's `php_admin_value`.
     pub fn new(settings: RequestSettings, held: Vec<String>) -> Rule {
         Rule {
             settings,
@@ -82,12 +78,12 @@ impl Rule {
         }
     }
 
-    /// Whether every setting may be set, so that no name has to be looked up.
+    /// Whether all settings are allowed, so that no name needs a lookup.
     pub fn is_open(&self) -> bool {
         self.settings == RequestSettings::All
     }
 
-    /// Judges one setting.
+    /// Checks one setting.
     pub fn judge(&mut self, name: &str) -> Verdict {
         let why = match &self.settings {
             RequestSettings::All => return Verdict::Set,
@@ -103,7 +99,7 @@ impl Rule {
         Verdict::Refuse(self.report(name, why))
     }
 
-    /// A line for the log, once for each name. A client that sends thousands of names must not fill the log.
+    /// The log line, once per name and limited in number: a client that sends thousands of names must not fill the log.
     fn report(&mut self, name: &str, why: &str) -> String {
         if self.reported.len() >= REMEMBERED || self.reported.iter().any(|known| known == name) {
             return String::new();
@@ -111,9 +107,9 @@ impl Rule {
         self.reported.push(name.to_owned());
         let shown: String = name.chars().take(SHOWN).collect();
         format!(
-            "refused the setting '{shown}' that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): {why}. If the web \
-             server is meant to send it, set it in the pool or list it in request_settings; if not, find out who \
-             reaches the pool's socket. This worker says so once"
+            "refused the setting '{shown}' that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): {why}. If \
+             the web server is meant to send it, set it in the pool or list it in request_settings; if not, \
+             find out who reaches the pool's socket. This worker logs this once"
         )
     }
 }

@@ -1,20 +1,19 @@
-//! Which script a request is for: the fix-ups that make one account out of what the various web servers send.
+//! Finds the script of a request and corrects the parameters that web servers send in different ways.
 //!
-//! The names: SF is SCRIPT_FILENAME, PT PATH_TRANSLATED, PI PATH_INFO, SN SCRIPT_NAME. The *working path* is SF, or PT
-//! where there is no SF. Where it names no file, because part of the URL is for the script ("/app.php/users/7"), the
-//! longest part that is a file is the script and the rest is PATH_INFO. The outcome is the one of php-fpm, parameter by
-//! parameter, since scripts see it in `$_SERVER`.
+//! Names: SF is SCRIPT_FILENAME, PT PATH_TRANSLATED, PI PATH_INFO, SN SCRIPT_NAME. The *working path* is SF, or PT
+//! without SF. If it is not a file, its longest part that is a file is the script and the rest is PATH_INFO
+//! ("/app.php/users/7"). The resulting parameters equal php-fpm's, because scripts see them in `$_SERVER`.
 
 use fastcgi::Params;
 use forkyard_base::percent::percent_decode;
 
-/// The parameters of a request, as far as this part needs them.
+/// Access to a request's parameters.
 pub trait Parameters {
     /// The value of `name`.
     fn get(&self, name: &[u8]) -> Option<&[u8]>;
-    /// Replaces the value in its place, or appends it.
+    /// Replaces a value in place, or appends it.
     fn set(&mut self, name: &[u8], value: &[u8]);
-    /// Takes it away.
+    /// Removes a parameter.
     fn remove(&mut self, name: &[u8]);
 }
 
@@ -32,39 +31,39 @@ impl Parameters for Params {
     }
 }
 
-/// What has to be known about files.
+/// File checks.
 pub trait FileSystem {
-    /// Whether the path leads to anything.
+    /// Whether the path exists.
     fn exists(&self, path: &[u8]) -> bool;
-    /// Whether it leads to a regular file.
+    /// Whether it is a regular file.
     fn is_file(&self, path: &[u8]) -> bool;
 }
 
-/// The ini values and versions that the fix-ups depend on.
+/// The ini values and versions that matter here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     /// `cgi.fix_pathinfo`: look for the script in the working path.
     pub fix_pathinfo: bool,
     /// `cgi.discard_path`: never run PATH_TRANSLATED (without `fix_pathinfo`).
     pub discard_path: bool,
-    /// `doc_root`: DOCUMENT_ROOT where the web server sends none.
+    /// `doc_root`: the default for DOCUMENT_ROOT.
     pub doc_root: Option<Vec<u8>>,
-    /// PHP 8.5 on: Apache's script path is percent-decoded before all else.
+    /// PHP 8.5 and later percent-decode Apache's script path first.
     pub decode_script_path: bool,
-    /// PHP 8.4 on: the PATH_INFO that is found in Apache's script path is percent-decoded.
+    /// PHP 8.4 and later percent-decode the PATH_INFO found in Apache's script path.
     pub decode_path_info: bool,
 }
 
-/// Which script a request is for. The texts themselves are in the parameters.
+/// The result: names of the parameters to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Script {
-    /// Whether the request names a script at all. If not, most of the request is not looked at.
+    /// Whether the request names a script. If not, most parameters are ignored.
     pub is_named: bool,
-    /// The parameter that holds the script's path; `None`: there is no such script.
+    /// The parameter with the script's path; `None`: no such script.
     pub path: Option<&'static [u8]>,
-    /// The parameter that holds the request's URI, if that is set.
+    /// The parameter with the request's URI, if it is set.
     pub uri: &'static [u8],
-    /// There is none because its name has a zero byte. PHP would run what is before it.
+    /// The name contains a zero byte, where PHP would truncate it.
     pub has_zero_byte: bool,
 }
 
@@ -76,7 +75,7 @@ const DOCUMENT_ROOT: &[u8] = b"DOCUMENT_ROOT";
 const REDIRECT_URL: &[u8] = b"REDIRECT_URL";
 const APACHE_PREFIXES: [&[u8]; 2] = [b"proxy:fcgi://", b"proxy:balancer://"];
 
-/// Finds the script and puts the parameters right.
+/// Finds the script and corrects the parameters.
 pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem) -> Script {
     let filename = own(params, SCRIPT_FILENAME);
     let translated = own(params, PATH_TRANSLATED);
@@ -136,8 +135,8 @@ pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSyst
     }
 }
 
-/// Whether a parameter that may name the script has a zero byte. PT is read where there is no SF, for old Apache modules, and without
-/// `fix_pathinfo`.
+/// Whether a parameter that may name the script contains a zero byte. PT counts without SF (old Apache modules) or
+/// without `fix_pathinfo`.
 fn has_zero_byte(params: &impl Parameters, rules: &Rules) -> bool {
     let has = |name: &[u8]| params.get(name).is_some_and(|value| value.contains(&0));
     let reads_translated = params.get(SCRIPT_FILENAME).is_none()
@@ -146,7 +145,7 @@ fn has_zero_byte(params: &impl Parameters, rules: &Rules) -> bool {
     has(SCRIPT_FILENAME) || (reads_translated && has(PATH_TRANSLATED))
 }
 
-/// Whether a script's path has one of the endings, and more than it. No endings: any path has.
+/// Whether the path has one of the endings and is longer than it. Without endings, all paths are allowed.
 pub fn is_allowed(path: &[u8], endings: &[String]) -> bool {
     endings.is_empty()
         || endings
@@ -154,7 +153,7 @@ pub fn is_allowed(path: &[u8], endings: &[String]) -> bool {
             .any(|end| path.len() > end.len() && path.ends_with(end.as_bytes()))
 }
 
-/// A parameter as C sees it: up to the first zero byte.
+/// A parameter up to its first zero byte, as C reads it.
 pub fn text<'a>(params: &'a impl Parameters, name: &[u8]) -> Option<&'a [u8]> {
     let value = params.get(name)?;
     Some(value.split(|byte| *byte == 0).next().unwrap_or(value))
@@ -164,7 +163,7 @@ fn own(params: &impl Parameters, name: &[u8]) -> Option<Vec<u8>> {
     text(params, name).map(<[u8]>::to_vec)
 }
 
-/// IIS sends SN as the beginning of PI. Gives PI.
+/// IIS sends SN as the beginning of PI. Returns PI.
 fn fix_iis(params: &mut impl Parameters) -> Option<Vec<u8>> {
     let path_info = own(params, PATH_INFO)?;
     let is_iis = text(params, b"SERVER_SOFTWARE").is_some_and(|name| name.starts_with(b"Microsoft-IIS"));
@@ -183,7 +182,7 @@ fn fix_iis(params: &mut impl Parameters) -> Option<Vec<u8>> {
     Some(rest)
 }
 
-/// Apache's mod_proxy sends a URL as SF. Gives SF, and whether it was such a URL.
+/// Apache's mod_proxy sends a URL as SF. Returns SF and whether it was a URL.
 fn fix_apache(
     params: &mut impl Parameters,
     rules: &Rules,
@@ -218,7 +217,6 @@ fn fix_apache(
     (Some(path), is_apache)
 }
 
-/// What the web server sent, after the first repairs.
 struct Sent {
     filename: Option<Vec<u8>>,
     translated: Option<Vec<u8>>,
@@ -227,7 +225,7 @@ struct Sent {
     is_apache: bool,
 }
 
-/// `cgi.fix_pathinfo=1`. Afterwards SF is the script, or not there.
+/// `cgi.fix_pathinfo=1`. Afterwards SF is the script or is unset.
 fn search(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem, sent: &Sent) {
     if let (None, Some(root)) = (text(params, DOCUMENT_ROOT), &rules.doc_root) {
         params.set(DOCUMENT_ROOT, root);
@@ -237,7 +235,7 @@ fn search(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem, 
         return;
     };
     let mut script_name = sent.script_name.clone();
-    // Old Apache modules name PHP itself as SF.
+    // Old Apache modules send the path of PHP itself as SF.
     if let (false, Some(translated), Some(url)) = (sent.is_apache, &sent.translated, &redirect) {
         if *translated != path {
             path.clone_from(translated);
@@ -261,7 +259,6 @@ fn search(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem, 
     }
 }
 
-/// How much of `path` is a file, when ever more is taken off its end.
 fn longest_file(path: &[u8], files: &impl FileSystem) -> Option<usize> {
     let mut rest = path;
     loop {
@@ -273,7 +270,6 @@ fn longest_file(path: &[u8], files: &impl FileSystem) -> Option<usize> {
     }
 }
 
-/// The working path leads somewhere.
 fn take_whole(
     params: &mut impl Parameters,
     sent: &Sent,
@@ -296,7 +292,6 @@ fn take_whole(
     take_script_name(params, sent, script_name);
 }
 
-/// The first `length` bytes of the working path are the script, the rest is for it.
 fn take_part(
     params: &mut impl Parameters,
     rules: &Rules,
@@ -359,7 +354,6 @@ fn take_part(
     }
 }
 
-/// PI was both: SN becomes its `head`.
 fn name_from_path_info(params: &mut impl Parameters, sent: &Sent, info: &[u8], head: &[u8]) {
     params.set(b"ORIG_PATH_INFO", info);
     if sent.script_name.as_deref() != Some(head) {
@@ -370,7 +364,7 @@ fn name_from_path_info(params: &mut impl Parameters, sent: &Sent, info: &[u8], h
     }
 }
 
-/// PT is where PI would be a file of the site.
+/// Sets PT to the file that PI would be in the site.
 fn translate(
     params: &mut impl Parameters,
     sent: &Sent,
@@ -410,7 +404,6 @@ fn take_script_name(params: &mut impl Parameters, sent: &Sent, name: Option<&[u8
     params.set(SCRIPT_NAME, name);
 }
 
-/// Whether the path has a part "..".
 fn climbs(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|part| part == b"..")
 }

@@ -1,6 +1,5 @@
 use super::{FileSystem, Parameters, Rules, Script, fix_up, is_allowed};
 
-/// Parameters in order of arrival.
 #[derive(Debug, Clone, PartialEq)]
 struct List(Vec<(String, String)>);
 
@@ -25,7 +24,6 @@ impl Parameters for List {
     }
 }
 
-/// A site with the script /d/p.php and nothing else.
 struct Site;
 
 impl FileSystem for Site {
@@ -45,7 +43,6 @@ fn rules() -> Rules {
     }
 }
 
-/// Long names for the short ones that the cases are written with.
 fn long(name: &str) -> String {
     let (original, short) = match name.strip_prefix("ORIG_") {
         Some(rest) => ("ORIG_", rest),
@@ -62,7 +59,6 @@ fn long(name: &str) -> String {
     format!("{original}{long}")
 }
 
-/// `SF=/d/p.php SN=/p.php`, in order of arrival; `~` stands for a blank.
 fn list(text: &str) -> List {
     let pair = |item: &str| {
         let (name, value) = item.split_once('=').unwrap();

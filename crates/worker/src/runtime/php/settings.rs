@@ -1,4 +1,4 @@
-//! How a pool's settings reach PHP.
+//! Turns a pool's settings into PHP's.
 
 use super::ini_snapshot::IniFiles;
 use crate::config::Php;
@@ -9,22 +9,21 @@ use std::path::{Path, PathBuf};
 const EXPOSE: &str = "expose_php";
 const LOCK_PLACE: &str = "opcache.lockfile_path";
 
-/// Where php.ini is looked for when none is named, best first: php-fpm's own, then that of libphp, which is there when
-/// php-fpm is not installed.
+/// Directories of the default php.ini, best first: php-fpm's, then libphp's.
 pub fn php_ini_directories(php: &Php) -> [PathBuf; 2] {
     usual_directories(&php.version)
 }
 
-/// The same for a version.
+/// [`php_ini_directories`] for a version.
 pub fn usual_directories(version: &str) -> [PathBuf; 2] {
     ["fpm", "embed"].map(|sapi| PathBuf::from(format!("/etc/php/{version}/{sapi}")))
 }
 
-/// The lines that PHP has to know at module start-up, because they can't be set later: extensions, and OPcache's sizes.
-/// The pool has an OPcache of its own, so it can have its own sizes. `None`: there are no such settings.
+/// The ini lines for module start-up, which can't be set later: extensions and OPcache's sizes. `None` if there are
+/// none.
 ///
 /// # Errors
-/// The name of a setting whose value can't be written as a line.
+/// The name of a setting whose value can't be an ini line.
 pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
     let mut lines = String::new();
     for (name, value) in &php.defines {
@@ -39,7 +38,7 @@ pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
     Ok((!lines.is_empty()).then_some(lines))
 }
 
-/// The functions that the pool disables, which has to happen before code is preloaded. `None`: none.
+/// The functions that the pool disables, to be applied before code is preloaded.
 pub fn disabled_functions(php: &Php) -> Option<String> {
     let all = php.php_value.iter().chain(&php.php_admin_value);
     let lists: Vec<&str> = all
@@ -49,13 +48,13 @@ pub fn disabled_functions(php: &Php) -> Option<String> {
     (!lists.is_empty()).then(|| lists.join(","))
 }
 
-/// The settings of [`start_lines`] that scripts may not change.
+/// The settings of [`start_lines`] that scripts must not change.
 pub fn held_start_settings(php: &Php) -> impl Iterator<Item = &str> {
     let names = php.php_admin_value.iter().map(|(name, _)| name.as_str());
     names.filter(|name| is_start_setting(name))
 }
 
-/// The settings that are set after module start-up, with whether they are for administrators.
+/// The settings to apply after module start-up: name, value, and whether it is an admin value.
 pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     all_settings(php).filter(|(name, _, _)| !is_start_setting(name))
 }
@@ -72,12 +71,12 @@ fn all_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     values.chain(admin)
 }
 
-/// The settings that a worker of a zygote has of its own: all but what the zygote had to know when it started.
+/// The settings that a zygote's worker applies itself: all except those of the zygote's start.
 pub fn worker_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     all_settings(php).filter(|(name, _, _)| !is_zygote_setting(name))
 }
 
-/// The same with OPcache's lock, which it makes at start and unlinks at once, in a place that the pool may write to.
+/// Moves OPcache's lock file to a directory that the pool can write. OPcache unlinks it right after creating it.
 pub fn with_lock_in(php: &Php, directory: &Path) -> Php {
     let mut php = php.clone();
     let is_set = |list: &[(String, String)]| list.iter().any(|(name, _)| name == LOCK_PLACE);
@@ -88,7 +87,7 @@ pub fn with_lock_in(php: &Php, directory: &Path) -> Php {
     php
 }
 
-/// Whether PHP will say to clients what it is, as far as files and settings tell before it is started.
+/// Whether PHP will send its version to clients, according to files and settings.
 pub fn exposes(php: &Php, ini: Option<&IniFiles>) -> bool {
     let files = ini
         .into_iter()
@@ -98,23 +97,22 @@ pub fn exposes(php: &Php, ini: Option<&IniFiles>) -> bool {
     let set = set
         .filter(|(name, _)| name == EXPOSE)
         .map(|(_, value)| value.clone());
-    // The last one that says it wins; PHP's own default is to say it.
+    // The last value wins; PHP's default is on.
     written.chain(set).last().is_none_or(|value| is_on(&value))
 }
 
-/// What the pool itself says of a setting that is on or off.
+/// The pool's own value of a flag.
 pub fn flag(php: &Php, name: &str) -> Option<bool> {
     let own = all_settings(php).filter(|(known, _, _)| *known == name);
     own.last().map(|(_, value, _)| is_on(value))
 }
 
-/// What PHP takes a setting's value for, where it is to be on or off.
+/// Whether PHP reads a flag's value as on.
 pub fn is_on(value: &str) -> bool {
     let word = value.trim().to_ascii_lowercase();
     matches!(word.as_str(), "on" | "yes" | "true") || word.parse::<i64>().is_ok_and(|number| number != 0)
 }
 
-/// A value in php.ini's syntax, taken literally.
 fn quote(value: &str) -> Option<String> {
     if value.contains(['\n', '\r', '\0']) {
         None

@@ -1,9 +1,9 @@
-//! What PHP's function `fpm_get_status()` gives.
+//! The value of PHP's function `fpm_get_status()`.
 
 use crate::status::{Snapshot, WorkerRow};
 use serde_json::{Value, json};
 
-/// The pool's status under the names of `fpm_get_status()`, in its order, as JSON.
+/// The pool's status as JSON, with the names and order of `fpm_get_status()`.
 pub fn fpm_get_status(pool: &Snapshot) -> String {
     let workers: Vec<String> = pool
         .workers
@@ -11,7 +11,6 @@ pub fn fpm_get_status(pool: &Snapshot) -> String {
         .map(|worker| object(&worker_fields(worker, pool.now)))
         .collect();
     let mut text = object(&pool_fields(pool));
-    // serde_json's own objects are sorted by name.
     text.pop();
     text.push_str(&format!(",\"procs\":[{}]}}", workers.join(",")));
     text

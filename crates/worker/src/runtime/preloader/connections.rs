@@ -1,13 +1,10 @@
-//! Connections that an application has left open while it was loaded. Workers that are forked of the process would speak over
-//! the same ones.
+//! Finds connections that an application left open after loading: forked workers would share them.
 
 use crate::sys::{fd, socket};
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 
-/// What /proc says of a descriptor that is a socket.
 const MARK: &str = "socket:";
-/// Where the C library and the system's services connect to by themselves: each message of theirs stands for itself.
 const SERVICES: [&str; 9] = [
     "/dev/log",
     "/run/systemd/",
@@ -28,7 +25,6 @@ pub fn left_open() -> BTreeSet<String> {
             .filter(|(_, target)| target.starts_with(MARK))
             .map(|(number, _)| number)
             .collect(),
-        // In a chroot there is no /proc.
         Err(_) => fd::open_sockets().into_iter().map(|(number, _)| number).collect(),
     };
     let ports = || numbers.iter().filter_map(|number| socket::own_port(*number));
@@ -36,7 +32,6 @@ pub fn left_open() -> BTreeSet<String> {
         .filter(|(_, listens)| *listens)
         .map(|(port, _)| port)
         .collect();
-    // Who has connected to this process is a client.
     let is_clients =
         |number: &RawFd| socket::own_port(*number).is_some_and(|(port, _)| listens.contains(&port));
     let names = numbers

@@ -1,8 +1,8 @@
-//! A preloader but for its runtime: the master's lines, what it sends with them, and the loop in which they are obeyed.
+//! The part of a preloader that all runtimes share: the protocol with the master and its command loop.
 //!
-//! A preloader is a process that has an application ready and forks a worker from itself whenever the master asks.
-//! forkyard-php is one; programs in other languages are by the C ABI ([`crate::abi`]). Each of them waits for the next worker
-//! that is wanted ([`Preloader::wait`]) and forks it by itself; [`CodeCache`] is all that is asked of it besides.
+//! A preloader loads an application and forks a worker whenever the master asks. forkyard-php is one; other languages
+//! use the C ABI ([`crate::abi`]). A runtime waits for the next worker ([`Preloader::wait`]), forks it itself and
+//! implements [`CodeCache`].
 
 mod connections;
 mod parcel;
@@ -28,31 +28,31 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use watch::Watch;
 
-/// What a runtime keeps of code that its workers ran. A runtime that keeps none has `()`.
+/// A runtime's cache of compiled code; `()` for none.
 pub trait CodeCache {
-    /// Writes the paths of the scripts that ran most to a pipe, the most first, each with a NUL after it. `parcel`: in a
-    /// zygote, those of this generation.
+    /// Writes the paths of the most-used scripts to a pipe, most used first, each followed by NUL. `parcel`: in a
+    /// zygote, the generation to ask.
     fn name_scripts(&mut self, _most: u32, _to: OwnedFd, _parcel: Option<Parcel>) {}
 
-    /// Compiles the scripts whose paths come from the last of the descriptors, and runs none. `parcel`: in a zygote, for this
-    /// generation; the other descriptors stay open until it is done.
+    /// Compiles, without running, the scripts whose paths come from the last descriptor. The other descriptors stay
+    /// open until then. `parcel`: in a zygote, the generation.
     fn compile(&mut self, _descriptors: Vec<OwnedFd>, _parcel: Option<Parcel>) {}
 }
 
 impl CodeCache for () {}
 
-/// Why a preloader can't go on.
+/// Why a preloader can't continue.
 #[derive(Debug)]
 pub enum Error {
-    /// The master's line is not understood.
+    /// The master's line is invalid.
     Line(serde_json::Error),
-    /// The first line is not `begin`, or a later one is.
+    /// The first line is not `begin`, or a later line is.
     Untimely,
     /// The message has the wrong descriptors.
     Context(ContextError),
     /// A system call failed.
     System(sys::Error),
-    /// The process could not become what its pool says.
+    /// The pool's process settings could not be applied.
     ProcessSettings(worker::ProcessSettingsError),
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
-    /// The step of the start that fails by it, and what kind of error it is.
+    /// The failed step of the start, and the category of the error.
     pub fn blames(&self) -> (Step, Category) {
         match self {
             Error::Line(_) | Error::Untimely | Error::Context(_) => {
@@ -86,7 +86,7 @@ impl Error {
     pub fn solution(&self) -> &'static str {
         match self {
             Error::Line(_) | Error::Untimely | Error::Context(_) => {
-                "The programs of forkyard have to be of one version: install all of them anew."
+                "All programs of forkyard must have the same version: install them together."
             }
             Error::System(_) => {
                 "Check that the machine has memory and descriptors to spare, and the service's limits."
@@ -110,52 +110,44 @@ impl From<worker::ProcessSettingsError> for Error {
     }
 }
 
-/// A worker that the master wants.
+/// A request for a worker.
 #[derive(Debug)]
-pub struct Wanted {
-    /// The master's number for it.
+pub struct WorkerOrder {
     worker: u64,
-    /// What is its own.
+    /// The worker's own context.
     pub own: WorkerContext,
-    /// What a zygote passes on to it.
     parcel: Option<Parcel>,
 }
 
-impl Wanted {
-    /// In a worker of a zygote: the memory that is its pool's own.
+impl WorkerOrder {
+    /// The pool's own memory, in a worker of a zygote.
     pub fn take_memory(&mut self) -> Option<OwnedFd> {
         self.parcel.as_mut()?.take_memory()
     }
 }
 
-/// A preloader that the master has begun.
+/// A preloader whose master has sent `begin`.
 #[derive(Debug)]
 pub struct Preloader {
     socket: Socket,
-    /// What it is made from: its pool, or what the pools of a zygote have in common.
+    /// The settings of the pool, or those that a zygote's pools have in common.
     pub settings: Settings,
-    /// What its workers get; `None`: it is a zygote, and makes workers of any pool and user.
+    /// The workers' context; `None` in a zygote, which serves any pool and user.
     context: Option<GenerationContext>,
-    /// /dev/null: a chroot may lack it.
     null: OwnedFd,
-    /// The master will name scripts to compile.
     warms_up: bool,
-    /// Several pools will have workers of it.
     is_for_many: bool,
-    /// Lines that came while those were waited for.
     early: VecDeque<Message>,
-    /// Files whose change the master is told of.
     watch: Option<Box<Watch>>,
 }
 
 impl Preloader {
-    /// Takes the master's first line; `None`: the master is gone. From then on the log goes to the master.
+    /// Reads the master's first line; `None` if the master is gone. Afterwards log lines go to the master.
     ///
     /// # Errors
-    /// The line is none; the master is told, and the work directory.
+    /// The line is invalid; this is reported to the master and in the notes.
     pub fn begin(socket: Socket, notes: Option<&Notes>) -> Result<Option<Preloader>, Error> {
         Preloader::begin_with(socket, notes, |context| {
-            // What a zygote has to say, it says on standard error.
             let Some(context) = context else {
                 Log::install();
                 return sys::fd::null();
@@ -167,7 +159,7 @@ impl Preloader {
         })
     }
 
-    /// The same for a copy of a worker, which has the master's log and has settled already.
+    /// [`Preloader::begin`] in a copy of a worker, which already has the log and process settings.
     ///
     /// # Errors
     /// As [`Preloader::begin`].
@@ -204,10 +196,10 @@ impl Preloader {
         Ok(Some(Preloader::new(socket, null, begun)))
     }
 
-    /// For a process that has begun as another program: with the settings and the context's descriptors that it had there.
+    /// Restores a preloader after exec(2), from its settings and the context's descriptors.
     ///
     /// # Errors
-    /// They do not belong together, or a system call failed.
+    /// The settings don't match the descriptors, or a system call failed.
     pub fn begin_anew(
         socket: Socket,
         settings: Settings,
@@ -242,14 +234,14 @@ impl Preloader {
         }
     }
 
-    /// The descriptors of its context, in the order in which [`Preloader::begin_anew`] takes them.
+    /// The context's descriptors, in the order of [`Preloader::begin_anew`].
     pub fn descriptors(&self) -> Vec<RawFd> {
         self.context
             .as_ref()
             .map_or_else(Vec::new, GenerationContext::descriptors)
     }
 
-    /// Waits until the master says something, which stays unread; `false`: it is gone.
+    /// Waits for a command, without reading it. Returns false if the master is gone.
     ///
     /// # Errors
     /// The connection to the master is broken.
@@ -257,7 +249,7 @@ impl Preloader {
         Ok(!self.early.is_empty() || self.socket.expect()?)
     }
 
-    /// Becomes what the pool says: limits, directories, user, environment. Before the application runs any code.
+    /// Applies the pool's limits, directories, user and environment. Call it before any application code runs.
     ///
     /// # Errors
     /// The step that failed.
@@ -267,8 +259,7 @@ impl Preloader {
         Ok(())
     }
 
-    /// What is left of [`Preloader::apply_process_settings`] in a program that was started by a process which had settled: what exec(2)
-    /// has undone.
+    /// Repeats the part of [`Preloader::apply_process_settings`] that exec(2) has reset.
     ///
     /// # Errors
     /// The step that failed.
@@ -280,8 +271,7 @@ impl Preloader {
         Ok(())
     }
 
-    /// Compiles the scripts that the old workers ran most, if the master has announced them. If they come too late, does
-    /// nothing.
+    /// Compiles the scripts that the old workers ran most, if the master has announced them and sends them in time.
     ///
     /// # Errors
     /// The connection to the master is broken.
@@ -302,31 +292,31 @@ impl Preloader {
         Ok(())
     }
 
-    /// When a file changes from now on that one of these matches, the master is asked to let the pool begin anew.
+    /// Watches files: if one that matches changes, the preloader asks the master for a new generation.
     pub fn watch(&mut self, patterns: &[PathPattern]) {
         self.watch = Watch::begin(patterns);
     }
 
-    /// The application is loaded: the answer to the master's first line.
+    /// Answers the master's first line: the application is loaded.
     pub fn ready(&self, answer: &Answer) {
         self.socket.answer(answer);
     }
 
-    /// The same of a zygote, with the memory that each pool has to have of its own.
+    /// [`Preloader::ready`] of a zygote, with the memory that each pool needs a copy of.
     pub fn ready_with(&self, answer: &Answer, memory: Option<BorrowedFd<'_>>) {
         self.socket.answer_with(answer, memory);
     }
 
-    /// The application can't be loaded.
+    /// Reports that the application can't be loaded.
     pub fn failed(&self, message: &str) {
         self.socket.answer(&failure(None, message));
     }
 
-    /// Waits until a worker is wanted, and obeys the master in all else; `None`: the preloader is to end.
+    /// Handles commands until a worker is wanted. `None`: exit.
     ///
     /// # Errors
     /// The connection to the master is broken.
-    pub fn wait(&mut self, cache: &mut dyn CodeCache) -> Result<Option<Wanted>, Error> {
+    pub fn wait(&mut self, cache: &mut dyn CodeCache) -> Result<Option<WorkerOrder>, Error> {
         loop {
             let message = match self.early.pop_front() {
                 Some(message) => message,
@@ -345,7 +335,6 @@ impl Preloader {
         }
     }
 
-    /// The next line. Looks after the files that are watched meanwhile.
     fn receive(&mut self) -> Result<Option<Message>, Error> {
         while let (Some(watch), Some(context)) = (&mut self.watch, &self.context) {
             if let Some(changed) = watch.poll(clock::now()) {
@@ -372,9 +361,9 @@ impl Preloader {
                 let (parcel, descriptors) = self.unpack(parcel, message.descriptors).map_err(wrong)?;
                 let own = WorkerContext::assemble(slot, is_routed, descriptors)
                     .map_err(|error| wrong(Error::Context(error)))?;
-                Ok(Obeyed::Wanted(Wanted { worker, own, parcel }))
+                Ok(Obeyed::Wanted(WorkerOrder { worker, own, parcel }))
             }
-            // A zygote has nothing of it: that what came before is done is what the master wants to hear.
+            // A zygote keeps no state for it; the answer confirms that earlier commands are done.
             Command::Forget { generation } => Ok(Obeyed::Answer(Answer::Forgotten { generation })),
             Command::Scripts { most, parcel } => {
                 let unpacked = self.unpack(parcel, message.descriptors);
@@ -384,7 +373,6 @@ impl Preloader {
                 }
                 Ok(Obeyed::Nothing)
             }
-            // Too late: this preloader is ready, and workers are wanted now.
             Command::Warm { parcel: None } => Ok(Obeyed::Nothing),
             Command::Warm { parcel } => {
                 let unpacked = self.unpack(parcel, message.descriptors);
@@ -396,7 +384,6 @@ impl Preloader {
         }
     }
 
-    /// Splits what came with a command into the generation's part, which only a zygote gets, and the rest.
     fn unpack(
         &self,
         parcel: Option<protocol::Parcel>,
@@ -409,39 +396,39 @@ impl Preloader {
         Ok((parcel.transpose().map_err(Error::Context)?, descriptors))
     }
 
-    /// The worker exists.
-    pub fn made(&self, wanted: &Wanted, pid: i32) {
+    /// Reports a new worker.
+    pub fn made(&self, wanted: &WorkerOrder, pid: i32) {
         let worker = wanted.worker;
         self.socket.answer(&Answer::Ok { worker, pid });
     }
 
-    /// It could not be made.
-    pub fn not_made(&self, wanted: &Wanted, message: &str) {
+    /// Reports that a fork failed.
+    pub fn not_made(&self, wanted: &WorkerOrder, message: &str) {
         self.socket.answer(&failure(Some(wanted.worker), message));
     }
 
-    /// Whether it makes workers of any pool and user: a worker still takes on all settings of its pool.
+    /// Whether it forks workers of any pool and user; they still apply all settings of their pool.
     pub fn is_zygote(&self) -> bool {
         self.context.is_none()
     }
 
-    /// Of a zygote: whether it was started for several pools.
+    /// Whether a zygote was started for several pools.
     pub fn is_for_many(&self) -> bool {
         self.is_for_many
     }
 
-    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's, and so is
-    /// what it starts ([`worker::begin_group`]).
+    /// Separates a worker's output and process group from the preloader's ([`worker::begin_group`]). Call it before
+    /// application code runs.
     ///
     /// # Errors
     /// `dup2`, `setpgid`.
-    pub fn settle(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+    pub fn settle(&self, wanted: &WorkerOrder) -> Result<(), sys::Error> {
         worker::begin_group(&self.settings.pool)?;
         worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
-    /// In a worker: what it takes along; all else is closed. `None`: the log says why it can't.
-    pub fn into_contexts(self, wanted: Wanted) -> Option<(GenerationContext, WorkerContext)> {
+    /// The contexts of a new worker; everything else is closed. `None`: failed, and logged.
+    pub fn into_contexts(self, wanted: WorkerOrder) -> Option<(GenerationContext, WorkerContext)> {
         let context = match wanted.parcel {
             Some(parcel) => match parcel.open() {
                 Ok(context) => context,
@@ -464,9 +451,8 @@ impl Preloader {
     }
 }
 
-/// What a line of the master's led to.
 enum Obeyed {
-    Wanted(Wanted),
+    Wanted(WorkerOrder),
     Answer(Answer),
     Nothing,
 }
@@ -478,10 +464,8 @@ fn failure(worker: Option<u64>, message: impl Into<String>) -> Answer {
     }
 }
 
-/// The master's first line.
 struct Begun {
     settings: Settings,
-    /// `None`: it is to be a zygote.
     context: Option<GenerationContext>,
     warms_up: bool,
     is_for_many: bool,

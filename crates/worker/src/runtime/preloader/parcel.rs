@@ -1,5 +1,5 @@
-//! What a zygote passes on unread to a process that it makes for a generation: nothing of a pool may stay in a process that
-//! workers of others are copies of.
+//! A generation's data that a zygote passes on unread, because a process that other pools' workers are copied from must
+//! not keep data of a pool.
 
 use super::Error;
 use crate::confine;
@@ -9,20 +9,17 @@ use crate::sys::{self, memfile};
 use crate::worker::{ContextError, GenerationContext};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-/// The longest settings, as a line of the master's.
 const MOST_BYTES: usize = 4 << 20;
 
-/// The descriptors; the context is made of them in the new process.
+/// Descriptors from which the new process creates its context.
 #[derive(Debug)]
 pub struct Parcel {
     settings: OwnedFd,
-    /// The memory that is the pool's own.
     memory: Option<OwnedFd>,
     context: Vec<OwnedFd>,
 }
 
 impl Parcel {
-    /// Takes what belongs to it from the beginning of the descriptors that came.
     pub(super) fn split_off(
         said: protocol::Parcel,
         descriptors: &mut Vec<OwnedFd>,
@@ -41,23 +38,23 @@ impl Parcel {
         })
     }
 
-    /// The memory that is the pool's own.
+    /// The pool's own memory.
     pub fn take_memory(&mut self) -> Option<OwnedFd> {
         self.memory.take()
     }
 
-    /// All of them.
+    /// All descriptors.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let first = std::iter::once(&self.settings);
         let all = first.chain(&self.memory).chain(&self.context);
         all.map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// In the new process: reads the settings, and enters the pool's control group. The log goes over the generation's
-    /// channel from now on.
+    /// Reads the settings in the new process, enters the pool's control group and sends log lines to the generation's
+    /// channel.
     ///
     /// # Errors
-    /// The settings or the descriptors are not as they should be, or the group can't be entered.
+    /// Invalid settings or descriptors, or the group can't be entered.
     pub fn open(self) -> Result<GenerationContext, Error> {
         let json = memfile::read(self.settings.as_fd(), MOST_BYTES)?;
         let settings = serde_json::from_slice(&json).map_err(Error::Line)?;
@@ -65,7 +62,7 @@ impl Parcel {
         let channel = context.messages.try_clone();
         let channel = channel.map_err(|error| sys::Error::from_io("dup", "", &error))?;
         Log::install().turn_to_master(channel);
-        // Before anything of the pool's is done, so that all of it is in the group.
+        // Enter the group first, so that it contains everything the pool does.
         if let Some(group) = &context.group {
             let entered = confine::enter_group(group.as_fd());
             entered.map_err(|error| Error::ProcessSettings(error.into()))?;

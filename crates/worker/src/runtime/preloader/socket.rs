@@ -1,4 +1,4 @@
-//! Lines with descriptors, to and from the master.
+//! Lines with descriptors between preloader and master.
 
 use crate::runtime::php::protocol::Answer;
 use crate::sys::{self, clock, fd};
@@ -10,9 +10,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The longest line: a pool's settings with all of its ini values are far shorter.
 const MAX_LINE_BYTES: usize = 4 << 20;
-/// Read at once. In a process that forks for each line, every page that a line was read into is copied once more.
+/// Bytes per read. Each page written here is copied once more in a process that forks per line.
 const READ_BYTES: usize = 4 << 10;
 
 /// The preloader's end of the socket.
@@ -20,21 +19,21 @@ const READ_BYTES: usize = 4 << 10;
 pub struct Socket {
     fd: OwnedFd,
     buffer: Vec<u8>,
-    /// Every line of the master's has descriptors, which come with its first byte: one group a line.
+    /// Each line's descriptors arrive with its first byte: one group per line.
     groups: VecDeque<Vec<OwnedFd>>,
 }
 
 /// A line and its descriptors.
 #[derive(Debug)]
 pub struct Message {
-    /// The line, without its end.
+    /// The line without its newline.
     pub line: Vec<u8>,
-    /// What came with it.
+    /// The descriptors sent with it.
     pub descriptors: Vec<OwnedFd>,
 }
 
 impl Socket {
-    /// On the descriptor that the master has left ([`SOCKET`](crate::runtime::php::protocol::SOCKET)).
+    /// Uses the descriptor left by the master ([`SOCKET`](crate::runtime::php::protocol::SOCKET)).
     ///
     /// # Errors
     /// It is not open.
@@ -48,7 +47,7 @@ impl Socket {
         })
     }
 
-    /// The next line, if it comes in time. `None`: it does not, or the master has closed the socket.
+    /// Receives a line within `limit`. `None`: timeout, or the master closed the socket.
     ///
     /// # Errors
     /// As [`Socket::receive`].
@@ -60,7 +59,7 @@ impl Socket {
         Ok(None)
     }
 
-    /// Waits for the master, something else, or the moment. Whether the master has said something, or has closed the socket.
+    /// Waits for the master, another descriptor or a deadline. Returns true if the socket is readable.
     ///
     /// # Errors
     /// poll(2).
@@ -69,7 +68,6 @@ impl Socket {
             return Ok(true);
         }
         let timeout = match until {
-            // Rounded up: a wait that is too short would be followed by others.
             Some(until) => PollTimeout::try_from(until.since(clock::now()) + Duration::from_millis(1))
                 .unwrap_or(PollTimeout::MAX),
             None => PollTimeout::NONE,
@@ -85,7 +83,7 @@ impl Socket {
         }
     }
 
-    /// Waits for the next line, which stays in the socket; `false` when the master has closed it.
+    /// Waits for a line without reading it. Returns false if the master closed the socket.
     pub(super) fn expect(&self) -> sys::Result<bool> {
         if !self.buffer.is_empty() {
             return Ok(true);
@@ -100,7 +98,7 @@ impl Socket {
         }
     }
 
-    /// The next line; `None` when the master has closed the socket.
+    /// Receives the next line; `None` if the master closed the socket.
     ///
     /// # Errors
     /// The system call that failed, or a line that is too long.
@@ -136,12 +134,12 @@ impl Socket {
         }
     }
 
-    /// Sends one line. A master that is gone needs no answer: the next `receive` finds the end.
+    /// Sends a line. Errors are ignored: the next `receive` finds a closed socket.
     pub fn answer(&self, answer: &Answer) {
         self.answer_with(answer, None);
     }
 
-    /// The same with a descriptor, which goes with the line's first byte.
+    /// Sends a line with a descriptor, which is attached to its first byte.
     pub fn answer_with(&self, answer: &Answer, descriptor: Option<BorrowedFd<'_>>) {
         let Ok(mut line) = serde_json::to_vec(answer) else {
             return;

@@ -1,4 +1,5 @@
-//! Files whose change means that the pool is to begin anew. The preloader looks, because it has read them, as the pool's user.
+//! Watches the pool's files and requests a new generation when they change. The preloader does this as the pool's user,
+//! because it has read them.
 
 use crate::config::PathPattern;
 use crate::master::debounce::Debounce;
@@ -9,16 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often the master is asked: it may have no time for it, or have begun anew already.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// How many times.
 const ASK_MOST: u32 = 30;
 
-/// The files, and what has changed.
 pub(super) struct Watch {
     tree: Tree<Patterns>,
     changes: Debounce,
-    /// When the last change was noticed.
     changed: Tick,
     asks: u32,
     ask_at: Option<Tick>,
@@ -45,7 +42,6 @@ impl Choice for Patterns {
 }
 
 impl Watch {
-    /// Watches from now on. `None`: there is nothing to watch, or the log says why it can't be.
     pub(super) fn begin(patterns: &[PathPattern]) -> Option<Box<Watch>> {
         if patterns.is_empty() {
             return None;
@@ -78,7 +74,6 @@ impl Watch {
         }))
     }
 
-    /// Reads what has changed. The moment of the last change, if the master is to be asked now.
     pub(super) fn poll(&mut self, now: Tick) -> Option<Tick> {
         if self.tree.changed().is_some() {
             self.changes.note(now);
@@ -97,7 +92,6 @@ impl Watch {
         Some(self.changed)
     }
 
-    /// When [`Watch::poll`] is to be called, at the latest.
     pub(super) fn deadline(&self) -> Option<Tick> {
         self.changes.deadline().into_iter().chain(self.ask_at).min()
     }
@@ -138,7 +132,6 @@ mod tests {
         assert_eq!(watch.poll(at(300)), Some(at(100)));
         assert_eq!(watch.poll(at(1299)), None);
         assert_eq!(watch.poll(at(1300)), Some(at(100)));
-        // Another change is another moment.
         std::fs::write(dir.path().join("a.php"), "").unwrap();
         assert_eq!(watch.poll(at(1400)), None);
         let mut now = 1600;

@@ -1,7 +1,6 @@
-//! The step before an interpreter: this process becomes what its pool says, then the interpreter.
+//! Applies the pool's process settings and executes the interpreter.
 //!
-//! What the master has sent stays in the socket for the wrapper, which takes it with its descriptors; here it is only
-//! looked at.
+//! The master's line stays in the socket for the wrapper; this step only peeks at it.
 
 use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
@@ -18,20 +17,16 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The hidden subcommand of `forkyard` that does it.
+/// The hidden subcommand of `forkyard` for this step.
 pub const COMMAND: &str = "interpreter";
-/// Is in the environment of an interpreter whose process has settled.
+/// Set in the environment if the process settings have been applied.
 pub const SETTLED: &str = "FORKYARD_SETTLED";
 
-/// The longest line that is looked at, as in [`Socket`].
 const MAX_LINE_BYTES: usize = 4 << 20;
-/// A line that is longer than the socket's buffer comes in parts; each is waited for this long, this often.
 const PART_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_WAITS: u32 = 10_000;
-/// As many links in a row as the kernel follows.
 const MOST_LINKS: usize = 40;
 
-/// Why the interpreter does not run.
 struct Failure {
     step: Step,
     category: Category,
@@ -39,7 +34,7 @@ struct Failure {
     solution: String,
 }
 
-/// Settles, and becomes the interpreter; only returns the exit code of a failure, which the master has been told.
+/// Becomes the interpreter. Returns only an exit code, after reporting the failure to the master.
 pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
     let notes = Notes::inherited();
     let failure = match become_it(interpreter, arguments, notes.as_ref()) {
@@ -65,19 +60,17 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
     EXIT_START_FAILED
 }
 
-/// `Ok`: the master is gone.
 fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Notes>) -> Result<(), Failure> {
     let settings = peek().map_err(|summary| Failure {
         step: Step::SubprocessSetupperBeforeShell,
         category: Category::Internal,
         summary,
-        solution: "The programs of forkyard have to be of one version: install all of them anew.".to_owned(),
+        solution: "All programs of forkyard must have the same version: install them together.".to_owned(),
     })?;
     let Some(settings) = settings else { return Ok(()) };
     let mut path = PathBuf::from(interpreter);
     let mut own_env = None;
-    // In a new root directory there is neither this interpreter nor its library: the wrapper goes there when it has
-    // loaded them.
+    // A new root contains neither the interpreter nor its libraries, so the wrapper enters it after loading them.
     if settings.pool.chroot.is_none() {
         worker::apply_process_settings(&settings).map_err(|error| Failure {
             step: Step::SubprocessSetupperBeforeShell,
@@ -86,7 +79,7 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
             solution: "Correct the pool's setting that is named: its user, directories, limits, or what confines it."
                 .to_owned(),
         })?;
-        // By the user's rights: the directory is the user's.
+        // With the user's rights, because the directory is the user's.
         if let Application::Wrapped(wrapped) = &settings.pool.application {
             path = wrapped.interpreter_now();
         }
@@ -96,18 +89,16 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
         }
     }
     if let Some(notes) = notes {
-        // Without it the wrapper has less to say, and says that over the socket.
         let _ = notes.pass_on();
     }
     let mut program = std::process::Command::new(&path);
     program.args(arguments);
-    // Only now: it may say what the dynamic linker loads.
     if let Some(own_env) = own_env {
         program.envs(own_env.iter().map(|(name, value)| (name, value)));
         program.env(SETTLED, "1");
     }
     let error = program.exec();
-    // A virtual environment's is a link to a link to another place: the way there counts, too.
+    // A virtual environment's interpreter is a chain of links; each directory on the way counts.
     let links = std::iter::successors(Some(path.clone()), |path| {
         let link = std::fs::read_link(path).ok()?;
         Some(path.parent()?.join(link))
@@ -143,7 +134,6 @@ fn own_name() -> String {
     crate::sys::identity::own_user().to_string()
 }
 
-/// The settings in the master's first line; `None`: it is gone.
 fn peek() -> Result<Option<Settings>, String> {
     let mut buffer = vec![0; 64 << 10];
     for _ in 0..MAX_WAITS {

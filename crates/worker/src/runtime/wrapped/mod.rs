@@ -1,8 +1,8 @@
-//! Applications in other languages: a wrapper in the application's language loads it and forks workers from itself.
+//! Applications in other languages: a wrapper in the language loads the application and forks workers from itself.
 //!
-//! The wrappers are part of the daemon. They are given to the interpreter as a file that has no name, and reach the
-//! worker's loop by the C ABI in the daemon's own library. The interpreter itself is often the site's own (a virtual
-//! environment), and runs code of the site as it starts: so it is started by [`interpreter`], as the pool's user.
+//! The interpreter receives the wrapper as an unnamed file; the wrapper calls the worker's loop through the C ABI of
+//! the daemon's library. The interpreter may belong to the site (a virtual environment) and runs the site's code when
+//! it starts, so [`interpreter`] starts it as the pool's user.
 
 pub mod interpreter;
 mod python;
@@ -14,7 +14,7 @@ use crate::config::{Interface, Wrapped};
 use crate::sys::{Error, memfile};
 use std::path::Path;
 
-/// The file of the C ABI, beside the daemon.
+/// The library with the C ABI, next to the daemon.
 pub const LIBRARY: &str = "libforkyard.so";
 
 const RUBY: &str = concat!(

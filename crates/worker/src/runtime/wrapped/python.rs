@@ -1,9 +1,8 @@
-//! The wrapper in Python, several modules in one script.
+//! Builds the Python wrapper: several modules in one script.
 
 use forkyard_protocol::inspector::Kind;
 use forkyard_protocol::startup::files_of;
 
-/// Name and source of each module. The package itself is what applications import.
 const MODULES: [(&str, &str); 15] = [
     ("forkyard", include_str!("python/__init__.py")),
     ("forkyard.abi", include_str!("python/abi.py")),
@@ -21,13 +20,11 @@ const MODULES: [(&str, &str); 15] = [
     ("forkyard.threads", include_str!("python/threads.py")),
     ("forkyard.wsgi", include_str!("python/wsgi.py")),
 ];
-/// The list of start-up files takes the place of this.
 const EMPTY: &str = "USUAL_FILES = {}";
 const BOOT: &str = include_str!("python/boot.py");
 
-/// The script that the interpreter is given.
 pub(super) fn script() -> String {
-    // A JSON text of strings is Python, too.
+    // JSON strings, lists and objects are valid Python.
     let usual = [("wsgi", Kind::Wsgi), ("asgi", Kind::Asgi)];
     let usual = usual.map(|(name, kind)| (name.to_owned(), files_of(kind).collect::<Vec<_>>().into()));
     let usual = serde_json::Value::Object(serde_json::Map::from_iter(usual));

@@ -3,18 +3,18 @@ module Forkyard
   EXIT_SOFTWARE = 70
   USUAL_FILE = "config.ru"
   SERVER_ERROR = "Status: 500 Internal Server Error\r\nContent-Type: text/plain\r\n\r\nInternal Server Error\n"
-  # Ruby's handlers would run between two instructions of Ruby, of which there are none while a worker waits.
+  # Ruby runs handlers between two instructions, and there are none while a worker waits.
   SIGNALS = %w[TERM INT QUIT HUP USR1 USR2].freeze
-  # Texts of a report, as forkyard.h numbers them, and how long one may be.
+  # Texts of a report as numbered in forkyard.h, and their longest length.
   SOLUTION = 2
   DETAILS = 3
   MOST_OF_A_REPORT = 16 * 1024
-  # What forkyard_threads_mind says.
+  # Results of forkyard_threads_mind.
   PROMOTES = 1
   WORKS = 2
-  # How long before the end of the time for the start it is said where the application hangs.
+  # How long before the start timeout a hanging application is reported.
   LAST_SECONDS = 3
-  # This script, as Ruby names it.
+  # Ruby's name of this script.
   SCRIPT = "/proc/self/fd/"
   # The descriptor of the work directory, until the library takes it.
   WORK_DIRECTORY = 5
@@ -22,14 +22,14 @@ module Forkyard
   private_constant :LAST_SECONDS, :PROMOTES, :WORKS, :SCRIPT, :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
 
   class << self
-    # Whether the application has out-of-band work to do.
+    # Whether the application has out-of-band work.
     def works?
       !@out_of_band.empty?
     end
 
-    # The preloader, and, in the process that a worker is, the worker; the exit code.
+    # Runs the preloader and, after a fork, the worker. Returns the exit code.
     def main
-      # Without a locale Ruby would take every source and template for ASCII.
+      # Without a locale, Ruby would read all sources and templates as ASCII.
       Encoding.default_external = Encoding::UTF_8 if Encoding.default_external == Encoding::US_ASCII
       $stdout.sync = true
       path = ARGV.shift
@@ -42,7 +42,7 @@ module Forkyard
       return EXIT_SOFTWARE unless @library.settle.call(@preloader).zero?
 
       @thread_count = @settings["concurrency"]
-      # As Puma has it: by this an application sizes its pool of connections to a database.
+      # As in Puma: applications size their database connection pools by it.
       ENV["RAILS_MAX_THREADS"] ||= @thread_count.to_s if @thread_count > 1
       preloads = @settings["preload"] != "never"
       if preloads
@@ -62,7 +62,7 @@ module Forkyard
         return code if code
         break unless becomes_worker?
       end
-      # What is registered to be done at the end belongs to the worker that this was forked from.
+      # Exit handlers belong to the worker that this process was forked from.
       exit!(0)
     end
 
@@ -75,15 +75,15 @@ module Forkyard
       JSON.parse(Fiddle::Pointer.new(address)[0, length].force_encoding(Encoding::UTF_8)).values.first
     end
 
-    # Loads the application. If that takes too long, it is said what it is busy with; a worker ends then.
+    # Loads the application. If that takes too long, reports what it is doing; a worker then exits.
     def load_watched(is_worker: false)
       watch = watch(is_worker)
       @application = load(@settings)
       watch.kill.join
     end
 
-    # Looks, before the first worker is forked, at what workers should not share. False: the master is gone. If there are connections,
-    # this process may become Ruby anew, in which each worker loads the application.
+    # Checks for connections before the first fork. Returns false if the master is gone. With connections, this process
+    # may be re-executed, so that each worker loads the application.
     def look_before_fork(path)
       return false if @library.expect.call(@preloader).zero?
 
@@ -91,7 +91,7 @@ module Forkyard
         prepare_fork
         @is_prepared = true
       rescue Exception => error
-        # It is called again for the worker, which is not made then.
+        # It is called again for the worker, which is not forked now.
         $stderr.write(report(error))
       end
       @library.renew.call(@preloader, path, path.bytesize)
@@ -99,7 +99,7 @@ module Forkyard
       true
     end
 
-    # What the standard library or a gem starts again by itself in a new process says so.
+    # Threads that the standard library or a gem restarts by itself after a fork.
     FORK_SAFE = [:fork_safe, :"\0__detached_thread__"].freeze
     private_constant :FORK_SAFE
 
@@ -116,20 +116,20 @@ module Forkyard
       @library.warn.call(@preloader, message, message.bytesize)
     end
 
-    # Before the time for the start is over, says what the application is busy with. `ends`: then this process ends.
+    # Reports shortly before the start timeout what the application is doing. `ends`: the process then exits.
     def watch(ends)
       limit = @settings["start_timeout"]
       seconds = limit["secs"] + limit["nanos"] / 1e9
       main = Thread.current
       Thread.new do
-        # The time that the interpreter's own start took is over already.
+        # Subtract the time of the interpreter's own start.
         sleep(seconds - [seconds / 3, LAST_SECONDS].min)
         $stderr.write("The application is still being loaded, at:\n#{own(main.backtrace).map { |at| "\tfrom #{at}\n" }.join}")
         exit!(EXIT_SOFTWARE) if ends
       end
     end
 
-    # The application's calls, without those of this script.
+    # The application's calls, without this script's.
     def own(backtrace)
       (backtrace || []).reject { |at| at.start_with?(SCRIPT) }
     end
@@ -150,7 +150,7 @@ module Forkyard
         ENV.delete("BUNDLE_GEMFILE")
       end
       require "rack"
-      # Rack 2 returns options, too.
+      # Rack 2 also returns options.
       built = Rack::Builder.parse_file(entry)
       built.is_a?(Array) ? built.first : built
     end
@@ -163,7 +163,7 @@ module Forkyard
                "machine and its C library, as forkyard is.")
     end
 
-    # Without the library, which alone can speak to the master: by the work directory of the start.
+    # Reports a failure without the library, through the work directory of the start.
     def complain(summary, solution)
       $stderr.puts(summary)
       { "summary" => summary, "solution_description.txt" => solution }.each do |name, text|
@@ -174,13 +174,13 @@ module Forkyard
       nil
     end
 
-    # What is wrong in a line, and where it happened.
+    # The error in one line, and its place.
     def fail_to_load(error, settings)
       text = report(error)
       message = text.split(/^\tfrom /, 2).first.strip.gsub(/\s*\n\s*/, "; ")
-      # Where Ruby itself was says nothing.
+      # Places inside Ruby itself explain nothing.
       message = message.sub(/\A<internal:[^>]*>:\d+:in [`'][^']*': /, "")
-      # Where the application itself was, if a library has raised it.
+      # The application's place, if a library raised it.
       own = Array(error.backtrace).find { |place| place.start_with?("#{settings["root"]}/") }
       message = "#{message}, from #{own}" if own && !message.start_with?(own)
       { SOLUTION => remedy(error, settings), DETAILS => text }.each do |what, said|
@@ -191,13 +191,13 @@ module Forkyard
       @library.failed.call(@preloader, message, message.bytesize)
     end
 
-    # Says that workers can be made.
+    # Reports that workers can be forked.
     def attend
       warm_up
       @library.ready.call(@preloader, RUBY_VERSION, RUBY_VERSION.bytesize)
     end
 
-    # Forks workers. True in each of them, false in the preloader once the master is gone.
+    # Forks workers. Returns true in each of them, and false in the preloader when the master is gone.
     def becomes_worker?
       while @library.wait.call(@preloader) == 1
         return true if fork_orphan { |pid| @library.forked.call(@preloader, pid) }
@@ -223,20 +223,20 @@ module Forkyard
       end
     end
 
-    # What is there now is shared by all workers: it is put together, nothing that is garbage goes along, and what has survived
-    # three times is old and not looked at any more for each small collection.
+    # Prepares memory that all workers will share: collects garbage, compacts the heap and ages the rest, so that minor
+    # collections skip it.
     def warm_up
       return Process.warmup if Process.respond_to?(:warmup)
 
       3.times { GC.start }
       GC.compact if GC.respond_to?(:compact)
     rescue NotImplementedError
-      # Not on this machine's pages.
+      # Not supported with this machine's page size.
     end
 
-    # Forks twice: the process in the middle ends, so that the master inherits the worker. Ruby's own fork both times: it looks
-    # after Ruby's threads, timers and random numbers, which no fork by the kernel alone does. What gems have hung into it runs
-    # once, in the new process. True in that; here the block is given its pid, or 0.
+    # Forks twice: the intermediate process exits, so that the master inherits the worker. Uses Ruby's own fork, which
+    # handles threads, timers and random numbers. Hooks of gems run once, in the new process. Returns true there; here
+    # the block receives its pid, or 0.
     def fork_orphan
       prepare_fork unless @is_prepared
       @is_prepared = false
@@ -263,7 +263,7 @@ module Forkyard
       writer.close
       pid = reader.read.to_i
       reader.close
-      # Before the master is told: by then the new process is its child.
+      # Before the master is notified: by then the new process is its child.
       reap(middle)
       yield pid
       false
@@ -275,13 +275,13 @@ module Forkyard
       @forks_itself = false
     end
 
-    # What is to be done before each fork.
+    # Runs before each fork.
     def prepare_fork
       @before_fork.each(&:call)
       close_connections
     end
 
-    # Those of Active Record: each worker opens its own when it needs one.
+    # Active Record's connections: each worker opens its own on demand.
     def close_connections
       return unless defined?(ActiveRecord::Base)
 
@@ -291,8 +291,8 @@ module Forkyard
       $stderr.write(report(error))
     end
 
-    # A child that the application has forked from a worker gives up the worker's descriptors: with the listening socket it would
-    # keep a stopped pool's address.
+    # A child that the application forks from a worker closes the worker's descriptors: with the listening socket it
+    # would keep a stopped pool's address in use.
     def leave_worker
       @library.leave.call unless @forks_itself || @library.nil?
     end
@@ -300,10 +300,10 @@ module Forkyard
     def reap(pid)
       Process.wait(pid)
     rescue Errno::ECHILD
-      # Something of the application has done it.
+      # The application has done it already.
     end
 
-    # A worker's life; its exit code. Nothing in a copy of it that is a preloader from now on.
+    # Runs a worker and returns its exit code, or nil in a copy that becomes a preloader.
     def serve
       reset_signals
       @library.settle_output.call(@preloader)
@@ -335,7 +335,7 @@ module Forkyard
       @library.end_worker.call(worker)
     end
 
-    # Loads the application in this worker alone.
+    # Loads the application in this worker only.
     def loads_in_worker?
       load_watched(is_worker: true)
       true
@@ -344,7 +344,7 @@ module Forkyard
       false
     end
 
-    # The same with several threads.
+    # Serves with several threads.
     def serve_by_threads(questions)
       worker = @library.begin_threads.call(@preloader)
       return EXIT_SOFTWARE if worker.zero?
@@ -368,7 +368,7 @@ module Forkyard
       @library.end_worker.call(worker)
     end
 
-    # Forks the next preloader from this worker, unless its workers would share connections. True in it.
+    # Forks the next preloader from this worker, unless its workers would share connections. Returns true in it.
     def forks_preloader?(worker)
       if @settings["preload"] == "auto"
         prepare_fork
@@ -378,13 +378,13 @@ module Forkyard
       fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
     end
 
-    # Does what the application wants done when no client waits. Whatever comes of it, the worker goes on.
+    # Runs out-of-band work; the worker continues even if it fails.
     def work(worker)
       problems = @out_of_band.filter_map do |block|
         block.call
         nil
       rescue Exception => error
-        # A copy of the worker that the block has forked is no worker.
+        # A fork of the worker by the block is not a worker.
         raise if Process.pid != @pid
 
         text = report(error)
@@ -395,11 +395,11 @@ module Forkyard
       @library.worked.call(worker, message, message.bytesize)
     end
 
-    # In a copy of a worker, which itself ends.
+    # In a copy of a worker, which itself exits.
     def become_preloader(worker)
       Telling.end
       @preloader = @library.promoted.call(worker)
-      # The master does not want it any more.
+      # The master no longer wants it.
       exit!(0) if @preloader.zero?
 
       begin
@@ -414,7 +414,7 @@ module Forkyard
       nil
     end
 
-    # `worker`: of which this is one of several threads.
+    # `worker`: the worker with several threads, if this is one of them.
     def answer(exchange, env, worker = nil)
       status = headers = failure = nil
       begin
@@ -432,7 +432,7 @@ module Forkyard
     end
 
     def fail(exchange, error, worker)
-      # A copy of the worker that the application has forked is not to answer for it.
+      # A fork of the worker by the application must not answer for it.
       raise error if Process.pid != @pid
 
       is_end = error.is_a?(SystemExit) || error.is_a?(SignalException)
@@ -444,7 +444,7 @@ module Forkyard
       nil
     ensure
       if is_end
-        # The application asked for its process to end; the answer is told first.
+        # The application asked to exit; the answer is sent first.
         exchange.finish
         raise error if worker.nil?
 
@@ -452,12 +452,12 @@ module Forkyard
       end
     end
 
-    # What applications want done when the client has its answer: Rack 3's name, and that of other servers.
+    # Callbacks after the answer: Rack 3's name and that of other servers.
     def afterwards(exchange, env, status, headers, failure)
       finished, after = env["rack.response_finished"], env["rack.after_reply"]
       return if finished.empty? && after.empty?
 
-      # A job ends with all that is done for it.
+      # A job ends with all its work.
       exchange.finish unless env.key?("FORKYARD_JOB_ID")
       (finished.reverse.map { |call| -> { call.call(env, status, headers, failure) } } + after).each do |call|
         call.call
@@ -473,12 +473,12 @@ module Forkyard
       text = text.lines.reject { |line| line.start_with?("\tfrom #{SCRIPT}") }.join
       text.end_with?("\n") ? text : "#{text}\n"
     rescue StandardError
-      # A message in an encoding that its backtrace is not in.
+      # The message's encoding is incompatible with the backtrace's.
       "#{error.class}: #{error.message.inspect}\n"
     end
 
-    # What the application gave is not what Rack wants, which is noticed in this script: the application's own calls, if it is
-    # still in one.
+    # The application returned something invalid, which this script noticed: the application's own calls, if it is still
+    # in one.
     def report_of_answer(error)
       what = "#{error.message.lines.first.to_s.chomp} (#{error.class})"
       at, *others = own(error.backtrace)

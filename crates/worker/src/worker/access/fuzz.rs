@@ -1,4 +1,4 @@
-//! The access log: its format, and the lines that it makes of what clients and applications say.
+//! Fuzz targets for the access log's format and lines.
 
 use super::head::AnswerHead;
 use super::line::{RequestFacts, render};
@@ -33,7 +33,6 @@ fn facts<'a>(input: &'a [u8], head: &'a AnswerHead, params: &'a [Option<Vec<u8>>
 static FORMATS: LazyLock<[Format; 2]> =
     LazyLock::new(|| [DEFAULT_FORMAT, "json"].map(|text| parse_format(text).unwrap_or_default()));
 
-/// Whatever a request says, its entry is one line, and in JSON one object.
 pub(crate) fn lines(input: &[u8]) {
     let mut head = AnswerHead::default();
     head.take(input);
@@ -59,7 +58,6 @@ pub(crate) fn lines(input: &[u8]) {
     }
 }
 
-/// Status and values of an answer's head do not depend on how it came, and no more is kept than a head may have.
 pub(crate) fn head(input: &[u8]) {
     let (mut whole, mut pieces) = (AnswerHead::default(), AnswerHead::default());
     whole.take(input);
@@ -72,7 +70,6 @@ pub(crate) fn head(input: &[u8]) {
     assert_eq!(whole.status(), 200);
 }
 
-/// A format that is understood writes lines within their limit, and is the same in a document that is handed over.
 pub(crate) fn format(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let format = match parse_format(&text) {

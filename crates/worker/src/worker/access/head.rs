@@ -1,9 +1,7 @@
-//! The headers of an answer, as the application writes them.
+//! Reads the headers of an application's answer.
 
-/// Headers of this many bytes are looked at; what is beyond is no header for the access log.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// The beginning of an answer, up to the empty line.
 #[derive(Debug, Default)]
 pub(super) struct AnswerHead {
     bytes: Vec<u8>,
@@ -11,20 +9,17 @@ pub(super) struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// A next answer begins.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.is_over = false;
     }
 
-    /// Takes the next bytes of the answer.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         if self.is_over {
             return;
         }
         let before = self.bytes.len();
         let room = HEAD_BYTES - before;
-        // The empty line may begin in what came earlier.
         let from = before.saturating_sub(3);
         let mut at = 0;
         while at < bytes.len().min(room) {
@@ -48,7 +43,6 @@ impl AnswerHead {
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
     }
 
-    /// The status: what the headers say, or 200.
     pub(super) fn status(&self) -> u16 {
         let said = self.lines().enumerate().find_map(|(index, line)| {
             let rest = match line.get(..7) {
@@ -64,7 +58,6 @@ impl AnswerHead {
         said.unwrap_or(200)
     }
 
-    /// The value of the first header of this very name that has one.
     pub(super) fn value(&self, name: &str) -> Option<&[u8]> {
         self.lines().find_map(|line| {
             let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b": ")?;

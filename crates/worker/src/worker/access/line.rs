@@ -1,4 +1,4 @@
-//! One line of the access log.
+//! Formats one line of the access log.
 
 use super::head::AnswerHead;
 use super::text::{escape, fit};
@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
 
-/// What a line may hold.
 #[derive(Debug)]
 pub(super) struct RequestFacts<'a> {
     pub(super) pool: &'a str,
@@ -22,21 +21,19 @@ pub(super) struct RequestFacts<'a> {
     pub(super) peer: Option<IpAddr>,
     pub(super) status: u16,
     pub(super) head: &'a AnswerHead,
-    /// Bytes.
+    /// In bytes.
     pub(super) memory: u64,
-    /// How long the request took, microseconds.
+    /// In microseconds.
     pub(super) micros: u64,
     pub(super) cpu: CpuTimes,
-    /// Microseconds since 1970.
     pub(super) begun_epoch_micros: u64,
     pub(super) logged_epoch: u64,
 }
 
-/// Renders a line without its newline, which fits into `limit` bytes with it. `false`: it was cut.
+/// Appends a line without its newline, to fit `limit` with it. Returns false if it was cut.
 pub(super) fn render(format: &Format, facts: &RequestFacts<'_>, limit: usize, line: &mut Vec<u8>) -> bool {
     let mut params = facts.params.iter();
     let is_json = format.escape == Escape::Json;
-    // Where the text lies that may be shortened.
     let mut texts = Vec::new();
     for token in &format.tokens {
         let from = line.len();
@@ -49,7 +46,6 @@ pub(super) fn render(format: &Format, facts: &RequestFacts<'_>, limit: usize, li
             }
             None => add(token, facts, line),
         }
-        // JSON is not JSON without its end.
         if line.len() >= limit && !is_json {
             line.truncate(limit.saturating_sub(1));
             return false;
@@ -62,7 +58,7 @@ pub(super) fn render(format: &Format, facts: &RequestFacts<'_>, limit: usize, li
     is_whole
 }
 
-/// What is text of others: it is escaped, and in JSON shortened if the line is too long.
+/// Appends text from outside, escaped; JSON lines shorten it if they are too long.
 fn text<'a>(
     token: &Token,
     facts: &RequestFacts<'a>,
@@ -94,7 +90,6 @@ fn text<'a>(
     Some(text.into())
 }
 
-/// Everything else: the format's own text and numbers.
 fn add(token: &Token, facts: &RequestFacts<'_>, line: &mut Vec<u8>) {
     let seconds = |micros: u64| (micros / 1_000_000, micros % 1_000_000);
     match token {
@@ -118,7 +113,6 @@ fn add(token: &Token, facts: &RequestFacts<'_>, line: &mut Vec<u8>) {
         Token::BegunExactly => {
             let (whole, rest) = seconds(facts.begun_epoch_micros);
             let time = format_local_time(whole, "%Y-%m-%dT%H:%M:%S%z");
-            // strftime(3) writes the offset without the colon that RFC 3339 wants.
             let (time, zone) = time.split_at(time.len().saturating_sub(5));
             let (hours, minutes) = zone.split_at(zone.len().min(3));
             line.extend_from_slice(time);
@@ -153,7 +147,6 @@ fn add(token: &Token, facts: &RequestFacts<'_>, line: &mut Vec<u8>) {
 }
 
 fn number(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    // Writing to memory can't fail.
     let _ = line.write_fmt(text);
 }
 

@@ -1,7 +1,6 @@
-//! The access log of a worker: gathers what a request's line needs, and writes it with one system call.
+//! The access log of a worker; each line is one write(2).
 //!
-//! The file is opened by the master. [`crate::logs::Handout`] describes where workers find it, and how they notice that
-//! it was opened anew.
+//! The master opens the file. [`crate::logs::Handout`] describes how workers get it and notice that it was reopened.
 
 #[cfg(any(test, fuzzing))]
 pub(super) mod fuzz;
@@ -29,22 +28,18 @@ use std::sync::atomic::AtomicU64;
 pub struct Recorder {
     settings: AccessLog,
     pool: String,
-    /// Bytes of a line, with its newline.
     limit: usize,
     file: Option<OwnedFd>,
     shelf: OwnedFd,
-    /// How often the file had been opened anew when it was taken.
+    /// How many times the file had been reopened when this one was taken.
     taken: u64,
     needs: Needs,
     request: LoggedRequest,
     line: Vec<u8>,
-    /// The last line could not be written, which has been said.
     is_failing: bool,
-    /// A line was cut, which has been said.
     has_cut: bool,
 }
 
-/// What costs something to find out.
 #[derive(Debug, Clone, Copy)]
 struct Needs {
     cpu: bool,
@@ -52,7 +47,6 @@ struct Needs {
     peer: bool,
 }
 
-/// What is known of the request that is being served.
 #[derive(Debug, Default)]
 struct LoggedRequest {
     begun_epoch_micros: u64,
@@ -66,7 +60,6 @@ struct LoggedRequest {
     script: Vec<u8>,
     user: Vec<u8>,
     content_length: u64,
-    /// The values of the parameters that the format names, in its order.
     params: Vec<Option<Vec<u8>>>,
     peer: Option<IpAddr>,
     head: AnswerHead,
@@ -76,7 +69,7 @@ struct LoggedRequest {
 }
 
 impl Recorder {
-    /// Takes the log from where the master has put it.
+    /// Takes the log from the master's handout.
     pub fn new(
         settings: AccessLog,
         pool: String,
@@ -106,7 +99,7 @@ impl Recorder {
         }
     }
 
-    /// A request was taken up.
+    /// Starts a request.
     pub fn begin(&mut self, now: Tick) {
         let request = &mut self.request;
         for text in [
@@ -134,17 +127,17 @@ impl Recorder {
         }
     }
 
-    /// Whether lines hold the client's address.
+    /// Whether lines contain the client's address.
     pub fn wants_peer(&self) -> bool {
         self.needs.peer
     }
 
-    /// Whether lines hold processor time or memory.
+    /// Whether lines contain CPU time or memory.
     pub fn wants_usage(&self) -> bool {
         self.needs.cpu || self.needs.memory
     }
 
-    /// The request is known. `peer`: the FastCGI client, if it is wanted and has an address.
+    /// Describes the request. `peer`: the FastCGI client's address, if wanted and known.
     pub fn describe(&mut self, about: &Description<'_>, params: &Params, peer: Option<IpAddr>) {
         let request = &mut self.request;
         for (text, value) in [
@@ -155,7 +148,6 @@ impl Recorder {
             (&mut request.user, about.user),
         ] {
             text.clear();
-            // More could not be in the line.
             text.extend_from_slice(&value[..value.len().min(self.limit)]);
         }
         request.content_length = about.content_length;
@@ -170,32 +162,32 @@ impl Recorder {
         request.peer = peer;
     }
 
-    /// Output of the application; the log needs its headers.
+    /// Reads headers from the application's output.
     pub fn output(&mut self, bytes: &[u8]) {
         self.request.head.take(bytes);
     }
 
-    /// The application's last word on the status, which came after the headers.
+    /// Sets a status that came after the headers.
     pub fn status(&mut self, status: u16) {
         self.request.later_status = Some(status);
     }
 
-    /// Peak memory in bytes.
+    /// Sets the peak memory in bytes.
     pub fn memory(&mut self, bytes: u64) {
         self.request.memory = bytes;
     }
 
-    /// CPU time that a program used on behalf of the request, microseconds.
+    /// Adds a program's CPU time in microseconds.
     pub fn program_cpu(&mut self, micros: u64) {
         self.request.program_micros += micros;
     }
 
-    /// The application is done; what follows is not counted.
+    /// Ends the request's time.
     pub fn end(&mut self) {
         self.request.ended.get_or_insert_with(clock::now);
     }
 
-    /// Writes the line if the application is done and there is none yet.
+    /// Writes the line unless it was written already.
     pub fn finish(&mut self, board: &[AtomicU64]) {
         let request = &mut self.request;
         let Some(ended) = request.ended.filter(|_| !request.is_written) else {
@@ -211,7 +203,6 @@ impl Recorder {
         } else {
             CpuTimes::default()
         };
-        // Of a program only the sum is known.
         cpu.user_micros += request.program_micros;
         let facts = RequestFacts {
             pool: &self.pool,
@@ -278,7 +269,6 @@ impl Recorder {
     }
 }
 
-/// Whether a request is one of those that the operator does not want to see.
 fn is_suppressed(request: &LoggedRequest, paths: &[String], status: u16) -> bool {
     !paths.is_empty()
         && request.query.is_empty()

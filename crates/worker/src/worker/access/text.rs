@@ -1,14 +1,12 @@
-//! Text of others in a line: escaped, and shortened where the line would be too long.
+//! Escapes text from outside, and shortens it where a line would be too long.
 
 use crate::config::access::Escape;
 use forkyard_base::text::is_control;
 use std::io::Write;
 use std::ops::Range;
 
-/// What stands at the end of text that was shortened.
 const MARK: &[u8] = b"...";
 
-/// Adds what a client or the application may have sent.
 pub(super) fn escape(text: &[u8], escape: Escape, line: &mut Vec<u8>) {
     match escape {
         Escape::Default => escape_default(text, line),
@@ -17,11 +15,9 @@ pub(super) fn escape(text: &[u8], escape: Escape, line: &mut Vec<u8>) {
     }
 }
 
-/// What could end a line, or a quoted field in it, is shown and not passed on.
 fn escape_default(text: &[u8], line: &mut Vec<u8>) {
     for &byte in text {
         if byte < b' ' || matches!(byte, 0x7f | b'"' | b'\\') {
-            // Writing to memory can't fail.
             let _ = write!(line, "\\x{byte:02X}");
         } else {
             line.push(byte);
@@ -29,8 +25,8 @@ fn escape_default(text: &[u8], line: &mut Vec<u8>) {
     }
 }
 
-/// The inside of a JSON string. Bytes that are not UTF-8 become U+FFFD, as JSON has no way to say them. What a terminal or
-/// a reader of lines could take for an order or an end is escaped, although JSON would not ask for it.
+/// Escapes the inside of a JSON string. Invalid UTF-8 becomes U+FFFD. Also escapes what a terminal or a line reader
+/// might interpret.
 fn escape_json(text: &[u8], line: &mut Vec<u8>) {
     for chunk in text.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -52,8 +48,7 @@ fn escape_json(text: &[u8], line: &mut Vec<u8>) {
     }
 }
 
-/// Shortens texts inside a JSON line, the longest first, until the line has at most `room` bytes. Only where the rest of the
-/// line alone has more, the line itself is cut.
+/// Shortens the texts of a JSON line, longest first, to `room` bytes. Cuts the line only if the rest alone is longer.
 pub(super) fn fit(line: &mut Vec<u8>, texts: &[Range<usize>], room: usize) {
     let all: usize = texts.iter().map(ExactSizeIterator::len).sum();
     let Some(room_for_texts) = room.checked_sub(line.len() - all) else {
@@ -72,7 +67,6 @@ pub(super) fn fit(line: &mut Vec<u8>, texts: &[Range<usize>], room: usize) {
     *line = shorter;
 }
 
-/// The most bytes that each text may have so that all of them have at most `room`.
 fn share(texts: &[Range<usize>], mut room: usize) -> usize {
     let mut lengths: Vec<usize> = texts.iter().map(ExactSizeIterator::len).collect();
     lengths.sort_unstable();
@@ -87,7 +81,6 @@ fn share(texts: &[Range<usize>], mut room: usize) -> usize {
     usize::MAX
 }
 
-/// Adds at most `most` bytes of the inside of a JSON string, cut between characters and escapes.
 fn add_shortened(text: &[u8], most: usize, line: &mut Vec<u8>) {
     if text.len() <= most {
         line.extend_from_slice(text);

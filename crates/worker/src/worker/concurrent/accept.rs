@@ -1,9 +1,9 @@
-//! How connections come in, and go to siblings.
+//! Accepts connections and passes them to siblings.
 
 use super::super::acceptor::remedy;
 use super::super::keepalive::{self, Note};
-use super::super::said;
 use super::super::service_order::Waiting;
+use super::super::stderr_errors;
 use super::client::ClientPhase;
 use super::leave::Leaving;
 use super::state::{EDGE, LISTENER, WorkerState};
@@ -13,27 +13,22 @@ use crate::scoreboard::slot_writer::SlotWriter;
 use crate::sys::fd::{MAX_PASSED, send_with};
 use crate::sys::socket::{Readiness, accept, wait};
 use crate::tick::Tick;
-use crate::worker::outlook;
+use crate::worker::pool_view;
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// How long a connection is left to a sibling that has less to do. One that waits for events takes it within microseconds.
+/// How long a connection is left to a less busy sibling, which normally takes it within microseconds.
 const YIELD: Duration = Duration::from_millis(1);
-/// How long to one that has nothing to do, and so waits.
 const YIELD_TO_IDLE: Duration = Duration::from_millis(5);
-/// Most connections that are taken in at one turn of the event loop, whose requests wait meanwhile.
 const AT_ONCE: usize = 32;
-/// The kernel tells one waiting worker of a new connection: the first, in the order in which they began to watch. So
-/// the fewest workers that have enough time pass requests on, and a connection wakes one. Only where none waits, all
-/// are told.
+/// The kernel wakes the first waiting worker in order of registration, so the fewest workers that suffice pass requests
+/// on. If none waits, all get the event.
 const ONE_OF_ALL: EpollFlags = EDGE.union(EpollFlags::EPOLLEXCLUSIVE);
-/// Errors of accept(2) when the process or the machine has no descriptor or memory left.
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
 impl WorkerState {
-    /// Takes up what waits, as far as there is room: first what came first.
     pub(super) fn take_work(&mut self, now: Tick) {
         for _ in 0..AT_ONCE {
             if !self.has_room() {
@@ -55,7 +50,6 @@ impl WorkerState {
         }
     }
 
-    /// Takes a message out of the hand-off queue.
     fn take_message(&mut self, now: Tick) {
         let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
             self.queue_ready = false;
@@ -79,7 +73,7 @@ impl WorkerState {
         self.publish_kept();
     }
 
-    /// Accepts a connection, unless a sibling has less to do. False: there is none for this worker now.
+    /// Accepts a connection unless a sibling has less to do. Returns false if there is none to take.
     fn accept_one(&mut self, now: Tick) -> bool {
         if !self.listener_ready || self.router.is_some() || self.pause.deadline().is_some() {
             return false;
@@ -88,7 +82,6 @@ impl WorkerState {
         if let Some(time) = self.leaves_to_sibling(now).filter(|_| !insists) {
             if self.insists_at.is_none() {
                 self.insists_at = Some(now + time);
-                // The next thread that watches waits no longer.
                 if self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched) {
                     self.alarm.set_by(now + time);
                 }
@@ -98,7 +91,7 @@ impl WorkerState {
         self.insists_at = None;
         if std::mem::take(&mut self.was_strained) {
             let slot_writer = SlotWriter::new(self.slot.words());
-            let siblings = outlook::siblings(&self.board, self.notifier.slot());
+            let siblings = pool_view::siblings(&self.board, self.notifier.slot());
             self.gauge
                 .sample_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
         }
@@ -113,7 +106,6 @@ impl WorkerState {
                 self.listener_ready = false;
                 return false;
             }
-            // A connection that waits for nothing makes room.
             Err(error) if SHORT.contains(&error.errno) && self.close_longest_idle() => return true,
             Err(error) => {
                 if self.pause.begin(now) {
@@ -131,20 +123,19 @@ impl WorkerState {
         true
     }
 
-    /// Takes a connection that was accepted. `None`: it is closed.
     fn admit(&mut self, socket: OwnedFd, now: Tick) -> Option<usize> {
         self.accepted += 1;
         self.slot_writer().accepts(self.accepted);
         let pool = &self.settings.pool;
         if let Some(why) = disallowed(&pool.listen.allowed_clients, socket.as_fd()) {
-            said::error(pool, &why);
+            stderr_errors::error(pool, &why);
             return None;
         }
         Some(self.take_in(socket, now))
     }
 
-    /// Watches the listening socket, or ceases to. A worker that the kernel would tell of a connection in place of its siblings
-    /// does so as long as it can take one.
+    /// Starts or stops watching the listening socket. A worker that would get events in place of its siblings watches
+    /// only while it can accept.
     pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
         let may_take = self.leaving == Leaving::Not && (!self.is_native || self.has_room());
         let is_wanted = may_take && self.router.is_none();
@@ -159,7 +150,7 @@ impl WorkerState {
         Ok(())
     }
 
-    /// As [`WorkerState::mind_listener`]; what the worker alone was told of goes to its siblings.
+    /// As [`WorkerState::mind_listener`]; events that only this worker got are passed to siblings.
     pub(super) fn update_listening(&mut self, now: Tick) {
         let was_listening = self.is_listening;
         if let Err(errno) = self.mind_listener() {
@@ -178,8 +169,7 @@ impl WorkerState {
         }
     }
 
-    /// Closes connections that wait for a next request, the one that has waited longest first, as long as there are more than the
-    /// worker is to hold: the application needs descriptors, too, and so do new connections.
+    /// Closes the longest idle connections: the application and new connections need descriptors.
     pub(super) fn limit_idle(&mut self) {
         let held = self.clients.len() - self.free.len();
         if held <= self.most_idle {
@@ -197,7 +187,6 @@ impl WorkerState {
         }
     }
 
-    /// Closes the connection that has waited longest for a next request, or else for its first. False: there is none.
     fn close_longest_idle(&mut self) -> bool {
         let idle = self.clients.iter().enumerate();
         let idle = idle.filter(|(_, client)| client.phase == ClientPhase::Idle && client.is_portable());
@@ -208,7 +197,6 @@ impl WorkerState {
             })
             .collect();
         idle.sort_unstable();
-        // What has come on a connection is about to be read.
         let is_silent = |index: &usize| {
             let connection = self.clients[*index].connection.as_deref();
             connection.is_some_and(|connection| {
@@ -223,7 +211,7 @@ impl WorkerState {
         true
     }
 
-    /// How long a connection is left to a sibling; `None`: this worker takes it.
+    /// How long to leave a connection to a sibling; `None`: accept it.
     fn leaves_to_sibling(&self, now: Tick) -> Option<Duration> {
         if self.is_native {
             return self.leaves_to_connected(now).then_some(YIELD);
@@ -237,15 +225,14 @@ impl WorkerState {
             has_room: true,
             is_told: true,
         };
-        let siblings = || outlook::siblings(&self.board, self.notifier.slot());
+        let siblings = || pool_view::siblings(&self.board, self.notifier.slot());
         if siblings().any(|sibling| sibling.has_room && sibling.in_flight == 0) {
             return Some(YIELD_TO_IDLE);
         }
         own.yields_to(siblings()).then_some(YIELD)
     }
 
-    /// A request has come on a connection, and there is no room for it: a sibling is to have it. Where there is none that
-    /// could, it waits here.
+    /// Passes a request on to a sibling with room, if there is one.
     pub(super) fn pass_on(&mut self, index: usize, now: Tick) {
         let client = &mut self.clients[index];
         let Some(connection) = client.connection.as_deref() else {
@@ -264,8 +251,6 @@ impl WorkerState {
         }
     }
 
-    /// Sends connections without a request that is known here to the hand-off queue, those on which one waits as such. Says
-    /// how many went; those that can't go stay.
     pub(super) fn send_away(&mut self, clients: &[usize], now: Tick) -> usize {
         let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for &index in clients {
@@ -285,7 +270,7 @@ impl WorkerState {
         }
         let turn = match requests.is_empty() {
             true => 0,
-            false => outlook::turn(&self.board, &self.listener),
+            false => pool_view::turn(&self.board, &self.listener),
         };
         let mut sent = 0;
         for index in requests {
@@ -325,9 +310,8 @@ impl WorkerState {
         group.len()
     }
 
-    /// The event loop is held up: siblings are to have the connections that wait for it.
     pub(super) fn relieve(&mut self, now: Tick) {
-        let has_free = outlook::siblings(&self.board, self.notifier.slot()).any(|it| it.has_room);
+        let has_free = pool_view::siblings(&self.board, self.notifier.slot()).any(|it| it.has_room);
         if !has_free {
             return;
         }

@@ -1,46 +1,34 @@
-//! Requests on their way to threads of a runtime, and what the threads wait for ([`super::threads`]).
+//! Requests for the runtime's threads, and what the threads wait for ([`super::threads`]).
 
 use super::events::{EventKind, Events};
 use fastcgi::Params;
 use std::collections::VecDeque;
 
-/// Records whose memory is kept for the next ones.
 const SPARES: usize = 32;
-/// A record that is larger, with the beginning of a body, gives its memory back.
 const SPARE_BYTES: usize = 16 * 1024;
 
-/// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The next request.
     Request,
-    /// The client of a request: more of its body, or room for more of the answer.
     Client,
 }
 
-/// What the threads have to share out among themselves.
 #[derive(Debug, Default)]
 pub(super) struct Dispatch {
-    /// Requests that no thread has taken yet.
     requests: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-    /// Requests that were given to the threads, and whose thread has not come back.
     given: usize,
-    /// Those of them whose time was up. A thread may never come back from one.
+    /// Timed-out requests among them; their threads may never return.
     expired: Vec<u64>,
-    /// A thread waits in epoll_wait(2), for all.
     pub is_watched: bool,
-    /// Threads that wait for the one that does.
     idle: usize,
     held: usize,
-    /// The thread that sees to the worker looks only when it is woken.
     pub main_thread_sleeps: bool,
     works: bool,
     end: Option<bool>,
 }
 
 impl Dispatch {
-    /// A request for the next thread that is free.
     pub(super) fn give(&mut self, token: u64, params: &Params, body: &[u8], is_whole: bool) {
         self.given += 1;
         let mut record = Events::in_memory(self.spare.pop().unwrap_or_default());
@@ -48,7 +36,6 @@ impl Dispatch {
         self.requests.push_back(record.into_bytes());
     }
 
-    /// Takes the first request into `memory`, whose own content is forgotten; says by what number it is known.
     pub(super) fn take(&mut self, memory: &mut Vec<u8>) -> Option<u64> {
         let record = self.requests.pop_front()?;
         let used = std::mem::replace(memory, record);
@@ -58,33 +45,28 @@ impl Dispatch {
         Events::token(memory)
     }
 
-    /// How many requests no thread has taken.
     pub(super) fn untaken(&self) -> usize {
         self.requests.len()
     }
 
-    /// The thread of a request is back.
     pub(super) fn come_back(&mut self, token: u64) {
         self.given = self.given.saturating_sub(1);
         self.expired.retain(|expired| *expired != token);
     }
 
-    /// Requests whose threads have not come back.
     pub(super) fn given(&self) -> usize {
         self.given
     }
 
-    /// Whether threads are to come back before the process may end.
     pub(super) fn is_waited_for(&self) -> bool {
         self.given > self.expired.len()
     }
 
-    /// Whether threads may never come back.
     pub(super) fn has_expired(&self) -> bool {
         !self.expired.is_empty()
     }
 
-    /// What an event loop would be told. Threads that wait for a client look again whenever anything has happened.
+    /// Threads that wait for a client check again after any event.
     pub(super) fn hear(&mut self, kind: EventKind, token: u64) {
         match kind {
             EventKind::Expired => self.expired.push(token),
@@ -94,22 +76,18 @@ impl Dispatch {
         }
     }
 
-    /// Whether out-of-band work is to be done; says so once.
     pub(super) fn take_work(&mut self) -> bool {
         std::mem::take(&mut self.works)
     }
 
-    /// Nothing is left and nothing will come; whether the process is to make a preloader then.
     pub(super) fn end(&self) -> Option<bool> {
         self.end
     }
 
-    /// Whether the thread that sees to the others has something to do.
     pub(super) fn has_news(&self) -> bool {
         self.works || self.end.is_some()
     }
 
-    /// How many threads wait so for the one that watches.
     pub(super) fn waiting(&mut self, wait: Wait) -> &mut usize {
         match wait {
             Wait::Request => &mut self.idle,

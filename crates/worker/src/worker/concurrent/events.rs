@@ -1,28 +1,20 @@
-//! What a worker tells the event loop of its language: records in one piece of memory.
+//! Encodes events for the event loop of another language.
 //!
-//! A record is four numbers, each of 32 bits in the machine's order: what it is, the length of what follows them, and the
-//! request's number in two halves. `forkyard.h` describes them.
+//! A record starts with four 32-bit numbers in native order: kind, length of the rest, and the request's id in two
+//! halves. See `forkyard.h`.
 
 use fastcgi::Params;
 
-/// What a record is (`enum forkyard_event`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum EventKind {
-    /// A request: the lengths of names and values, and whether the body is complete; names, values, and what is there of
-    /// the body.
     Request = 1,
-    /// There is more of the body.
     Body = 2,
-    /// The client is gone.
     Gone = 3,
-    /// There is room to write again.
     Writable = 4,
-    /// The request has taken too long and was answered.
+    /// The request timed out and was answered.
     Expired = 5,
-    /// Out-of-band work is to be done.
     Work = 6,
-    /// No request is left and none will come: the process has to end, or to make a preloader first.
     End = 7,
 }
 
@@ -42,17 +34,14 @@ impl EventKind {
     }
 }
 
-/// Bytes of a record's four numbers.
 pub(super) const HEAD_BYTES: usize = 16;
 
-/// The records, in order.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     bytes: Vec<u8>,
 }
 
 impl Events {
-    /// To be put into memory that was used before.
     pub(super) fn in_memory(mut bytes: Vec<u8>) -> Events {
         bytes.clear();
         Events { bytes }
@@ -62,7 +51,6 @@ impl Events {
         self.bytes
     }
 
-    /// The request that a record is about.
     pub(super) fn token(record: &[u8]) -> Option<u64> {
         let token = record.get(8..HEAD_BYTES)?;
         Some(u64::from_ne_bytes(token.try_into().ok()?))
@@ -72,18 +60,16 @@ impl Events {
         self.bytes.is_empty()
     }
 
-    /// Takes all, and leaves `memory` for the next.
     pub(super) fn take(&mut self, memory: &mut Vec<u8>) {
         memory.clear();
         std::mem::swap(memory, &mut self.bytes);
     }
 
-    /// One without more to say.
     pub(super) fn put(&mut self, kind: EventKind, token: u64) {
         self.open(kind, token);
     }
 
-    /// A request. Parameters that hold a NUL, and those without a name, are left out: no header and no path is like that.
+    /// Omits parameters that contain a NUL or have no name.
     pub(super) fn request(&mut self, token: u64, params: &Params, body: &[u8], is_whole: bool) {
         let at = self.open(EventKind::Request, token);
         let lengths = self.bytes.len();

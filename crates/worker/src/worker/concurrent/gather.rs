@@ -1,30 +1,25 @@
-//! Connections of workers that only pass requests on are gathered by few of them.
+//! Concentrates connections on few workers, where workers only pass requests on.
 //!
-//! A worker that is awake already takes a request up for less than one that has to be woken, and what several have to say to it
-//! it hears at once. The kernel wakes a worker for a connection if those before it are awake. It tells those, too. So a worker
-//! without a connection leaves it to them for a moment, if enough of them have some.
+//! Waking a worker costs more than giving a request to one that is awake. The kernel also notifies awake workers
+//! registered before the one it wakes, so a worker without connections leaves new ones to them briefly, if enough of
+//! them have some.
 
 use super::state::WorkerState;
 use crate::tick::Tick;
-use crate::worker::outlook;
+use crate::worker::pool_view;
 use std::num::NonZero;
 use std::time::Duration;
 
-/// For so long a worker leaves nothing to siblings once they have not taken what was left to them: the kernel may have told
-/// none of them.
+/// After siblings did not take a connection, leave none to them for this time: the kernel may not have notified them.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// When a worker leaves connections to siblings.
 #[derive(Debug)]
 pub(super) struct Gathering {
-    /// So many workers with connections are enough; `None`: it is not for them to say.
     enough: Option<usize>,
-    /// Not before then.
     from: Tick,
 }
 
 impl Gathering {
-    /// `is_native`: the worker only passes requests on.
     pub(super) fn begin(is_native: bool) -> Gathering {
         let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
         Gathering {
@@ -33,27 +28,24 @@ impl Gathering {
         }
     }
 
-    /// The siblings did not take a connection that was left to them.
     pub(super) fn was_let_down(&mut self, now: Tick) {
         self.from = now + PAUSE;
     }
 
-    /// Whether a connection is left to siblings, so many of which have some.
     fn leaves(&self, connected: impl FnOnce() -> usize, now: Tick) -> bool {
         self.from <= now && self.enough.is_some_and(|enough| connected() >= enough)
     }
 }
 
-/// How many workers can use the processors up, with the program and the web server, which have more to do for each request.
+/// Half of the processors, because the program and web server do more work per request.
 fn enough(processors: usize) -> usize {
     (processors / 2).max(1)
 }
 
 impl WorkerState {
-    /// Whether a connection is left to siblings that have some.
     pub(super) fn leaves_to_connected(&self, now: Tick) -> bool {
         let has_none = self.clients.len() == self.free.len();
-        let connected = || outlook::connected(&self.board, self.notifier.slot());
+        let connected = || pool_view::connected(&self.board, self.notifier.slot());
         has_none && self.gathering.leaves(connected, now)
     }
 }

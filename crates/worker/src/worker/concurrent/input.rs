@@ -1,4 +1,4 @@
-//! What comes on connections.
+//! Reads from connections.
 
 use super::super::request::description;
 use super::client::{ClientPhase, Understood};
@@ -11,26 +11,23 @@ use fastcgi::Params;
 use nix::errno::Errno;
 use std::time::Duration;
 
-/// Bytes of a body that are read ahead of the application.
 const AHEAD_BYTES: usize = 256 * 1024;
-/// The peak of memory is looked at once in so many requests: it only grows, and asking is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
-/// What the application is given of a body.
+/// The next piece of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece {
-    /// A piece, and more will come.
+    /// More will come.
     More,
-    /// The last piece, which may be empty.
+    /// The last piece; may be empty.
     Last,
-    /// Nothing is there yet; it will be told.
+    /// Nothing yet; an event will follow.
     NotYet,
     /// The client is gone.
     Gone,
 }
 
 impl WorkerState {
-    /// Reads what is there and wanted, and has what follows watched.
     pub(super) fn read(&mut self, index: usize, now: Tick) {
         self.read_what_is_there(index, now);
         self.watch(index);
@@ -53,7 +50,6 @@ impl WorkerState {
                 Ok(Progress::Done(0)) => return self.end_of_input(index),
                 Ok(Progress::Done(count)) => {
                     let client = &mut self.clients[index];
-                    // After a read that was not full, the kernel reports anew what comes.
                     client.readable = count == READ_BYTES || client.hangs_up;
                     self.take_bytes(index, count, now);
                 }
@@ -71,7 +67,6 @@ impl WorkerState {
         }
     }
 
-    /// So many bytes were read from a connection.
     fn take_bytes(&mut self, index: usize, count: usize, now: Tick) {
         let client = &mut self.clients[index];
         if let Some(connection) = &mut client.connection {
@@ -92,7 +87,6 @@ impl WorkerState {
         }
     }
 
-    /// Understands what was read before and left.
     pub(super) fn reconsider(&mut self, index: usize, now: Tick) {
         let client = &mut self.clients[index];
         let input = std::mem::take(&mut client.input);
@@ -114,7 +108,7 @@ impl WorkerState {
             if let Some(reply) = violation.reply() {
                 self.reply(index, &reply, now);
             }
-            // Bytes of the client that are unread would reset the connection and drop the reply.
+            // Unread client data would reset the connection and drop the reply.
             return self.linger(index, now);
         }
         let client = &mut self.clients[index];
@@ -136,14 +130,12 @@ impl WorkerState {
                 }
             }
             ClientPhase::Reading if client.is_portable() => self.keep(index, now),
-            // What the router would have to have back was understood already.
             ClientPhase::Rest if understood.is_request => self.close(index),
             ClientPhase::Rest if client.is_portable() => self.give_back(index),
             _ => {}
         }
     }
 
-    /// A request is there.
     fn take_up(&mut self, index: usize, now: Tick) {
         let may_start = !self.is_full();
         let client = &mut self.clients[index];
@@ -156,10 +148,9 @@ impl WorkerState {
         }
     }
 
-    /// Gives a request to the application, or answers it if it is for the pool's status or ping path.
     pub(super) fn start(&mut self, index: usize, now: Tick) {
         self.in_flight += 1;
-        // The master tells requests apart by when they were taken up.
+        // Unique, because the master identifies requests by this time.
         self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
         let taken = self.last_taken;
         let (mut recorder, mut output) = (self.recorder(), self.new_output());
@@ -217,7 +208,6 @@ impl WorkerState {
             let params = connection.responder.params();
             match &mut self.dispatch {
                 Some(dispatch) => dispatch.give(token, params, &client.body, client.body_ended),
-                // It looks at them where they are.
                 None if self.is_native => {
                     self.events
                         .request(token, &Params::new(), &client.body, client.body_ended);
@@ -230,7 +220,6 @@ impl WorkerState {
         }
     }
 
-    /// The client sends nothing more.
     fn end_of_input(&mut self, index: usize) {
         let client = &mut self.clients[index];
         client.input_ended = true;
@@ -251,7 +240,6 @@ impl WorkerState {
         }
     }
 
-    /// The application is told that its client is gone; what it writes is sent as long as that succeeds.
     pub(super) fn tell_gone(&mut self, index: usize) {
         let token = self.token(index);
         let client = &mut self.clients[index];
@@ -261,7 +249,6 @@ impl WorkerState {
         }
     }
 
-    /// The next piece of a request's body, which is in `piece` then.
     pub(super) fn next_piece(&mut self, index: usize, piece: &mut Vec<u8>, now: Tick) -> Piece {
         self.read(index, now);
         piece.clear();

@@ -1,8 +1,8 @@
-//! How a worker that serves several requests at a time ends, makes a preloader, and does out-of-band work.
+//! How a worker with several requests exits, creates a preloader and does out-of-band work.
 
 use super::super::memory::{self, Occasion};
 use super::super::out_of_band::{Want, is_alone, postponed};
-use super::super::promotion::{self, Told};
+use super::super::promotion::{self, MasterMessage};
 use super::client::ClientPhase;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
@@ -15,14 +15,10 @@ use crate::sys::clock;
 use crate::tick::Tick;
 use std::os::fd::AsFd;
 
-/// Whether a worker takes up nothing new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// It does.
     Not,
-    /// It finishes what it has.
     Finishing,
-    /// It has nothing any more, and has said so.
     Done,
 }
 
@@ -31,21 +27,17 @@ impl WorkerState {
         self.leaving != Leaving::Not
     }
 
-    /// The master says that the worker is to end a request, to finish, or to make a preloader; or it is gone.
     pub(super) fn hear_master(&mut self, now: Tick) {
         match promotion::hear(self.stop_pipe.as_fd(), self.settings.refork_at.is_some()) {
-            Told::Terminate => return self.end_longest(now),
-            Told::Promote(promotion) => self.promotion = Some(promotion),
-            Told::Finish => {}
+            MasterMessage::Terminate => return self.end_longest(now),
+            MasterMessage::Promote(promotion) => self.promotion = Some(promotion),
+            MasterMessage::Finish => {}
         }
-        // What else it may have to say is of no interest to a worker that leaves.
         let _ = self.epoll.delete(&self.stop_pipe);
         self.leave(now);
-        // Others have taken its place.
         self.departure_due = None;
     }
 
-    /// Finishes what it has, and takes up nothing new.
     pub(super) fn leave(&mut self, now: Tick) {
         if self.is_leaving() {
             return;
@@ -53,7 +45,7 @@ impl WorkerState {
         self.leaving = Leaving::Finishing;
         self.publish_load();
         if self.in_flight == 0 {
-            // The master no longer counts it as a worker that can take work, even if the application still runs.
+            // The master no longer counts it as available, even if the application still runs.
             self.slot_writer().stage(RequestStage::Finished);
             if self.router.is_none() {
                 let slot_writer = SlotWriter::new(self.slot.words());
@@ -61,7 +53,6 @@ impl WorkerState {
             }
         }
         self.departure_due = Some(WorkerState::first_departure_look(now));
-        // The event loop looks whether something is left.
         self.alarm.set_by(now);
         if self.router.is_none() {
             let _ = self.epoll.delete(&self.queue_out);
@@ -72,7 +63,7 @@ impl WorkerState {
         self.send_away(&idle, now);
     }
 
-    /// After a request: the worker leaves if `max_requests` or `memory_limit` is reached.
+    /// Exits after `max_requests` or `memory_limit`.
     pub(super) fn check_limits(&mut self, now: Tick) {
         let refork_at = self.settings.refork_at;
         if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
@@ -84,8 +75,7 @@ impl WorkerState {
         }
     }
 
-    /// The worker leaves if it uses more than `memory_limit`; once a second, after a request and while one is under way. A router
-    /// decides by what it is told.
+    /// Checks `memory_limit` once a second. With a router, the router decides.
     pub(super) fn limit_memory(&mut self, now: Tick) {
         if self.router.is_some() {
             return;
@@ -105,7 +95,6 @@ impl WorkerState {
         }
     }
 
-    /// When memory is looked at while requests are under way.
     pub(super) fn memory_due(&self) -> Option<Tick> {
         let scale = self
             .scale
@@ -114,7 +103,6 @@ impl WorkerState {
         scale.map(|scale| scale.due())
     }
 
-    /// Tells the event loop once nothing is left.
     pub(super) fn look_if_done(&mut self) {
         if self.leaving == Leaving::Not && header::retire(self.board.header(), self.notifier.slot()) {
             self.leave(clock::now());
@@ -124,7 +112,6 @@ impl WorkerState {
         if self.leaving != Leaving::Finishing || self.is_working {
             return;
         }
-        // What waits unread could not be sent away; there is room for it now as long as no sibling takes it.
         while let Some(index) = self.waiting.pop_front() {
             if self.clients[index].phase == ClientPhase::Waiting {
                 self.start(index, clock::now());
@@ -145,7 +132,6 @@ impl WorkerState {
         self.tell(EventKind::End, u64::from(self.promotion.is_some()));
     }
 
-    /// The application asks for out-of-band work.
     pub(super) fn ask_for_work(&mut self) {
         self.want = self.want.ask();
         if self.router.is_some() {
@@ -156,13 +142,12 @@ impl WorkerState {
         }
     }
 
-    /// Begins out-of-band work if the application has asked for it, nothing else is to be done, and no sibling is at it.
+    /// Starts out-of-band work if the worker has nothing else to do and no sibling is working.
     pub(super) fn look_for_work(&mut self, events: usize, now: Tick) {
         let is_due = self.want.due().is_some_and(|due| due <= now) && self.router.is_none();
         if !is_due || self.occupied() > 0 || self.is_working || self.is_leaving() {
             return;
         }
-        // Requests come first. What the alarm is set to is looked at again then.
         if events > 1 || !self.events.is_empty() {
             return self.alarm.set_by(now);
         }
@@ -182,7 +167,6 @@ impl WorkerState {
         }
     }
 
-    /// The work begins. It is seen as what the worker does, like a request.
     pub(super) fn begin_work(&mut self, now: Tick) {
         self.want = Want::Nothing;
         self.is_working = true;
@@ -193,8 +177,7 @@ impl WorkerState {
         self.notifier.take_up(&self.board, &slot_writer, now);
     }
 
-    /// The work is done; or what went wrong, for the log.
-    pub(super) fn worked(&mut self, outcome: Result<(), String>) {
+    pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
         if !self.is_working {
             return;
         }
@@ -207,7 +190,6 @@ impl WorkerState {
         self.slot_writer().idle(now);
         self.publish_load();
         self.tell_worked(outcome.is_ok());
-        // Whatever has come meanwhile is looked at.
         self.alarm.set_by(now);
     }
 }

@@ -1,14 +1,12 @@
-//! A worker that serves several requests at a time, for languages with an event loop of their own; for others, see
-//! [`threads`].
+//! A worker that serves several requests at a time, for languages with an event loop; see [`threads`] for others.
 //!
-//! The event loop watches one descriptor, an epoll, and calls [`Concurrent::turn`] when it is readable: what has come is
-//! given to it as records ([`events`]), what it answers is taken by [`Concurrent::send`], and nothing waits. Each connection
-//! has one request at a time, so a worker has many connections.
+//! The event loop watches one epoll descriptor and calls [`Concurrent::turn`], which returns [`events`];
+//! [`Concurrent::send`] takes answers. No call blocks. A connection has one request at a time.
 //!
-//! All workers of a pool are told of a new connection. The one with the least to do takes it. One that has clearly more
-//! to do leaves it to a sibling for a moment. Workers that only pass requests on share connections out otherwise
-//! ([`gather`]): the first that waits takes them, and as few workers as can do it have all of them. A request on a kept connection stays where it comes, unless that worker has as many as
-//! it may have or its event loop is held up ([`watch`]): then it goes through the pool's hand-off queue.
+//! All workers are notified of a new connection; the least busy accepts it and busier ones leave it to siblings for a
+//! moment. Workers that only pass requests on concentrate connections instead ([`gather`]). A request on a kept
+//! connection stays with its worker, unless that is full or its event loop is blocked ([`watch`]); then it goes through
+//! the hand-off queue.
 
 mod accept;
 mod client;
@@ -42,26 +40,24 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use watch::{Shared, Watch};
 
-/// Exit code of a worker that could not begin or go on (sysexits.h, EX_SOFTWARE).
+/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
 
 /// The worker.
 #[derive(Debug)]
 pub struct Concurrent {
     shared: Arc<Shared>,
-    /// `None`: nothing holds the event loop up.
     watch: Option<Watch>,
-    /// What was handed out last.
     handed: Vec<u8>,
 }
 
 impl Concurrent {
-    /// Takes the contexts. As for [`super::run()`].
+    /// See [`super::run()`] for the requirements.
     ///
     /// # Errors
-    /// A system call failed; the process has to end.
+    /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Concurrent, Error> {
-        super::said::at_begin(&context.settings.pool);
+        super::stderr_errors::at_begin(&context.settings.pool);
         let state = WorkerState::begin(context, own)?;
         Ok(Concurrent {
             watch: (!state.is_native).then(Watch::default),
@@ -70,13 +66,12 @@ impl Concurrent {
         })
     }
 
-    /// What the event loop has to watch.
+    /// The descriptor for the event loop.
     pub fn descriptor(&self) -> RawFd {
         self.shared.lock().epoll.0.as_raw_fd()
     }
 
-    /// Looks at everything that is ready: what the event loop is told, and whether there is more, for which this is to be
-    /// called again soon.
+    /// Handles ready events. Returns records for the event loop, and whether to call it again soon.
     pub fn turn(&mut self) -> (&[u8], bool) {
         let mut state = self.shared.lock();
         let more = state.turn();
@@ -86,7 +81,6 @@ impl Concurrent {
         drop(state);
         if let Some(watch) = &mut self.watch {
             if is_done {
-                // A process that is to be forked must have no other thread.
                 watch.end(&self.shared);
             } else if is_busy {
                 watch.wake(&self.shared);
@@ -95,13 +89,13 @@ impl Concurrent {
         (&self.handed, more)
     }
 
-    /// Whether something has come up since the last turn that can be done at once.
+    /// Whether work has arrived since the last turn.
     pub fn has_more(&self) -> bool {
         let state = self.shared.lock();
         !state.events.is_empty() || state.could_do_more() || state.is_leaving()
     }
 
-    /// Takes a piece of the answer to a request.
+    /// Sends a piece of an answer.
     pub fn send(&mut self, token: u64, bytes: &[u8], when: When) -> Sent {
         let mut state = self.shared.lock();
         match state.find(token) {
@@ -110,7 +104,7 @@ impl Concurrent {
         }
     }
 
-    /// Text for the web server's error log.
+    /// Sends text to the web server's error log.
     pub fn send_error(&mut self, token: u64, bytes: &[u8]) {
         let mut state = self.shared.lock();
         if let Some(index) = state.find(token) {
@@ -130,8 +124,7 @@ impl Concurrent {
         (piece, if has_bytes { &self.handed } else { &[] })
     }
 
-    /// The application is done with a request that it has not answered to its end: nothing more comes, and the client is to
-    /// see that.
+    /// Gives up a request without a complete answer.
     pub fn abandon(&mut self, token: u64) {
         let mut state = self.shared.lock();
         if let Some(index) = state.find(token) {
@@ -139,32 +132,32 @@ impl Concurrent {
         }
     }
 
-    /// Lets the worker end once its requests are answered, as with `max_requests`.
+    /// Makes the worker exit after its current requests.
     pub fn retire(&mut self) {
         self.shared.lock().leave(clock::now());
     }
 
-    /// Asks for out-of-band work.
+    /// Requests out-of-band work.
     pub fn want_work(&mut self) {
         self.shared.lock().ask_for_work();
     }
 
-    /// The out-of-band work is done; or what went wrong, for the log.
-    pub fn worked(&mut self, outcome: Result<(), String>) {
-        self.shared.lock().worked(outcome);
+    /// Ends out-of-band work; an error is logged.
+    pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
+        self.shared.lock().out_of_band_done(outcome);
     }
 
-    /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
-    pub fn is_to_promote(&mut self) -> bool {
+    /// Whether the process should create a preloader. It has no request and no thread of this library.
+    pub fn must_promote(&mut self) -> bool {
         self.shared.lock().promotion.is_some()
     }
 
-    /// What the preloader is to be given.
+    /// The descriptors for the preloader.
     pub fn take_promotion(&mut self) -> Option<Promotion> {
         self.shared.lock().promotion.take()
     }
 
-    /// The exit code, once there is no request any more.
+    /// The exit code, after the last request.
     pub fn exit_code(&self) -> i32 {
         self.shared.lock().exit_code
     }

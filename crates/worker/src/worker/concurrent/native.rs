@@ -1,5 +1,4 @@
-//! For event loops in Rust: they wait for the worker's epoll themselves, with what else they watch in it, and are told what
-//! has come as values instead of records.
+//! For event loops in Rust, which wait on the worker's epoll themselves and get events as values.
 
 use super::Concurrent;
 use super::events::{EventKind, HEAD_BYTES};
@@ -9,37 +8,36 @@ use fastcgi::Params;
 use nix::sys::epoll::{Epoll, EpollEvent};
 use std::sync::Arc;
 
-/// A bit that every number has by which such an event loop has the epoll tell of what it watches itself. No connection of the
-/// worker's has it, and its other sources have the highest bit.
+/// Set in the epoll data of the event loop's own descriptors. Connections of the worker never have it; its other
+/// sources have the highest bit.
 pub const OWN: u64 = 1 << 62;
-/// A bit that only sources of the worker's have.
 pub(super) const SOURCES: u64 = 1 << 63;
 
-/// Whether an event is the worker's, for [`Concurrent::on_ready`].
+/// Whether an event belongs to the worker ([`Concurrent::on_ready`]).
 pub fn is_of_worker(data: u64) -> bool {
     data & OWN == 0 || data & SOURCES != 0
 }
 
-/// What a worker that serves several requests at a time tells its event loop.
+/// An event of a worker with several requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'e> {
-    /// A request, with what is there of its body. Its parameters: [`Concurrent::with_params`].
+    /// A request, its body so far, and whether that is complete. See [`Concurrent::with_params`].
     Request(u64, &'e [u8], bool),
-    /// There is more of a body, for [`Concurrent::read`].
+    /// More of a body ([`Concurrent::read`]).
     Body(u64),
     /// The client is gone.
     Gone(u64),
     /// There is room to write again.
     Writable(u64),
-    /// The request has taken too long and was answered.
+    /// The request timed out and was answered.
     Expired(u64),
-    /// Out-of-band work is to be done.
+    /// Do out-of-band work.
     Work,
-    /// No request is left and none will come.
+    /// No request is left, and none will come.
     End,
 }
 
-/// The records as values.
+/// Decodes records.
 #[derive(Debug)]
 pub struct Records<'e>(pub &'e [u8]);
 
@@ -73,19 +71,19 @@ impl<'e> Iterator for Records<'e> {
 }
 
 impl Concurrent {
-    /// What a request says of itself; `None`: it is over.
+    /// A request's parameters; `None` if it is over.
     pub fn with_params<T>(&self, token: u64, look: impl FnOnce(&Params) -> T) -> Option<T> {
         let state = self.shared.lock();
         let index = state.find(token)?;
         state.params(index).map(look)
     }
 
-    /// What the event loop waits for.
+    /// The epoll to wait on.
     pub fn epoll(&self) -> Arc<Epoll> {
         Arc::clone(&self.shared.lock().epoll)
     }
 
-    /// As [`Concurrent::turn`], of events that the event loop has waited for. What it is told replaces what is in `told`.
+    /// [`Concurrent::turn`] for events already received; replaces the content of `told`.
     pub fn on_ready(&mut self, ready: &[EpollEvent], told: &mut Vec<u8>) -> bool {
         let mut state = self.shared.lock();
         state.on_ready(ready);
@@ -93,18 +91,18 @@ impl Concurrent {
         state.could_do_more()
     }
 
-    /// The process of a program that the last request was passed on to: its memory is the worker's, where that is limited.
+    /// The process of the last request; its memory counts against the worker's limit.
     pub fn set_program(&mut self, pid: i32) {
         self.shared.lock().program = pid;
     }
 
-    /// The pool needs new processes.
+    /// Requests new processes for the pool.
     pub fn ask_restart(&mut self, why: RestartReason) {
         let now = clock::now();
         self.shared.lock().notifier.ask_restart(why, now, now);
     }
 
-    /// Whether another request may be taken up.
+    /// Whether there is room for another request.
     pub fn has_room(&self) -> bool {
         self.shared.lock().has_room()
     }

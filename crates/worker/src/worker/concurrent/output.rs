@@ -1,4 +1,4 @@
-//! Answers go out.
+//! Sends answers.
 
 use super::super::builtin;
 use super::super::snapshot;
@@ -12,28 +12,27 @@ use fastcgi::{ProtocolStatus, Reply};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How long a client that sends more than was read may take to see its answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(1);
 
-/// When a piece of an answer is to be sent.
+/// When to send a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// At once.
     Now,
-    /// With the next piece, as long as there is room for both.
+    /// With the next piece, if there is room.
     Later,
-    /// At once, and with the end of the answer behind it.
+    /// At once, and it ends the answer.
     Last,
 }
 
-/// What came of a piece of an answer.
+/// The result of sending a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// So many bytes were taken: all, unless there is no room any more.
+    /// Accepted in full, unless there is no more room.
     Taken {
-        /// Bytes.
+        /// Bytes accepted.
         count: usize,
-        /// There is no room; it will be told.
+        /// No room; an event will follow.
         is_full: bool,
     },
     /// The client is gone, or the request is over.
@@ -41,7 +40,6 @@ pub enum Sent {
 }
 
 impl WorkerState {
-    /// Takes a piece of an answer. The answer ends with the last one only if all of it was taken.
     pub(super) fn send(&mut self, index: usize, bytes: &[u8], when: When, now: Tick) -> Sent {
         if self.clients[index].is_gone {
             return Sent::Gone;
@@ -79,7 +77,6 @@ impl WorkerState {
         Sent::Taken { count, is_full }
     }
 
-    /// Buffers as much as there is room for.
     pub(super) fn put(&mut self, index: usize, bytes: &[u8]) -> usize {
         let client = &mut self.clients[index];
         client.has_begun = true;
@@ -89,14 +86,12 @@ impl WorkerState {
             .map_or(bytes.len(), |output| output.stdout(bytes))
     }
 
-    /// Text for the web server's error log; what there is no room for is left out.
     pub(super) fn put_error(&mut self, index: usize, bytes: &[u8]) {
         if let Some(output) = &mut self.clients[index].output {
             output.stderr(bytes);
         }
     }
 
-    /// A record of the protocol's own.
     pub(super) fn reply(&mut self, index: usize, reply: &Reply, now: Tick) {
         if self.clients[index].output.is_none() {
             self.clients[index].output = Some(self.new_output());
@@ -104,12 +99,11 @@ impl WorkerState {
         let Some(output) = &mut self.clients[index].output else {
             return;
         };
-        // There is room for it: what else is there can't be sent, and this client doesn't read.
         let _ = output.reply(reply);
         self.flush(index, now);
     }
 
-    /// Sends what is buffered: true if nothing is left of it. A client that is gone is found out here.
+    /// Returns true if nothing is left. Detects a disconnected client.
     pub(super) fn flush(&mut self, index: usize, now: Tick) -> bool {
         let client = &mut self.clients[index];
         let (Some(connection), Some(output)) = (&client.connection, &mut client.output) else {
@@ -138,7 +132,6 @@ impl WorkerState {
         }
     }
 
-    /// There is room again on a connection.
     pub(super) fn go_on_sending(&mut self, index: usize, now: Tick) {
         if self.clients[index].phase == ClientPhase::Serving {
             self.was_sent(index, now);
@@ -157,18 +150,15 @@ impl WorkerState {
         }
     }
 
-    /// The answer is complete: ends it.
     pub(super) fn finish(&mut self, index: usize, now: Tick) {
         let board = self.board.header();
         let client = &mut self.clients[index];
-        // Before the answer is, so that a client that has the whole answer finds the line.
         if let Some(recorder) = &mut client.recorder {
             recorder.end();
             recorder.finish(board);
         }
         client.phase = ClientPhase::Ending;
         if let Some(connection) = client.connection.as_deref() {
-            // A client that would send its next request here is told at once that it can't.
             if connection.last && connection.responder.keep() && client.body_ended {
                 shutdown_read(connection.socket());
             }
@@ -191,7 +181,6 @@ impl WorkerState {
         }
     }
 
-    /// A request is no longer under way.
     fn is_over(&mut self, index: usize, took: Duration, now: Tick) {
         self.in_flight -= 1;
         if std::mem::take(&mut self.clients[index].is_quiet) {
@@ -205,13 +194,12 @@ impl WorkerState {
         self.show_end(took, now);
         self.check_limits(now);
         if self.is_leaving() {
-            // Nothing else may come that has the event loop look whether something is left.
+            // No other event may come that checks whether the worker is done.
             self.alarm.set_by(now);
         }
         self.update_listening(now);
     }
 
-    /// The answer is sent: the connection is kept or closed.
     fn after_answer(&mut self, index: usize, now: Tick) {
         let client = &mut self.clients[index];
         if let Some(output) = client.output.take() {
@@ -250,7 +238,6 @@ impl WorkerState {
         self.watch(index);
     }
 
-    /// The connection waits for its next request.
     pub(super) fn keep(&mut self, index: usize, now: Tick) {
         let limit = now + self.settings.pool.keepalive_timeout;
         let client = &mut self.clients[index];
@@ -270,7 +257,6 @@ impl WorkerState {
         self.watch(index);
     }
 
-    /// Says that nothing more comes, and reads until the client has seen that, for a bounded time.
     pub(super) fn linger(&mut self, index: usize, now: Tick) {
         let limit = now + LINGER_LIMIT;
         let client = &mut self.clients[index];
@@ -284,14 +270,12 @@ impl WorkerState {
         self.read(index, now);
     }
 
-    /// Closes the connection in the middle of the answer.
     pub(super) fn break_off(&mut self, index: usize, now: Tick) {
         self.flush(index, now);
         self.clients[index].is_gone = true;
         self.finish(index, now);
     }
 
-    /// The client is gone. The request goes on until the application is done with it.
     pub(super) fn lose_client(&mut self, index: usize) {
         match self.clients[index].phase {
             ClientPhase::Serving => {
@@ -318,7 +302,6 @@ impl WorkerState {
         }
     }
 
-    /// The pool's status or ping path is answered here.
     pub(super) fn answer_builtin(&mut self, index: usize, now: Tick) -> bool {
         let Some(connection) = self.clients[index].connection.as_deref() else {
             return false;
@@ -333,7 +316,6 @@ impl WorkerState {
         };
         let bytes = snapshot::encode(&answer, b"");
         match self.send(index, &bytes, When::Last, now) {
-            // More than fits in any buffer: the page of thousands of workers.
             Sent::Taken { count, is_full: true } => self.send_rest(index, &bytes[count..], now),
             Sent::Taken { .. } => {}
             Sent::Gone => self.finish(index, now),
@@ -341,7 +323,6 @@ impl WorkerState {
         true
     }
 
-    /// Sends more than there is room for, waiting for the client; it is the pool's own answer.
     fn send_rest(&mut self, index: usize, mut bytes: &[u8], now: Tick) {
         use crate::sys::socket::{Readiness, wait};
         while !bytes.is_empty() && !self.clients[index].is_gone {

@@ -1,7 +1,7 @@
-//! Which requests count against the limit of a worker: those whose answers have not begun, and those that have sent something
-//! within a second. Idle streams and WebSockets cost a descriptor each and nothing else, so descriptors limit them.
+//! Which requests count against a worker's limit: those without an answer so far, and those that have sent something in
+//! the last second. Idle streams and WebSockets only cost a descriptor, so descriptors limit them.
 //!
-//! Requests become quiet only where the worker is full: until then nobody has to know.
+//! Requests become quiet only if the worker is full.
 
 use super::client::ClientPhase;
 use super::leave::Leaving;
@@ -12,30 +12,23 @@ use crate::scoreboard::load::Load;
 use crate::scoreboard::{header, slot_reader};
 use crate::sys::socket::{Readiness, wait};
 use crate::tick::Tick;
-use crate::worker::outlook;
+use crate::worker::pool_view;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// For so long nothing of an answer was sent until its request is quiet.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
-/// For so long a worker is full until it says so: streams have had the time to become quiet.
 const FULL_FOR: Duration = Duration::from_secs(2);
-/// How often a pool says at most that all of its workers are full.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
-/// How many requests are quiet.
 #[derive(Debug)]
 pub(super) struct Quiet {
     count: usize,
     most: usize,
-    /// Nothing can become quiet before.
     due: Option<Tick>,
-    /// Since when the worker has been full, and no request has become quiet.
     full_since: Option<Tick>,
 }
 
 impl Quiet {
-    /// `most`: so many may be.
     pub(super) fn new(most: usize) -> Quiet {
         Quiet {
             count: 0,
@@ -45,7 +38,6 @@ impl Quiet {
         }
     }
 
-    /// The worker is not full.
     pub(super) fn has_room(&mut self) {
         self.full_since = None;
     }
@@ -54,7 +46,6 @@ impl Quiet {
         self.count
     }
 
-    /// One is over, or no longer quiet.
     pub(super) fn ends(&mut self) {
         self.count = self.count.saturating_sub(1);
         if self.count + 1 == self.most {
@@ -62,12 +53,10 @@ impl Quiet {
         }
     }
 
-    /// When the worker looks again, if it is full then.
     pub(super) fn due(&self) -> Option<Tick> {
         self.due
     }
 
-    /// Which of these answers, known by place and by when something of them was last sent, are quiet from now on.
     fn select(&mut self, answers: impl IntoIterator<Item = (usize, Tick)>, now: Tick) -> Vec<usize> {
         let mut selected = Vec::new();
         let mut due = now + QUIET_AFTER;
@@ -86,7 +75,6 @@ impl Quiet {
         selected
     }
 
-    /// The worker is full now: whether it has been for long.
     fn is_full_for_long(&mut self, now: Tick) -> bool {
         let since = *self.full_since.get_or_insert(now);
         now.since(since) >= FULL_FOR
@@ -94,17 +82,15 @@ impl Quiet {
 }
 
 impl WorkerState {
-    /// Whether the worker has as many requests as it may.
     pub(super) fn is_full(&self) -> bool {
         self.occupied().saturating_sub(self.quiet.count()) >= self.limit
     }
 
-    /// A thread that waits is taken nevertheless, and a worker that passes requests on is limited by its descriptors anyway.
+    /// Threads stay occupied anyway, and workers that pass requests on are limited by descriptors.
     fn leaves_out_quiet(&self) -> bool {
         self.dispatch.is_none() && !self.is_native
     }
 
-    /// A part of the answer to a request was sent.
     pub(super) fn was_sent(&mut self, index: usize, now: Tick) {
         let client = &mut self.clients[index];
         client.sent = now;
@@ -115,8 +101,7 @@ impl WorkerState {
         }
     }
 
-    /// Where the worker is full: leaves out requests that have become quiet, and looks again when others do. Says in the log if no
-    /// worker of the pool has room for what waits.
+    /// In a full worker: finds requests that have become quiet, and logs if no worker has room for waiting requests.
     pub(super) fn settle(&mut self, now: Tick) {
         if !self.is_full() {
             return self.quiet.has_room();
@@ -145,7 +130,6 @@ impl WorkerState {
         }
     }
 
-    /// The worker leaves by itself, and has requests still: says in the log if no worker of the pool takes what waits.
     pub(super) fn mind_departure(&mut self, now: Tick) {
         if self.leaving != Leaving::Finishing || self.departure_due.is_none_or(|due| due > now) {
             return;
@@ -161,12 +145,10 @@ impl WorkerState {
         }
     }
 
-    /// From when on it is worth saying that a worker is on its way out.
     pub(super) fn first_departure_look(now: Tick) -> Tick {
         now + FULL_FOR
     }
 
-    /// Whether something waits that no worker of the pool has room for, and nobody has said so of late. To be said then.
     fn is_worth_saying(&self, now: Tick) -> bool {
         if self.router.is_some() || !self.has_waiting() {
             return false;
@@ -174,8 +156,8 @@ impl WorkerState {
         let own = self.notifier.slot();
         let is_used = |index: &usize| header::used(self.board.header(), *index);
         let slots = self.board.slots();
-        let siblings = || outlook::siblings(&self.board, own);
-        // The master may make more, and those that begin say nothing yet.
+        let siblings = || pool_view::siblings(&self.board, own);
+        // The master may create more, and new workers have not reported yet.
         if !(0..slots).all(|index| is_used(&index)) || siblings().any(|it| it.has_room || !it.is_told) {
             return false;
         }
@@ -191,13 +173,12 @@ impl WorkerState {
         true
     }
 
-    /// The worker is full: says so if all are, and something waits.
     fn say_full(&self, now: Tick) {
         if self.is_leaving() || !self.is_worth_saying(now) {
             return;
         }
         let slots = self.board.slots();
-        let siblings = outlook::siblings(&self.board, self.notifier.slot());
+        let siblings = pool_view::siblings(&self.board, self.notifier.slot());
         let mine = Load {
             in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
             quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),
@@ -225,7 +206,6 @@ impl WorkerState {
         );
     }
 
-    /// Whether a request or a connection waits for room.
     fn has_waiting(&self) -> bool {
         let is_ready = |socket: std::os::fd::BorrowedFd<'_>| {
             wait(socket, Readiness::Readable, Duration::ZERO).unwrap_or(false)

@@ -1,4 +1,4 @@
-//! A worker of an application pool: its router gives it connections ([`forkyard_protocol::channel`]).
+//! A worker of an application pool, which receives connections from its router ([`forkyard_protocol::channel`]).
 
 use super::super::memory::Occasion;
 use super::super::routed::tell;
@@ -15,22 +15,16 @@ use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Most bytes of a message.
 pub(super) const MESSAGE_BYTES: usize = HEAD_BYTES + MOST_BYTES;
-/// How long the rest of a body may take that the application did not read, until the connection is closed instead of kept.
+/// How long to read a body that the application ignored, before the connection is closed.
 const REST_LIMIT: Duration = Duration::from_secs(1);
-/// Messages heard at one turn.
 const AT_ONCE: usize = 32;
 
-/// The worker's end of the channel.
 #[derive(Debug)]
 pub(super) struct Router {
     channel: OwnedFd,
-    /// Sessions that are not over.
     sessions: usize,
-    /// Questions where the worker is, to be answered when no out-of-band work is under way.
     asked: Vec<u64>,
-    /// Out-of-band work is to begin when nothing is under way.
     works: bool,
 }
 
@@ -50,7 +44,6 @@ impl Router {
 }
 
 impl WorkerState {
-    /// Does what the router says.
     pub(super) fn hear_router(&mut self, now: Tick) {
         for _ in 0..AT_ONCE {
             let Some(router) = &self.router else { return };
@@ -63,20 +56,17 @@ impl WorkerState {
                 }
             };
             let Some((kind, session, bytes)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
-                log::warn!("the router sent what is no message");
+                log::warn!("invalid message from the router");
                 continue;
             };
             let length = bytes.len();
             match kind {
-                ToWorker::Serve | ToWorker::ServeLast => {
-                    match received.descriptors.into_iter().next() {
-                        Some(socket) if !self.is_leaving() => {
-                            self.serve(socket, session, length, kind == ToWorker::ServeLast, now);
-                        }
-                        // The worker leaves, or has no descriptor left for it.
-                        _ => self.tell_router(ToRouter::NotBegun, session, &[]),
+                ToWorker::Serve | ToWorker::ServeLast => match received.descriptors.into_iter().next() {
+                    Some(socket) if !self.is_leaving() => {
+                        self.serve(socket, session, length, kind == ToWorker::ServeLast, now);
                     }
-                }
+                    _ => self.tell_router(ToRouter::NotBegun, session, &[]),
+                },
                 ToWorker::Where => {
                     self.name_sessions();
                     if let Some(router) = &mut self.router {
@@ -94,7 +84,6 @@ impl WorkerState {
         }
     }
 
-    /// A connection with the first bytes of a request, which are in the scratch memory behind a message's head.
     fn serve(&mut self, socket: OwnedFd, session: u64, length: usize, is_last: bool, now: Tick) {
         let origin = self.settings.pool.origin.as_ref();
         if origin.is_some_and(|origin| !is_there(origin)) {
@@ -117,7 +106,6 @@ impl WorkerState {
         self.read(index, now);
     }
 
-    /// The answer is sent, and the connection may have another request: the router has it back once the body is.
     pub(super) fn rest(&mut self, index: usize, now: Tick) {
         let client = &mut self.clients[index];
         if client.connection.as_ref().is_some_and(|it| it.is_portable()) {
@@ -133,7 +121,6 @@ impl WorkerState {
         }
     }
 
-    /// Gives the connection back with what was read of a next request.
     pub(super) fn give_back(&mut self, index: usize) {
         let client = &mut self.clients[index];
         let bytes = std::mem::take(&mut client.input);
@@ -148,12 +135,10 @@ impl WorkerState {
         self.give_up(index);
     }
 
-    /// A session is over: the connection was kept, with bytes of a next request, or is closed.
     pub(super) fn end_session(&mut self, index: usize, kept: Option<&[u8]>) {
         let Some(session) = self.clients[index].session.take() else {
             return;
         };
-        // Before the router may give the worker the next request.
         self.measure();
         match kept {
             Some(bytes) => self.tell_router(ToRouter::Kept, session, bytes),
@@ -175,19 +160,16 @@ impl WorkerState {
         }
     }
 
-    /// Names the sessions that are not over to a router that has not begun them.
     fn name_sessions(&self) {
         for session in self.clients.iter().filter_map(|client| client.session) {
             self.tell_router(ToRouter::Has, session, &[]);
         }
     }
 
-    /// Tells whether the event loop gets round to what it is given.
     pub(super) fn tell_held_up(&self) {
         self.tell_router(ToRouter::HeldUp, 0, &[u8::from(self.is_held_up)]);
     }
 
-    /// Answers a router that asks whether all is done that one before it has given: sessions are named to it, and work is over.
     fn answer_where(&mut self) {
         let is_working = self.is_working;
         let Some(router) = self.router.as_mut().filter(|router| !router.works && !is_working) else {
@@ -195,7 +177,6 @@ impl WorkerState {
         };
         for session in std::mem::take(&mut router.asked) {
             self.tell_router(ToRouter::Here, session, &[]);
-            // A router that asks this is a new one, and may not have heard it.
             if self.want == Want::Told {
                 self.tell_router(ToRouter::WorkWanted, 0, &[]);
             }
@@ -221,7 +202,6 @@ impl WorkerState {
         self.tell(super::events::EventKind::Work, 0);
     }
 
-    /// Out-of-band work is over, well or not.
     pub(super) fn tell_worked(&mut self, is_well: bool) {
         self.tell_router(ToRouter::Worked, 0, &[u8::from(is_well)]);
         self.answer_where();
@@ -231,7 +211,6 @@ impl WorkerState {
         }
     }
 
-    /// Tells how much memory the worker uses, if its pool limits that and it is time.
     pub(super) fn measure(&mut self) {
         let scale = self.scale.as_mut();
         let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Second));
@@ -240,7 +219,7 @@ impl WorkerState {
         }
     }
 
-    /// For a worker that is about to end: what is still in the channel goes back, and nothing more can be put in.
+    /// Before exit: returns connections left in the channel and closes it for more.
     pub(super) fn hand_back_all(&mut self) {
         let Some(router) = &self.router else { return };
         shutdown_read(router.channel());

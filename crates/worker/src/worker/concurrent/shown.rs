@@ -1,7 +1,7 @@
-//! Which of several requests the worker's slot shows: the one that has been under way for the longest.
+//! Which request the worker's slot shows: the oldest.
 //!
-//! The master finds slow requests by what slots show. A request that was shown for long enough to be found slow makes
-//! room for the next. So each of them is found as long as it runs.
+//! The master finds slow requests in slots. A request shown long enough to be found slow makes room for the next, so
+//! all are found while they run.
 
 use super::super::request::description;
 use super::client::ClientPhase;
@@ -12,14 +12,10 @@ use crate::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a request is shown after it has become slow, while others wait to be shown.
-/// The master of a busy machine looks late.
 const FOUND_WITHIN: Duration = Duration::from_secs(1);
 
-/// The requests under way, in the order in which they were taken up.
 #[derive(Debug, Default)]
 pub(super) struct ShownRequest {
-    /// Places and serials; those that are over are dropped some time.
     order: VecDeque<(usize, u32)>,
     now: Option<(usize, u32)>,
     since: Tick,
@@ -27,14 +23,12 @@ pub(super) struct ShownRequest {
 }
 
 impl ShownRequest {
-    /// When another one is to be shown.
     pub(super) fn due(&self) -> Option<Tick> {
         self.due
     }
 }
 
 impl WorkerState {
-    /// A request was taken up.
     pub(super) fn show_new(&mut self, index: usize, now: Tick) {
         self.shown.order.push_back((index, self.clients[index].serial));
         if self.in_flight == 1 {
@@ -44,7 +38,6 @@ impl WorkerState {
         self.show(now);
     }
 
-    /// A request is over.
     pub(super) fn show_end(&mut self, took: Duration, now: Tick) {
         let micros = took.as_micros() as u64;
         if self.in_flight == 0 {
@@ -65,7 +58,6 @@ impl WorkerState {
         client.phase == ClientPhase::Serving && client.serial == serial && !client.is_endless
     }
 
-    /// Shows the request that is to be shown: the first that was not found slow yet, or the first of all.
     pub(super) fn show(&mut self, now: Tick) {
         if self.is_working {
             return;
@@ -88,7 +80,6 @@ impl WorkerState {
         let first = self.shown.order.front();
         let Some(next) = self.shown.order.iter().find(is_new).or(first).copied() else {
             if self.in_flight > 0 {
-                // Endless ones: the worker is not idle, and nothing is late.
                 (self.shown.now, self.shown.due) = (None, None);
                 self.slot_writer().stage(RequestStage::Open);
             }
@@ -99,7 +90,6 @@ impl WorkerState {
             self.shown.since = now;
         }
         let slow = self.settings.pool.slow_log.as_ref().map(|log| log.timeout);
-        // The master learns of it now, and looks once a request's time is over.
         let found = slow.map(|slow| client.taken.max(self.shown.since) + slow + FOUND_WITHIN);
         self.shown.due = found.filter(|_| self.in_flight > 1 && !client.was_found);
         if let Some(due) = self.shown.due {
@@ -112,7 +102,7 @@ impl WorkerState {
         let Some(params) = self.params(next.0) else {
             return;
         };
-        // One that was found slow is not to be found once more: only what executes is.
+        // A request already found must not be found again; the master looks only at executing ones.
         let stage = if client.was_found {
             RequestStage::Info
         } else {
@@ -125,7 +115,6 @@ impl WorkerState {
             .take_up(&self.board, &SlotWriter::new(self.slot.words()), now);
     }
 
-    /// A request by its name, for the log.
     pub(super) fn name(&self, index: usize) -> String {
         let Some(params) = self.params(index) else {
             return String::new();

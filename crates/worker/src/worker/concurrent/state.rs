@@ -1,4 +1,4 @@
-//! What a worker that serves several requests at a time knows, and its turn: one look at everything that is ready.
+//! The state of a worker with several requests, and its turn: one pass over everything that is ready.
 
 use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
@@ -33,33 +33,26 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// What events are about; all other numbers are connections', by place and by how often the place was used.
+/// Epoll data of the worker's sources; connections use their place and serial.
 pub(super) const LISTENER: u64 = SOURCES;
 pub(super) const QUEUE: u64 = SOURCES | 1;
 pub(super) const STOP_PIPE: u64 = SOURCES | 2;
 pub(super) const ALARM: u64 = SOURCES | 3;
 pub(super) const ROUTER: u64 = SOURCES | 4;
 
-/// Events taken at once.
 pub(super) const EVENTS: usize = 64;
-/// Bytes read at once, so that a body takes few calls.
 pub(super) const READ_BYTES: usize = 128 * 1024;
-/// Memory for a body that a place keeps for its next request.
 const SPARE_BYTES: usize = 64 * 1024;
-/// Closed connections whose memory is kept for the next.
 const SPARES: usize = 32;
-/// For sources that the kernel reports once each time that something new is there. It reports a connection to all
-/// workers; the one with the least to do takes it.
+/// Edge-triggered. All workers get the event of a new connection, and the least busy accepts it.
 pub(super) const EDGE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
-/// What is watched of a connection. Room to write is watched only where there was none: whenever the other end of a unix
-/// socket reads, the kernel would tell of it, and wake the worker for nothing.
+/// EPOLLOUT is watched only after a full buffer: a unix socket would otherwise wake the worker at every read of its
+/// peer.
 const CLIENT: EpollFlags = EDGE.union(EpollFlags::EPOLLRDHUP);
 const CLIENT_WITHOUT_ROOM: EpollFlags = CLIENT.union(EpollFlags::EPOLLOUT);
 
-/// Descriptors that are not for connections.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// The part of a worker's descriptors that connections without a request may take: the rest is for requests, and for what the
-/// application opens.
+/// Idle connections may use a quarter of the descriptors; the rest is for requests and the application.
 const IDLE_PART: u64 = 4;
 
 fn most_idle_connections() -> usize {
@@ -67,7 +60,7 @@ fn most_idle_connections() -> usize {
     usize::try_from(all / IDLE_PART).unwrap_or(usize::MAX)
 }
 
-/// Half of the worker's descriptors are for idle streams and WebSockets.
+/// Half of the descriptors are for idle streams and WebSockets.
 fn most_quiet() -> usize {
     let all = identity::most_descriptors().unwrap_or(0);
     usize::try_from(all / 2).unwrap_or(usize::MAX)
@@ -78,17 +71,14 @@ fn most_requests_by_descriptors() -> usize {
     usize::try_from(all.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(usize::MAX)
 }
 
-/// Whether the limits of a worker are those of the program that it passes requests on to.
 pub(super) fn has_program(pool: &Pool) -> bool {
     matches!(pool.application, Application::Program(_))
 }
 
-/// Everything but the thread that watches.
 #[derive(Debug)]
 pub(super) struct WorkerState {
     pub settings: Settings,
     pub listener: OwnedFd,
-    /// Where HTTP is spoken.
     pub http: Option<OwnedFd>,
     pub board: Reader,
     pub slot: Slot,
@@ -107,56 +97,42 @@ pub(super) struct WorkerState {
     spare_outputs: Vec<Box<Output>>,
     pub scratch: Box<[u8]>,
     pub events: Events,
-    /// In place of `events`, where threads of the runtime take the requests.
+    /// Replaces `events` if threads take the requests.
     pub dispatch: Option<Dispatch>,
-    /// Requests that are not answered yet.
     pub in_flight: usize,
-    /// How many there may be, without those that are quiet.
     pub limit: usize,
-    /// Which of them are quiet.
     pub quiet: Quiet,
-    /// Most connections without a request that it holds.
     pub most_idle: usize,
     pub gauge: Gauge,
-    /// It was full, or its event loop held up, and has not looked at the listening socket since.
+    /// It was full or blocked and has not checked the listening socket since.
     pub was_strained: bool,
-    /// Places with a request for which there was no room, the first to come first.
     pub waiting: VecDeque<usize>,
-    /// Something may be in the listening socket, or in the hand-off queue.
     pub listener_ready: bool,
     pub queue_ready: bool,
-    /// Connections are left to a sibling until then; if they are still there, this worker takes them.
+    /// Until then connections are left to siblings; afterwards this worker accepts them.
     pub insists_at: Option<Tick>,
     pub gathering: Gathering,
     pub pause: AcceptPause,
     pub accepted: u64,
     pub served: u64,
-    /// How many requests the worker serves.
     pub most: Option<u64>,
-    /// Where a pool of one limits memory; in an application pool the router does.
     pub scale: Option<Scale>,
-    /// The process of a program that the last request was passed on to; 0: there is none.
     pub program: i32,
-    /// When the last request was taken up.
     pub last_taken: Tick,
     pub shown: ShownRequest,
-    /// How often this worker has looked at what is ready.
     pub turns: u64,
-    /// Something is ready, and the event loop does not ask for it.
+    /// Events are ready, but the event loop is blocked.
     pub is_held_up: bool,
-    /// The event loop passes requests on and runs nothing of the application's ([`super::native`]).
+    /// The event loop only passes requests on ([`super::native`]).
     pub is_native: bool,
-    /// The kernel tells of new connections.
     pub is_listening: bool,
     pub want: Want,
     pub is_working: bool,
     pub leaving: Leaving,
-    /// When the worker, which leaves by itself, looks whether that is worth a line.
     pub departure_due: Option<Tick>,
     pub promotion: Option<Promotion>,
-    /// The access log; each request has a recorder of its own.
     access: Option<(AccessLog, OwnedFd)>,
-    /// The application runs in this process, whose memory is the requests'.
+    /// The application runs in this process, so its memory counts for requests.
     pub counts_memory: bool,
     pub peak_memory_bytes: u64,
     pub exit_code: i32,
@@ -170,7 +146,6 @@ impl WorkerState {
         let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
         sender::install(None);
         slot.note_senders();
-        // The descriptor that could map the other pages for writing is closed here.
         drop(context.board_writable);
         let failed = |call: &'static str| move |errno| Error::new(call, "", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed("epoll_create1"))?;
@@ -180,7 +155,6 @@ impl WorkerState {
         let is_native = matches!(application, Application::Program(_) | Application::Http(_));
         let limit = match application {
             Application::Wrapped(wrapped) => wrapped.concurrency as usize,
-            // As many as there can be connections, with one to the program for each and some for other things.
             _ if is_native => most_requests_by_descriptors(),
             _ => 1,
         };
@@ -262,13 +236,10 @@ impl WorkerState {
             .add(self.alarm.fd(), EpollEvent::new(EpollFlags::EPOLLIN, ALARM))
     }
 
-    /// The worker's pen.
     pub(super) fn slot_writer(&self) -> SlotWriter<'_> {
         SlotWriter::new(self.slot.words())
     }
 
-    /// Looks at everything that is ready and does what can be done about it. True: more could be done at once, and this is
-    /// to be called again soon.
     pub(super) fn turn(&mut self) -> bool {
         let mut ready = [EpollEvent::empty(); EVENTS];
         let count = match self.epoll.wait(&mut ready, EpollTimeout::ZERO) {
@@ -283,12 +254,10 @@ impl WorkerState {
         count == EVENTS || self.could_do_more()
     }
 
-    /// Does what can be done about what is ready.
     pub(super) fn on_ready(&mut self, ready: &[EpollEvent]) {
         self.turns += 1;
         let now = clock::now();
         if self.turns == 1 {
-            // The master counts upon it once it is told.
             self.publish_load();
             self.slot_writer().idle(now);
             self.notifier.tell_first();
@@ -314,7 +283,6 @@ impl WorkerState {
         self.update_listening(now);
     }
 
-    /// The event loop is told, or the threads.
     pub(super) fn tell(&mut self, kind: EventKind, token: u64) {
         match &mut self.dispatch {
             Some(dispatch) => dispatch.hear(kind, token),
@@ -322,23 +290,20 @@ impl WorkerState {
         }
     }
 
-    /// Requests that the application is busy with, be it behind their answers.
     pub(super) fn occupied(&self) -> usize {
         let given = self.dispatch.as_ref().map_or(0, Dispatch::given);
         self.in_flight.max(given)
     }
 
-    /// Whether something is known of that could be taken up now.
     pub(super) fn could_do_more(&self) -> bool {
         let is_there = self.queue_ready || !self.waiting.is_empty();
-        // Without a request it leaves nothing to siblings, unless they are to have all connections.
+        // Without a request it leaves nothing to siblings, unless connections are concentrated.
         let leaves_nothing = self.in_flight == 0 && !self.is_native;
         let may_accept = || leaves_nothing || self.insists_at.is_none_or(|due| due <= clock::now());
         let accepts = self.listener_ready && self.pause.deadline().is_none() && may_accept();
         self.has_room() && (is_there || (accepts && self.router.is_none()))
     }
 
-    /// Something has happened on a connection.
     fn see(&mut self, token: u64, flags: EpollFlags, now: Tick) {
         let index = (token & 0xffff_ffff) as usize;
         let generation = (token >> 32) as usize;
@@ -368,7 +333,7 @@ impl WorkerState {
         })
     }
 
-    /// Takes a new connection in. What comes on it is to be read next, and watched from then on ([`WorkerState::watch`]).
+    /// Adds a connection, to be read next and then watched ([`WorkerState::watch`]).
     pub(super) fn take_in(&mut self, socket: OwnedFd, now: Tick) -> usize {
         let mut connection = match self.spare.pop() {
             Some(mut spare) => {
@@ -383,7 +348,7 @@ impl WorkerState {
         };
         let index = self.free_index();
         let client = &mut self.clients[index];
-        // Of an event that is on its way still, it can be told for which connection it was.
+        // Late events can still be matched to their connection.
         connection.index = Some(client.next_serial() as usize);
         client.connection = Some(connection);
         client.phase = ClientPhase::Idle;
@@ -394,8 +359,8 @@ impl WorkerState {
         index
     }
 
-    /// Has the kernel tell of what comes on a connection, from when something may be waited for. A request that comes at once
-    /// and is answered by a thread, which is not told whether its client leaves, needs none of that.
+    /// Registers a connection once something may be waited for. A request that a thread answers at once needs no
+    /// registration.
     pub(super) fn watch(&mut self, index: usize) {
         let client = &self.clients[index];
         let is_waited_for = match client.phase {
@@ -408,7 +373,6 @@ impl WorkerState {
         }
     }
 
-    /// Has the kernel tell when there is room to write on a connection, or stops that.
     pub(super) fn watch_room(&mut self, index: usize, is_wanted: bool) {
         let is_watched = self.clients[index].watched == Some(CLIENT_WITHOUT_ROOM);
         if is_wanted != is_watched {
@@ -436,12 +400,10 @@ impl WorkerState {
         }
     }
 
-    /// Closes a connection; its place goes on if the application still has a request there.
     pub(super) fn hang_up(&mut self, index: usize) {
         let client = &mut self.clients[index];
         if let Some(mut connection) = client.connection.take() {
             if client.watched.take().is_some() {
-                // Explicitly, because a process that the application has forked may hold the same open file.
                 let _ = self.epoll.delete(connection.socket());
             }
             connection.hang_up();
@@ -454,14 +416,12 @@ impl WorkerState {
         client.readable = false;
     }
 
-    /// Closes the connection, if there still is one, and frees its place.
     pub(super) fn close(&mut self, index: usize) {
         self.hang_up(index);
         self.end_session(index, None);
         self.give_up(index);
     }
 
-    /// Frees the place of a connection that is gone, or given to another process.
     pub(super) fn give_up(&mut self, index: usize) {
         let client = &mut self.clients[index];
         if let Some(output) = client.output.take() {
@@ -491,7 +451,6 @@ impl WorkerState {
         self.spare_outputs.pop().unwrap_or_default()
     }
 
-    /// A pen for a request's line in the access log.
     pub(super) fn recorder(&self) -> Option<Box<Recorder>> {
         let (access, shelf) = self.access.as_ref()?;
         let name = self.settings.pool.name.clone();
@@ -506,12 +465,10 @@ impl WorkerState {
         )))
     }
 
-    /// Whether another request may be taken up.
     pub(super) fn has_room(&self) -> bool {
         !self.is_full() && self.leaving == Leaving::Not && !self.is_working
     }
 
-    /// Tells the siblings and the master how much there is to do.
     pub(super) fn publish_load(&self) {
         self.slot_writer().load(Load {
             in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
@@ -521,7 +478,6 @@ impl WorkerState {
         });
     }
 
-    /// Tells the scoreboard how many connections wait for a next request.
     pub(super) fn publish_kept(&self) {
         let idle = self
             .clients
@@ -530,12 +486,10 @@ impl WorkerState {
         self.slot_writer().kept(idle.count() as u64);
     }
 
-    /// By what the event loop knows a request.
     pub(super) fn token(&self, index: usize) -> u64 {
         u64::from(self.clients[index].serial) << 32 | index as u64
     }
 
-    /// What the request in a place says of itself.
     pub(super) fn params(&self, index: usize) -> Option<&Params> {
         let client = &self.clients[index];
         let connection = client.connection.as_deref();
@@ -543,7 +497,6 @@ impl WorkerState {
         own.or(client.params.as_deref())
     }
 
-    /// The place of a request that the application has, and that is not answered.
     pub(super) fn find(&self, token: u64) -> Option<usize> {
         let index = (token & 0xffff_ffff) as usize;
         let client = self.clients.get(index)?;
@@ -551,7 +504,6 @@ impl WorkerState {
         is_it.then_some(index)
     }
 
-    /// The worker can't go on.
     pub(super) fn fail(&mut self, why: &str) {
         log::error!("worker can't go on: {why}");
         self.exit_code = super::EXIT_SOFTWARE;

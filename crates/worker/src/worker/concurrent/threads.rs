@@ -1,13 +1,12 @@
-//! A worker that gives each request to one of several threads of its runtime, for languages that wait in their calls.
+//! A worker that gives requests to several threads, for languages with blocking calls.
 //!
-//! Threads ask for requests ([`Threads::next`]), and wait for their clients ([`Threads::read`], [`Threads::wait_for_room`]).
-//! One of those that wait does so in epoll_wait(2), for all of them: it does what is ready, wakes those that have something
-//! to do, and, if it has itself, another one takes its place. So a request is mostly answered by the thread that has seen it
-//! come. Where no thread waits because the application is busy with all of them, the one that sees to the worker
-//! ([`Threads::mind`]) watches after a moment.
+//! Threads wait for requests ([`Threads::next`]) and clients ([`Threads::read`], [`Threads::wait_for_room`]). One
+//! waiting thread calls epoll_wait(2) for all: it handles events and wakes threads; if it gets work itself, another
+//! takes its place. So the thread that receives a request usually answers it. If all threads are busy with the
+//! application, the main thread ([`Threads::mind`]) watches after a moment.
 //!
-//! A thread in a request whose time is up can't be stopped. Its client is answered, the worker takes up nothing new, and
-//! ends when the other requests are over, with that thread.
+//! A thread with a timed-out request can't be stopped. Its client is answered, and the worker exits after its other
+//! requests, with that thread.
 
 use super::super::context::{GenerationContext, WorkerContext};
 use super::super::promotion::Promotion;
@@ -20,27 +19,25 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long no thread may watch the worker's connections. A thread that is done mostly comes back within this time.
 const UNWATCHED: Duration = Duration::from_millis(5);
-/// After so many times in which another thread did watch, the one that sees to the worker sleeps until it is needed.
 const IDLE_LOOKS: u32 = 50;
-/// How long a process with a stuck thread may take to end: the thread may hold what the end needs, as Python's lock.
+/// How long a process with a stuck thread may take to exit; the thread may hold a lock that exit needs, such as
+/// Python's.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// The stack of the thread that waits for that.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// What the worker wants of the thread that sees to it.
+/// A task for the main thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// It is to make a preloader, and then to end.
+    /// Create a preloader, then exit.
     Promote,
-    /// Out-of-band work is to be done.
+    /// Do out-of-band work.
     Work,
-    /// The process has to end. Threads that have not come back never will.
+    /// Exit. Missing threads never return.
     End,
 }
 
-/// The worker. Every method may be called from any thread.
+/// The worker. All methods may be called from any thread.
 #[derive(Debug)]
 pub struct Threads {
     state: Mutex<WorkerState>,
@@ -53,12 +50,12 @@ pub struct Threads {
 type Locked<'t> = MutexGuard<'t, WorkerState>;
 
 impl Threads {
-    /// Takes the contexts. As for [`super::super::run()`].
+    /// See [`super::super::run()`] for the requirements.
     ///
     /// # Errors
-    /// A system call failed; the process has to end.
+    /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Threads, Error> {
-        super::super::said::at_begin(&context.settings.pool);
+        super::super::stderr_errors::at_begin(&context.settings.pool);
         let mut state = WorkerState::begin(context, own)?;
         state.dispatch = Some(Dispatch::default());
         Ok(Threads {
@@ -71,12 +68,11 @@ impl Threads {
     }
 
     fn lock(&self) -> Locked<'_> {
-        // A panic aborts the process, so the lock is never left poisoned.
+        // A panic aborts the process, so the lock is never poisoned.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to the worker, from one thread. Says what it is to do, after which this is to be called again unless it is to
-    /// end.
+    /// Manages the worker from the main thread and returns a task. Call it again unless that is [`Wish::End`].
     pub fn mind(&self) -> Wish {
         let mut state = self.lock();
         state.on_ready(&[]);
@@ -120,8 +116,8 @@ impl Threads {
         }
     }
 
-    /// Waits for a request, which is a record in `memory` then; says by what number it is known. `before`: the one that this
-    /// thread had. `None`: there will be none any more.
+    /// Waits for a request, stores its record in `memory` and returns its id. `before`: this thread's last request.
+    /// `None`: there will be no more.
     pub fn next(&self, before: Option<u64>, memory: &mut Vec<u8>) -> Option<u64> {
         let mut state = self.lock();
         if let Some(token) = before {
@@ -146,7 +142,7 @@ impl Threads {
         })
     }
 
-    /// Waits for the next piece of a request's body. Never [`Piece::NotYet`].
+    /// Waits for the next piece of a body; never [`Piece::NotYet`].
     pub fn read(&self, token: u64, piece: &mut Vec<u8>) -> Piece {
         self.wait(self.lock(), Wait::Client, |state| {
             let Some(index) = state.find(token) else {
@@ -159,7 +155,7 @@ impl Threads {
         })
     }
 
-    /// Takes a piece of the answer to a request.
+    /// Sends a piece of an answer.
     pub fn send(&self, token: u64, bytes: &[u8], when: When) -> Sent {
         let mut state = self.lock();
         let sent = match state.find(token) {
@@ -170,7 +166,7 @@ impl Threads {
         sent
     }
 
-    /// Waits until there is room for more of an answer. False: the client is gone.
+    /// Waits for room for more of an answer. Returns false if the client is gone.
     pub fn wait_for_room(&self, token: u64) -> bool {
         self.wait(self.lock(), Wait::Client, |state| {
             let client = state.find(token).map(|index| &state.clients[index]);
@@ -183,7 +179,7 @@ impl Threads {
         })
     }
 
-    /// Text for the web server's error log.
+    /// Sends text to the web server's error log.
     pub fn send_error(&self, token: u64, bytes: &[u8]) {
         let mut state = self.lock();
         if let Some(index) = state.find(token) {
@@ -191,7 +187,7 @@ impl Threads {
         }
     }
 
-    /// The answer to a request is not complete and will not be; the client is to see that.
+    /// Gives up a request without a complete answer.
     pub fn abandon(&self, token: u64) {
         let mut state = self.lock();
         if let Some(index) = state.find(token) {
@@ -199,37 +195,36 @@ impl Threads {
         }
     }
 
-    /// Lets the worker end once its requests are answered, as with `max_requests`.
+    /// Makes the worker exit after its current requests.
     pub fn retire(&self) {
         self.lock().leave(clock::now());
     }
 
-    /// Asks for out-of-band work.
+    /// Requests out-of-band work.
     pub fn want_work(&self) {
         self.lock().ask_for_work();
     }
 
-    /// The out-of-band work is done; or what went wrong, for the log.
-    pub fn worked(&self, outcome: Result<(), String>) {
-        self.lock().worked(outcome);
+    /// Ends out-of-band work; an error is logged.
+    pub fn out_of_band_done(&self, outcome: Result<(), String>) {
+        self.lock().out_of_band_done(outcome);
     }
 
-    /// What a preloader is to be given; `None`: there is to be none.
+    /// The descriptors for a preloader, if one is wanted.
     pub fn take_promotion(&self) -> Option<Promotion> {
         self.lock().promotion.take()
     }
 
-    /// Whether the process is to make a preloader.
-    pub fn is_to_promote(&self) -> bool {
+    /// Whether the process should create a preloader.
+    pub fn must_promote(&self) -> bool {
         self.lock().promotion.is_some()
     }
 
-    /// The exit code, once it is to end.
+    /// The exit code.
     pub fn exit_code(&self) -> i32 {
         self.lock().exit_code
     }
 
-    /// Waits until `look` finds something.
     fn wait<'t, T>(
         &'t self,
         mut state: Locked<'t>,
@@ -245,7 +240,7 @@ impl Threads {
             self.wake(&mut state);
             if let Some(found) = found {
                 let next = self.next_to_watch(&mut state);
-                // First, so that the other thread does not wait for what this one holds.
+                // First, so that the other thread does not wait for this lock.
                 drop(state);
                 if let Some(next) = next {
                     next.notify_one();
@@ -263,12 +258,10 @@ impl Threads {
         }
     }
 
-    /// Waits until something is ready, with the state open to others, and does it.
     fn watch<'t>(&'t self, mut state: Locked<'t>) -> Locked<'t> {
         of(&mut state).is_watched = true;
         let insists_at = state.insists_at.filter(|_| state.has_room());
         let timeout = insists_at.map_or(EpollTimeout::NONE, |due| {
-            // A part of a millisecond more, so that it is due then.
             let left = due.since(clock::now()) + Duration::from_millis(1);
             EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
         });
@@ -288,7 +281,6 @@ impl Threads {
         state
     }
 
-    /// Wakes those that have something to do now.
     fn wake(&self, state: &mut WorkerState) {
         let dispatch = of(state);
         for _ in 0..dispatch.untaken().min(*dispatch.waiting(Wait::Request)) {
@@ -307,7 +299,7 @@ impl Threads {
         }
     }
 
-    /// The caller has something to do. If no thread watches, returns where one waits that is to.
+    /// The condition of a waiting thread that should watch now, if none does.
     fn next_to_watch(&self, state: &mut WorkerState) -> Option<&Condvar> {
         let dispatch = of(state);
         if dispatch.is_watched {
@@ -322,18 +314,15 @@ impl Threads {
     }
 }
 
-/// What a state of this worker has from its beginning on.
 fn of(state: &mut WorkerState) -> &mut Dispatch {
     state.dispatch.get_or_insert_default()
 }
 
-/// Ends the process after a while, whatever the runtime does.
 fn end_at_last(exit_code: i32) {
     let mask = signal::block_all();
     let builder = std::thread::Builder::new()
         .name("end".into())
         .stack_size(STACK_BYTES);
-    // Where the system refuses, the master ends the process one day.
     let _ = builder.spawn(move || {
         std::thread::sleep(END_LIMIT);
         process::exit_now(exit_code);
@@ -342,7 +331,6 @@ fn end_at_last(exit_code: i32) {
 }
 
 impl WorkerState {
-    /// The first request that no thread has taken, without those whose time was up before one was free.
     fn take_request(&mut self, memory: &mut Vec<u8>) -> Option<u64> {
         loop {
             let token = of(self).take(memory)?;
@@ -353,24 +341,20 @@ impl WorkerState {
         }
     }
 
-    /// A thread is done with a request, answered or not.
     fn come_back(&mut self, token: u64) {
         if let Some(index) = self.find(token) {
             self.break_off(index, clock::now());
         }
         of(self).come_back(token);
         self.publish_load();
-        // It may have waited for this.
         if let Some(due) = self.want.due() {
             self.alarm.set_by(due);
         }
     }
 
-    /// A thread waits for more of a body: its client is to send some in time.
     fn expect_more(&mut self, index: usize) -> Option<Piece> {
         let limit = clock::now() + self.settings.pool.client_timeout;
         let client = &mut self.clients[index];
-        // It looks for itself.
         client.wants_body = false;
         if client.deadline.is_none() {
             client.deadline = Some(limit);

@@ -1,4 +1,4 @@
-//! What becomes due: one timer that the worker's epoll watches.
+//! Timeouts: one timer in the worker's epoll.
 
 use super::client::ClientPhase;
 use super::events::EventKind;
@@ -11,7 +11,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// The timer, which rings at the earliest of the times it was set to, or before.
+/// Rings at the earliest time that it was set to, or before.
 #[derive(Debug)]
 pub(super) struct Alarm {
     timer: TimerFd,
@@ -29,7 +29,6 @@ impl Alarm {
         self.timer.as_fd()
     }
 
-    /// Rings then at the latest.
     pub(super) fn set_by(&mut self, due: Tick) {
         if self.set.is_some_and(|set| set <= due) {
             return;
@@ -46,13 +45,11 @@ impl Alarm {
 
     fn silence(&mut self) {
         self.set = None;
-        // Nothing to read where it was set anew meanwhile.
         let _ = nix::unistd::read(&self.timer, &mut [0; 8]);
     }
 }
 
 impl WorkerState {
-    /// The alarm has rung: does what is due, and sets it anew.
     pub(super) fn ring(&mut self, now: Tick) {
         self.alarm.silence();
         if self.insists_at.is_some_and(|due| due <= now) {
@@ -95,7 +92,6 @@ impl WorkerState {
         }
     }
 
-    /// A client has been idle, silent or deaf for too long.
     fn deadline(&mut self, index: usize) {
         let timeout = self.settings.pool.client_timeout.as_secs_f64();
         match self.clients[index].phase {
@@ -117,7 +113,7 @@ impl WorkerState {
         }
     }
 
-    /// An operator ends a request: the one that has taken longest, and an idle stream or WebSocket only where there is no other.
+    /// Ends the longest request for an operator; an idle stream or WebSocket only if there is no other.
     pub(super) fn end_longest(&mut self, now: Tick) {
         let serving =
             (0..self.clients.len()).filter(|index| self.clients[*index].phase == ClientPhase::Serving);
@@ -131,8 +127,7 @@ impl WorkerState {
         }
     }
 
-    /// A request has taken longer than `request_terminate_timeout`, or is ended by an operator: its client is answered, and the
-    /// application told. `why`: in words.
+    /// Answers a request that timed out or is ended by an operator, and notifies the application. `why`: for the log.
     fn expire(&mut self, index: usize, why: &str, now: Tick) {
         let client = &mut self.clients[index];
         client.expires = None;
@@ -140,7 +135,7 @@ impl WorkerState {
             return;
         }
         let took = now.since(client.taken).as_secs_f64();
-        // A thread can't be stopped; its process ends when the other requests are over.
+        // A thread can't be stopped; the process exits after its other requests.
         let is_stuck = self.dispatch.is_some();
         log::warn!(
             "child {}{} {why} ({took:.6} sec), {}",

@@ -1,5 +1,4 @@
-//! Requests that came by another way than FastCGI: the event loop serves them itself, and the worker counts, shows and limits
-//! them like its own.
+//! Requests that the event loop serves itself over HTTP; the worker counts, shows and limits them like its own.
 
 use super::super::request::description;
 use super::Concurrent;
@@ -16,18 +15,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 impl Concurrent {
-    /// The listening socket at which HTTP is spoken, if there is one.
+    /// The listening HTTP socket, if there is one.
     pub fn http(&self) -> Option<RawFd> {
         self.shared.lock().http.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Gives that socket.
+    /// Lends that socket.
     pub fn with_http<T>(&self, use_it: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
         let state = self.shared.lock();
         state.http.as_ref().map(|http| use_it(http.as_fd()))
     }
 
-    /// Accepts a connection there, if there is one that may speak HTTP.
+    /// Accepts a connection there from an allowed client.
     pub fn accept_http(&mut self) -> Option<OwnedFd> {
         let client = match self.with_http(accept)? {
             Ok(client) => client?,
@@ -46,26 +45,24 @@ impl Concurrent {
         }
     }
 
-    /// Why a client may not speak HTTP there; `None`: it may.
     fn refuses(&self, client: BorrowedFd<'_>) -> Option<String> {
         let state = self.shared.lock();
         let listen: &Listen = state.settings.pool.http_listen.as_ref()?;
         disallowed(&listen.allowed_clients, client)
     }
 
-    /// Counts a connection that was taken there.
     fn count_accepted(&mut self) {
         let mut state = self.shared.lock();
         state.accepted += 1;
         state.slot_writer().accepts(state.accepted);
     }
 
-    /// A request begins that the event loop serves itself: a number for it. It ends with [`Concurrent::send`] of the head of a
-    /// CGI answer as the last piece, or with [`Concurrent::abandon`]. [`Event::Expired`](super::Event::Expired) may come.
+    /// Registers a request that the event loop serves itself and returns its id. End it with [`Concurrent::send`] (the
+    /// last piece is the head of a CGI answer) or [`Concurrent::abandon`]. [`Event::Expired`](super::Event::Expired)
+    /// may come.
     pub fn begin_visit(&mut self, params: Params) -> u64 {
         let mut state = self.shared.lock();
         let token = state.begin_visit(params, clock::now());
-        // A process that is to be forked has no other thread.
         let is_watched = state.leaving != Leaving::Done;
         drop(state);
         if let Some(watch) = self.watch.as_mut().filter(|_| is_watched) {
@@ -74,7 +71,7 @@ impl Concurrent {
         token
     }
 
-    /// A request has become a connection that lasts for as long as both ends want: no time is set for it any more.
+    /// Removes a request's time limit, because its connection is long-lived.
     pub fn is_endless(&mut self, token: u64) {
         let mut state = self.shared.lock();
         if let Some(index) = state.find(token) {
@@ -87,7 +84,7 @@ impl Concurrent {
         }
     }
 
-    /// The event loop has sent a part of the answer to a request that it serves itself, or the answer has begun.
+    /// Reports that part of an answer was sent, or that it has started.
     pub fn was_sent(&mut self, token: u64) {
         let mut state = self.shared.lock();
         if let Some(index) = state.find(token) {
@@ -96,12 +93,12 @@ impl Concurrent {
         }
     }
 
-    /// How long a client may take to say what it wants.
+    /// The client timeout.
     pub fn client_timeout(&self) -> Duration {
         self.shared.lock().settings.pool.client_timeout
     }
 
-    /// Whether the worker finishes what it has and takes up nothing new.
+    /// Whether the worker accepts no new requests.
     pub fn is_leaving(&self) -> bool {
         self.shared.lock().is_leaving()
     }
@@ -111,7 +108,6 @@ impl WorkerState {
     fn begin_visit(&mut self, params: Params, now: Tick) -> u64 {
         let index = self.free_index();
         self.in_flight += 1;
-        // The master tells requests apart by when they were taken up.
         self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
         let taken = self.last_taken;
         let limit = self.settings.pool.request_terminate_timeout;

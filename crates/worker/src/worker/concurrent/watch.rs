@@ -1,10 +1,9 @@
-//! A thread that sees when the event loop is held up.
+//! A thread that detects a blocked event loop.
 //!
-//! An event loop that runs the application's code for long looks at nothing meanwhile: requests on connections that its
-//! worker holds would wait although siblings are idle. So a second thread looks every few milliseconds, as long as requests
-//! are under way: something is ready, and was not asked for since the last look. Then the worker says that it has no room, and
-//! the connections without a request go to siblings. The thread blocks every signal, and sleeps without a timeout when
-//! nothing has been under way for a while.
+//! While an event loop runs application code, requests on its connections would wait although siblings are idle. The
+//! thread checks every few milliseconds during requests: if events are ready and were not fetched since the last check,
+//! the worker reports that it has no room and passes connections without a request to siblings. The thread blocks all
+//! signals and sleeps while no request runs.
 
 use super::super::idle_watch::start_thread;
 use super::state::WorkerState;
@@ -17,12 +16,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often it looks.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Looks at a worker without a request before it sleeps until it is woken.
 const IDLE_LOOKS: u32 = 50;
 
-/// What worker and thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<WorkerState>,
@@ -42,19 +38,17 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, WorkerState> {
-        // A panic aborts the process, so the lock is never left poisoned.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread, which is started when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Something is under way. Not to be called with the state locked.
+    /// Must not be called with the state locked.
     pub(super) fn wake(&mut self, shared: &Arc<Shared>) {
         if shared.awake.swap(true, Ordering::SeqCst) {
             return;
@@ -62,13 +56,12 @@ impl Watch {
         if self.thread.is_none() {
             self.thread = start_thread(shared, watch);
         } else {
-            // Under the lock, so that it can't fall between the thread's look at `awake` and its wait.
+            // Under the lock, so that it can't fall between the thread's check of `awake` and its wait.
             let _state = shared.lock();
             shared.wake.notify_one();
         }
     }
 
-    /// Ends the thread, as before a fork.
     pub(super) fn end(&mut self, shared: &Shared) {
         let Some(thread) = self.thread.take() else { return };
         shared.ends.store(true, Ordering::SeqCst);
@@ -76,7 +69,6 @@ impl Watch {
             let _state = shared.lock();
             shared.wake.notify_one();
         }
-        // It does not panic: that would have ended the process.
         let _ = thread.join();
         shared.ends.store(false, Ordering::SeqCst);
         shared.awake.store(false, Ordering::SeqCst);
@@ -110,7 +102,6 @@ fn watch(shared: &Shared) {
 }
 
 impl WorkerState {
-    /// Nothing was asked for since the last look.
     fn look_if_held_up(&mut self) {
         let is_ready = wait(self.epoll.0.as_fd(), Readiness::Readable, Duration::ZERO);
         if self.is_leaving() {
@@ -118,7 +109,7 @@ impl WorkerState {
         }
         let now = clock::now();
         if !is_ready.is_ok_and(|is_ready| is_ready) {
-            // A sibling has taken what there was, so nothing wakes an event loop that only waits. Its turn shows that it does.
+            // A sibling took the work, so nothing wakes the event loop; the timer shows that it responds.
             if self.is_held_up {
                 self.alarm.set_by(now);
             }

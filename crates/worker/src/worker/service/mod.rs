@@ -1,4 +1,4 @@
-//! One request at a time: bytes from the connection to the protocol, answers back, stages to the scoreboard.
+//! Serves one request at a time: reads from the connection, writes answers, updates the scoreboard.
 
 mod reading;
 mod writing;
@@ -22,25 +22,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes read at once: a request with its parameters and a small body comes with one call.
+/// Bytes per read; usually holds a request's parameters and a small body.
 const INPUT_BYTES: usize = 64 * 1024;
-/// Idle connections that a worker may hold at least.
 const LEAST_IDLE: usize = 8;
-/// Closed connections whose buffers are kept for the next.
 const SPARE_CONNECTIONS: usize = 8;
 
-/// Why there is no (further) request on a connection.
 #[derive(Debug)]
 pub(super) enum NoRequest {
-    /// Nothing has come; it may still.
     Silent,
-    /// The client closed it between requests.
     Closed,
-    /// The caller logs this.
     Failed(String),
 }
 
-/// The worker's half that serves.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) settings: Settings,
@@ -52,49 +45,40 @@ pub(super) struct Service {
     pub(super) start: usize,
     pub(super) end: usize,
     output: Output,
-    /// The connection whose request is being served; gone once it was closed or kept.
     current: Option<Box<Connection>>,
     #[expect(
         clippy::vec_box,
         reason = "the same boxes come from and go to the held connections"
     )]
     spare: Vec<Box<Connection>>,
-    /// Memory for a next request's parameters.
     pub(super) spare_params: Params,
-    /// A piece of the body that was decoded and not read yet: `input[from..to]`.
+    /// Decoded body data not yet read: `input[from..to]`.
     body: (usize, usize),
     pub(super) body_ended: bool,
     finished: bool,
     client_gone: bool,
-    /// Whether the application has asked for out-of-band work.
     pub(super) want: Want,
-    /// The runtime wants the worker to end.
+    /// The runtime wants the worker to exit.
     pub(super) leaving: bool,
-    /// How many idle connections the scoreboard shows.
+    /// Idle connections shown in the scoreboard.
     pub(super) kept: Cell<u64>,
     pub(super) taken: Tick,
-    /// How long the last two requests took.
+    /// The durations of the last two requests.
     pub(super) took: [Duration; 2],
     pub(super) cpu_micros: u64,
     pub(super) cost: Cost,
-    /// Used by a program on behalf of the request.
     pub(super) program_micros: u64,
-    /// The access log, if there is one.
     pub(super) recorder: Option<Box<Recorder>>,
-    /// What the end of the answer says.
     pub(super) app_status: u32,
     timeout_response: TimeoutResponse,
-    /// Where a router gives the worker its connections.
     pub(super) channel: Option<Channel>,
-    /// The process of the backend, as last seen, or the one that the last request was passed on to; 0: there is none.
+    /// The pid of the backend, or of the process that got the last request; 0: none.
     pub(super) program: i32,
-    /// How much memory is used, where that matters.
     pub(super) scale: Option<Scale>,
-    /// Idle connections that are held at a time.
+    /// The most idle connections to hold.
     pub(super) most_idle: usize,
 }
 
-/// Half of the descriptors that the process may have.
 fn most_idle() -> usize {
     let soft = identity::most_descriptors().unwrap_or(0);
     usize::try_from(soft / 2).unwrap_or(usize::MAX).max(LEAST_IDLE)
@@ -145,12 +129,10 @@ impl Service {
         }
     }
 
-    /// The worker's pen.
     pub(super) fn slot_writer(&self) -> SlotWriter<'_> {
         SlotWriter::new(self.slot.words())
     }
 
-    /// Bytes that were read and belong to a request after the current one.
     pub(super) fn has_input(&self) -> bool {
         self.start < self.end
     }
@@ -167,7 +149,6 @@ impl Service {
         self.finished
     }
 
-    /// The request is known.
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.slot_writer().describe(about);
         if let Some(recorder) = &mut self.recorder {
@@ -176,7 +157,6 @@ impl Service {
         }
     }
 
-    /// Peak memory of the request, bytes.
     pub(super) fn memory(&mut self, bytes: u64) {
         self.slot_writer().memory(bytes);
         if let Some(recorder) = &mut self.recorder {
@@ -184,21 +164,18 @@ impl Service {
         }
     }
 
-    /// Makes `connection` the current one, its first bytes still to be read.
     pub(super) fn attach(&mut self, connection: Box<Connection>) {
         (self.start, self.end) = (0, 0);
-        // Whatever became of the connection before, nothing that was meant for it goes out on this one.
+        // Output of an earlier connection must not go to this one.
         self.output.abandon();
         self.current = Some(connection);
     }
 
-    /// Takes the current connection back.
     pub(super) fn detach(&mut self) -> Option<Box<Connection>> {
         self.timeout_response.disarm();
         self.current.take()
     }
 
-    /// A request begins with the bytes that were just read.
     pub(super) fn begin(&mut self, now: Tick) {
         self.taken = now;
         self.cost.begin(self.took[0]);
@@ -209,12 +186,11 @@ impl Service {
         }
     }
 
-    /// How long the next request will take, most likely: one of two may have been held up.
+    /// The likely duration of the next request; one of two may have been delayed.
     pub(super) fn likely_time(&self) -> Duration {
         self.took[0].min(self.took[1])
     }
 
-    /// Closes a connection, keeping its buffers for the next.
     pub(super) fn close(&mut self, mut connection: Box<Connection>) {
         self.idle_watch
             .keepalive()
@@ -225,7 +201,6 @@ impl Service {
         }
     }
 
-    /// A connection for a new socket.
     pub(super) fn connection(&mut self, socket: OwnedFd) -> Box<Connection> {
         match self.spare.pop() {
             Some(mut spare) => {
@@ -240,7 +215,6 @@ impl Service {
         }
     }
 
-    /// Sets the stage.
     pub(super) fn stage(&mut self, stage: RequestStage) {
         self.slot_writer().stage(stage);
         if let (RequestStage::End, Some(recorder)) = (stage, &mut self.recorder) {

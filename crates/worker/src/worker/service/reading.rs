@@ -1,4 +1,4 @@
-//! A request comes in: its parameters, then its body.
+//! Reads a request: parameters, then body.
 
 use super::{NoRequest, Service};
 use crate::sys::socket::{Progress, Readiness, receive, wait};
@@ -8,21 +8,16 @@ use crate::worker::transfer::drain_input;
 use fastcgi::{Input, Violation};
 use std::time::Duration;
 
-/// What a look at the connection's input came to.
 enum InputPart {
-    /// The request's parameters are all in.
     Request,
-    /// A piece of the body: `input[from..to]`.
     Body(usize, usize),
     BodyEnd,
     Abort,
-    /// Nothing is left to look at.
     Empty,
     Broken(Violation),
 }
 
 impl Service {
-    /// Reads what is there, waiting at most `timeout` for it.
     pub(in crate::worker) fn fill(&mut self, timeout: Duration) -> Result<(), NoRequest> {
         let Some(connection) = self.current.as_deref_mut() else {
             return Err(NoRequest::Closed);
@@ -57,7 +52,6 @@ impl Service {
         }
     }
 
-    /// Looks at what was read.
     fn parse(&mut self) -> Result<InputPart, NoRequest> {
         loop {
             let Some(connection) = self.current.as_deref_mut() else {
@@ -88,13 +82,11 @@ impl Service {
         }
     }
 
-    /// Reads on until a request's parameters are all in.
     pub(in crate::worker) fn read_request(&mut self) -> Result<(), NoRequest> {
         let mut limit = None;
         loop {
             match self.parse()? {
                 InputPart::Request => break,
-                // What is left of an earlier request's body.
                 InputPart::Body(..) | InputPart::BodyEnd | InputPart::Abort => {}
                 InputPart::Empty => {
                     if self.current().is_none_or(|c| c.responder.is_between_requests()) {
@@ -106,7 +98,6 @@ impl Service {
                     let is_answered = self.current().is_some_and(|c| c.responder.is_draining());
                     match self.fill(left) {
                         Ok(()) => {}
-                        // What is missing is the rest of a request that is answered.
                         Err(NoRequest::Silent | NoRequest::Closed) if is_answered => {
                             return Err(NoRequest::Closed);
                         }
@@ -128,7 +119,7 @@ impl Service {
                     if let Some(reply) = violation.reply() {
                         let reply = reply.bytes().to_vec();
                         let _ = self.send_all(&reply);
-                        // Bytes of the client that are unread would reset the connection and drop the reply.
+                        // Unread client data would reset the connection and drop the reply.
                         if let Some(connection) = self.current.as_deref() {
                             drain_input(connection, &mut self.input);
                         }
@@ -145,14 +136,12 @@ impl Service {
         self.timeout_response.arm(connection);
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
-        // The end of an empty body came with the parameters, most likely.
         if self.has_input() {
             self.look_at_body();
         }
         Ok(())
     }
 
-    /// Looks at what was read of the body. `false`: nothing is left to look at.
     fn look_at_body(&mut self) -> bool {
         match self.parse() {
             Ok(InputPart::Body(from, end)) => self.body = (from, end),
@@ -165,7 +154,6 @@ impl Service {
         true
     }
 
-    /// The next bytes of the body; 0 at its end.
     pub(in crate::worker) fn read_body(&mut self, to: &mut [u8]) -> Result<usize, ClientGone> {
         loop {
             let (from, end) = self.body;
@@ -187,7 +175,7 @@ impl Service {
         }
     }
 
-    /// As [`Service::read_body`], without waiting: `None` where nothing has come yet.
+    /// [`Service::read_body`] without waiting; `None`: no data yet.
     pub(in crate::worker) fn body_now(&mut self, to: &mut [u8]) -> Result<Option<usize>, ClientGone> {
         let is_here = |service: &Service| service.body.0 < service.body.1 || service.body_ended;
         while !is_here(self) && !self.finished && !self.client_gone {
@@ -202,7 +190,6 @@ impl Service {
         self.read_body(to).map(Some)
     }
 
-    /// Skips what was read of the body and not wanted.
     pub(in crate::worker) fn skip_body(&mut self) {
         self.body = (0, 0);
         while self.has_input() && self.current().is_some_and(|c| !c.responder.is_between_requests()) {

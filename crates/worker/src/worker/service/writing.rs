@@ -1,4 +1,4 @@
-//! An answer goes out: pieces, and its end.
+//! Writes an answer and its end.
 
 use super::Service;
 use crate::sys::socket::{Progress, Readiness, send, wait};
@@ -7,13 +7,11 @@ use crate::worker::transfer::{drain_input, send_pieces};
 use fastcgi::{MAX_CONTENT, Output, ProtocolStatus, RecordType, header};
 use std::io::IoSlice;
 
-/// Output of at least this many bytes is written from where it is instead of being copied.
 const GATHER_BYTES: usize = 16 * 1024;
-/// Records in one gathered write; each is two pieces (header and content), and the kernel takes 1024 (IOV_MAX).
+/// Records per gathered write, two pieces each; the kernel allows 1024 (IOV_MAX).
 const GATHER_RECORDS: usize = 256;
 
 impl Service {
-    /// Output of the application.
     pub(in crate::worker) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         if let Some(recorder) = &mut self.recorder {
             recorder.output(bytes);
@@ -29,7 +27,6 @@ impl Service {
         self.note(result)
     }
 
-    /// Text for the web server's error log.
     pub(in crate::worker) fn write_error(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         if self.finished || self.client_gone {
             return Err(ClientGone);
@@ -38,7 +35,6 @@ impl Service {
         self.note(result)
     }
 
-    /// Sends what is buffered.
     pub(in crate::worker) fn flush(&mut self) -> Result<(), ClientGone> {
         if self.client_gone {
             return Err(ClientGone);
@@ -89,7 +85,6 @@ impl Service {
         }
     }
 
-    /// Writes a large piece from where it is, behind what is buffered, as records of the largest size.
     fn write_gathered(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         const PADDING: [u8; 8] = [0; 8];
         let id = self.current().ok_or(ClientGone)?.responder.request_id();
@@ -139,15 +134,12 @@ impl Service {
         Ok(())
     }
 
-    /// Sends what is buffered, and closes the connection without an end of the answer.
     pub(in crate::worker) fn break_off(&mut self) {
         let _ = self.flush();
         self.client_gone = true;
     }
 
-    /// Ends the answer: closes its streams, sends what is buffered, and keeps or closes the connection.
     pub(in crate::worker) fn finish(&mut self) -> Result<(), ClientGone> {
-        // Before the answer is, so that a client that has the whole answer finds the line.
         if let Some(recorder) = &mut self.recorder {
             recorder.finish(self.board.header());
         }
@@ -177,12 +169,11 @@ impl Service {
         if self.client_gone { Err(ClientGone) } else { Ok(()) }
     }
 
-    /// Closes the current connection.
     fn hang_up(&mut self) {
         let Some(connection) = self.current.take() else {
             return;
         };
-        // Bytes of the client that are unread make close(2) reset the connection and drop the answer.
+        // Unread client data makes close(2) reset the connection and drop the answer.
         if !self.client_gone && (self.has_input() || !connection.responder.is_between_requests()) {
             drain_input(&connection, &mut self.input);
         }

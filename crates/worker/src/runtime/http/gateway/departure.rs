@@ -1,4 +1,4 @@
-//! How a connection of the web server's ends.
+//! How a web server's HTTP connection ends.
 
 use super::front::{Visit, give};
 use super::links::User;
@@ -9,14 +9,12 @@ use crate::worker::When;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How long a client that sends more than was read may take to see its answer, and how much of it is read meanwhile.
+/// Limits for discarding data of a client that has not read its answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
-/// How long a worker that is otherwise done waits for requests on connections that it has taken.
 const HURRY_LIMIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// An answer in plain words, and the end.
     pub(super) fn refuse_visit(&mut self, index: usize, status: &str, why: &str) {
         self.release_visit(index);
         self.set_visit_due(index, None);
@@ -37,7 +35,6 @@ impl Gateway {
         self.more.push(User::Visit(index));
     }
 
-    /// Gives what is left of an answer, and ends. True: more can be done.
     pub(super) fn give_rest(&mut self, index: usize) -> bool {
         let Some(visit) = &mut self.visits[index] else {
             return false;
@@ -50,7 +47,6 @@ impl Gateway {
         false
     }
 
-    /// The worker does not count the request any more.
     fn tell_over(&mut self, index: usize) {
         let Some(visit) = &mut self.visits[index] else {
             return;
@@ -78,8 +74,7 @@ impl Gateway {
         }
     }
 
-    /// The answer is sent: ends, once the client can have seen it. A connection that is closed while something of the client's is
-    /// unread is reset, and the answer is lost.
+    /// Lingers before closing: closing with unread client data resets the connection, and the answer is lost.
     pub(super) fn close_visit(&mut self, index: usize) {
         let Some(visit) = &mut self.visits[index] else {
             return;
@@ -96,7 +91,6 @@ impl Gateway {
         self.more.push(User::Visit(index));
     }
 
-    /// Reads what the client still sends, and drops it. True: something came.
     pub(super) fn drop_input(&mut self, index: usize) -> bool {
         let Some(visit) = &mut self.visits[index] else {
             return false;
@@ -116,8 +110,6 @@ impl Gateway {
         false
     }
 
-    /// The worker is on its way out and has nothing else: connections on which no request has come are not waited for any longer
-    /// than one needs that is on its way.
     pub(super) fn hurry_visits(&mut self) {
         let until = clock::now() + HURRY_LIMIT;
         for index in 0..self.visits.len() {
@@ -129,7 +121,6 @@ impl Gateway {
         }
     }
 
-    /// Closes both connections.
     pub(super) fn end_visit(&mut self, index: usize) {
         self.release_visit(index);
         self.set_visit_due(index, None);

@@ -1,5 +1,5 @@
-//! Connections of the web server's that speak HTTP: each carries one request to a process, byte for byte, and becomes a tunnel
-//! if the process goes over to another protocol.
+//! HTTP connections of the web server. Each carries one request to a process, unchanged, and becomes a tunnel after a
+//! protocol switch.
 
 use super::super::table::ProcessEntry;
 use super::links::{Attempt, Choice, Reuse, User, WATCHED, watch_room};
@@ -13,34 +13,26 @@ use crate::worker::timeout_response;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Connections taken at one turn.
 const AT_ONCE: usize = 32;
-/// Bytes held that a client has sent before the process has agreed to another protocol.
 const MOST_HELD: usize = 64 * 1024;
 const BAD_REQUEST: &str = "400 Bad Request";
 const NO_CHUNK: &str = "its body is not in chunks";
-/// `HTTP/1.1 101`.
 const STATUS_BYTES: usize = 12;
 const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// A connection of the web server's.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) client: OwnedFd,
-    /// By what number the kernel tells of it.
     number: u64,
     pub(super) readable: bool,
     writable: bool,
     watches_room: bool,
-    /// The kernel has said that the client sends nothing more, which is to be read still.
+    /// The kernel reported the client's end-of-file, which is still unread.
     pub(super) hangs_up: bool,
-    /// The client sends nothing more.
     client_ended: bool,
-    /// By what the worker knows the request; `None`: it is not there yet, or over.
     pub(super) token: Option<u64>,
     pub(super) chosen: Option<Option<ProcessEntry>>,
     pub(super) link: Option<usize>,
-    /// What was read and not passed on.
     pub(super) input: Vec<u8>,
     body: Body,
     is_upgrade: bool,
@@ -50,15 +42,11 @@ pub(super) struct Visit {
     has_gone: bool,
     pub(super) answer: Vec<u8>,
     pub(super) given: usize,
-    /// The beginning of the answer.
     first: Vec<u8>,
     pub(super) status: Option<u16>,
-    /// The process has said all.
     pub(super) program_ended: bool,
-    /// The client may still send what nobody reads.
     pub(super) is_cut: bool,
-    /// The answer is sent, and so many bytes that the client still sends are dropped at most: it is to see the answer before the
-    /// connection is closed. `None`: it has not come to that.
+    /// Discarding up to this many bytes before closing, so that the client can read its answer.
     pub(super) lingers: Option<usize>,
     tried: Vec<ProcessEntry>,
     why: Option<String>,
@@ -68,7 +56,6 @@ pub(super) struct Visit {
 }
 
 impl Gateway {
-    /// Begins or ceases to take connections, as there is room.
     pub(super) fn update_listening(&mut self) {
         let is_open = self.worker.has_room();
         if is_open == self.is_open {
@@ -86,7 +73,6 @@ impl Gateway {
         self.is_open = is_open;
     }
 
-    /// Takes connections.
     pub(super) fn welcome(&mut self) {
         for _ in 0..AT_ONCE {
             if !self.worker.has_room() {
@@ -146,7 +132,6 @@ impl Gateway {
         self.pump_visit(index);
     }
 
-    /// Something has happened on a client's connection.
     pub(super) fn see_visit(&mut self, data: u64, flags: EpollFlags) {
         let index = (data & 0xffff_ffff) as usize;
         let Some(Some(visit)) = self
@@ -175,7 +160,6 @@ impl Gateway {
         }
     }
 
-    /// A client has said nothing for too long, a process is to be looked for again, or a connection to one takes too long.
     pub(super) fn pass_visit(&mut self, index: usize) {
         self.set_visit_due(index, None);
         let Some(visit) = &self.visits[index] else { return };
@@ -186,7 +170,6 @@ impl Gateway {
         }
     }
 
-    /// The time of a request is over.
     pub(super) fn expire_visit(&mut self, index: usize) {
         if let Some(visit) = &mut self.visits[index] {
             visit.token = None;
@@ -197,7 +180,6 @@ impl Gateway {
         self.end_visit(index);
     }
 
-    /// Moves what can be moved.
     pub(super) fn pump_visit(&mut self, index: usize) {
         for _ in 0..TURNS {
             let Some(visit) = &self.visits[index] else { return };
@@ -224,7 +206,6 @@ impl Gateway {
         }
     }
 
-    /// Reads until the head of the request is there. True: it is.
     fn read_head(&mut self, index: usize) -> bool {
         let Some(visit) = &mut self.visits[index] else {
             return false;
@@ -237,7 +218,6 @@ impl Gateway {
                     return false;
                 }
                 Ok(Progress::Done(count)) => {
-                    // After a read that was not full, the kernel reports anew what comes.
                     visit.readable = count == self.scratch.len() || visit.hangs_up;
                     visit.input.extend_from_slice(&self.scratch[..count]);
                     match read(&visit.input) {
@@ -268,7 +248,6 @@ impl Gateway {
         false
     }
 
-    /// Gives the request to a process, or has it wait for one.
     fn send_visit_on(&mut self, index: usize) {
         loop {
             let Some(visit) = &mut self.visits[index] else {
@@ -330,7 +309,6 @@ impl Gateway {
         self.set_visit_due(index, Some(due));
     }
 
-    /// While a request waits for a process: whether its client is still there.
     fn watch_client(&mut self, index: usize) -> bool {
         let Some(visit) = &mut self.visits[index] else {
             return false;
@@ -359,7 +337,6 @@ impl Gateway {
         false
     }
 
-    /// A connection did not come about: the process has seen nothing of the request.
     fn visit_unreachable(&mut self, index: usize, why: String) {
         let Some(visit) = &mut self.visits[index] else {
             return;
@@ -374,14 +351,12 @@ impl Gateway {
         self.try_again(index);
     }
 
-    /// Another attempt to give the request to a process. What there is to be sent over a connection that is there at once is
-    /// sent at the next turn.
+    /// Data for a connection that is established at once is sent at the next turn.
     fn try_again(&mut self, index: usize) {
         self.send_visit_on(index);
         self.more.push(User::Visit(index));
     }
 
-    /// From the client to the process. True: something moved.
     fn carry_in(&mut self, index: usize, id: usize) -> bool {
         let (Some(visit), Some(link)) = (&mut self.visits[index], self.links.get(id)) else {
             return false;
@@ -396,7 +371,6 @@ impl Gateway {
                 }
                 Ok(Progress::WouldBlock) => link.watch_room(&self.epoll),
                 Err(_) => {
-                    // It may have answered all the same.
                     visit.sent = visit.out.len();
                     visit.body = Body::Length(0);
                     visit.is_cut = true;
@@ -444,7 +418,6 @@ impl Gateway {
                 shutdown_write(link.socket.as_fd());
                 has_moved
             }
-            // The client is gone.
             Ok(Progress::Done(_)) | Err(_) => {
                 self.end_visit(index);
                 false
@@ -452,7 +425,6 @@ impl Gateway {
         }
     }
 
-    /// From the process to the client. True: something moved.
     fn carry_out(&mut self, index: usize, id: usize) -> bool {
         let (Some(visit), Some(link)) = (&mut self.visits[index], self.links.get(id)) else {
             return false;
@@ -497,7 +469,6 @@ impl Gateway {
         }
     }
 
-    /// What the process answers first.
     fn look_at_status(&mut self, index: usize) {
         let Some(visit) = &mut self.visits[index] else {
             return;
@@ -523,7 +494,6 @@ impl Gateway {
 }
 
 impl Visit {
-    /// Whether nothing of the client's is left to be read.
     pub(super) fn is_read(&self) -> bool {
         if self.is_tunnel {
             return self.client_ended;
@@ -532,7 +502,6 @@ impl Visit {
     }
 }
 
-/// Sends the client what there is for it: whether something moved. `None`: it is gone.
 pub(super) fn give(visit: &mut Visit, epoll: &Epoll) -> Option<bool> {
     let mut has_moved = false;
     while visit.writable && visit.given < visit.answer.len() {
@@ -551,5 +520,4 @@ pub(super) fn give(visit: &mut Visit, epoll: &Epoll) -> Option<bool> {
     Some(has_moved)
 }
 
-/// Bytes read at once fit.
 const _: () = assert!(PIECE_BYTES >= STATUS_BYTES);

@@ -1,4 +1,4 @@
-//! Connections to the program's processes: which process is asked, and which connection is used again.
+//! Connections to the program's processes: chooses a process and reuses connections.
 
 use super::super::share::Share;
 use super::super::table::ProcessEntry;
@@ -11,64 +11,49 @@ use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Connections to one process that are kept for a next request.
 const MOST_KEPT: usize = 128;
 
-/// The process that is asked.
 #[derive(Debug)]
 pub(super) enum Server {
-    /// A program that is there already.
     There(Address),
-    /// One that was started for the pool; this worker's slot.
     Started(Share, usize),
 }
 
-/// What a connection is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum User {
-    /// It is kept.
     Nobody,
-    /// A request that came by FastCGI.
     Exchange(usize),
-    /// A connection of the web server's that speaks HTTP.
     Visit(usize),
 }
 
-/// A connection to a process.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: OwnedFd,
-    /// Which process; `None`: there is but one.
     pub(super) chosen: Option<ProcessEntry>,
     pub(super) user: User,
-    /// It has carried a request before.
     pub(super) is_used: bool,
     pub(super) is_connecting: bool,
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// The process has closed it; what it said before may be unread.
     pub(super) has_ended: bool,
     watches_room: bool,
-    /// By what number the kernel tells of it.
     number: u64,
 }
 
-/// What is watched of a connection. Room to write is watched only where there was none: whenever the process reads from a unix
-/// socket, the kernel would tell of it.
+/// EPOLLOUT is watched only after a full buffer: a unix socket would otherwise raise an event at every read of the
+/// process.
 pub(super) const WATCHED: EpollFlags = EpollFlags::EPOLLIN
     .union(EpollFlags::EPOLLRDHUP)
     .union(EpollFlags::EPOLLET);
 const WATCHED_WITH_ROOM: EpollFlags = WATCHED.union(EpollFlags::EPOLLOUT);
 
 impl Link {
-    /// There is no room to write: the kernel will tell when there is.
     pub(super) fn watch_room(&mut self, epoll: &Epoll) {
         self.writable = false;
         watch_room(&self.socket, self.number, &mut self.watches_room, epoll);
     }
 }
 
-/// Has the kernel tell when there is room to write, from now on.
 pub(super) fn watch_room(socket: &OwnedFd, number: u64, is_watched: &mut bool, epoll: &Epoll) {
     if std::mem::replace(is_watched, true) {
         return;
@@ -78,18 +63,13 @@ pub(super) fn watch_room(socket: &OwnedFd, number: u64, is_watched: &mut bool, e
     }
 }
 
-/// Which connections may be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reuse {
-    /// None.
     No,
-    /// One of which nothing was heard: a request that it does not answer can be repeated.
     Any,
-    /// One on which there is nothing at this moment.
     Quiet,
 }
 
-/// All of them.
 #[derive(Debug)]
 pub(super) struct Links {
     server: Server,
@@ -97,35 +77,23 @@ pub(super) struct Links {
     free: Vec<usize>,
     kept: Vec<usize>,
     serial: u32,
-    /// Where the search for the least busy process begins.
     turn: usize,
-    /// Requests after which a process is replaced, and up to how many more.
     most: Option<(u64, u64)>,
-    /// As whom the program listens.
     uid: u32,
-    /// It was told that the other ends of connections can't be looked at.
     has_told_unknown: Cell<bool>,
 }
 
-/// Which process is to be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// This one.
     Process(Option<ProcessEntry>),
-    /// None is up.
     Nobody,
-    /// None is up, and the last start failed with this id.
     Failed(u32),
 }
 
-/// What an attempt to connect came to.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// A connection, which may not be there yet.
     Link(usize),
-    /// As many wait there as may; to be tried again.
     Busy,
-    /// The process can't be reached.
     Unreachable(String),
 }
 
@@ -148,7 +116,6 @@ impl Links {
         }
     }
 
-    /// The least busy process, those `tried` left out. It is counted as asked: [`Links::give`].
     pub(super) fn choose(&mut self, tried: &[ProcessEntry]) -> Choice {
         let Server::Started(share, slot) = &self.server else {
             return Choice::Process(None);
@@ -167,7 +134,6 @@ impl Links {
         }
     }
 
-    /// A process has finished a request, or has closed its connection before it had.
     pub(super) fn tell(&self, chosen: Option<ProcessEntry>, has_finished: bool) {
         if let (Server::Started(share, _), Some(chosen)) = (&self.server, chosen) {
             match has_finished {
@@ -177,7 +143,7 @@ impl Links {
         }
     }
 
-    /// A request of a process is over. True: it was the last that the process is to have.
+    /// Counts the end of a request. Returns true if it was the process's last.
     pub(super) fn give(&self, chosen: Option<ProcessEntry>) -> bool {
         let (Server::Started(share, slot), Some(chosen)) = (&self.server, chosen) else {
             return false;
@@ -185,14 +151,13 @@ impl Links {
         let table = share.table();
         table.give(*slot, chosen);
         self.most.is_some_and(|(most, jitter)| {
-            // The same number for all workers, and another for each process.
+            // Equal in all workers, different for each process.
             let seed = u64::from(chosen.life) << 32 | u64::from(table.pid(chosen).unsigned_abs());
             table.lives(chosen)
                 && table.served(chosen.index) >= most.saturating_add(spread::within(seed, jitter))
         })
     }
 
-    /// The pid of a process; 0: it is not known.
     pub(super) fn pid(&self, chosen: Option<ProcessEntry>) -> i32 {
         match (&self.server, chosen) {
             (Server::Started(share, _), Some(chosen)) => share.table().pid(chosen),
@@ -200,7 +165,6 @@ impl Links {
         }
     }
 
-    /// A connection to a process: one that was kept, or another.
     pub(super) fn connect(
         &mut self,
         chosen: Option<ProcessEntry>,
@@ -258,8 +222,7 @@ impl Links {
         }
     }
 
-    /// A connection that was begun is writable or readable: it has come about, unless it has failed or a stranger has its other
-    /// end.
+    /// Checks a new connection for errors and for its peer.
     pub(super) fn complete(&mut self, id: usize) -> Result<(), String> {
         if let Some(link) = self.all.get(id).and_then(Option::as_ref) {
             socket::take_error(link.socket.as_fd()).map_err(|error| error.to_string())?;
@@ -271,7 +234,7 @@ impl Links {
         Ok(())
     }
 
-    /// Where a program was killed that listened, any user may listen. What answers there has to be the program's user's.
+    /// After a program was killed, any user may listen on its address, so the peer must be the program's user.
     fn check_other_end(&self, socket: &OwnedFd) -> Result<(), String> {
         let Server::Started(..) = self.server else {
             return Ok(());
@@ -279,8 +242,8 @@ impl Links {
         let Some(end) = peer::other_end(socket.as_fd()) else {
             if !self.has_told_unknown.replace(true) {
                 log::warn!(
-                    "the kernel can't say whose program it is that is passed requests on to: it is on another machine or in \
-                     another network namespace, and so may be another user's; handshake = \"socket\" is safe"
+                    "the kernel does not report the owner of the program that gets the requests: it is on \
+                     another machine or in another network namespace, and may be another user's; handshake = \"socket\" is safe"
                 );
             }
             return Ok(());
@@ -308,7 +271,6 @@ impl Links {
             self.all.push(None);
             self.all.len() - 1
         });
-        // That it is writable says that a connection has come about.
         let flags = if is_there { WATCHED } else { WATCHED_WITH_ROOM };
         let number = super::LINK | u64::from(self.serial & super::MOST_SERIAL) << 32 | id as u64;
         if let Err(errno) = epoll.add(&socket, EpollEvent::new(flags, number)) {
@@ -341,7 +303,6 @@ impl Links {
         self.all.get_mut(id)?.as_mut()
     }
 
-    /// Something has happened on a connection: who uses it. A kept one that has something to say is closed.
     pub(super) fn see(&mut self, data: u64, flags: EpollFlags) -> User {
         let id = (data & 0xffff_ffff) as usize;
         let Some(link) = self.get(id).filter(|link| link.number == data) else {
@@ -360,11 +321,9 @@ impl Links {
         user
     }
 
-    /// Keeps a connection for the next request.
     pub(super) fn keep(&mut self, id: usize) {
         let Some(link) = self.get(id) else { return };
         if link.readable {
-            // There may be more to read, which no request has asked for, or its end.
             return self.close(id);
         }
         (link.user, link.is_used) = (User::Nobody, true);
@@ -375,17 +334,15 @@ impl Links {
         self.kept.push(id);
     }
 
-    /// Closes a connection.
     pub(super) fn close(&mut self, id: usize) {
-        // The socket is no other process', so closing it ends the watch, too.
+        // No other process has the socket, so closing it also unregisters it.
         if self.all.get_mut(id).and_then(Option::take).is_some() {
             self.free.push(id);
         }
     }
 }
 
-/// Who has the other end of a connection, if that is not the program's user. A program of root's may have become another user since
-/// it listens.
+/// The peer's user, if it is not the program's. A program of root may have switched users after listening.
 fn stranger(end: OtherEnd, uid: u32) -> Option<u32> {
     let holder = end.holder.filter(|_| uid != 0 || end.listener.is_none());
     [end.listener, holder]
@@ -394,8 +351,7 @@ fn stranger(end: OtherEnd, uid: u32) -> Option<u32> {
         .find(|user| *user != uid)
 }
 
-/// Whether a kept connection can be used: nothing is to be read before the next request, neither end of file nor bytes that
-/// no request asked for.
+/// Nothing may be readable before the next request.
 fn is_quiet(link: &mut Link) -> bool {
     socket::receive(link.socket.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock)
 }
@@ -413,7 +369,6 @@ mod tests {
             (Some(1000), None, 33, Some(1000)),
             (Some(33), Some(1000), 33, Some(1000)),
             (None, Some(1000), 33, Some(1000)),
-            // Taken by a kernel's thread for a stranger.
             (Some(1000), Some(0), 33, Some(1000)),
             (None, Some(0), 33, Some(0)),
             (Some(0), Some(33), 0, None),

@@ -1,10 +1,8 @@
-//! A worker that passes many requests at a time on to a program that speaks HTTP, by an event loop.
+//! A worker that passes many requests at a time to an HTTP program, with an event loop.
 //!
-//! The worker's half that speaks FastCGI is [`Concurrent`]; here is the other half: `links` are connections to the program,
-//! an `exchange` is one request on its way, and `run` connects them. Nothing waits but the loop itself.
-//!
-//! Where the web server speaks HTTP as well (`http_listen`), `request` reads and writes anew what it sends, and `front` passes it
-//! on and tunnels what becomes of it.
+//! [`Concurrent`] is the FastCGI side. `links` has the connections to the program, `exchange` one request, and `run`
+//! the loop. If the web server speaks HTTP too (`http_listen`), `request` parses and rewrites requests and `front`
+//! passes them on.
 
 mod departure;
 mod exchange;
@@ -21,28 +19,25 @@ use links::{Links, Server};
 use run::Gateway;
 use std::time::Duration;
 
-/// Exit code of a worker that could not begin or go on (sysexits.h, EX_SOFTWARE).
+/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
-/// How long a request waits for a program that is being started, at most.
+/// The longest wait of a request for a program that is starting.
 const MOST_CONNECT_TIME: Duration = Duration::from_secs(30);
 
-/// What events are about: a connection to the program, by its number and place.
 const LINK: u64 = OWN | 1 << 61;
-/// A connection that came to the socket at which HTTP is spoken, and that socket.
 const VISIT: u64 = OWN;
 const FRONT: u64 = OWN | 1 << 60;
-/// What of an event's number says which of them it is.
 const KIND: u64 = OWN | 1 << 61 | 1 << 60;
-/// A connection's number, which tells late events of one before it.
+/// Distinguishes late events of an earlier connection.
 const MOST_SERIAL: u32 = (1 << 28) - 1;
 
-/// Whether workers of a pool pass requests on to a program that speaks HTTP.
+/// Whether a pool's workers pass requests to an HTTP program.
 pub fn is_for(pool: &Pool) -> bool {
     matches!(pool.application, Application::Http(_) | Application::Program(_))
 }
 
-/// Serves until told to retire; says the exit code. `share`: where the processes of its program are found. The process is
-/// what its pool says.
+/// Serves until told to exit; returns the exit code. `share`: addresses of the program's processes. Process settings
+/// must be applied.
 pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Share>) -> i32 {
     let pool = &context.settings.pool;
     let connect_timeout = match &pool.application {
@@ -57,7 +52,6 @@ pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Shar
             return EXIT_SOFTWARE;
         }
     };
-    // A router counts itself.
     let most = pool.max_requests.filter(|_| !own.is_routed());
     let most = most.map(|most| (most, pool.max_requests_jitter));
     let links = Links::new(server, most);
@@ -66,7 +60,7 @@ pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Shar
             log::warn!("{error}");
         }
     }
-    // The program and the web server have more to do for a request: taking the processor from them costs more than it gains.
+    // The program and web server do more work per request and should not be preempted.
     if let Err(error) = crate::sys::sched::set_batch() {
         log::debug!("{error}");
     }

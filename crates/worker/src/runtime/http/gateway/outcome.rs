@@ -1,24 +1,18 @@
-//! How a request goes on that gets no answer, or half of one.
+//! Handles requests without a complete answer.
 
 use super::super::answer::Malformed;
 use super::exchange::Exchange;
 use super::run::{BAD_GATEWAY, Gateway};
 
-/// A request that processes have taken and not answered so often may be what ends them.
 const MOST_ASKED: u32 = 2;
 
-/// What became of a request.
 enum Outcome {
-    /// Not one byte came.
     Nothing,
-    /// What came is no answer.
     Failed(String),
-    /// The answer broke off after it had begun.
     Cut(String),
 }
 
 impl Gateway {
-    /// The process has closed its connection.
     pub(super) fn ended(&mut self, index: usize) {
         let Some(exchange) = &mut self.exchanges[index] else {
             return;
@@ -48,7 +42,6 @@ impl Gateway {
         self.conclude(index, outcome);
     }
 
-    /// Tells the client what became of a request, or asks once more.
     fn conclude(&mut self, index: usize, outcome: Outcome) {
         let Some(exchange) = &mut self.exchanges[index] else {
             return;
@@ -59,7 +52,7 @@ impl Gateway {
                     .link
                     .and_then(|id| self.links.get(id))
                     .is_some_and(|link| link.is_used);
-                // On a kept connection it was closed while the request was on its way.
+                // The process may have closed a kept connection while the request was on its way.
                 if was_kept || exchange.asked + 1 < MOST_ASKED {
                     if was_kept {
                         exchange.tried.clear();
@@ -87,7 +80,6 @@ impl Gateway {
         self.refuse(index, BAD_GATEWAY, "the application gave no answer");
     }
 
-    /// An answer in plain words.
     pub(super) fn refuse(&mut self, index: usize, status: &str, why: &str) {
         self.release(index, false);
         let Some(exchange) = &self.exchanges[index] else {

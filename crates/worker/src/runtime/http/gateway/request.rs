@@ -1,16 +1,13 @@
-//! A request that came by HTTP, made into what a process of the program is sent: its head written anew, its body marked off.
+//! Parses an HTTP request and rewrites it for a process: new head, framed body.
 //!
-//! A process is sent one request over each connection, and nothing behind it: what a client would hide behind its body
-//! never arrives.
+//! A process gets one request per connection, so data hidden after the body never arrives.
 
 use super::super::chunk_size;
 use super::super::head::is_passed;
 use fastcgi::Params;
 
-/// A head may have this many bytes, and this many fields.
 const MOST_BYTES: usize = 64 * 1024;
 const MOST_FIELDS: usize = 128;
-/// What only the web server may say of its client, each once.
 const TRUSTED: &[&str] = &[
     "x-forwarded-for",
     "x-forwarded-host",
@@ -18,30 +15,22 @@ const TRUSTED: &[&str] = &[
     "x-real-ip",
 ];
 
-/// The request.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// What the process is sent.
     pub(super) bytes: Vec<u8>,
-    /// How many bytes of the client's were read.
     pub(super) used: usize,
     pub(super) body: Body,
-    /// It asks for another protocol.
     pub(super) is_upgrade: bool,
-    /// As a FastCGI request would say it, for the log and the status.
     pub(super) params: Params,
 }
 
-/// What was read so far.
 #[derive(Debug)]
 pub(super) enum Read {
     More,
     Head(Box<Head>),
-    /// It is no request that could be passed on: why.
     Bad(&'static str),
 }
 
-/// Reads the head of a request.
 pub(super) fn read(bytes: &[u8]) -> Read {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
@@ -131,7 +120,7 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
         return Err("it has no Host");
     }
     let body = match (length, chunked) {
-        // Two ways to find its end are none, and this version has but one (RFC 9112 section 6).
+        // Two lengths are ambiguous, and HTTP/1.0 has no Transfer-Encoding (RFC 9112 section 6).
         (_, true) if version == 0 => return Err("it has a Transfer-Encoding, which HTTP/1.0 has not"),
         (Some(_), true) => return Err("it has both Content-Length and Transfer-Encoding"),
         (None, true) => {
@@ -159,14 +148,12 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
     })
 }
 
-/// Whether a client offers the one protocol that a tunnel is made for. Of others (h2c) a request would be hidden from the web server
-/// that the tunnel carries.
+/// Whether it offers exactly WebSocket. With others (h2c) a tunnel would hide requests from the web server.
 fn names_websocket(protocols: &[u8]) -> bool {
     let mut protocols = protocols.split(|byte| *byte == b',');
     protocols.any(|protocol| protocol.trim_ascii().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// A field's name as a parameter is called, without `HTTP_`.
 fn parameter(name: &str) -> Vec<u8> {
     let letter = |byte: u8| match byte {
         b'-' => b'_',
@@ -175,16 +162,12 @@ fn parameter(name: &str) -> Vec<u8> {
     name.bytes().map(letter).collect()
 }
 
-/// Where a request's body ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Body {
-    /// So many bytes are to come.
     Length(u64),
-    /// It comes in chunks.
     Chunked(Chunks),
 }
 
-/// Where in a body of chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Chunks {
     Size,
@@ -195,13 +178,12 @@ pub(super) enum Chunks {
 }
 
 impl Body {
-    /// Whether all of it was read.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self, Body::Length(0) | Body::Chunked(Chunks::Over))
     }
 
-    /// Takes what belongs to the body, and puts into `out` what the process is sent: how many bytes were used. `None`: it is
-    /// no body. What is left is to be given again with what follows it.
+    /// Copies the body's bytes to `out` and returns how many were used. `None`: invalid. Pass the rest again with more
+    /// input.
     pub(super) fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         match self {
             Body::Length(left) => {
@@ -222,7 +204,7 @@ impl Body {
 }
 
 impl Chunks {
-    /// One step: the bytes used. `Some(None)`: more are needed, or it is over.
+    /// One step: the bytes used. `Some(None)`: needs more input, or ended.
     #[expect(clippy::option_option, reason = "broken, or not complete")]
     fn step(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Option<Option<usize>> {
         match self {
@@ -258,14 +240,13 @@ impl Chunks {
                 [] | [b'\r'] => Some(None),
                 _ => None,
             },
-            // Lines up to an empty one, which no process needs.
             Chunks::Trailer => match bytes.windows(2).position(|pair| pair == b"\r\n") {
                 Some(0) => {
                     out.extend_from_slice(b"0\r\n\r\n");
                     *self = Chunks::Over;
                     Some(Some(2))
                 }
-                // Another reader could have found its end here.
+                // Another parser could end the line there.
                 Some(end) if bytes[..end].contains(&b'\n') => None,
                 Some(end) => Some(Some(end + 2)),
                 None if bytes.len() > MOST_BYTES => None,

@@ -1,4 +1,4 @@
-//! The event loop.
+//! The gateway's event loop.
 
 use super::super::head::{self, Framing};
 use super::super::table::ProcessEntry;
@@ -19,49 +19,36 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Events taken at once.
 const EVENTS: usize = 256;
-/// Bytes read at once.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
-/// Pieces moved for one request before others have their turn.
 pub(super) const TURNS: u32 = 8;
-/// How long a connection to the program may take.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// The first pause between two looks for a process; each further one is twice as long, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
-/// Pauses, half a second in all, in which a process that has closed a new connection without an answer is not asked again: one
-/// that was killed takes connections until the kernel has closed its socket.
+/// Pauses (half a second in all) before asking a process again that closed a new connection without an answer: a killed
+/// process accepts connections until the kernel closes its socket.
 const PAUSES_FOR_END: u32 = 9;
 pub(super) const BAD_GATEWAY: &str = "502 Bad Gateway";
 pub(super) const UNAVAILABLE: &str = "503 Service Unavailable\r\nRetry-After: 5";
 
-/// The loop and all that it knows.
 pub(super) struct Gateway {
     pub(super) worker: Concurrent,
-    /// The worker's, in which everything is watched.
     pub(super) epoll: Arc<Epoll>,
     pub(super) links: Links,
-    /// What came by HTTP.
     pub(super) visits: Vec<Option<Visit>>,
     pub(super) free_visits: Vec<usize>,
     pub(super) visits_by_token: HashMap<u64, usize>,
     pub(super) last_visit: u32,
-    /// Connections are taken there.
     pub(super) is_open: bool,
-    /// No request is left and none will come, but for those of connections that are there.
     is_over: bool,
     pub(super) exchanges: Vec<Option<Exchange>>,
     free: Vec<usize>,
     by_token: HashMap<u64, usize>,
-    /// When requests have to be looked after.
     pub(super) due: BTreeSet<(Tick, User)>,
-    /// Requests that had their turn and have more to do.
     pub(super) more: Vec<User>,
     pub(super) connect_timeout: Duration,
     pub(super) scratch: Box<[u8]>,
     piece: Vec<u8>,
-    /// What the worker has said last.
     told: Vec<u8>,
 }
 
@@ -89,7 +76,6 @@ impl Gateway {
         }
     }
 
-    /// Serves until there is no request and none will come; says the exit code.
     pub(super) fn run(mut self) -> i32 {
         let mut has_more = true;
         let mut ready = vec![EpollEvent::empty(); EVENTS];
@@ -105,7 +91,7 @@ impl Gateway {
                 }
             };
             workers_own.clear();
-            // Those of the program first: what has closed a connection is known before a request is given one.
+            // Program connections first, so that no request is sent on one that was closed.
             for event in &ready[..count] {
                 let data = event.data();
                 if is_of_worker(data) {
@@ -150,12 +136,10 @@ impl Gateway {
         let Some((due, _)) = self.due.first() else {
             return EpollTimeout::NONE;
         };
-        // A part of a millisecond more, so that it is due then.
         let left = due.since(clock::now()) + Duration::from_millis(1);
         EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
     }
 
-    /// Has the worker look at what is ready, and takes what it has to say: whether there is more.
     fn ask_worker(&mut self, ready: &[EpollEvent]) -> bool {
         let mut told = std::mem::take(&mut self.told);
         let more = self.worker.on_ready(ready, &mut told);
@@ -188,7 +172,7 @@ impl Gateway {
                         self.forget(index);
                     }
                 }
-                Event::Work => self.worker.worked(Ok(())),
+                Event::Work => self.worker.out_of_band_done(Ok(())),
                 Event::End => {
                     self.is_over = true;
                     self.hurry_visits();
@@ -199,7 +183,6 @@ impl Gateway {
         more
     }
 
-    /// A request has come.
     fn begin(&mut self, token: u64, body: &[u8], is_whole: bool) {
         let about = |params: &Params| {
             let method = params.get(b"REQUEST_METHOD").unwrap_or_default();
@@ -225,7 +208,6 @@ impl Gateway {
         self.send_on(index);
     }
 
-    /// Gives a request to a process, or has it wait for one.
     pub(super) fn send_on(&mut self, index: usize) {
         loop {
             let Some(exchange) = &mut self.exchanges[index] else {
@@ -259,7 +241,7 @@ impl Gateway {
                     return self.pump(index);
                 }
                 Attempt::Busy => {
-                    // Another look at it after a moment; it has not seen the request.
+                    // Try the process again later; it has not seen the request.
                     exchange.tried.clear();
                     self.release(index, false);
                     return self.wait(index);
@@ -277,7 +259,6 @@ impl Gateway {
         }
     }
 
-    /// No process is up: another look after a pause.
     fn wait(&mut self, index: usize) {
         let Some(exchange) = &mut self.exchanges[index] else {
             return;
@@ -315,7 +296,6 @@ impl Gateway {
         }
     }
 
-    /// Looks after requests whose time has come.
     fn pass_time(&mut self) {
         while let Some((due, user)) = self.due.first().copied() {
             if due > clock::now() {
@@ -338,7 +318,6 @@ impl Gateway {
         }
     }
 
-    /// A connection did not come about: the process has seen nothing of the request.
     fn unreachable(&mut self, index: usize, why: String) {
         let Some(exchange) = &mut self.exchanges[index] else {
             return;
@@ -353,7 +332,6 @@ impl Gateway {
         self.send_on(index);
     }
 
-    /// Gives the connection and the process back. `keeps`: the connection can serve another request.
     pub(super) fn release(&mut self, index: usize, keeps: bool) {
         self.clear_due(index);
         let Some(exchange) = &mut self.exchanges[index] else {
@@ -369,14 +347,12 @@ impl Gateway {
         }
     }
 
-    /// Gives a process back, and asks for another if it has had its last request.
     pub(super) fn give(&mut self, chosen: Option<ProcessEntry>) {
         if self.links.give(chosen) {
             self.worker.ask_restart(RestartReason::MaxRequests);
         }
     }
 
-    /// The request is over, whatever became of it.
     pub(super) fn forget(&mut self, index: usize) {
         self.release(index, false);
         if let Some(exchange) = self.exchanges[index].take() {
@@ -385,7 +361,6 @@ impl Gateway {
         }
     }
 
-    /// Moves what can be moved.
     fn pump(&mut self, index: usize) {
         for _ in 0..TURNS {
             let Some(exchange) = &self.exchanges[index] else {
@@ -404,7 +379,6 @@ impl Gateway {
         self.more.push(User::Exchange(index));
     }
 
-    /// Whether the connection is not there yet; one that failed is dealt with.
     fn is_connecting(&mut self, index: usize, id: usize) -> bool {
         let Some(link) = self.links.get(id) else {
             return true;
@@ -423,7 +397,6 @@ impl Gateway {
         false
     }
 
-    /// Sends what there is of the request. True: something moved.
     fn push(&mut self, index: usize, id: usize) -> bool {
         let (Some(exchange), Some(link)) = (&mut self.exchanges[index], self.links.get(id)) else {
             return false;
@@ -437,7 +410,6 @@ impl Gateway {
                     has_moved = true;
                 }
                 Ok(Progress::WouldBlock) => link.watch_room(&self.epoll),
-                // The program does not want the rest; it may have answered all the same.
                 Err(_) => {
                     exchange.drop_input();
                     link.readable = true;
@@ -449,7 +421,6 @@ impl Gateway {
                 (Piece::More, bytes) => exchange.body(bytes, false),
                 (Piece::Last, bytes) => exchange.body(bytes, true),
                 (Piece::NotYet, _) => exchange.waits_for_body = true,
-                // It will be told.
                 (Piece::Gone, _) => exchange.waits_for_body = true,
             }
             has_moved |= exchange.sent < exchange.out.len();
@@ -457,7 +428,6 @@ impl Gateway {
         has_moved
     }
 
-    /// Reads what there is of the answer. True: something moved.
     fn pull(&mut self, index: usize, id: usize) -> bool {
         let (Some(exchange), Some(link)) = (&mut self.exchanges[index], self.links.get(id)) else {
             return false;
@@ -475,7 +445,6 @@ impl Gateway {
                 false
             }
             Ok(Progress::Done(count)) => {
-                // After a read that was not full, the kernel reports anew what comes.
                 link.readable = count == self.scratch.len() || link.has_ended;
                 self.piece.clear();
                 let had_switched = exchange.has_switched();
@@ -508,7 +477,6 @@ impl Gateway {
         }
     }
 
-    /// Gives the client a piece of its answer.
     pub(super) fn answer(&mut self, index: usize, piece: &[u8], is_last: bool) {
         let Some(exchange) = &mut self.exchanges[index] else {
             return;
@@ -536,7 +504,6 @@ impl Gateway {
         }
     }
 
-    /// The client takes more.
     fn on_writable(&mut self, index: usize) {
         let Some(exchange) = &mut self.exchanges[index] else {
             return;
@@ -550,12 +517,11 @@ impl Gateway {
     }
 }
 
-/// How long a request waits before the next look for a process.
 pub(super) fn pause(pauses: u32) -> Duration {
     (FIRST_PAUSE * (1 << pauses.saturating_sub(1).min(5))).min(LAST_PAUSE)
 }
 
-/// Whether asking twice does what asking once does (RFC 9110 section 9.2.2).
+/// Whether the method is idempotent (RFC 9110 section 9.2.2).
 fn is_idempotent(method: &[u8]) -> bool {
     matches!(
         method,

@@ -1,4 +1,4 @@
-"""What an application may say to forkyard, which has loaded it once and forks workers from it.
+"""The interface between an application and forkyard, which loads it once and forks workers from it.
 
     import forkyard
 
@@ -9,17 +9,19 @@
     def open_it_in_this_worker(): ...
 
     @forkyard.out_of_band
-    def do_what_no_client_is_to_wait_for(): ...
+    def work_between_requests(): ...
 
     @forkyard.after_promotion
-    def tidy_what_all_workers_will_share(): ...
+    def tidy_what_workers_will_share(): ...
 
-They run in the order in which they were given. `before_fork` runs in the preloader before each fork, and in a worker before
-the next preloader is forked from it; what it raises is logged. `after_fork` runs in each new worker before its first request;
-a worker in which it raises is given up. `after_promotion` runs in a preloader that was forked from a worker, once; if it raises,
-that preloader is given up. `out_of_band` runs in a worker between two requests, some time after the application has answered one
-with the header `Forkyard-Request-OOB-Work: true`, when no client waits for that; what it raises is logged. For ASGI it may be a
-coroutine function.
+Functions run in the order of registration.
+
+* `before_fork`: in the preloader before each fork, and in a worker before the next preloader is forked from it.
+  Exceptions are logged.
+* `after_fork`: in each new worker before its first request. An exception ends the worker.
+* `after_promotion`: once in a preloader that was forked from a worker. An exception ends the preloader.
+* `out_of_band`: in a worker between two requests, some time after the application has sent an answer with the header
+  `Forkyard-Request-OOB-Work: true`, while no client waits. Exceptions are logged. In ASGI it may be a coroutine function.
 
 `forkyard.jobs.push(queue, kind, payload, **options)` pushes a background job.
 """
@@ -28,12 +30,12 @@ _before = []
 _after = []
 _promoted = []
 _work = []
-# The header by which an application asks for out-of-band work, and Passenger's names for it; no client sees it.
+# Headers that request out-of-band work, including Passenger's; clients never see them.
 _WORK_HEADERS = {"forkyard-request-oob-work", "x-passenger-request-oob-work", "!~request-oob-work"}
 
 
 def before_fork(function):
-    """Calls `function` in the preloader before each worker is made."""
+    """Calls `function` in the preloader before each fork."""
     _before.append(function)
     return function
 
@@ -45,19 +47,19 @@ def after_fork(function):
 
 
 def after_promotion(function):
-    """Calls `function` in a preloader that was forked from a worker, before it makes workers."""
+    """Calls `function` in a preloader that was forked from a worker, before it forks workers."""
     _promoted.append(function)
     return function
 
 
 def out_of_band(function):
-    """Calls `function` in a worker between two requests, after the application has asked for it by a header."""
+    """Calls `function` in a worker between two requests, after the application has requested it with a header."""
     _work.append(function)
     return function
 
 
 def __getattr__(name):
-    """`forkyard.jobs`, which is loaded when it is first used."""
+    """Loads `forkyard.jobs` on first use."""
     if name == "jobs":
         import importlib
 

@@ -1,4 +1,4 @@
-"""The daemon's library, typed: forkyard.h."""
+"""The daemon's library with types; see forkyard.h."""
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p
@@ -7,7 +7,7 @@ READ_BYTES = 64 * 1024
 
 
 class ClientGone(ConnectionError):
-    """The client has closed the connection: it reads no answer."""
+    """The client has disconnected."""
 
 
 class Text(ctypes.Structure):
@@ -18,7 +18,7 @@ class Text(ctypes.Structure):
 
 
 class Table(ctypes.Structure):
-    """struct forkyard_api. What may wait lets other threads of the application run meanwhile (CFUNCTYPE)."""
+    """struct forkyard_api. Calls that may block release the GIL (CFUNCTYPE)."""
 
     _fields_ = [
         ("version", c_uint32),
@@ -52,7 +52,7 @@ class Library:
     """The functions of a preloader."""
 
     def __init__(self, path):
-        # Calls that wait let other threads run; the fork itself must not.
+        # Blocking calls release the GIL; the fork must not.
         free, held = ctypes.CDLL(path), ctypes.PyDLL(path)
 
         def typed(library, name, result, *arguments):
@@ -93,7 +93,7 @@ class Library:
         self.mind = typed(free, "forkyard_threads_mind", c_int, c_void_p)
         self.next_of_thread = typed(free, "forkyard_threads_next", c_int, c_void_p, c_void_p)
         self.read_by_thread = typed(free, "forkyard_threads_read", c_int, c_void_p, c_uint64, c_void_p)
-        # It does not wait, and a lock that was given back may be a long time away.
+        # It does not block, and a released GIL may take long to get back.
         self.send_by_thread = typed(
             held, "forkyard_threads_send", c_int64, c_void_p, c_uint64, c_char_p, c_size_t, c_size_t, c_uint32
         )
@@ -118,10 +118,10 @@ class Library:
 
 
 class Requests:
-    """What is done with a request, which is a number here: its handle."""
+    """The functions of a request, which is identified by its handle, a number."""
 
     def __init__(self, table):
-        # Each look at a field of the table makes a new function object.
+        # Each access to a field of the table creates a function object.
         self._read_body = table.read_body
         self._write, self._write_error = table.write, table.write_error
         self._flush, self._end = table.flush, table.end
@@ -132,7 +132,7 @@ class Requests:
         self._address = ctypes.addressof(self._buffer)
 
     def params(self, request):
-        """Names and values by turns, and an empty text at the end."""
+        """Names and values alternately, and a final empty text."""
         size = self._params_packed(request, self._address, READ_BYTES)
         if size <= READ_BYTES:
             return ctypes.string_at(self._address, size).decode("latin-1").split("\0")
@@ -141,7 +141,7 @@ class Requests:
         return large.raw.decode("latin-1").split("\0")
 
     def read(self, request):
-        """The next bytes of the body; none at its end."""
+        """Reads from the body; empty at its end."""
         count = self._read_body(request, self._address, READ_BYTES)
         if count < 0:
             raise ClientGone("the client is gone, or silent for too long")
@@ -152,7 +152,7 @@ class Requests:
             raise ClientGone("the client is gone")
 
     def write_last(self, request, data):
-        """The last part of the answer."""
+        """Sends the last part of the answer."""
         self.write(request, data)
         self.end(request)
 

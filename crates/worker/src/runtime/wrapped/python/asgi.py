@@ -1,4 +1,4 @@
-"""ASGI 3: HTTP and lifespan, on an event loop that serves many requests at a time."""
+"""ASGI 3 (HTTP and lifespan) on an event loop that serves many requests at a time."""
 
 import asyncio
 import ctypes
@@ -32,7 +32,7 @@ IS_FULL, HAS_MORE = 1 << 62, 1 << 61
 TAKEN = HAS_MORE - 1
 NOT_YET = -2
 IS_MORE, HAS_NO_ROOM = 1, 2
-# How long what is cancelled may take to end when the worker's own time is over.
+# How long cancelled tasks may take after the worker's time is over.
 LAST_SECONDS = 0.4
 # How long WebSockets may take to close in that time.
 CLOSING_SECONDS = 0.1
@@ -48,7 +48,7 @@ class Exchange:
 
     def __init__(self, server, token, scope, body, body_ended):
         self._server, self._token, self._scope = server, token, scope
-        # What is there of the body; None: nothing that the application was not given.
+        # The body so far; None: nothing new for the application.
         self._body = body if body or body_ended else None
         self._body_ended = body_ended
         self._head = self._waiters = None
@@ -69,7 +69,7 @@ class Exchange:
         except BaseException as error:
             self._fail(report_of(error))
         finally:
-            # An answer whose client is gone has not reached the worker, which counts the request until it is told.
+            # If the client is gone, the worker has not seen the end of the answer and still counts the request.
             if not self.is_complete or self.is_gone:
                 self.is_complete = True
                 self._server.abandon(self._token)
@@ -80,7 +80,7 @@ class Exchange:
             found, piece = self._server.read(self._token)
             if found == NOT_YET:
                 await self._wait()
-                # A body that comes fast comes in small pieces: what a turn of the loop brings is one for the application.
+                # A fast body arrives in small pieces; pass one turn's pieces as one.
                 await asyncio.sleep(0)
             elif found < 0:
                 self.is_gone = True
@@ -110,7 +110,7 @@ class Exchange:
                 data = self._head + data
             await self._send(data, not more)
             if more:
-                # Others have their turn, above all whoever waits for the client to leave.
+                # Yield to other tasks, above all those that wait for a disconnect.
                 await asyncio.sleep(0)
         elif kind == "http.response.start":
             if self._head is not None:
@@ -120,7 +120,7 @@ class Exchange:
             raise RuntimeError(f"{kind!r} can't be sent over FastCGI")
 
     async def _send(self, data, is_last):
-        """Sends all of it. Waits while the client doesn't read."""
+        """Sends all of it; waits while the client doesn't read."""
         at, size = 0, len(data)
         while not self.is_gone:
             taken = self._server.send(self._token, data, at, size, LAST if is_last else 0)
@@ -163,14 +163,14 @@ class Exchange:
         if has_begun:
             self._server.send_error(self._token, report)
         else:
-            # Before the errors: nginx has little room for them ahead of the head.
+            # Before the errors: nginx has little room for them before the head.
             self._server.send(self._token, INTERNAL_ERROR, 0, len(INTERNAL_ERROR), 0)
             self._server.send_error(self._token, report)
             self._server.send(self._token, b"", 0, 0, LAST)
             self.is_complete = True
 
     async def _wait(self):
-        """Waits until something is told of the request."""
+        """Waits for an event of this request."""
         waiter = self._server.loop.create_future()
         if self._waiters is None:
             self._waiters = []
@@ -194,7 +194,7 @@ class Exchange:
 
 
 class Lifespan:
-    """The application's own beginning and end, in each worker."""
+    """The application's lifespan in each worker."""
 
     def __init__(self, loop, application):
         self._loop = loop
@@ -216,7 +216,7 @@ class Lifespan:
             told.set_result((outcome, message.get("message", "")))
 
     async def _step(self, step):
-        """What came of a step; None: the application knows of none."""
+        """The result of a step; None: the application does not support lifespan."""
         told = self._told[step] = self._loop.create_future()
         self._in.put_nowait({"type": f"lifespan.{step}"})
         await asyncio.wait({told, self.task}, return_when=asyncio.FIRST_COMPLETED)
@@ -226,7 +226,7 @@ class Lifespan:
         self.task = self._loop.create_task(self._run())
         outcome = await self._step("startup")
         if outcome is None:
-            # As the specification has it: an application that raises here does without.
+            # As specified: an application that raises here runs without lifespan.
             if self.task.done() and not self.task.cancelled():
                 self.task.exception()
             self.task = None
@@ -244,7 +244,7 @@ class Lifespan:
 
 
 class Server:
-    """Answers a worker's requests, on an event loop of the worker's own."""
+    """Answers a worker's requests on its event loop."""
 
     has_served = True
 
@@ -253,13 +253,13 @@ class Server:
         self._mount = Mount(os.environ.get("SCRIPT_NAME", "").rstrip("/"))
         self._scopes = Scopes(self._mount)
         self._exchanges = {}
-        # Of each request whose application has not returned.
+        # For each request whose application has not returned.
         self._running = {}
-        # Where HTTP is spoken, if anywhere.
+        # The HTTP front, if there is one.
         self._front = None
 
     def begin(self, library, preloader):
-        """The worker, once the application has started."""
+        """The worker, after the application's startup."""
         self._questions = slow.begin(library, preloader)
         try:
             import uvloop
@@ -277,9 +277,9 @@ class Server:
         await self._lifespan.begin()
 
     def serve(self, library, worker):
-        """Until the worker has to end. True: it is to make a preloader first."""
+        """Runs until the worker must exit. Returns True if it should create a preloader first."""
         self._library, self._worker = library, worker
-        # Of a worker that was forked from another they may be set.
+        # In a worker that was forked from another one they may be set.
         self._promotes = self._will_turn = self._is_over = False
         self._text = Text()
         self._at_text = ctypes.byref(self._text)
@@ -294,7 +294,7 @@ class Server:
             try:
                 self.loop.run_forever()
             except SystemExit:
-                # Of a task of the application's own.
+                # Set by a task of the application.
                 self.retire()
         self.loop.remove_reader(descriptor)
         if self._front is not None:
@@ -364,7 +364,7 @@ class Server:
         return Front(self.loop, self._application, self._lifespan.state, self._running, self._mount, self._turn_soon)
 
     def _tunnel(self, token):
-        """What serves a request whose connection is to become a WebSocket."""
+        """The server for requests that become WebSockets."""
         self._front = self._front or self._new_front()
         return functools.partial(self._front.tunnel, lambda: self._library.endless(self._worker, token))
 
@@ -399,7 +399,7 @@ class Server:
         self._library.want_work(self._worker)
 
     async def _do_work(self):
-        """What the application wants done when no client waits; whatever comes of it, the worker goes on."""
+        """Runs out-of-band work; the worker continues even if it fails."""
         problems = []
         for function in _work:
             try:
@@ -412,7 +412,7 @@ class Server:
         self._turn_soon()
 
     async def _end(self):
-        """No request is left: waits for what the application does after its answers."""
+        """No request is left: waits for work that the application does after its answers."""
         while self._running:
             await asyncio.wait(set(self._running))
         if self._front is not None:
@@ -421,14 +421,14 @@ class Server:
         self.loop.stop()
 
     def _terminate(self):
-        """The worker's time is over: what still runs is cancelled, and the process ends by the signal."""
+        """The worker's time is over: cancels running tasks and ends the process by the signal."""
         if self.loop is not None:
             self.loop.create_task(self._die(), name="forkyard")
 
     async def _die(self):
         if self._front is not None:
             self._front.close()
-            # What is sent of it goes out, and what they await ends in order.
+            # Pending output is sent, and awaited tasks end in order.
             await asyncio.sleep(CLOSING_SECONDS)
         others = asyncio.all_tasks() - {asyncio.current_task(), self._lifespan.task}
         for task in others:
@@ -436,7 +436,7 @@ class Server:
         if others:
             await asyncio.wait(others, timeout=LAST_SECONDS)
         try:
-            # The master kills a worker that takes longer than the pool's stop_timeout.
+            # The master kills a worker that exceeds the pool's stop_timeout.
             await self._lifespan.end()
         except Exception:
             pass

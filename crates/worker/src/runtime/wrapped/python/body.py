@@ -1,10 +1,10 @@
-"""The body of a request, as a file."""
+"""A request's body as a file."""
 
 import sys
 
 
 class Body:
-    """wsgi.input. `read_more` says the next bytes, none at the end."""
+    """wsgi.input. `read_more` returns the next bytes, or nothing at the end."""
 
     __slots__ = ("_read_more", "_rest", "_ended")
 

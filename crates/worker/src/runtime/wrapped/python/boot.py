@@ -1,11 +1,11 @@
-# Follows the table of modules: makes them importable, and begins.
+# Follows the table of modules: makes them importable and starts.
 
 import sys
 
 if not getattr(sys.flags, "safe_path", False):
-    # The script's own directory: nothing is to be imported from there.
+    # Nothing should be imported from the script's own directory.
     sys.path.pop(0)
-# multiprocessing runs the file of __main__ in each child that it spawns. This one starts preloaders.
+# multiprocessing runs the file of __main__ in each spawned child; this one would start a preloader.
 del __file__
 
 names = {}

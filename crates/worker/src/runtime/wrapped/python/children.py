@@ -1,17 +1,17 @@
-"""Processes that the application makes: forks of a worker, and children of multiprocessing."""
+"""Processes created by the application: forks of a worker and children of multiprocessing."""
 
 import os
 import signal
 import sys
 
-# The modules that applications import.
+# Modules that applications import.
 PUBLIC = ("forkyard", "forkyard.jobs")
 IN_CHILD = "(lambda names: exec(names['finder'], names) or names['install'](names['modules']) or names['arguments'])({!r})"
 
 
 class Arguments(list):
-    """`sys.argv`. multiprocessing sends it to each child that it spawns, before the child imports the application: the copy
-    makes `forkyard` importable there."""
+    """`sys.argv`, which multiprocessing sends to each spawned child before it imports the application. Unpickling this
+    copy makes `forkyard` importable there."""
 
     def __init__(self, arguments, modules):
         super().__init__(arguments)
@@ -22,12 +22,12 @@ class Arguments(list):
 
 
 class Forks:
-    """Tells the application's forks from forkyard's own. A child that the application forks gives up the worker's
-    descriptors: with the listening socket it would keep a stopped pool's address."""
+    """Distinguishes the application's forks from forkyard's. A child of the application closes the worker's
+    descriptors: with the listening socket it would keep a stopped pool's address in use."""
 
     def __init__(self, library, looks):
         self._library, self._is_own = library, False
-        # No preloader is made of a worker that has connections open.
+        # A worker with open connections is not promoted.
         self.looks = looks
         os.register_at_fork(after_in_child=self._leave)
 
@@ -41,14 +41,14 @@ class Forks:
         if self._is_own:
             return
         self._library.leave()
-        # A signal of the child's would reach the worker's event loop.
+        # A signal to the child would reach the worker's event loop.
         if signal.set_wakeup_fd(-1) != -1:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def end_executors():
-    """Ends the processes of executors, as Python's own end does before it calls the functions of atexit: one of these waits
-    for all children."""
+    """Ends the executors' processes before the atexit functions run, as Python does at exit: one of them waits for all
+    children."""
     for name, module in list(sys.modules.items()):
         if name == "concurrent.futures.process" or name.endswith("loky.process_executor"):
             module._python_exit()

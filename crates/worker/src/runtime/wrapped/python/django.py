@@ -1,22 +1,22 @@
-"""What Django leaves to the first request, or to `manage.py`."""
+"""Loads what Django leaves to the first request or to `manage.py`."""
 
 import os
 import re
 import sys
 
-# The argument of setdefault in manage.py, as `startproject` writes it.
+# The argument of setdefault in a manage.py created by `startproject`.
 SETTINGS = re.compile(r"""DJANGO_SETTINGS_MODULE["']\s*,\s*["']([\w.]+)["']""")
 
 
 def module_of(manage, interface):
-    """The module `wsgi` or `asgi` of the project whose settings `manage.py` names."""
+    """The `wsgi` or `asgi` module of the project that `manage.py` names."""
     with open(manage, encoding="utf-8", errors="replace") as file:
         found = SETTINGS.search(file.read())
     if not found:
         raise FileNotFoundError(f"{manage} does not say which settings it has; name what is to be loaded: entry = \"MODULE:NAME\"")
     package = settings = found.group(1)
     tried = []
-    # mysite.settings is beside mysite.wsgi, and config.settings.production belongs to config.wsgi.
+    # mysite.settings is next to mysite.wsgi; config.settings.production belongs to config.wsgi.
     while "." in package:
         package = package.rpartition(".")[0]
         file = f"{package.replace('.', '/')}/{interface}.py"
@@ -30,8 +30,8 @@ def module_of(manage, interface):
 
 
 def complete(application, interface):
-    """The application with its URLs and views loaded, so that a mistake in them fails the start and all workers share their
-    memory. With DEBUG it has the static files of its applications, too, as by `runserver`."""
+    """Loads URLs and views early, so that errors in them fail the start and workers share their memory. With DEBUG also
+    serves static files, as `runserver` does."""
     if "django.conf" not in sys.modules or "django.apps" not in sys.modules:
         return application
     from django.apps import apps
@@ -52,6 +52,6 @@ def complete(application, interface):
 
 
 def close_connections():
-    """A connection to a database belongs to one process."""
+    """A database connection belongs to one process."""
     if database := sys.modules.get("django.db"):
         database.connections.close_all()

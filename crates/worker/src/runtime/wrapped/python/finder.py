@@ -1,4 +1,4 @@
-"""Imports modules whose sources are in a table and not in files."""
+"""Imports modules from a table of sources."""
 
 import importlib.abc
 import importlib.util
@@ -23,6 +23,6 @@ class Builtin(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def install(modules):
-    """Makes these modules importable, unless a finder has done so."""
+    """Makes these modules importable, once."""
     if "forkyard" not in sys.modules:
         sys.meta_path.insert(0, Builtin(modules))

@@ -1,4 +1,4 @@
-"""HTTP/1.1 and WebSocket at a socket of their own, by uvicorn's protocols where the application's environment has uvicorn."""
+"""HTTP/1.1 and WebSocket on their own socket, with uvicorn's protocols if the application's environment has uvicorn."""
 
 import asyncio
 import inspect
@@ -11,10 +11,10 @@ NONE, NO_ROOM = -1, -3
 LAST = 1
 SWITCHING_PROTOCOLS = 101
 PIECE_BYTES = 65536
-# How long a client that sends more than was read may take to see its answer, and how much of it is read meanwhile.
+# Limits for discarding data of a client that has not read its answer.
 LINGER_SECONDS = 5
 LINGER_BYTES = 64 << 20
-# How long a worker that is otherwise done waits for requests on connections that it has taken, and for answers to be sent.
+# How long an exiting worker waits for requests on accepted connections, and for answers to be sent.
 HURRY_SECONDS = 1
 DRAIN_SECONDS = 60
 DRAIN_LOOK_SECONDS = 0.02
@@ -23,7 +23,7 @@ NO_WEBSOCKET = b"WebSocket needs uvicorn, and websockets or wsproto, in the appl
 
 
 class Missing(asyncio.Protocol):
-    """Answers everything with what is missing."""
+    """Answers every request with the reason."""
 
     def connection_made(self, transport):
         self._transport = transport
@@ -37,7 +37,7 @@ class Missing(asyncio.Protocol):
 
 
 def head_of(scope):
-    """The head of a request, as uvicorn reads it."""
+    """A request's head in uvicorn's format."""
     query = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")
     client = scope["client"]
@@ -45,22 +45,22 @@ def head_of(scope):
         *scope["headers"], (b"x-real-ip", client[0].encode() if client else b""), (b"x-forwarded-proto", scope["scheme"].encode()),
     ]
     lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target), *(b"%b: %b" % field for field in fields)]
-    # No value begins another line.
+    # Values must not start new lines.
     return b"\r\n".join(line.replace(b"\r", b" ").replace(b"\n", b" ") for line in lines) + b"\r\n\r\n"
 
 
 def is_new(connection):
-    """Whether no request has come on a connection of uvicorn's."""
+    """Whether a uvicorn connection has had no request so far."""
     return getattr(connection, "cycle", connection) is None
 
 
 def is_unread(connection):
-    """Whether a part of a request is still to come."""
+    """Whether part of a request is missing."""
     return getattr(getattr(connection, "cycle", None), "more_body", True)
 
 
 class Front:
-    """Takes connections, and counts the requests on them as the worker's."""
+    """Accepts connections and counts their requests as the worker's."""
 
     def __init__(self, loop, application, state, running, mount, turn_soon):
         self._turn_soon = turn_soon
@@ -70,14 +70,15 @@ class Front:
         self._tasks = set()
         self._is_watched = False
         self._descriptor = NONE
-        # Connections that were told that the server goes.
+        # Connections that were told about the shutdown.
         self._told = set()
-        # uvicorn's state, once something has come.
+        # uvicorn's state, created with the first connection.
         self._server = None
         self._factory = self._tunnels = None
 
     def _protocol(self, application):
-        """Makes protocols of uvicorn's for an application, and whether they know WebSocket; None: there is no uvicorn."""
+        """A factory of uvicorn protocols for the application, and whether they support WebSocket; None without
+        uvicorn."""
         try:
             from uvicorn.config import Config
             from uvicorn.server import ServerState
@@ -96,7 +97,7 @@ class Front:
 
         class Protocol(config.http_protocol_class):
             def connection_lost(self, exc):
-                # The socket is closed behind this.
+                # The socket is closed below.
                 if exc is None and is_unread(self):
                     front.linger(self.transport)
                 super().connection_lost(exc)
@@ -119,7 +120,7 @@ class Front:
         self.watch(True)
 
     def watch(self, wanted):
-        """Takes connections, or leaves them to others."""
+        """Starts or stops accepting connections."""
         if wanted == self._is_watched or self._descriptor < 0:
             return
         self._is_watched = wanted
@@ -147,12 +148,12 @@ class Front:
     def _end_task(self, task):
         self._tasks.discard(task)
         if not task.cancelled():
-            # A client that is gone already.
+            # The client is gone.
             task.exception()
 
     def linger(self, transport):
-        """Keeps a connection that is about to be closed until its client has seen the answer: closed while something of the
-        client's is unread, it would be reset, and the answer lost."""
+        """Keeps a closing connection until the client has read the answer: closing with unread data resets it, and the
+        answer is lost."""
         own = transport.get_extra_info("socket")
         try:
             client = socket.socket(fileno=os.dup(own.fileno()))
@@ -198,7 +199,7 @@ class Front:
             self._running.pop(task, None)
 
     async def tunnel(self, is_endless, scope, receive, send):
-        """Serves a request for a WebSocket that came by FastCGI, of which both bodies are its two directions."""
+        """Serves a WebSocket request that came over FastCGI; its two bodies are the two directions."""
         if self._tunnels is None:
             self._tunnels = self._protocol(self._serve_tunnel)
         factory, has_websocket = self._tunnels
@@ -227,7 +228,7 @@ class Front:
             ours.close()
 
     async def _answer(self, ours):
-        """The head of what uvicorn answers, and what came behind it."""
+        """The head of uvicorn's answer, and the data after it."""
         text = b""
         while b"\r\n\r\n" not in text:
             piece = await self._loop.sock_recv(ours, PIECE_BYTES)
@@ -248,7 +249,7 @@ class Front:
                 more = message.get("more_body", False)
             ours.shutdown(socket.SHUT_WR)
         except OSError:
-            # The application has closed it, which is seen where it is read.
+            # The application closed it; the reader notices.
             pass
 
     async def _serve_tunnel(self, scope, receive, send):
@@ -256,9 +257,10 @@ class Front:
         await self._application(scope, receive, send)
 
     def _describe(self, scope):
-        """Completes uvicorn's scope: the client's address and scheme from the web server's headers, `root_path`, the state."""
+        """Completes uvicorn's scope: the client's address and scheme from the web server's headers, `root_path`, the
+        state."""
         said = dict(scope["headers"])
-        # The web server's word: only it can connect here.
+        # Trusted, because only the web server can connect here.
         address, scheme = said.get(b"x-real-ip"), said.get(b"x-forwarded-proto")
         if address:
             scope["client"] = (address.decode("latin-1"), 0)
@@ -289,18 +291,18 @@ class Front:
     def _end(self, token, status):
         text = b"Status: %d\r\n\r\n" % status
         self._library.send(self._worker, token, text, 0, len(text), LAST)
-        # A request may wait for the room that there is now.
+        # A request may have waited for this room.
         self._turn_soon()
 
     def expire(self, token):
-        """The worker has ended the request; false: it is none of these."""
+        """The worker has ended the request. Returns false if it is none of these."""
         task = self._visits.pop(token, None)
         if task is not None:
             task.cancel()
         return task is not None
 
     async def drain(self):
-        """Waits until connections are over on which an answer is being sent, or a request is on its way."""
+        """Waits for connections with an answer or a request in progress."""
         self.watch(False)
         begun = self._loop.time()
         while True:
@@ -315,16 +317,16 @@ class Front:
             await asyncio.sleep(DRAIN_LOOK_SECONDS)
 
     def close(self):
-        """Every connection is told that the server goes: WebSockets with 1012."""
+        """Announces the shutdown on every connection: WebSockets close with 1012."""
         self.watch(False)
         connections = set(self._server.connections if self._server else ())
         for connection in connections - self._told:
-            # By itself an early uvicorn closes what websockets serves without a word.
+            # Early versions of uvicorn close WebSockets without a message.
             fail = getattr(connection, "fail_connection", None)
             if fail is not None and connection.handshake_completed_event.is_set():
                 connection.ws_server.closing = True
                 fail(1012)
             else:
                 connection.shutdown()
-        # No more than once.
+        # At most once.
         self._told = connections

@@ -1,4 +1,4 @@
-"""Background jobs: pushed to the process that keeps them.
+"""Background jobs: pushes them to the job server.
 
     import forkyard.jobs
 
@@ -11,9 +11,9 @@ import os
 import socket
 import time
 
-# How long a push may take where nothing is said, seconds.
+# The default timeout of a push, in seconds.
 _SECONDS = 2
-# How often a job is pushed whose answer the end of the connection took away.
+# How often to push a job whose connection closed before the answer.
 _TRIES = 3
 
 
@@ -22,7 +22,7 @@ class PushError(RuntimeError):
 
 
 class PushUnknown(PushError):
-    """Whether the job was pushed is not known. Pushed again with the same `ref` it is stored once."""
+    """It is unknown whether the job was pushed. Pushing it again with the same `ref` stores it only once."""
 
     def __init__(self, message, ref):
         super().__init__(message)
@@ -30,9 +30,9 @@ class PushUnknown(PushError):
 
 
 def push(queue, kind, payload=None, push_timeout=None, **options):
-    """Pushes a job; gives its number. `options`: tenant, priority, in_ms, at_ms, expires_ms, key, ref, serial, steps, attempts,
-    timeout_ms, content_type and traceparent. `push_timeout`: how long that may take, seconds. Each call has a connection of its
-    own, so threads and forks may call it."""
+    """Pushes a job and returns its number. `options`: tenant, priority, in_ms, at_ms, expires_ms, key, ref, serial,
+    steps, attempts, timeout_ms, content_type and traceparent. `push_timeout` is in seconds. Each call opens a
+    connection, so threads and forks may call it."""
     path = os.environ.get("FORKYARD_JOBS")
     if path is None:
         raise PushError("the daemon's configuration has no [jobs]")
@@ -43,7 +43,7 @@ def push(queue, kind, payload=None, push_timeout=None, **options):
     elif payload is not None:
         job["payload"] = payload
     ref = job.setdefault("ref", os.urandom(16).hex())
-    # The process says what it knows before the time is over.
+    # The server answers before the time is over.
     request = {"command": "push", "job": job, "timeout_ms": max(1, int(seconds * 875))}
     line = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     answer = _ask(path, line, ref, time.monotonic() + seconds)
@@ -62,7 +62,7 @@ def _seconds(own):
 
 
 def _ask(path, line, ref, until):
-    """An answer; where the process was replaced that of the next: the job has a name by which it is known again."""
+    """The answer. If the server was replaced, asks the next one, which recognises the job by its name."""
     is_sent, failure = False, None
     for _ in range(_TRIES):
         try:
@@ -94,7 +94,7 @@ def _connect(connection, path, until):
         try:
             return connection.connect(path)
         except BlockingIOError:
-            # Others wait to be accepted, as many as there is room for.
+            # The backlog is full.
             time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Finds the application."""
+"""Finds and loads the application."""
 
 import importlib
 import inspect
@@ -8,9 +8,9 @@ import traceback
 
 from . import django
 
-# A message to the master has an end.
+# Messages to the master are limited.
 MOST_OF_A_REPORT = 16 * 1024
-USUAL_FILES = {}  # The daemon puts its own list here: python.rs.
+USUAL_FILES = {}  # Replaced by the daemon's list; see python.rs.
 USUAL_NAMES = ["application", "app"]
 USUAL_FACTORIES = ["create_app", "make_app", "create_application"]
 # Names the settings of a Django project.
@@ -18,9 +18,9 @@ MANAGE = "manage.py"
 
 
 def load(root, entry, interface):
-    """The application, from `module:callable`, a file, or the usual file."""
+    """Loads the application from `module:callable`, a file, or the usual file."""
     os.chdir(root)
-    # Without links: if one comes to name another release, this one still loads its own modules.
+    # Without links: if a link changes to another release, this process still loads its own modules.
     root = os.getcwd()
     sys.path.insert(0, root)
     for place in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):
@@ -63,7 +63,7 @@ class WrongRuntime(TypeError):
 
 
 def check(application, interface, shown):
-    """A mistake in the runtime is noticed here and not with every request. Where nothing is certain, nothing is said."""
+    """Reports a wrong interface at the start instead of with every request, if it is certain."""
     if not callable(application):
         raise TypeError(f"{shown} made {application!r}, which is no application: nothing that can be called")
     is_asgi = any(map(inspect.iscoroutinefunction, (application, getattr(application, "__call__", None))))
@@ -74,7 +74,7 @@ def check(application, interface, shown):
 
 
 def takes(function, count):
-    """Whether it may be called with so many arguments."""
+    """Whether it accepts this number of arguments."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except (TypeError, ValueError):
@@ -83,7 +83,7 @@ def takes(function, count):
 
 
 def told_of(error):
-    """What was raised, with the application's own calls and not forkyard's."""
+    """The traceback without forkyard's own calls."""
     told = traceback.TracebackException.from_exception(error)
     own = [
         frame
@@ -96,7 +96,7 @@ def told_of(error):
 
 
 def complaint(error):
-    """What went wrong in out-of-band work, in a line; the whole goes to standard error."""
+    """One line about a failure of out-of-band work; the full traceback goes to standard error."""
     told = told_of(error)
     sys.stderr.write("".join(told.format()))
     sys.stderr.flush()
@@ -105,7 +105,7 @@ def complaint(error):
 
 
 def say_worked(library, worker, problems):
-    """Out-of-band work is done."""
+    """Reports that out-of-band work is done."""
     message = "; ".join(problems)[:MOST_OF_A_REPORT].encode("utf-8", "backslashreplace")
     library.worked(worker, message, len(message))
 
@@ -117,7 +117,7 @@ def report(error):
     if not told.stack:
         text = text.replace("Traceback (most recent call last):\n", "", 1)
     python = f"{sys.executable or 'Python'} {sys.version.split()[0]}"
-    # The last line of it that is not a note says what it was.
+    # The last line that is not a note has the error.
     what = [line for line in told.format_exception_only() if not line.startswith(" ")][-1:]
     what = "".join(what).strip().split("\n")[0]
     return f"can't load the application with {python}: {what}", text, remedy(error, python)
@@ -148,7 +148,7 @@ def remedy(error, python):
 
 
 def missing_variable(error):
-    """The environment variable that the application looked for in vain; None: the error is another one."""
+    """The environment variable that the application missed; None for other errors."""
     calls = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and calls and calls[-1].filename in (os.__file__, "<frozen os>"):
         return error.args[0]

@@ -1,6 +1,6 @@
-"""Loads an application once and forks workers from this process, whenever the master wants one.
+"""Loads an application once and forks workers whenever the master asks.
 
-Started by forkyard with the path of its library, whose C functions (forkyard.h) speak to the master and serve.
+forkyard starts it with the path of its library, whose C functions (forkyard.h) talk to the master and serve requests.
 """
 
 import atexit
@@ -22,12 +22,12 @@ from .abi import Library, Requests
 from .children import Arguments, Forks, end_executors
 
 EXIT_SOFTWARE = 70
-# How long before the end of the time for the start it is said where the application hangs.
+# How long before the start timeout a hanging application is reported.
 LAST_SECONDS = 3
-# How long threads may take to end that were told to.
+# How long threads may take to end.
 PATIENCE_SECONDS = 0.2
 PROBLEM, SOLUTION, DETAILS = 1, 2, 3
-# What a worker is to do that has no request and need not end.
+# Tasks of a worker besides serving.
 WORKS = 2
 WORK_DIRECTORY = 5
 MARK = "FORKYARD_SPAWN_WORK_DIR"
@@ -47,7 +47,7 @@ def main(library_path, modules):
     if not preloader:
         return 0
     os.environ.pop("FORKYARD_SETTLED", None)
-    # Programs that the application starts while it is loaded are marked; later ones are not.
+    # Programs that the application starts while loading are marked; later ones are not.
     mark = os.environ.get(MARK)
     (settings,) = json.loads(library.application(preloader).bytes()).values()
     if library.settle(preloader) != 0:
@@ -55,7 +55,7 @@ def main(library_path, modules):
     sys.argv = Arguments([settings.get("entry") or ""], modules)
     forks = Forks(library, settings["preload"] == "auto")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # What is printed is a line in a log, not a part of a block that is written some day.
+    # Line-buffered, so that output reaches the log at once.
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     preloads = settings["preload"] != "never"
     if preloads:
@@ -71,7 +71,7 @@ def main(library_path, modules):
         del os.environ[MARK]
     attend(library, preloader)
     if preloads:
-        # Before the first worker is wanted, it is not known what the application will have open then.
+        # Only when the first worker is wanted it is known which connections are open.
         if not library.expect(preloader):
             return 0
         prepare()
@@ -85,13 +85,13 @@ def main(library_path, modules):
         preloader = live(library, preloader, make, forks)
         if not becomes_worker(library, preloader, forks):
             break
-    # What is registered to be done at the end belongs to the worker that this was forked from.
+    # Exit handlers belong to the worker that this process was forked from.
     flush()
     os._exit(0)
 
 
 def load_in_worker(settings, library):
-    """Loads the application in this worker alone, which ends if that takes too long."""
+    """Loads the application in this worker only, which exits if that takes too long."""
     watch(settings, ends=True)
     try:
         return load_server(settings, library)
@@ -100,7 +100,7 @@ def load_in_worker(settings, library):
 
 
 def load_server(settings, library):
-    """Loads the application. What serves in each worker."""
+    """Loads the application. Returns what serves in each worker."""
     application = load.load(settings["root"], settings.get("entry"), settings["interface"])
     if settings["interface"] == "asgi":
         from .asgi import Server
@@ -114,21 +114,21 @@ def load_server(settings, library):
 
 
 def watch(settings, ends=False):
-    """Before the time for the start is over, it is said what the application is busy with: by a thread in C, which needs
-    nothing of a Python that hangs. `ends`: then this process ends."""
+    """Reports shortly before the start timeout what the application is doing, from a thread in C that works even if
+    Python hangs. `ends`: the process then exits."""
     limit = settings["start_timeout"]
     seconds = limit["secs"] + limit["nanos"] / 1e9
-    # The time that the interpreter's own start took is over already.
+    # Subtract the time of the interpreter's own start.
     seconds -= min(seconds / 3, LAST_SECONDS)
     try:
         faulthandler.dump_traceback_later(seconds, file=sys.stderr, exit=ends)
     except (OSError, OverflowError, RuntimeError, ValueError, AttributeError):
-        # Without standard error there is nowhere to say it.
+        # Without standard error there is no place to report it.
         pass
 
 
 def complain(summary, solution):
-    """The same without the library, which alone can speak to the master: by the work directory of the start."""
+    """Reports a failure without the library, through the work directory of the start."""
     sys.stderr.write(summary + "\n")
     for name, text in [("summary", summary), ("solution_description.txt", solution)]:
         try:
@@ -139,7 +139,7 @@ def complain(summary, solution):
 
 
 def fail(library, preloader, summary, details, solution):
-    """Says why there will be no workers."""
+    """Reports why there will be no workers."""
 
     def text(text):
         return text[-load.MOST_OF_A_REPORT:].encode("utf-8", "backslashreplace")
@@ -152,8 +152,8 @@ def fail(library, preloader, summary, details, solution):
 
 
 def attend(library, preloader):
-    """Says that workers can be made."""
-    # What is there now is shared by all workers: nothing of it is looked at by their garbage collectors.
+    """Reports that workers can be forked."""
+    # Objects that exist now are shared by all workers; garbage collectors should not touch them.
     gc.collect()
     gc.freeze()
     version = ("Python " + sys.version.split()[0]).encode()
@@ -161,7 +161,8 @@ def attend(library, preloader):
 
 
 def becomes_worker(library, preloader, forks, is_prepared=False):
-    """Forks workers. True in each of them, False in the preloader once the master is gone. `is_prepared`: for the first."""
+    """Forks workers. Returns True in each of them, and False in the preloader when the master is gone. `is_prepared`:
+    for the first worker."""
     while library.wait(preloader):
         if not is_prepared:
             prepare()
@@ -173,9 +174,9 @@ def becomes_worker(library, preloader, forks, is_prepared=False):
 
 
 def live(library, preloader, make, forks):
-    """A worker's life, with which its process ends. `make`: what serves in it. Returns in a copy of it only, which is a
-    preloader: its handle."""
-    # Whatever happens, this process must not go on as another preloader.
+    """Runs a worker; its end is the process's end. `make`: creates what serves. Returns only in a copy that becomes a
+    preloader, with its handle."""
+    # This process must never continue as another preloader.
     code, heir = EXIT_SOFTWARE, None
     try:
         code, heir = work(library, preloader, make, forks)
@@ -190,13 +191,13 @@ def live(library, preloader, make, forks):
 
 
 def work(library, preloader, make, forks):
-    """A worker's exit code, or the preloader that a copy of it is."""
+    """Returns the exit code, or the preloader in a promoted copy."""
     reset_signals()
     library.settle_output(preloader)
     server = make()
     for function in forkyard._after:
         function()
-    # Afterwards: an application that takes the signal of slow.begin keeps it.
+    # Last, so that an application that uses the signal of slow.begin keeps it.
     worker = server.begin(library, preloader)
     if not worker:
         return EXIT_SOFTWARE, None
@@ -204,7 +205,7 @@ def work(library, preloader, make, forks):
         if wish == WORKS:
             work_out_of_band(library, worker)
             continue
-        # The worker ends after this: what is closed for the copy's sake is not opened again.
+        # The worker exits afterwards, so closed connections need not be reopened.
         server.end()
         if is_copy_for_preloader(library, worker, forks):
             server.end_copy()
@@ -219,7 +220,7 @@ def work(library, preloader, make, forks):
 
 
 def work_out_of_band(library, worker):
-    """Does what the application wants done when no client waits; whatever comes of it, the worker goes on."""
+    """Runs out-of-band work; the worker continues even if it fails."""
     problems = []
     for function in forkyard._work:
         try:
@@ -230,9 +231,9 @@ def work_out_of_band(library, worker):
 
 
 def is_copy_for_preloader(library, worker, forks):
-    """Forks the next preloader from this worker. True in the copy, which is a worker yet."""
+    """Forks the next preloader from this worker. Returns True in the copy, which is still a worker."""
     prepare()
-    # Any of them may hold a lock, which is never released in the copy.
+    # A thread may hold a lock, which would stay locked in the copy.
     if others := other_threads():
         why = f"it has threads besides the first one: {', '.join(others)}".encode("utf-8", "backslashreplace")
         library.refuse(worker, why, len(why))
@@ -246,7 +247,7 @@ def is_copy_for_preloader(library, worker, forks):
 def promoted(library, worker):
     preloader = library.promoted(worker)
     if not preloader:
-        # The master does not want it any more.
+        # The master no longer wants it.
         return 0, None
     try:
         for function in forkyard._promoted:
@@ -271,7 +272,7 @@ def prepare():
 
 
 def fork_sibling(fork, handle):
-    """The new process is the master's child. True in it. Handlers run, of Python (os.register_at_fork) and of C."""
+    """Forks a child of the master. Returns True in it. Runs Python's handlers (os.register_at_fork) and C's."""
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
     pid = fork(handle)
@@ -283,7 +284,7 @@ def fork_sibling(fork, handle):
 
 
 def reset_signals():
-    """A worker has every signal at its default; Python is to know it, too."""
+    """Resets Python's signal handlers as well: a worker has all signals at their defaults."""
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)) and number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
@@ -297,12 +298,12 @@ def native_threads():
 
 
 def other_threads():
-    """The names of all threads but this one. Those that are just ending are waited for."""
+    """The names of all other threads, after waiting for those that are ending."""
     until = time.monotonic() + PATIENCE_SECONDS
     ours = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
     for thread in ours:
         thread.join(max(0, until - time.monotonic()))
-    # One that Python takes for ended may still be in the kernel's list for a moment.
+    # A thread that has ended in Python may stay in the kernel's list for a moment.
     while native_threads() > 1 and not any(thread.is_alive() for thread in ours) and time.monotonic() < until:
         time.sleep(0.001)
     names = [thread.name for thread in ours if thread.is_alive()]
@@ -335,5 +336,5 @@ def flush():
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            # Closed, or it has no reader.
+            # Closed, or without a reader.
             pass

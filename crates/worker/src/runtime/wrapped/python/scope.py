@@ -1,20 +1,20 @@
-"""Makes the scope of an ASGI request from FastCGI's parameters."""
+"""Builds an ASGI scope from FastCGI parameters."""
 
 import sys
 
 VERSIONS = {"version": "3.0", "spec_version": "2.3"}
-# What is not a header, or is said twice: nginx says what describes the body in CGI's way, too.
+# Not headers, or duplicates: nginx also sends the body's headers under their CGI names.
 NO_HEADERS = {b"HTTP_CONTENT_TYPE", b"HTTP_CONTENT_LENGTH", b"HTTP_PROXY"}
 BODY_HEADERS = ((b"CONTENT_TYPE", b"content-type"), (b"CONTENT_LENGTH", b"content-length"))
-# Asks for another protocol on this connection: only forkyard dev says it.
+# Requests a protocol switch; only forkyard dev sends it.
 UPGRADE = b"FORKYARD_UPGRADE"
 TUNNEL = "forkyard.tunnel"
-# Sets of names that are remembered. A web server sends a handful: those of its configuration with those of each client.
+# Sets of names to cache. A web server sends few: its configured ones combined with each client's.
 MOST_PLANS = 256
 
 
 class Plan:
-    """What to do with values that belong to these names."""
+    """What to do with the values of these names."""
 
     __slots__ = ("headers", "body_headers", "place", "is_upgrade")
 
@@ -31,16 +31,17 @@ class Plan:
 
 
 class Mount:
-    """Divides a request's path into `root_path` and `path`. `prefix` is where the operator mounted the application."""
+    """Splits a request's path into `root_path` and `path`. `prefix`: where the operator mounted the application."""
 
     def __init__(self, prefix):
         self._prefix = prefix
-        # The specification, and uvicorn since 0.26, begin `path` with `root_path`. Starlette before 0.33 expects `path` without it.
+        # The specification, and uvicorn since 0.26, start `path` with `root_path`. Starlette before 0.33 expects `path`
+        # without it.
         starlette = getattr(sys.modules.get("starlette"), "__version__", "").split(".")[:2]
         self._is_whole = not (len(starlette) == 2 and all(map(str.isdigit, starlette)) and [*map(int, starlette)] < [0, 33])
 
     def divide(self, script, path):
-        """Returns `root_path` and `path`. `script` and `path` are what the web server calls SCRIPT_NAME and PATH_INFO."""
+        """Returns `root_path` and `path`. `script` and `path` are SCRIPT_NAME and PATH_INFO."""
         whole, prefix = script + path, self._prefix
         if prefix and whole.startswith(prefix) and whole[len(prefix):len(prefix) + 1] in ("", "/"):
             script = prefix
@@ -69,13 +70,13 @@ class Scopes:
 
         headers = [(name, values[at]) for name, at in plan.headers]
         for name, at in plan.body_headers:
-            # An empty one is none.
+            # Empty means unset.
             if values[at]:
                 headers.append((name, values[at]))
         script = text(value(b"SCRIPT_NAME", b""))
         path = value(b"PATH_INFO", None)
         if path is None:
-            # A web server that says no PATH_INFO says the whole path as SCRIPT_NAME.
+            # A web server that sends no PATH_INFO sends the whole path as SCRIPT_NAME.
             path, script = script, ""
         else:
             path = text(path)

@@ -1,4 +1,4 @@
-"""Tells what this worker is busy with, when the log of slow requests asks."""
+"""Reports what this worker is doing, for the log of slow requests."""
 
 import faulthandler
 import os
@@ -16,9 +16,10 @@ END_SECONDS = 1
 
 
 def begin(library, preloader):
-    """The descriptor of the socket over which questions come; None: no process asks.
+    """Returns the descriptor of the socket for questions; None: nobody asks.
 
-    faulthandler writes the calls of the thread that serves, in C: no Python runs for it, no sleep ends early."""
+    faulthandler writes the calls of the serving thread, in C: no Python code runs and no sleep is interrupted.
+    """
     descriptor = library.questions(preloader, 1)
     if descriptor < 0:
         return None
@@ -35,14 +36,14 @@ def begin(library, preloader):
 
 
 def end(descriptor):
-    """This process answers no questions any more: it is a copy of the one that was asked."""
+    """Stops answering in a copy of the worker."""
     if descriptor is not None:
         faulthandler.unregister(QUESTION)
         os.close(descriptor)
 
 
 class Threads:
-    """Tells what the threads that serve are busy with, from a thread of its own: none of them is interrupted."""
+    """Reports what the serving threads are doing, from another thread, so none is interrupted."""
 
     def __init__(self, descriptor, running):
         self._running = running
@@ -52,7 +53,7 @@ class Threads:
         self._thread.start()
 
     def end(self):
-        """Its thread ends; the master hears nothing of it."""
+        """Ends its thread without notice to the master."""
         try:
             self._socket.shutdown(socket.SHUT_RD)
         except OSError:
@@ -60,13 +61,13 @@ class Threads:
         self._thread.join(END_SECONDS)
 
     def close(self):
-        """This process answers no questions: it is a copy of the worker."""
+        """Stops answering in a copy of the worker."""
         self._socket.close()
 
     def _wait(self):
         try:
             while question := self._socket.recv(64):
-                # The number of the request that is told of. It may be over by now.
+                # The id of the slow request, which may be over by now.
                 shown = int(question) if question.isdigit() else 0
                 self._socket.sendall(self._tell(shown)[:MOST_BYTES] + END)
         except Exception:
@@ -76,7 +77,7 @@ class Threads:
     def _tell(self, shown):
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         frames = sys._current_frames()
-        # The thread of the request that is told of comes first, and then the one that has its request for the longest.
+        # The thread of the slow request first, then by the age of their requests.
         running = sorted(self._running.copy().items(), key=lambda thread: thread[1] != shown)
         lines = []
         for thread, _ in running[:MOST_TASKS]:
@@ -90,7 +91,7 @@ class Threads:
 
 
 class Tasks:
-    """Tells what the tasks of an event loop wait for. A loop that is busy does not, and its calls have been told."""
+    """Reports what an event loop's tasks wait for. A busy loop does not answer; its calls have been reported."""
 
     def __init__(self, loop, descriptor, first):
         self._loop, self._first = loop, first
@@ -98,14 +99,14 @@ class Tasks:
         loop.add_reader(self._socket.fileno(), self._on_question)
 
     def end(self):
-        """The descriptor is the worker's still: its signal's handler writes to it."""
+        """The descriptor stays with the worker, whose signal handler writes to it."""
         self._loop.remove_reader(self._socket.fileno())
         self._socket.detach()
 
     def _on_question(self):
         try:
             if not self._socket.recv(64):
-                # The master is gone. The signal's handler keeps the descriptor.
+                # The master is gone. The signal handler keeps the descriptor.
                 self._loop.remove_reader(self._socket.fileno())
                 return
             self._socket.send(self._tell()[:MOST_BYTES] + END)
@@ -115,11 +116,11 @@ class Tasks:
             self._loop.remove_reader(self._socket.fileno())
 
     def _tell(self):
-        # Loaded already, where there is a loop.
+        # Already loaded if there is a loop.
         import asyncio
 
         lines = []
-        # Those of requests come first, the oldest of them before the others.
+        # Tasks of requests first, oldest first.
         tasks = list(self._first)
         others = asyncio.all_tasks(self._loop).difference(tasks)
         tasks += sorted(others, key=lambda task: task.get_name())

@@ -1,4 +1,4 @@
-"""WSGI in several threads, each with a request at a time."""
+"""WSGI in several threads, each with one request at a time."""
 
 import ctypes
 import os
@@ -18,16 +18,16 @@ LENGTHS = struct.Struct("=III")
 BEGIN = EVENT.size + LENGTHS.size
 NOW, LAST, LATER = 0, 1, 2
 IS_FULL = 1 << 62
-# Sets of names that are remembered. A web server sends a handful: those of its configuration with those of each client.
+# Sets of names to cache. A web server sends few: its configured ones combined with each client's.
 MOST_PLANS = 256
-# How long threads may take to end that have nothing more to do.
+# How long idle threads may take to end.
 END_SECONDS = 1
 # sysexits.h
 EXIT_SOFTWARE = 70
 
 
 class Requests:
-    """What is done with a request, which is a number here."""
+    """The functions of a request, which is a number here."""
 
     def __init__(self, library, worker):
         self._worker = worker
@@ -37,7 +37,7 @@ class Requests:
         self._want_work = library.want_work_of_threads
 
     def read(self, request):
-        """The next bytes of the body; none at its end."""
+        """Reads from the body; empty at its end."""
         piece = Text()
         if self._read(self._worker, request, ctypes.byref(piece)) < 0:
             raise ClientGone("the client is gone, or silent for too long")
@@ -84,7 +84,7 @@ class Requests:
 
 
 class Environs:
-    """Makes environments. `prefix`: below which the application is mounted."""
+    """Builds environments. `prefix`: where the application is mounted."""
 
     def __init__(self, prefix):
         self._prefix = prefix
@@ -115,7 +115,7 @@ class Server:
 
     def begin(self, library, preloader):
         """The worker."""
-        # By the threads that have one, the first to come first.
+        # Ordered by the age of their requests.
         self._running = {}
         self._threads = []
         questions = library.questions(preloader, 0)
@@ -126,7 +126,7 @@ class Server:
         return worker
 
     def serve(self, library, worker):
-        """Until the worker has something else to do (forkyard_threads_mind)."""
+        """Runs until the worker has something else to do (forkyard_threads_mind)."""
         if not self._threads:
             requests = Requests(library, worker)
             for number in range(1, self._count + 1):
@@ -143,7 +143,7 @@ class Server:
             self._take_requests(library, worker, requests)
         except BaseException as error:
             sys.stderr.write(report_of(error))
-            # A worker is not to go on with a thread less. What the application has forked is no worker.
+            # A worker must not continue with a missing thread. This does not apply to forks of the application.
             os._exit(EXIT_SOFTWARE if os.getpid() == pid else 1)
 
     def _take_requests(self, library, worker, requests):
@@ -194,7 +194,7 @@ class Server:
         exchange.answer(self._application, environ)
 
     def end(self):
-        """The worker serves no more: its threads end, but for one that is stuck in a request whose time is up."""
+        """Ends the threads, except one that is stuck in a request that timed out."""
         until = time.monotonic() + END_SECONDS
         for thread in self._threads:
             thread.join(max(0, until - time.monotonic()))

@@ -1,4 +1,4 @@
-"""WSGI 1.0 (PEP 3333), one request at a time; threads.py has several."""
+"""WSGI 1.0 (PEP 3333), one request at a time; threads.py serves several."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ INTERNAL_ERROR = (
     b"Status: 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 22\r\n\r\nInternal Server Error\n"
 )
 FILE_BLOCK_BYTES = 256 * 1024
-# What an environment has, whatever the web server says or does not say.
+# Values that do not depend on the web server.
 USUAL = {
     "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "QUERY_STRING": "", "SERVER_NAME": "localhost", "SERVER_PORT": "80",
     "SERVER_PROTOCOL": "HTTP/1.1",
@@ -49,7 +49,7 @@ CONSTANT = {
 
 
 class Errors:
-    """wsgi.errors: the web server's error log, and standard error, which is the daemon's if that is caught."""
+    """wsgi.errors: the web server's error log, and standard error, which the daemon may log."""
 
     __slots__ = ("_exchange",)
 
@@ -72,7 +72,8 @@ class Errors:
 
 
 class Exchange:
-    """A request and its answer. Has no request any more when the answer is over, whoever still knows it then."""
+    """A request and its answer. Drops the request at the end of the answer, even if something still refers to this
+    object."""
 
     __slots__ = ("requests", "request", "is_head", "is_sent", "is_ended", "_head", "_headers", "_bodiless", "_left")
 
@@ -85,9 +86,9 @@ class Exchange:
         return self.requests.read(self.request) if self.request else b""
 
     def answer(self, application, environ):
-        """Calls the application, and sends what it answers."""
+        """Calls the application and sends its answer."""
         self.is_head = environ["REQUEST_METHOD"] == "HEAD"
-        # A job ends with all that is done for it; a client need not wait for the rest.
+        # A job ends with all its work; a client need not wait for the rest.
         is_job = "FORKYARD_JOB_ID" in environ
         parts = application(environ, self.start_response)
         try:
@@ -137,7 +138,7 @@ class Exchange:
             self.requests.want_work(self.request)
 
     def write(self, data, is_last=False):
-        """Sends data with what is buffered, some time. False: nothing more is wanted."""
+        """Buffers data, to be sent later. Returns False if no more is wanted."""
         if self._head is None:
             raise AssertionError("the application gave a part of the body before it called start_response")
         if not isinstance(data, bytes):
@@ -145,7 +146,7 @@ class Exchange:
                 raise TypeError(f"a part of the body is {type(data).__name__}, not bytes")
             data = bytes(data)
         if not data:
-            # Headers may still be changed until there is something to send.
+            # Headers may change until there is something to send.
             return True
         if self._left is not None:
             self._left -= len(data)
@@ -162,7 +163,7 @@ class Exchange:
         return not self._bodiless
 
     def write_now(self, data):
-        """As `write`, and the client has it before this returns, unless the end comes at once."""
+        """`write`, and flushes before returning, unless the answer ends at once."""
         if not self.request:
             raise AssertionError("the answer is over")
         more = self.write(data)
@@ -171,7 +172,7 @@ class Exchange:
         return more
 
     def write_all(self, parts):
-        """The whole body."""
+        """Sends the whole body."""
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         if self._head is not None and self._left is None and not self.is_sent and not self._is_without_length():
             self._head += b"\r\nContent-Length: %d" % len(data)
@@ -192,10 +193,10 @@ class Exchange:
         self.requests.end(self.request)
 
     def fail(self, report):
-        """Whatever was sent, the web server is to know that this is no answer."""
+        """Makes the web server see a failed answer, whatever was sent."""
         has_begun, self.is_sent = self.is_sent, True
         if not has_begun:
-            # nginx has little room for errors before the head, and would answer 502 without having seen it.
+            # nginx has little room for errors before the head and would answer 502 unread.
             self.requests.write(self.request, INTERNAL_ERROR)
         errors = Errors(self)
         errors.write(report)
@@ -205,7 +206,7 @@ class Exchange:
 
 
 def split_path(environ, prefix):
-    """SCRIPT_NAME and PATH_INFO. A web server that says no PATH_INFO says the whole path as SCRIPT_NAME."""
+    """SCRIPT_NAME and PATH_INFO. A web server that sends no PATH_INFO sends the whole path as SCRIPT_NAME."""
     if "PATH_INFO" not in environ:
         environ["PATH_INFO"], environ["SCRIPT_NAME"] = environ["SCRIPT_NAME"], ""
     if prefix:
@@ -227,9 +228,9 @@ def read_params(requests, request, prefix):
 
 
 def put_right(found, prefix):
-    """What is said so that programs trip over it, or believe a client."""
+    """Removes values that break programs or that a client could fake, and splits the path."""
     for name in ("CONTENT_LENGTH", "CONTENT_TYPE"):
-        # An empty one is none; programs that ask whether it is there and not whether it is empty would trip over it.
+        # Empty means unset; some programs only test for presence.
         if not found.get(name, True):
             del found[name]
     found.pop("HTTP_PROXY", None)
@@ -243,13 +244,13 @@ def report_of(error):
 class Server:
     """Answers a worker's requests, one after the other."""
 
-    # A worker that was to make a preloader is asked once more.
+    # A worker that should create a preloader is asked once more.
     has_served = False
 
     def __init__(self, requests, application):
         self._requests, self._application = requests, application
         self._callback = ANSWER(lambda request, _: self.answer(request))
-        # As gunicorn has it: where the application is mounted.
+        # Where the application is mounted, as in gunicorn.
         self._prefix = os.environ.get("SCRIPT_NAME", "").rstrip("/")
 
     def begin(self, library, preloader):
@@ -258,14 +259,14 @@ class Server:
         return library.begin_worker(preloader)
 
     def serve(self, library, worker):
-        """Until the worker has something else to do (forkyard_worker_serve)."""
+        """Runs until the worker has something else to do (forkyard_worker_serve)."""
         return library.serve(worker, self._callback, None)
 
     def end(self):
         """The worker serves no more."""
 
     def end_copy(self):
-        """This process does not say what it is busy with: it is a copy of the worker."""
+        """Stops answering questions in a copy of the worker."""
         slow.end(self._questions)
 
     def answer(self, request):

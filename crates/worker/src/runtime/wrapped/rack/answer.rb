@@ -1,18 +1,18 @@
 
 module Forkyard
-  # Sends what an application returned.
+  # Sends an application's answer.
   class Answer
-    # What concerns a connection is the web server's; Status would be taken for the answer's.
+    # Connection headers belong to the web server; Status would become the answer's status.
     DROPPED = /\A(?:connection|keep-alive|proxy-authenticate|te|trailer|transfer-encoding|upgrade|status|rack\..*)\z/i
-    # Asks for out-of-band work: our name, and Passenger's.
+    # Requests out-of-band work: forkyard's name and Passenger's.
     WORK = /\A(?:forkyard|x-passenger|!~)-?request-oob-work\z/i
     ILLEGAL_NAME = /\A\z|[^!#$%&'*+\-.^_`|~0-9A-Za-z]/
     ILLEGAL_VALUE = /[\r\n\0]/
     FILE_BYTES = 256 * 1024
-    # Beyond this, head and body are written one after the other instead of being put together.
+    # Larger bodies are written after the head instead of being joined to it.
     TOGETHER_BYTES = 16 * 1024
     MOST_KINDS = 1000
-    # What is to be done with a header, by its name; applications have few, and what they make up is forgotten.
+    # What to do with a header, by name; bounded, because applications may invent names.
     KINDS = Hash.new do |kinds, name|
       kinds.clear if kinds.size >= MOST_KINDS
       kinds[name] =
@@ -89,12 +89,12 @@ module Forkyard
       write_last(bytes)
     end
 
-    # A job ends with all that is done for it, and not with its answer.
+    # A job ends with all its work, not with its answer.
     def write_last(bytes)
       @env.key?("FORKYARD_JOB_ID") ? @exchange.write(bytes) : @exchange.write_last(bytes)
     end
 
-    # The body as it comes. The last part, where it can be known, is sent with the end of the answer.
+    # Sends the body in pieces; the last, if known, with the end of the answer.
     def send_parts(head, body)
       head << "\r\n"
       sent = 0

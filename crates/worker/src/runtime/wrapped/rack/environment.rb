@@ -1,6 +1,6 @@
 
 module Forkyard
-  # Makes Rack environments of requests.
+  # Builds Rack environments.
   class Environment
     FIRST_BYTES = 32 * 1024
     UNSAFE = %r{[^A-Za-z0-9\-._~!$&'()*+,;=:@/]}n
@@ -8,7 +8,7 @@ module Forkyard
       "REQUEST_METHOD" => "GET", "SERVER_NAME" => "localhost", "SERVER_PORT" => "80", "SERVER_PROTOCOL" => "HTTP/1.1",
       "QUERY_STRING" => ""
     }.freeze
-    # Headers that have a name of their own, or that a program must not believe (HTTP_PROXY).
+    # Headers with names of their own, or not to be trusted (HTTP_PROXY).
     UNWANTED = %w[HTTP_PROXY HTTP_CONTENT_TYPE HTTP_CONTENT_LENGTH].freeze
     private_constant :FIRST_BYTES, :UNSAFE, :DEFAULTS, :UNWANTED
 
@@ -28,7 +28,7 @@ module Forkyard
       made(names, values, exchange)
     end
 
-    # The environment of packed names and values.
+    # Builds the environment from packed names and values.
     def made(names, values, exchange)
       learn(names) unless names == @names
       env = @template.dup
@@ -65,7 +65,7 @@ module Forkyard
       [packed.byteslice(0, at), packed.byteslice(at + 1, length)]
     end
 
-    # Web servers send the same names with nearly every request: what is to be made of them is found out once.
+    # Web servers send the same names with nearly every request, so their handling is cached.
     def learn(names)
       @names = names
       @keys = names.split("\0").map { |name| -name unless UNWANTED.include?(name) }
@@ -79,15 +79,15 @@ module Forkyard
       env["REQUEST_SCHEME"] == "https" || (!https.nil? && (https.casecmp?("on") || https == "1"))
     end
 
-    # SCRIPT_NAME is where the application is mounted, PATH_INFO what follows, as the client escaped it. A web server that gives
-    # no PATH_INFO has the whole path in SCRIPT_NAME, unescaped.
+    # SCRIPT_NAME is where the application is mounted, PATH_INFO the rest, escaped as the client sent it. A web server
+    # without PATH_INFO sends the whole path in SCRIPT_NAME, unescaped.
     def place(env)
       path, mount = env["PATH_INFO"], env["SCRIPT_NAME"] || ""
       path, mount = mount, "" if path.nil? || path.empty?
       mount = mount.chomp("/")
       raw = raw_path(env)
       raw = raw&.delete_prefix(mount) unless mount.empty?
-      # Where the web server has rewritten or simplified it, its word counts.
+      # If the web server has rewritten or normalised it, its value counts.
       path = raw && (raw == path || unescape(raw) == path) ? raw : escape(path)
       path = "/#{path}" unless path.start_with?("/") || (path.empty? && !mount.empty?)
       env["SCRIPT_NAME"], env["PATH_INFO"] = mount, path

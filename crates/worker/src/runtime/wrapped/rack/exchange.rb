@@ -1,11 +1,11 @@
 
 module Forkyard
-  # The client has closed the connection: it reads no answer, and sends no more of the request.
+  # The client has disconnected.
   class ClientGone < IOError
   end
 
-  # One request and its answer, on the side of the library. A thread of the application that still holds a part of it when it
-  # is over gets an error: what it would read or write is another's by then.
+  # One request and its answer, on top of the library. A thread that still uses it after its end gets an error, because
+  # its data would belong to another request.
   class Exchange
     READ_BYTES = 64 * 1024
     MOST_ERROR_BYTES = 1024 * 1024
@@ -26,12 +26,12 @@ module Forkyard
       "#<Forkyard::Exchange>"
     end
 
-    # The next bytes of the body; nil at its end.
+    # Reads from the body; nil at its end.
     def read_body
       @lock.synchronize { read_piece(open) }
     end
 
-    # The first piece holds the whole head.
+    # The first piece contains the whole head.
     def write(bytes)
       @lock.synchronize do
         handle = open
@@ -41,7 +41,7 @@ module Forkyard
       end
     end
 
-    # The answer ends with this piece.
+    # This piece ends the answer.
     def write_last(bytes)
       write(bytes)
     end
@@ -50,8 +50,8 @@ module Forkyard
       @lock.synchronize { send_all(open) }
     end
 
-    # Text for the web server's error log. Whether somebody is there to read it does not matter. It waits for the head of the
-    # answer: nginx keeps both in one buffer, and gives up when that is full.
+    # Text for the web server's error log, sent after the head: nginx keeps both in one buffer and fails when it is
+    # full.
     def write_error(text)
       @lock.synchronize do
         handle = open
@@ -64,12 +64,12 @@ module Forkyard
       end
     end
 
-    # The client has everything; the worker goes on with what is to be done afterwards.
+    # Ends the answer; the worker continues with later work.
     def finish
       @lock.synchronize { end_answer(open) }
     end
 
-    # Out-of-band work, if the application has said what that is.
+    # Requests out-of-band work, if the application has defined any.
     def want_work
       @lock.synchronize { ask_for_work(open) } if Forkyard.works?
     end
@@ -121,7 +121,7 @@ module Forkyard
     end
   end
 
-  # rack.errors: the web server's error log, and standard error, as with other servers.
+  # rack.errors: the web server's error log, and standard error, as in other servers.
   class Errors
     def initialize(exchange)
       @exchange = exchange
@@ -167,7 +167,7 @@ module Forkyard
       self
     end
 
-    # An application may not close it, but Logger takes what has no such method for the name of a file.
+    # Applications may not close it, but Logger treats an object without this method as a file name.
     def close
     end
 
@@ -188,7 +188,7 @@ module Forkyard
     alias tty? isatty
   end
 
-  # What a streaming body of Rack 3 is given.
+  # The stream of a Rack 3 streaming body.
   class Stream
     def initialize(exchange, input)
       @exchange = exchange

@@ -3,7 +3,7 @@ require "stringio"
 require "tempfile"
 
 module Forkyard
-  # rack.input. What has come is kept in memory, or beyond a size in a file; what has not is read when it is asked for.
+  # rack.input. Keeps received data in memory, or in a file beyond a size; reads more on demand.
   class Input
     MEMORY_BYTES = 1024 * 1024
     FIRST_LINE_BYTES = 16 * 1024
@@ -29,7 +29,7 @@ module Forkyard
 
         @store.pos = at
         fetch(wanted)
-        # Elsewhere, if what was read before was let go.
+        # Elsewhere, if earlier data was dropped.
         at = @store.pos
         wanted *= 2
       end
@@ -44,14 +44,14 @@ module Forkyard
     def close
     end
 
-    # After the request: a file, which has no name, is gone with its descriptor.
+    # After the request. An unnamed file disappears with its descriptor.
     def discard
       @store.close if @store.is_a?(File)
     end
 
     private
 
-    # Sees to it that as many bytes can be read from here on, if there are as many.
+    # Makes this many bytes available, if the body has them.
     def fetch(length)
       take until @ended || @length - @store.pos >= length
     end
@@ -90,7 +90,7 @@ module Forkyard
     end
   end
 
-  # rack.input for Rack 2, where it can be read again.
+  # rack.input for Rack 2, which can be rewound.
   class RewindableInput < Input
     def rewind
       @store.rewind

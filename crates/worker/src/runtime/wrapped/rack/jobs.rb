@@ -1,9 +1,8 @@
 
-# Background jobs: pushed to the process that keeps them.
+# Background jobs: pushes them to the job server.
 module Forkyard
   module Jobs
-    # How long a push may take where nothing is said, seconds, and how often a job is pushed whose answer the end of the connection
-    # took away.
+    # The default timeout of a push in seconds, and how often to push a job whose connection closed before the answer.
     SECONDS = 2
     TRIES = 3
     private_constant :SECONDS, :TRIES
@@ -11,7 +10,7 @@ module Forkyard
     # The job was not pushed.
     class PushError < StandardError; end
 
-    # Whether the job was pushed is not known. Pushed again with the same `ref` it is stored once.
+    # It is unknown whether the job was pushed. Pushing it again with the same `ref` stores it only once.
     class PushUnknown < PushError
       attr_reader :ref
 
@@ -21,13 +20,13 @@ module Forkyard
       end
     end
 
-    # The connection ended before the answer.
+    # The connection closed before the answer.
     class Ended < IOError; end
     private_constant :Ended
 
-    # Pushes a job; gives its number. `options`: tenant, priority, in_ms, at_ms, expires_ms, key, ref, serial, steps, attempts,
-    # timeout_ms, content_type and traceparent. `push_timeout`: how long that may take, seconds. Each call has a connection of its
-    # own, so threads and forks may call it.
+    # Pushes a job and returns its number. `options`: tenant, priority, in_ms, at_ms, expires_ms, key, ref, serial,
+    # steps, attempts, timeout_ms, content_type and traceparent. `push_timeout` is in seconds. Each call opens a
+    # connection, so threads and forks may call it.
     def self.push(queue, kind, payload = nil, push_timeout: nil, **options)
       require "socket"
       require "io/wait"
@@ -35,7 +34,7 @@ module Forkyard
       seconds = seconds(push_timeout)
       job = { ref: Random.urandom(16).unpack1("H*") }.merge(options, queue: queue, kind: kind)
       job[:payload] = payload unless payload.nil?
-      # The process says what it knows before the time is over.
+      # The server answers before the time is over.
       request = { command: "push", job: job, timeout_ms: [1, (seconds * 875).to_i].max }
       answer = ask(path, JSON.generate(request), job[:ref], now + seconds)
       return answer["jobs"][0]["id"] if answer["result"] == "pushed"
@@ -58,7 +57,7 @@ module Forkyard
         Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
-      # An answer; where the process was replaced that of the next: the job has a name by which it is known again.
+      # The answer. If the server was replaced, asks the next one, which recognises the job by its name.
       def ask(path, line, ref, till)
         tries, is_sent = 0, false
         begin
@@ -85,7 +84,7 @@ module Forkyard
         begin
           socket.connect_nonblock(Socket.sockaddr_un(path))
         rescue IO::WaitWritable
-          # Others wait to be accepted, as many as there is room for.
+          # The backlog is full.
           wait(left(till).positive?)
           sleep(0.01)
           retry

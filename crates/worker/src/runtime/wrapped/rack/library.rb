@@ -2,19 +2,19 @@
 
 # Loads a Rack application and forks workers from this process.
 #
-# Started by forkyard: the first argument is its library, whose C functions (forkyard.h) speak to the master and serve.
-# The files of this directory are one script, in the order library, jobs, input, exchange, environment, answer, telling, threads, and
-# then ../wrapper.rb.
+# forkyard passes its library as the first argument; its C functions (forkyard.h) talk to the master and serve requests.
+# The files of this directory are one script, in the order library, jobs, input, exchange, environment, answer, telling,
+# threads, then ../wrapper.rb.
 
 require "fiddle"
 require "json"
 
-# What an application may call.
+# The interface for applications.
 module Forkyard
-  # How this process forked before any gem hung something into it. For the process in the middle of a double fork.
+  # The original fork, before gems patch it; for the intermediate process of a double fork.
   PLAIN_FORK = Process.respond_to?(:_fork) ? Process.method(:_fork) : Process.method(:fork)
 
-  # All forks of a Ruby that has the method go by it, those of IO.popen and system not: these execute a program.
+  # All forks of a Ruby with this method use it, except those of IO.popen and system, which execute a program.
   module Forks
     def _fork
       pid = super
@@ -31,7 +31,7 @@ module Forkyard
   @out_of_band = []
 
   class << self
-    # Runs the block in the preloader before each worker is forked, and in a worker before the next preloader is forked from it.
+    # Runs the block in the preloader before each fork, and in a worker before the next preloader is forked from it.
     def before_fork(&block)
       @before_fork << block
     end
@@ -41,13 +41,13 @@ module Forkyard
       @after_fork << block
     end
 
-    # Runs the block in a preloader that was forked from a worker, before it makes workers.
+    # Runs the block in a preloader that was forked from a worker, before it forks workers.
     def after_promotion(&block)
       @after_promotion << block
     end
 
-    # Runs the block in a worker between two requests, some time after the application has answered one with the header
-    # Forkyard-Request-OOB-Work, when no client waits for that.
+    # Runs the block in a worker between two requests, some time after an answer with the header
+    # Forkyard-Request-OOB-Work, while no client waits.
     def out_of_band(&block)
       @out_of_band << block
     end
@@ -58,17 +58,17 @@ module Forkyard
     end
   end
 
-  # The C functions, typed. Handles are numbers, which costs less than Fiddle's pointers.
+  # The C functions with types. Handles are numbers, which are cheaper than Fiddle's pointers.
   class Library
     POINTER = Fiddle::TYPE_VOIDP
     NUMBER = Fiddle::TYPE_SIZE_T
     COUNT = Fiddle::TYPE_SSIZE_T
     INT = Fiddle::TYPE_INT
     VOID = Fiddle::TYPE_VOID
-    # The number of a request that a thread has.
+    # The current request of a thread.
     REQUEST = -Fiddle::TYPE_LONG_LONG
 
-    # Where the functions of struct forkyard_api are, in pointers from its start.
+    # Positions in struct forkyard_api, in pointers.
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8, want_work: 19 }.freeze
 
     attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :expect, :renew, :warn, :leave, :shares, :wait, :forked, :begin_worker,
@@ -104,7 +104,7 @@ module Forkyard
       @send_error_by_thread = function("forkyard_threads_send_error", [NUMBER, REQUEST, POINTER, NUMBER], VOID)
       @retire_threads = function("forkyard_threads_retire", [NUMBER], VOID)
       @want_work_of_threads = function("forkyard_threads_want_work", [NUMBER], VOID)
-      # Other threads of the application run while these wait.
+      # These release the GVL while they wait.
       @mind = function("forkyard_threads_mind", [NUMBER], INT, waits: true)
       @next_of_thread = function("forkyard_threads_next", [NUMBER, POINTER], INT, waits: true)
       @read_by_thread = function("forkyard_threads_read", [NUMBER, REQUEST, POINTER], INT, waits: true)
@@ -139,7 +139,7 @@ module Forkyard
   private_constant :PLAIN_FORK, :Forks, :Library
 end
 
-# What an application that knows Passenger calls.
+# Passenger's interface.
 module PhusionPassenger
   def self.on_event(name, &block)
     case name

@@ -1,14 +1,14 @@
 
 module Forkyard
-  # Tells what this worker is busy with, when the log of slow requests asks. A thread that waits for questions does it: no
-  # signal comes, so nothing that the application waits for is interrupted.
+  # Reports what this worker is doing, for the log of slow requests. A separate thread answers, so nothing in the
+  # application is interrupted by a signal.
   module Telling
     MOST_CALLS = 200
     MOST_BYTES = 128 * 1024
     private_constant :MOST_CALLS, :MOST_BYTES
 
-    # The descriptor of the socket over which questions come. The block says which threads serve, first the one that has the
-    # request of this number; without a block it is this thread alone.
+    # The descriptor of the socket for questions. The block returns the serving threads, first the one with this
+    # request; without a block it is this thread alone.
     def self.begin(descriptor, &serving)
       @socket = socket = IO.for_fd(descriptor, "r+b")
       socket.sync = true
@@ -26,7 +26,7 @@ module Forkyard
       thread.report_on_exception = false
     end
 
-    # This process answers no questions any more: it is a copy of the one that was asked, without its thread.
+    # Stops answering in a copy of the worker, which lacks the thread.
     def self.end
       @socket&.close
       @socket = nil

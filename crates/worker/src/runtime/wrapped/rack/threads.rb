@@ -1,6 +1,6 @@
 
 module Forkyard
-  # A request and its answer, where several threads each have one.
+  # A request and its answer, with several serving threads.
   class ThreadExchange < Exchange
     NOW = 0
     LAST = 1
@@ -8,7 +8,7 @@ module Forkyard
     IS_FULL = 1 << 62
     private_constant :NOW, :LAST, :LATER, :IS_FULL
 
-    # `begin`: what is there of the body. `is_whole`: that is all of it.
+    # `begin`: the body so far. `is_whole`: it is complete.
     def initialize(library, worker, request, begin_of_body, is_whole)
       super(library, request)
       @worker = worker
@@ -28,7 +28,7 @@ module Forkyard
       end
     end
 
-    # The request is over, for whoever still has it. What the application has forked in it does not end it.
+    # Ends the request for all users. A fork of the application must not end it.
     def over
       finish unless @is_ended || Process.pid != @pid
       super
@@ -90,21 +90,21 @@ module Forkyard
     end
   end
 
-  # The threads of a worker, each with a request at a time.
+  # The threads of a worker, each with one request at a time.
   class Threads
-    # forkyard.h: what a record begins with.
+    # The head of a record; see forkyard.h.
     HEAD = "LLQLLL"
     HEAD_BYTES = 28
-    # How long they may take to end that have nothing more to do.
+    # How long idle threads may take to end.
     END_SECONDS = 1
     private_constant :HEAD, :HEAD_BYTES, :END_SECONDS
 
-    # The block answers a request: it is given an exchange, and the environment.
+    # The block answers a request; its arguments are an exchange and the environment.
     def initialize(library, worker, count, &answer)
       @library = library
       @worker = worker
       @answer = answer
-      # What each thread has, the first to come first.
+      # The request of each thread, oldest first.
       @running = {}
       @lock = Mutex.new
       @threads = (1..count).map do |number|
@@ -115,14 +115,14 @@ module Forkyard
       end
     end
 
-    # Those that have a request, first the one that has this one.
+    # The threads with a request, first the one with this request.
     def running(shown)
       threads = @lock.synchronize { @running.to_a }
       first, others = threads.partition { |_, request| request == shown }
       (first + others).map(&:first)
     end
 
-    # Waits until they have ended. Says whether one is stuck in a request whose time is up.
+    # Waits for their end. Returns whether one is stuck in a request that timed out.
     def stuck?
       limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + END_SECONDS
       @threads.each { |thread| thread.join([limit - Process.clock_gettime(Process::CLOCK_MONOTONIC), 0].max) }
@@ -140,10 +140,10 @@ module Forkyard
         take(Fiddle::Pointer.new(address)[0, length], environment)
       end
     rescue Exception => error
-      # What the application has forked is no worker, and ends as it wants to.
+      # A fork of the application is not a worker and may end freely.
       raise if Process.pid != pid
 
-      # A worker is not to go on with a thread less.
+      # A worker must not continue with a missing thread.
       $stderr.write(error.full_message(highlight: false))
       exit!(EXIT_SOFTWARE)
     end

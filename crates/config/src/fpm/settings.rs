@@ -1,5 +1,4 @@
-//! What php-fpm's directives say, under the keys that the table of settings has for them. The drafts are read from it,
-//! as from TOML, and an import writes it down.
+//! Maps php-fpm's directives to forkyard's keys, for the drafts and for imports.
 
 use super::directives::{Directive, Form, NO_PRIORITY};
 use super::journal::Failed;
@@ -7,74 +6,70 @@ use super::parse::PoolText;
 use super::validate::Context;
 use super::values::{Item, Value, Values, facility_name};
 use super::{Options, is_ours};
-use crate::Said;
+use crate::FpmSetting;
 use crate::application::{Preloading, RequestSettings};
 use crate::settings::Setting;
 use toml_edit::{Array, Value as Toml};
 
-/// Which php.ini settings a request may bring along; read here and not passed on to PHP.
+/// The allowed php.ini settings in requests. Not passed to PHP.
 pub(super) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
-/// Whose preloader makes the pool's workers.
 pub(super) const PRELOADER: &str = "forkyard.preloader";
-/// Directives whose empty text is not the same as none.
+/// Directives with a meaning for empty text.
 const MAY_BE_EMPTY: [&str; 2] = ["syslog.ident", "access.format"];
-/// The longest duration that the TOML takes, seconds.
 const LONGEST: i32 = 3650 * 86_400;
 
-/// What is said of the daemon.
-pub(super) fn global(values: &Values, options: &Options) -> Vec<Said> {
+pub(super) fn global(values: &Values, options: &Options) -> Vec<FpmSetting> {
     let mut said = Vec::new();
     if options.allow_root {
-        said.push(Said::fixed("allow_root", true));
+        said.push(FpmSetting::fixed("allow_root", true));
     }
     section(values, &mut said);
     said
 }
 
-/// What is said of a pool; lists are in the order in which they were written.
-pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<Said>, Failed> {
+pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<FpmSetting>, Failed> {
     let options = context.options;
     let mut said = vec![
-        // Users of php-fpm rely on a fresh OPcache after a reload.
-        Said::fixed("reload", "always"),
-        Said::fixed("application.runtime", "php"),
-        Said::fixed("application.version", options.version()),
+        // php-fpm's users rely on a fresh OPcache after a reload.
+        FpmSetting::fixed("reload", "always"),
+        FpmSetting::fixed("application.runtime", "php"),
+        FpmSetting::fixed("application.version", options.version()),
     ];
     if let Some(path) = &options.php_ini {
-        said.push(Said::fixed("application.php_ini", &*path.to_string_lossy()));
+        said.push(FpmSetting::fixed("application.php_ini", &*path.to_string_lossy()));
     }
     let rule = request_settings(pool, context)?;
-    said.push(Said::fixed("application.request_settings", rule));
+    said.push(FpmSetting::fixed("application.request_settings", rule));
     if let Some(word) = preloader(pool, context)? {
-        said.push(Said::fixed("application.preloader", word));
+        said.push(FpmSetting::fixed("application.preloader", word));
     }
     section(&pool.values, &mut said);
     Ok(said)
 }
 
-fn section(values: &Values, said: &mut Vec<Said>) {
+fn section(values: &Values, said: &mut Vec<FpmSetting>) {
     for (directive, setting, value, location) in values.given() {
-        let one = |value: Toml| Said {
+        let one = |value: Toml| FpmSetting {
             name: directive.name,
             key: path(setting),
             location: location.cloned(),
-            ..Said::fixed("", value)
+            ..FpmSetting::fixed("", value)
         };
         match value {
             Value::List(list) if setting.values == "list" => {
                 let texts: Array = list.iter().map(|item| item.value.as_str()).collect();
                 said.push(one(texts.into()));
             }
-            Value::List(list) => said.extend(list.iter().map(|item| Said {
+            Value::List(list) => said.extend(list.iter().map(|item| FpmSetting {
                 item: Some(item.key.clone()),
                 location: Some(item.location.clone()),
                 ..one(item.value.as_str().into())
             })),
-            Value::Time(seconds) if *seconds > LONGEST => said.push(Said {
+            Value::Time(seconds) if *seconds > LONGEST => said.push(FpmSetting {
                 cut: Some("it is cut to the longest time, ten years"),
                 ..one("3650d".into())
             }),
-            value => said.push(Said {
+            value => said.push(FpmSetting {
                 value: plain(directive, value),
                 ..one("".into())
             }),
@@ -111,7 +106,7 @@ fn worded(directive: &Directive, text: &str) -> Option<Toml> {
     let words = |by: &[char]| -> Array { text.split(by).filter(|word| !word.is_empty()).collect() };
     match directive.form {
         Form::Blanks => Some(words(&[' ', '\t']).into()),
-        // Where clients are listed, only they may connect.
+        // An empty text sets no list of clients.
         Form::Commas if text.is_empty() && directive.name == "listen.allowed_clients" => None,
         Form::Commas => Some(words(&[',']).into()),
         Form::Octal if text.is_empty() => Some("0660".into()),
@@ -122,7 +117,6 @@ fn worded(directive: &Directive, text: &str) -> Option<Toml> {
     }
 }
 
-/// The octal digits at the start of a text, as strtoul(3) reads them.
 pub(super) fn octal(text: &str) -> u32 {
     let digits = text.bytes().take_while(|byte| (b'0'..=b'7').contains(byte));
     digits.fold(0, |mode: u32, digit| {
@@ -130,7 +124,7 @@ pub(super) fn octal(text: &str) -> u32 {
     })
 }
 
-/// What php-fpm takes for "as it is".
+/// php-fpm's values for "unset".
 fn is_unset(name: &str, number: i32) -> bool {
     match name {
         "process.priority" => number == NO_PRIORITY,
@@ -149,13 +143,13 @@ fn duration(seconds: i32) -> String {
     }
 }
 
-/// The pool's `php_admin_value[forkyard.request_settings]`, else `-d forkyard.request_settings`, else php-fpm's way. It is
-/// no directive, so that php-fpm can use the same file.
+/// `php_admin_value[forkyard.request_settings]`, or `-d forkyard.request_settings`, or php-fpm's behavior. Not a
+/// directive, so that php-fpm accepts the same file.
 fn request_settings(pool: &PoolText, context: &mut Context<'_>) -> Result<Toml, Failed> {
     let Some(value) = of_ours(REQUEST_SETTINGS, pool, context) else {
         return Ok("all".into());
     };
-    // To PHP's language a bare `none` is an empty value.
+    // A bare `none` is empty in PHP's language.
     if value.is_empty() {
         return Ok("none".into());
     }
@@ -173,7 +167,7 @@ fn request_settings(pool: &PoolText, context: &mut Context<'_>) -> Result<Toml, 
     Ok(names.into())
 }
 
-/// The pool's `php_admin_value[forkyard.preloader]`, else `-d forkyard.preloader`; `None`: the usual one.
+/// `php_admin_value[forkyard.preloader]`, or `-d forkyard.preloader`, or `None`.
 fn preloader(pool: &PoolText, context: &mut Context<'_>) -> Result<Option<String>, Failed> {
     let word = of_ours(PRELOADER, pool, context);
     if word.as_deref().map(Preloading::from_word) == Some(None) {
@@ -185,7 +179,6 @@ fn preloader(pool: &PoolText, context: &mut Context<'_>) -> Result<Option<String
     Ok(word)
 }
 
-/// One of the settings that php-fpm does not know: the pool's, else the option's.
 fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<String> {
     let items = pool.values.list("php_admin_value").iter();
     let mut own = items.map(|Item { key, value, .. }| (key, value));
@@ -220,7 +213,7 @@ mod tests {
         }
     }
 
-    /// What a row of the table and a field of a draft are enough for.
+    /// A table row and a draft field are enough for a directive.
     #[test]
     fn what_every_directive_says_is_read_into_its_draft() {
         let location = Location {
@@ -241,7 +234,7 @@ mod tests {
                     let written = values.write(directive.name, text, Some("www"), &location);
                     assert_eq!(written, Some(Ok(())), "{}", directive.name);
                 }
-                let mut said = vec![Said::fixed("application.runtime", "php")];
+                let mut said = vec![FpmSetting::fixed("application.runtime", "php")];
                 if is_global {
                     said.clear();
                 }
@@ -259,7 +252,7 @@ mod tests {
                     GlobalDraft::read(&mut flat_keys, &mut report);
                     flat_keys.finish(crate::known::Section::Global, GlobalDraft::KEYS, &mut report);
                 } else {
-                    // It reports the keys that no draft takes.
+                    // Reports keys that no draft reads.
                     pool_text("www".to_owned(), location.clone(), flat_keys, &mut report);
                 }
                 assert!(!diagnostics.has_errors(), "{}: {diagnostics:?}", directive.name);

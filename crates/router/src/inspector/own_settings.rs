@@ -1,11 +1,10 @@
-//! What an application gets of what it asks for in its `forkyard.toml`: at most what the pool allows.
+//! Applies an application's `forkyard.toml` within the pool's limits.
 
 use super::protocol::{Kind, Settings};
 use crate::config::{Applications, DEFAULT_CONCURRENCY};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The stricter of two limits.
 pub(crate) fn lower<T: Ord>(pool: Option<T>, own: Option<T>) -> Option<T> {
     match (pool, own) {
         (Some(pool), Some(own)) => Some(pool.min(own)),
@@ -13,22 +12,20 @@ pub(crate) fn lower<T: Ord>(pool: Option<T>, own: Option<T>) -> Option<T> {
     }
 }
 
-/// Whether instances of such an application have threads, each with a request.
 pub(crate) fn has_threads(kind: Kind) -> bool {
     matches!(kind, Kind::Wsgi | Kind::Rack)
 }
 
-/// Whether `concurrency` says how many requests an instance of such an application works on at once.
 pub(crate) fn has_concurrency(kind: Kind) -> bool {
     matches!(kind, Kind::Asgi | Kind::Node | Kind::Http)
 }
 
-/// Whether an instance of the application works on several requests at once.
 pub(crate) fn is_concurrent(kind: Kind, own: &Settings) -> bool {
     has_concurrency(kind) || has_threads(kind) && own.threads.is_some_and(|threads| threads > 1)
 }
 
-/// How many; `None`: any number. `pool`: the setting for all applications; 0 is any number, there and in `concurrency`.
+/// The concurrent requests per instance, or `None` without a limit. `pool`: the setting for all applications; 0 means
+/// no limit, as in `concurrency`.
 pub(crate) fn at_once(kind: Kind, pool: Option<u32>, own: &Settings) -> Option<NonZeroU32> {
     let said = pool.map(NonZeroU32::new);
     if !has_concurrency(kind) {
@@ -48,7 +45,7 @@ pub(crate) fn at_once(kind: Kind, pool: Option<u32>, own: &Settings) -> Option<N
     }
 }
 
-/// How long a request of it may take. The workers of one that works on several at once end that request alone.
+/// Concurrent workers end only the overdue request.
 pub(crate) fn request_time(applications: &Applications, own: &Settings) -> Option<Duration> {
     lower(applications.options.max_request_time, own.max_request_time)
 }

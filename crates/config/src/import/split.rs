@@ -1,9 +1,9 @@
-//! One configuration as several files.
+//! Splits a configuration into several files.
 
 use std::path::Path;
 use toml_edit::{Array, DocumentMut, Item, Table, TomlError};
 
-/// The text of each pool by its name, and without one that of all else, which includes the directory's files.
+/// Returns each pool's text by name, and the rest without a name. The rest includes the directory's files.
 ///
 /// # Errors
 /// The text is not TOML.

@@ -1,30 +1,25 @@
-//! What a worker tells of its calls: lines, as Python's faulthandler writes them, the innermost call first.
+//! Parses a worker's answer: lines in the format of Python's faulthandler, innermost call first.
 //!
 //! ```text
 //!   File "/srv/app/shop.py", line 12 in basket
 //! ```
 //!
-//! An answer ends with a NUL. One that speaks of several tasks has a line `Task NAME` before the calls of each. All of it
-//! comes from the worker and may be anything: a line that is none of these is left out.
+//! A NUL ends an answer. A line `Task NAME` precedes each task's calls. The worker may send anything; other lines are
+//! skipped.
 
 use super::job::{Call, Stack};
 use super::memory::TEXT_BYTES;
 
-/// Ends an answer.
 pub(super) const END: u8 = 0;
-/// The most bytes of all that a worker tells.
 pub(super) const MOST_BYTES: usize = 512 * 1024;
-/// The most tasks that are written down.
 const MOST_TASKS: usize = 50;
-/// Files of the wrappers: Python's modules, and the script of either language;
+/// Files of the wrappers: Python's modules, and the script of both languages.
 const WRAPPERS: [&[u8]; 2] = [b"forkyard/", b"/proc/self/fd/"];
-/// and what in them calls the application. What is called before that is of no interest to it.
+/// Functions in them that call the application. Their callers are omitted.
 const CALLERS: [&[u8]; 5] = [b"_serve", b"serve", b"answer", b"Forkyard.answer", b"_run"];
 
-/// The calls of an answer, at most so many. `is_whole`: its end has come.
 pub(super) fn stack(answer: &[u8], is_whole: bool, depth: u32) -> Stack {
     let mut calls: Vec<Call> = answer.split(|byte| *byte == b'\n').filter_map(call).collect();
-    // The wrapper has called the application. Where it waits itself, for a client, say, that is of interest.
     let caller = calls.iter().position(is_caller);
     calls.truncate(caller.unwrap_or(calls.len()).max(1));
     let is_whole = is_whole && !calls.is_empty();
@@ -36,7 +31,6 @@ fn is_caller(call: &Call) -> bool {
     CALLERS.contains(&call.function.as_slice()) && WRAPPERS.iter().any(|name| call.file.starts_with(name))
 }
 
-/// The tasks of an answer, each with its name and its calls, at most so many of each.
 pub(super) fn tasks(answer: &[u8], depth: u32) -> Vec<(Vec<u8>, Stack)> {
     let mut tasks: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for line in answer.split(|byte| *byte == b'\n') {
@@ -54,11 +48,10 @@ pub(super) fn tasks(answer: &[u8], depth: u32) -> Vec<(Vec<u8>, Stack)> {
     tasks.into_iter().map(whole).collect()
 }
 
-/// `  File "FILE", line LINE in FUNCTION`
 fn call(line: &[u8]) -> Option<Call> {
     const PLACE: &[u8] = b"\", line ";
     let rest = line.strip_prefix(b"  File \"")?;
-    // A file's name may hold anything; a function's that has a place in it is none of an honest worker's.
+    // A file name may contain this text; a function name can't, unless the worker lies.
     let at = rest.windows(PLACE.len()).rposition(|part| part == PLACE)?;
     let (file, rest) = (&rest[..at], &rest[at + PLACE.len()..]);
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -1,31 +1,30 @@
-//! Whether a script is where scripts may be.
+//! Checks that scripts are inside their root.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Below what the scripts of a pool have to be.
+/// The root that a pool's scripts must be below.
 #[derive(Debug, Clone)]
 pub struct Within {
     root: PathBuf,
-    /// The parameters by which requests name the root, which may be a link that leads to another directory by now. The first
-    /// that a request has counts, as for the router: no other has brought the request here.
+    /// Parameters that name the root, which may be a link that now points elsewhere. The first one in a request counts,
+    /// as for the router.
     names: Vec<String>,
 }
 
 impl Within {
-    /// Scripts have to be below `root`, or below what the first of these parameters that the request has leads to.
+    /// Allows scripts below `root`, or below the directory in the first of these parameters that a request has.
     pub fn new(root: &Path, names: &[String]) -> Within {
         Within {
-            // What is not there yet has no scripts.
             root: root.canonicalize().unwrap_or_else(|_| root.to_owned()),
             names: names.to_vec(),
         }
     }
 
-    /// Whether a path leads, all links followed, to a file that is somewhere else. A path that leads to no file is
-    /// judged by its longest existing part: the rest may be for the script.
+    /// Whether a path, after resolving links, is a file outside the root. If it is not a file, its longest existing
+    /// part is checked.
     pub fn excludes<'p>(&self, path: &[u8], param: impl Fn(&str) -> Option<&'p [u8]>) -> bool {
         let Some(real) = existing_file(Path::new(OsStr::from_bytes(path))) else {
             return false;
@@ -39,12 +38,10 @@ impl Within {
     }
 }
 
-/// The file that the longest part of a path leads to; `None`: none does.
 fn existing_file(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|part| match part.canonicalize() {
         Ok(real) => Some((!real.is_dir()).then_some(real)),
         Err(error) if is_missing(&error) => None,
-        // Somewhere where this process may not look, so that nothing can be run either.
         Err(_) => Some(None),
     })?
 }
@@ -97,7 +94,6 @@ mod tests {
         for nothing in ["one/none.php", "two/none.php", "two"] {
             assert!(!excludes(nothing, None), "{nothing}");
         }
-        // The link by which requests name the root has been switched to another directory.
         fs::remove_file(base.join("current")).unwrap();
         symlink("two", base.join("current")).unwrap();
         assert!(!excludes("current/index.php", Some("current")) && excludes("current/index.php", None));

@@ -1,7 +1,7 @@
 //! What a next master is told of programs, and what it does with that.
 
 use super::super::Helpers;
-use super::{Executor, ProcessSlot, Running, RunningProgram, Who};
+use super::{Executor, ProcessSlot, ProgramProcess, RunningProgram, Who};
 use crate::handover::{document, names};
 use crate::master::event::{Exit, GenerationId};
 use crate::master::executor::output::Lines;
@@ -68,7 +68,7 @@ impl Executor {
             self.processes.by_pid.insert(process.pid, Who::Program(id, index));
             let sockets = process.sockets.iter().map(adopted_socket).collect();
             let remains = Remains::adopt(process.pid, &process.mark).with_sockets(sockets);
-            slot.running = Some(Running {
+            slot.running = Some(ProgramProcess {
                 pid: process.pid,
                 input: Some(input),
                 output: output.map(|output| Lines::new(output).in_entries(in_entries)),
@@ -106,7 +106,7 @@ impl Helpers {
     pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
         let slots = self.programs.get(&id).map(|record| record.slots.as_slice());
         let slots = slots.unwrap_or_default();
-        let entry = |(index, running): (usize, &Running)| {
+        let entry = |(index, running): (usize, &ProgramProcess)| {
             Some(document::Program {
                 place: u32::try_from(index).ok()?,
                 pid: running.pid,
@@ -171,7 +171,7 @@ fn adopted_socket(socket: &document::SocketFile) -> SocketFile {
 }
 
 /// The processes that run and are not on their way out.
-fn running(slots: &[ProcessSlot]) -> impl Iterator<Item = (usize, &Running)> {
+fn running(slots: &[ProcessSlot]) -> impl Iterator<Item = (usize, &ProgramProcess)> {
     slots
         .iter()
         .enumerate()

@@ -1,4 +1,4 @@
-//! What a new process has said of its steps so far.
+//! A starting process's recorded steps.
 
 use super::Effects;
 use crate::event::JourneyId;
@@ -7,7 +7,6 @@ use crate::journey::Record;
 use crate::sys::clock;
 
 impl Effects {
-    /// What it has written down by now; nothing where that can't be read.
     pub fn steps_so_far(&self, id: JourneyId) -> Vec<Record> {
         let Some(live) = self.live.get(&id) else {
             return Vec::new();

@@ -1,10 +1,9 @@
-//! Which of a request's parameters become variables of a program's environment.
+//! Which of a request's parameters become environment variables of a program.
 //!
-//! To a CGI program a parameter is a variable of its environment, and FastCGI programs often make it one for what they
-//! start. The environment is more than that, though: `PERL5OPT`, `LD_PRELOAD`, `PATH` or `IFS` say what is run. So a
-//! list of what requests are made of decides, and not one of what is dangerous.
+//! CGI programs, and processes that FastCGI programs start, inherit them. `PERL5OPT`, `LD_PRELOAD`, `PATH` or `IFS`
+//! would decide what code runs, so parameters are allowed by a list.
 
-/// RFC 3875 section 4.1, what web servers add to that, and what FastCGI's filters are told (section 6.4).
+/// RFC 3875 section 4.1, common additions of web servers, and the parameters of FastCGI filters (section 6.4).
 const KNOWN: &[&[u8]] = &[
     b"AUTH_TYPE",
     b"CONTENT_LENGTH",
@@ -45,15 +44,14 @@ const KNOWN: &[&[u8]] = &[
     b"UNIQUE_ID",
 ];
 
-/// Families of names: the client's headers, what Apache knew before it rewrote an address, the client's certificate, and what a
-/// background job is told of itself.
+/// Name prefixes: client headers, Apache's values before a rewrite, the client certificate, and a job's own data.
 const FAMILIES: &[&[u8]] = &[b"HTTP_", b"REDIRECT_", b"SSL_CLIENT_", b"FORKYARD_JOB_"];
 
-/// A client's header of that name (`Proxy`) would be where libraries look for the proxy of what they ask for (CVE-2016-5385).
-/// No list passes it on.
+/// The client header `Proxy` would become the variable from which libraries read their proxy (CVE-2016-5385). No list
+/// allows it.
 const NEVER: &[u8] = b"HTTP_PROXY";
 
-/// Whether a program gets a parameter. `more`: names that the configuration adds; a `*` at the end stands for any rest.
+/// Whether a program receives a parameter. `more`: names from the configuration, where a final `*` matches any rest.
 pub(super) fn is_passed(name: &[u8], more: &[String]) -> bool {
     let is_word = !name.is_empty()
         && name

@@ -25,7 +25,7 @@ const MOST_READ: usize = 32;
 
 /// The client that asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::master::executor) enum Asked {
+pub(in crate::master::executor) enum Asker {
     /// No client waits for the answer.
     NoClient,
     /// A conversation over the control socket.
@@ -94,7 +94,7 @@ pub(in crate::master::executor) struct PendingStatus {
 
 impl AppPool {
     /// Asks the router.
-    pub(super) fn ask(&mut self, what: AdminRequest, asked: Asked) -> bool {
+    pub(super) fn ask(&mut self, what: AdminRequest, asked: Asker) -> bool {
         if self.asked.len() >= MOST_ASKED || self.router.pid().is_none() {
             return false;
         }
@@ -108,17 +108,17 @@ impl AppPool {
 
 impl Executor {
     /// The router has answered.
-    pub(super) fn answered(&mut self, asked: Asked, result: Result<Value, String>) {
+    pub(super) fn answered(&mut self, asked: Asker, result: Result<Value, String>) {
         match asked {
-            Asked::NoClient => {}
-            Asked::Session(asker) => {
+            Asker::NoClient => {}
+            Asker::Session(asker) => {
                 let answer = match result {
                     Ok(value) => Answer::Done { value },
                     Err(message) => Answer::refusal(message),
                 };
                 self.answer(asker, &answer);
             }
-            Asked::Lease(asker, id) => {
+            Asker::Lease(asker, id) => {
                 let lease = result
                     .as_ref()
                     .ok()
@@ -127,12 +127,12 @@ impl Executor {
                     if self.control.is_there(asker) {
                         app_pool.leases.insert(lease, asker);
                     } else {
-                        app_pool.ask(AdminRequest::Return { lease, ok: false }, Asked::NoClient);
+                        app_pool.ask(AdminRequest::Return { lease, ok: false }, Asker::NoClient);
                     }
                 }
-                self.answered(Asked::Session(asker), result);
+                self.answered(Asker::Session(asker), result);
             }
-            Asked::Restart(asker) => {
+            Asker::Restart(asker) => {
                 let restarts = &mut self.applications.restarts;
                 let Some(at) = restarts.iter().position(|restart| restart.asker == asker) else {
                     return;
@@ -143,7 +143,7 @@ impl Executor {
                     self.answer(asker, &answer);
                 }
             }
-            Asked::View(asker, name) => {
+            Asker::View(asker, name) => {
                 let Some(at) = self
                     .applications
                     .statuses
@@ -169,7 +169,7 @@ impl Executor {
         let mut waiting = 0;
         for app_pool in self.applications.routers.values_mut() {
             let name = app_pool.template.name.clone();
-            waiting += usize::from(app_pool.ask(AdminRequest::View, Asked::View(asker, name)));
+            waiting += usize::from(app_pool.ask(AdminRequest::View, Asker::View(asker, name)));
         }
         self.applications.statuses.retain(|status| status.asker != asker);
         self.applications.statuses.push(PendingStatus {
@@ -319,7 +319,7 @@ impl Executor {
             .applications
             .routers
             .get_mut(&id)
-            .is_some_and(|app_pool| app_pool.ask(what, Asked::Lease(asker, id)));
+            .is_some_and(|app_pool| app_pool.ask(what, Asker::Lease(asker, id)));
         if !asked {
             self.refuse_for_now(asker);
         }
@@ -336,7 +336,7 @@ impl Executor {
             return Err(format!("there is no lease {lease}"));
         };
         app_pool.leases.remove(&lease);
-        if !app_pool.ask(AdminRequest::Return { lease, ok }, Asked::Session(asker)) {
+        if !app_pool.ask(AdminRequest::Return { lease, ok }, Asker::Session(asker)) {
             self.refuse_for_now(asker);
         }
         Ok(())
@@ -363,7 +363,7 @@ impl Executor {
         };
         for id in pools {
             let app_pool = self.applications.routers.get_mut(id);
-            match app_pool.is_some_and(|app_pool| app_pool.ask(what.clone(), Asked::Restart(asker))) {
+            match app_pool.is_some_and(|app_pool| app_pool.ask(what.clone(), Asker::Restart(asker))) {
                 true => restart.waiting += 1,
                 false => restart.refused = Some(NO_ROUTER.to_owned()),
             }
@@ -382,7 +382,7 @@ impl Executor {
             .applications
             .routers
             .get_mut(&id)
-            .is_some_and(|app_pool| app_pool.ask(what, Asked::Session(asker)));
+            .is_some_and(|app_pool| app_pool.ask(what, Asker::Session(asker)));
         if !asked {
             self.refuse_for_now(asker);
         }
@@ -459,7 +459,7 @@ impl Applications {
         let mut found = self.routers.iter().filter(|(_, app_pool)| has(app_pool));
         match (found.next(), found.next()) {
             (Some((_, one)), Some((_, other))) => Err(format!(
-                "there is a group {group} in pool {} and in pool {}; give one of them another name",
+                "there is a group {group} in pool {} and in pool {}; rename one",
                 one.template.name, other.template.name
             )),
             (found, _) => Ok(found.map(|(id, _)| *id)),
@@ -525,7 +525,7 @@ impl Applications {
                 *holder != session
             });
             for lease in ended {
-                app_pool.ask(AdminRequest::Return { lease, ok: false }, Asked::NoClient);
+                app_pool.ask(AdminRequest::Return { lease, ok: false }, Asker::NoClient);
             }
         }
     }

@@ -4,7 +4,7 @@
 use super::generation::Generation;
 use super::pools::RunningPool;
 use super::shared::Facts;
-use super::starts::scan_dir;
+use super::start_source::scan_dir;
 use super::{Context, Executor, Pools};
 use crate::config::{Application, Pool, ReloadWhen, Trial};
 use crate::handover::document::Had;

@@ -1,4 +1,4 @@
-//! Descriptors that this process was started with, and what kind they are of.
+//! Descriptors that this process was started with.
 
 use super::fd::{set_close_on_exec, set_nonblocking};
 use super::shm::PAGE_BYTES;
@@ -9,20 +9,18 @@ use nix::sys::stat::{SFlag, fstat};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The variables of socket activation, which are meant for this process alone.
+/// Variables of socket activation, which children must not inherit.
 pub const VARIABLES: [&str; 5] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", KEEPER, BACKGROUND];
-/// It has its own number in place of LISTEN_PID, which a parent can't know before the fork.
+/// The keeper's pid, for LISTEN_PID, which a parent can't know before the fork.
 pub const KEEPER: &str = "FORKYARD_KEEPER";
-/// Set for a master whose keeper goes to the background as soon as the master is ready.
+/// Set if the keeper goes to the background.
 pub const BACKGROUND: &str = "FORKYARD_BACKGROUND";
-/// First descriptor that a service manager passes (sd_listen_fds(3), SD_LISTEN_FDS_START).
+/// First passed descriptor (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST: RawFd = 3;
-/// Descriptors that are taken from a service manager; more are left alone.
 const MOST: RawFd = 65_536;
-/// What sd_listen_fds_with_names(3) calls one without a name.
 const NAMELESS: &str = "unknown";
 
-/// What a descriptor is.
+/// Returns a descriptor's kind.
 pub fn kind(fd: BorrowedFd<'_>) -> Kind {
     let Ok(data) = fstat(fd) else { return Kind::Other };
     let format = SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT;
@@ -57,9 +55,8 @@ fn socket_kind(fd: BorrowedFd<'_>) -> Kind {
     }
 }
 
-/// What a service manager has passed, as LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES say (sd_listen_fds_with_names(3)):
-/// names and descriptors, close-on-exec. `wants` is asked with each name and kind; what it does not want is left alone.
-/// Only the first call finds any.
+/// Returns the service manager's descriptors (sd_listen_fds_with_names(3)) that `wants` accepts, close-on-exec. Only
+/// the first call returns any.
 pub fn from_service_manager(wants: impl Fn(&str, Kind) -> bool) -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
@@ -86,16 +83,15 @@ pub fn from_service_manager(wants: impl Fn(&str, Kind) -> bool) -> Vec<(String, 
         .collect()
 }
 
-/// Takes a descriptor that this process was started with; `None`: there is none of that number. It is close-on-exec then,
-/// and non-blocking if it listens.
+/// Takes an inherited descriptor, close-on-exec, a listener non-blocking; `None` if not open.
 pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
     if fd < FIRST {
         return None;
     }
-    // SAFETY: only borrowed for a call that fails for a descriptor that is not open.
+    // SAFETY: only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     set_close_on_exec(borrowed, true).ok()?;
-    // SAFETY: it is open, was passed to this process for its own use, and is taken once.
+    // SAFETY: it is open, was passed to us, and is taken once.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     if kind(owned.as_fd()) == Kind::Listener {
         set_nonblocking(owned.as_fd(), true).ok()?;
@@ -103,8 +99,7 @@ pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
     Some(owned)
 }
 
-/// Everything that came through exec, from descriptor 3 up: what is not close-on-exec. At the start of a process, before
-/// anything else could be.
+/// Takes all inherited descriptors from 3 up, before anything else opens some.
 pub fn all() -> Vec<OwnedFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return Vec::new();
@@ -120,7 +115,7 @@ pub fn all() -> Vec<OwnedFd> {
 }
 
 fn survives_exec(fd: RawFd) -> bool {
-    // SAFETY: only borrowed for a call that fails for a descriptor that is not open.
+    // SAFETY: only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     fcntl(borrowed, FcntlArg::F_GETFD)
         .is_ok_and(|flags| !FdFlag::from_bits_truncate(flags).contains(FdFlag::FD_CLOEXEC))

@@ -1,5 +1,5 @@
-//! Starts that an operator or owner asks for, of an application that has no instance: a new release is up, or known to be
-//! broken, before any request meets it.
+//! Starts applications without instances on request, so that a new release is up, or known to be broken, before its
+//! first request.
 
 use super::app_index::{Known, Lookup, Refused, is_possible};
 use super::instances::{Session, Who};
@@ -13,12 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number that waits for a look at an application that is to be started. No connection has it.
+/// The inspection client id for starts. No connection has it.
 pub(super) const STARTER: u64 = u64::MAX - 1;
-/// How long a start may wait for a place and take.
 const MOST_TIME: Duration = Duration::from_secs(600);
 
-/// A `forkyard restart` that waits until its application was looked at.
 #[derive(Debug)]
 pub(super) struct Waits {
     admin_request: u64,
@@ -27,13 +25,11 @@ pub(super) struct Waits {
 }
 
 impl Router {
-    /// Whether something of the application runs, or is being started.
     pub(super) fn has_instances(&self, application: &Path) -> bool {
         let mut live = self.app_pool.names_with_instances();
         live.any(|name| Path::new(&*name) == application)
     }
 
-    /// Has the application looked at, and starts it.
     pub(super) fn start(&mut self, admin_request: u64, root: PathBuf, unstarted: Unstarted) {
         let bytes = root.as_os_str().as_encoded_bytes();
         if !is_possible(bytes) {
@@ -44,7 +40,7 @@ impl Router {
             Lookup::Refused(refused) => self.is_none(admin_request, &root, refused.as_deref()),
             Lookup::Busy => self.done(
                 admin_request,
-                Err("too many applications are looked at; try again".to_owned()),
+                Err("too many applications are being inspected; try again".to_owned()),
             ),
             Lookup::Wait(look) => {
                 if let Some(look) = look {
@@ -59,7 +55,6 @@ impl Router {
         }
     }
 
-    /// A root was looked at that is perhaps to be started.
     pub(super) fn start_seen(&mut self, root: &Path, known: Option<&Arc<Known>>, refused: Option<&Refused>) {
         let (seen, others) = std::mem::take(&mut self.starts)
             .into_iter()
@@ -82,7 +77,7 @@ impl Router {
                 "{root} is not run by pool {pool} (error ID {:08x}); see forkyard error",
                 refusal.id
             ),
-            None => format!("{root} is no application of pool {pool}; the log says why"),
+            None => format!("{root} is no application of pool {pool}; see the log for the reason"),
         };
         self.done(admin_request, Err(why));
     }
@@ -102,7 +97,6 @@ impl Router {
                 options: known.options,
             });
         }
-        // Whatever has kept it from being started may be corrected.
         if !self.has_instances(Path::new(&*known.name)) {
             let restart = Event::Restart(Arc::clone(&known.name), RestartMethod::Blocking);
             self.events.push_back(restart);
@@ -117,7 +111,6 @@ impl Router {
         }));
     }
 
-    /// An instance is up, and free for requests again.
     pub(super) fn started(&mut self, admin_request: u64, session: SessionId) {
         self.sessions.remove(&session);
         self.events.push_back(Event::Close(session, Return::Ok));
