@@ -305,8 +305,6 @@ pub enum Isolation {
     Auto,
     /// Rewind. The pool fails to start if the kernel doesn't support it.
     Rewind,
-    /// Exit, and fork another worker.
-    Fork,
 }
 
 impl WorkerMode {
@@ -326,7 +324,7 @@ impl WorkerMode {
 
 impl Isolation {
     pub fn from_word(word: &str) -> Option<Isolation> {
-        [Isolation::Auto, Isolation::Rewind, Isolation::Fork]
+        [Isolation::Auto, Isolation::Rewind]
             .into_iter()
             .find(|isolation| isolation.as_str() == word)
     }
@@ -335,7 +333,6 @@ impl Isolation {
         match self {
             Isolation::Auto => "auto",
             Isolation::Rewind => "rewind",
-            Isolation::Fork => "fork",
         }
     }
 }

@@ -107,7 +107,7 @@ pub(super) struct PreloaderChoice(pub(super) Preloading);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerModeChoice(pub(super) WorkerMode);
 
-/// `"auto"`, `"rewind"` or `"fork"`.
+/// `"auto"` or `"rewind"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IsolationChoice(pub(super) Isolation);
 
@@ -472,7 +472,7 @@ form!(
 );
 form!(
     IsolationChoice,
-    "a way to get rid of a request; write \"auto\", \"rewind\" or \"fork\"",
+    "a way to get rid of a request; write \"rewind\", or \"auto\" to boot the application in each request where the kernel can't put a worker back",
     str | text | Isolation::from_word(text).map(IsolationChoice)
 );
 form!(

@@ -1,50 +1,50 @@
-//! The settings that decisions go by, as plain values.
+//! Settings that the core decides by.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// When crashed workers are taken as a sign that what they share is damaged.
+/// The rule of the emergency restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EmergencyRestart {
     /// Workers killed by SIGSEGV or SIGBUS, at least 1.
     pub threshold: u32,
-    /// The time within which they were, above zero.
+    /// The time window, above zero.
     pub interval: Duration,
 }
 
-/// How many workers a pool has and when.
+/// How many workers a pool has, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessManager {
     /// Always `max_children`.
     Static {
-        /// Number of workers, at least 1.
+        /// The number of workers, at least 1.
         max_children: u32,
     },
-    /// Between `min_spare_servers` and `max_spare_servers` idle ones, at most `max_children`.
+    /// Keeps `min_spare_servers` to `max_spare_servers` workers idle, up to `max_children`.
     Dynamic {
-        /// Most workers, at least 1.
+        /// The most workers, at least 1.
         max_children: u32,
-        /// Workers at start.
+        /// Workers at the start.
         start_servers: u32,
-        /// Fewest idle workers, at least 1.
+        /// The fewest idle workers, at least 1.
         min_spare_servers: u32,
-        /// Most idle workers.
+        /// The most idle workers.
         max_spare_servers: u32,
-        /// Most workers forked in one step, at least 1.
+        /// The most forks at a time, at least 1.
         max_spawn_rate: u32,
-        /// A surplus worker is retired after it has been idle this long.
+        /// Idle time after which a surplus worker is retired.
         process_idle_timeout: Duration,
     },
-    /// None until one is needed.
+    /// Starts workers on demand.
     Ondemand {
-        /// Most workers, at least 1.
+        /// The most workers, at least 1.
         max_children: u32,
-        /// A worker is retired after it has been idle this long.
+        /// Idle time after which a worker is retired.
         process_idle_timeout: Duration,
     },
-    /// Those that were ordered, until they are dismissed: of an application pool.
+    /// Workers of an application pool, ordered and dismissed by its router.
     Ordered {
-        /// Most workers, at least 1.
+        /// The most workers, at least 1.
         max_children: u32,
     },
 }
@@ -60,7 +60,7 @@ impl ProcessManager {
         }
     }
 
-    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`; or `ordered`.
+    /// The name in php-fpm's configuration; or `ordered`.
     pub fn name(&self) -> &'static str {
         match self {
             ProcessManager::Static { .. } => "static",

@@ -1,12 +1,11 @@
-//! What decides, and does nothing itself: events and the time go in, actions come out.
+//! The deciding part of forkyard: events and the time go in, actions come out. It does no I/O, so all of it runs in
+//! simulations with injected faults.
 //!
-//! Nothing here sees a clock, a descriptor or a system call, so all of it runs in simulations, with faults put in.
-//!
-//! * [`master`]: the process manager; how many workers a pool has, and what becomes of each.
-//! * [`applications`]: the application pool; which instance of which application answers which request.
-//! * [`spawn`]: the journey on which an application's process comes to life, or the report of why it did not.
-//! * [`life`]: what becomes of a helper process, whatever it is for.
-//! * [`config`]: the settings that these go by.
+//! * [`master`]: the process manager.
+//! * [`applications`]: the application pool.
+//! * [`spawn`]: starts of application processes and reports of failures.
+//! * [`life`]: the life of a helper process.
+//! * [`config`]: the settings for decisions.
 #![forbid(unsafe_code)]
 
 pub mod applications;

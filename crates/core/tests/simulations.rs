@@ -1,4 +1,4 @@
-//! The process manager and the application pool in simulated worlds.
+//! Simulations of the process manager and the application pool.
 
 mod applications_sim;
 #[path = "../../../tests/random/mod.rs"]

@@ -293,7 +293,7 @@ impl<'p> Boot<'p> {
     }
 
     fn keep(&mut self) -> Result<connections::LeftOpen, Failure> {
-        let is_to_rewind = matches!(self.booted.after, After::IsPutBack | After::Ends);
+        let is_to_rewind = self.booted.after == After::IsPutBack;
         if !self.php.before_snapshot(is_to_rewind) {
             return Err(Failure {
                 summary: "a function of forkyard_before_snapshot() failed".to_owned(),

@@ -6,7 +6,7 @@ use super::pools::RunningPool;
 use super::programs::RunningProgram;
 use super::totals::BoardTotals;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
-use crate::config::{Address, Application, Isolation, ProcessManager, WorkerMode};
+use crate::config::{Address, Application, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, ListenerState};
 use crate::master::event::PoolId;
@@ -332,9 +332,7 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
     let times = generation.make.boot.as_ref();
     let because = times.and_then(|times| times.boots_again.clone());
     let isolation = times.and_then(|times| times.isolation.clone());
-    let is_put_back = script.mode == WorkerMode::Snapshot
-        && because.is_none()
-        && isolation.as_deref() != Some(Isolation::Fork.as_str());
+    let is_put_back = script.mode == WorkerMode::Snapshot && because.is_none();
     let paths = script.warm_up_requests.iter();
     let warm_up = paths.zip(times.into_iter().flat_map(|times| &times.warm_up_ms));
     Some(protocol::Boot {

@@ -55,7 +55,7 @@ fn no_number_comes_twice() {
             "www",
             &replaced,
             &format!("php_ini = \"{}\"\n", preload.display()),
-        ) + &["loop", "rewind", "fork"]
+        ) + &["loop", "rewind"]
             .map(|name| {
                 let mode = match name {
                     "loop" => "worker_mode = \"loop\"\nloop_requests = 10\n".to_owned(),
@@ -68,7 +68,7 @@ fn no_number_comes_twice() {
     });
     let mut seen = BTreeSet::new();
     let mut again: BTreeMap<String, usize> = BTreeMap::new();
-    for pool in ["www", "loop", "rewind", "fork"] {
+    for pool in ["www", "loop", "rewind"] {
         let mut workers = BTreeSet::new();
         for number in 0..REQUESTS {
             let query = if number % 5 == 0 { "?gmp=1" } else { "" };

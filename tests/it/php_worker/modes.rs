@@ -26,7 +26,7 @@ struct Case {
 
 const DENIES: &str = "confine.deny_system_calls = true\n";
 const SNAPSHOT: &str = "worker_mode = \"snapshot\"\n";
-const CASES: [Case; 5] = [
+const CASES: [Case; 4] = [
     Case {
         name: "loop",
         settings: "",
@@ -53,15 +53,6 @@ const CASES: [Case; 5] = [
         isolation: Some("rewind"),
         because: None,
         text: "boots once (snapshot, rewind) in ",
-    },
-    Case {
-        name: "fork",
-        settings: DENIES,
-        application: "worker_mode = \"snapshot\"\nisolation = \"fork\"\n",
-        mode: "snapshot",
-        isolation: Some("fork"),
-        because: None,
-        text: "boots once (snapshot, fork) in ",
     },
     Case {
         name: "auto",

@@ -194,19 +194,12 @@ pub(super) fn requests(
     let Some(draft) = of_worker_script(text) else {
         return (most, jitter);
     };
-    match mode_of(draft) {
-        Some((WorkerMode::Snapshot, Isolation::Fork)) => {
-            if !text.draft.max_requests.is_absent() {
-                let problem = "with isolation = \"fork\" a worker has one request";
-                report.refuse(&draft.isolation, problem, "leave out max_requests");
-            }
-            return (Some(1), 0);
-        }
-        Some((WorkerMode::Snapshot, _)) if text.draft.max_requests.is_absent() => {
+    match draft.worker_mode.get() {
+        Some(WorkerMode::Snapshot) if text.draft.max_requests.is_absent() => {
             return (Some(SNAPSHOT_REQUESTS), SNAPSHOT_REQUESTS / JITTER_PART);
         }
-        Some((WorkerMode::Snapshot, _)) => return (most, jitter),
-        Some((WorkerMode::Loop, _)) | None => {}
+        Some(WorkerMode::Snapshot) => return (most, jitter),
+        Some(WorkerMode::Loop) | None => {}
     }
     if !draft.loop_requests.is_absent() && !text.draft.max_requests.is_absent() {
         report.refuse(
@@ -226,11 +219,6 @@ pub(super) fn requests(
         false => jitter,
     };
     (most, jitter)
-}
-
-fn mode_of(draft: &PhpDraft) -> Option<(WorkerMode, Isolation)> {
-    let mode = draft.worker_mode.get()?;
-    Some((mode, draft.isolation.or(Isolation::Auto)))
 }
 
 /// Memory per worker. The worker script's key overrides the pool's.

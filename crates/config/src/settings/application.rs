@@ -62,8 +62,8 @@ pub(super) const ROWS: &[Setting] = &[
          state; `\"snapshot\"`, each request starts from the state after the boot")
         .sample(Nowhere)
         .in_php_fpm("not there"),
-    key(Php, "isolation", r#"`"auto"`, `"rewind"`, `"fork"`"#, r#"`"auto"` with `worker_mode = "snapshot"`"#,
-        "how a worker gets rid of a request: it is put back, it ends and another is forked, or `\"auto\"`: it is put back where the kernel can, and elsewhere each request boots the application")
+    key(Php, "isolation", r#"`"auto"`, `"rewind"`"#, r#"`"auto"` with `worker_mode = "snapshot"`"#,
+        "how a worker gets rid of a request: `\"rewind\"`: it is put back; `\"auto\"`: it is put back where the kernel can, and elsewhere each request boots the application")
         .sample(Nowhere)
         .in_php_fpm("not there"),
     key(Php, "loop_requests", "number", "`500` with `worker`",

@@ -84,9 +84,6 @@ fn a_worker_that_is_put_back_has_limits_of_its_own() {
         (pool.memory_limit, isolation(&pool)),
         (Some(1 << 30), Isolation::Rewind)
     );
-    let pool = only(&with("", "isolation = \"fork\"\n"));
-    assert_eq!((pool.max_requests, pool.max_requests_jitter), (Some(1), 0));
-    assert_eq!(isolation(&pool), Isolation::Fork);
     for (own, application, expected) in [
         (
             "",
@@ -99,14 +96,9 @@ fn a_worker_that_is_put_back_has_limits_of_its_own() {
             "loop_memory: with worker_mode = \"snapshot\" no request leaves anything; write memory_limit, if anything",
         ),
         (
-            "max_requests = 3\n",
-            "isolation = \"fork\"\n",
-            "isolation: with isolation = \"fork\" a worker has one request; leave out max_requests",
-        ),
-        (
             "",
-            "isolation = \"none\"\n",
-            "isolation: \"none\" is not a way to get rid of a request; write \"auto\", \"rewind\" or \"fork\"",
+            "isolation = \"fork\"\n",
+            "isolation: \"fork\" is not a way to get rid of a request; write \"rewind\", or \"auto\" to boot the application in each request where the kernel can't put a worker back",
         ),
     ] {
         let lines = found(&with(own, application), &ROOT);
@@ -156,7 +148,7 @@ fn what_can_not_go_with_a_worker_script_is_refused() {
     );
     for key in [
         "worker_mode = \"loop\"",
-        "isolation = \"fork\"",
+        "isolation = \"rewind\"",
         "loop_requests = 1",
         "loop_memory = 1",
         "boot_timeout = 1",

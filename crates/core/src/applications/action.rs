@@ -1,129 +1,121 @@
-//! What the pool can ask for. The router performs each in order and decides nothing.
+//! Actions that the application pool asks the router for. The router performs them in order.
 
 use super::event::{ErrorId, InstanceId, SessionId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Start an instance of the application; ends in `Spawned`, `SpawnFailed` or `Exited`. The number is how often the
-    /// application was restarted: a preloader of an earlier number has old code.
+    /// Start an instance; ends in `Spawned`, `SpawnFailed` or `Exited`. The number is the application's restart count.
     Spawn(InstanceId, Arc<str>, u32),
-    /// Stop an instance, also one that is still being started; ends in `Exited` (or `SpawnFailed`).
+    /// Stop an instance, even while it starts; ends in `Exited` or `SpawnFailed`.
     Stop(InstanceId, Force),
-    /// The session is on this instance, until it is closed.
+    /// The session has this instance until it is closed.
     CheckOut(SessionId, InstanceId),
     /// The session gets no instance.
     Refuse(SessionId, Refusal),
-    /// The instance of this session is gone or about to be killed. `began` is false for one that still waited in the
-    /// instance's private queue and may be asked for again. The session is over: nothing is to be closed.
+    /// The session's instance is gone or will be killed; no `Close` is needed.
     Lost {
-        /// The session.
         session: SessionId,
-        /// Whether the instance may have begun to work on it.
+        /// Whether the instance may have started the request. If not, it can be retried.
         began: bool,
     },
-    /// Have the instance do its out-of-band work; ends in `Worked` or `Exited`.
+    /// Run the instance's out-of-band work; ends in `Worked` or `Exited`.
     Work(InstanceId),
     /// The answer to `Disable`.
     Disabled(InstanceId, Disabling),
-    /// An application that was removed has no instance left.
+    /// A removed application has no instances left.
     Removed(Arc<str>),
-    /// After `Shutdown`: nothing is left.
+    /// The shutdown is complete.
     Finished,
-    /// Something worth a line in the log.
     Say(Notice),
 }
 
-/// How an instance is made to end.
+/// How to end an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Force {
-    /// Close its channel, or SIGTERM.
+    /// Close its channel, or send SIGTERM.
     Ask,
-    /// SIGKILL.
     Kill,
 }
 
-/// Why there is no instance.
+/// Why a request gets no instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// `max_request_queue_size` requests wait already: 503.
     #[error("too many wait already")]
     QueueFull,
-    /// The waiter's deadline has come: 504.
+    /// The deadline passed: 504.
     #[error("none was free in time")]
     TimedOut,
-    /// None is free, and the request does not wait.
+    /// No instance is free, and the request does not wait.
     #[error("none is free")]
     NoneFree,
-    /// None can be started: 503.
+    /// No instance can be started: 503.
     #[error("none can be started")]
     Trouble(Trouble),
-    /// There is no such application or group.
+    /// No such application or group.
     #[error("there is no such application or group")]
     Unknown,
     /// The application was removed while the request waited.
     #[error("it was removed")]
     Removed,
-    /// Everything ends.
+    /// The pool shuts down.
     #[error("everything ends")]
     ShuttingDown,
-    /// The session's number is not higher than all before.
+    /// The session's number is not higher than all earlier ones.
     #[error("the order came too late")]
     Stale,
 }
 
-/// Why an instance could not be started, or did not live.
+/// Why an instance failed to start or died early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Its start failed; the report says why.
+    /// Its start failed; the report has the reason.
     Failed(ErrorId),
-    /// It was not up within `start_timeout`.
+    /// It exceeded `start_timeout`.
     TimedOut,
-    /// It died before it had answered anything.
+    /// It died before its first answer.
     Died,
 }
 
-/// What became of `Disable`.
+/// Results of `Disable`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disabling {
-    /// It has no session and gets none.
+    /// It has no sessions and gets none.
     Done,
-    /// It had none already.
+    /// It was disabled already.
     Already,
-    /// It is the only one that serves, and another can't be started.
+    /// No other instance serves, and none can be started.
     Impossible,
-    /// It was enabled again before.
+    /// It was enabled again first.
     Canceled,
-    /// It is gone, or on its way out.
+    /// It is gone or leaving.
     Gone,
 }
 
 /// Why an instance leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Not used for `max_idle_time`.
+    /// Idle for `max_idle_time`.
     Idle,
-    /// Its place was needed by another application, or the pool's total was lowered.
+    /// Another application needs its place, or the total was lowered.
     Evicted,
     /// It has served `max_requests`.
     MaxRequests,
     /// It uses more than `memory_limit`.
     Memory,
-    /// A request ran for `max_request_time`.
+    /// A request exceeded `max_request_time`.
     RequestTime,
     /// It was returned as failed.
     Failed,
-    /// Its application restarts.
     Restart,
-    /// It was detached.
     Detached,
-    /// Its application is removed, or all ends.
+    /// Its application is removed, or the pool shuts down.
     Removed,
-    /// It was not up within `start_timeout`.
+    /// It exceeded `start_timeout`.
     StartTimeout,
-    /// Its out-of-band work did not end.
+    /// Its out-of-band work timed out.
     Work,
 }
 
@@ -145,31 +137,28 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// A line for the log, as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// An instance leaves.
     Leaves(InstanceId, Reason),
-    /// An instance that was to leave goes on: its place is not needed, or another one's is taken.
+    /// A leaving instance stays after all.
     Stays(InstanceId),
-    /// An instance ended by itself.
+    /// An instance exited by itself.
     Ended(InstanceId),
-    /// An instance that was asked to stop is still there, and is killed.
+    /// An instance did not stop in time and is killed.
     StopTimedOut(InstanceId),
-    /// An instance's sessions have not ended in `drain_timeout`.
+    /// Sessions outlasted `drain_timeout`.
     DrainTimedOut(InstanceId),
-    /// None could be started; `Some`: none is tried for so long.
+    /// An instance failed to start; `Some`: the delay before the next try.
     Trouble(Arc<str>, Trouble, Option<Duration>),
-    /// The application restarts.
     Restarting(Arc<str>),
-    /// The program that its instances pass requests on to is replaced, for this reason.
+    /// The program behind the instances is replaced.
     Renewing(Arc<str>, Reason),
-    /// A rolling restart is over: every instance has the new code.
+    /// A rolling restart is complete.
     Restarted(Arc<str>),
-    /// The new code can't be started; the old instances go on until the next restart.
+    /// The new code can't start; old instances stay until the next restart.
     Resisting(Arc<str>, Trouble),
-    /// A request was refused because the queue is full. Once until the queue has been empty.
+    /// The queue is full. Sent once until the queue has been empty.
     QueueFull(Arc<str>),
-    /// An application of this name is there already; nothing was added.
+    /// An application with this name exists; nothing was added.
     NameTaken(Arc<str>),
 }

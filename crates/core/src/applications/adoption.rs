@@ -1,4 +1,4 @@
-//! Instances of an earlier pool are taken over.
+//! Takes over the instances of an earlier pool.
 
 use super::event::{Adopted, InstanceId, SessionId};
 use super::instance::Instance;
@@ -7,8 +7,7 @@ use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 
 impl ApplicationPool {
-    /// Takes instances over that run already. Each is busy until the session that it comes with is closed. There may be more
-    /// than the total allows, as after it was lowered.
+    /// Takes over running instances, each with a session. They may exceed the total.
     pub(super) fn adopt(&mut self, instances: Vec<Adopted>, next: InstanceId, step: &mut Step<'_>) {
         for adopted in instances {
             self.adopt_one(adopted, step);
@@ -52,8 +51,7 @@ impl ApplicationPool {
         self.touched.insert(app);
     }
 
-    /// An instance that was taken over says which sessions it has. Its own numbers are lower than those of this pool, and it
-    /// has them even if they are more than it may have.
+    /// Records a session that an adopted instance reports. Adopted sessions may exceed the instance's limit.
     pub(super) fn found(&mut self, id: InstanceId, session: SessionId, step: &Step<'_>) {
         let is_new =
             self.last_session.is_none_or(|last| session < last) && !self.sessions.contains_key(&session);

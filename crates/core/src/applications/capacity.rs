@@ -1,4 +1,4 @@
-//! Which application gets the next place, and which gives one up.
+//! Decides which application gets the next place, and which gives one up.
 
 use super::action::{Notice, Reason};
 use super::application::{AppId, length};
@@ -9,7 +9,6 @@ use super::pool::{ApplicationPool, Step};
 use std::collections::BTreeSet;
 
 impl ApplicationPool {
-    /// Draws the consequences of what changed, until there are none.
     pub(super) fn settle(&mut self, step: &mut Step<'_>) {
         loop {
             while let Some(app) = self.touched.pop_first() {
@@ -28,14 +27,12 @@ impl ApplicationPool {
         self.finish(step);
     }
 
-    /// Another total.
     pub(super) fn set_max(&mut self, max: u32) {
         self.max = max;
         self.excused = self.count();
         self.share_anew();
     }
 
-    /// Another reserve.
     pub(super) fn set_reserve(&mut self, reserve: u32) {
         self.reserve = reserve;
         self.share_anew();
@@ -49,8 +46,7 @@ impl ApplicationPool {
         }
     }
 
-    /// The most instances of one application, but for its minimum. So an application whose instances leave after long
-    /// sessions, while new ones are started for them, can't take what is reserved for others either.
+    /// The most instances of one application outside of the reserve, even while others leave.
     pub(super) fn share(&self) -> u32 {
         match self.reserve {
             0 => u32::MAX,
@@ -58,23 +54,20 @@ impl ApplicationPool {
         }
     }
 
-    /// Places that any application can take.
     fn open_places(&self) -> u32 {
         self.max.saturating_sub(self.reserve)
     }
 
-    /// The places that an application which wants one for this reason may take.
     pub(super) fn places(&self, class: Class) -> u32 {
         match class {
-            // A rolling restart may hold one place more than `max` until one of its old instances has finished. An application
-            // without an instance must not wait for that.
+            // A rolling restart's extra place must not delay a starving application.
             Class::Starving => self.max.saturating_add(u32::from(self.index.over > 0)),
             Class::Short => self.max,
             Class::Growing | Class::Spreading => self.open_places(),
         }
     }
 
-    /// Takes one step towards a better use of the places; `false`: there is none.
+    /// Makes one change to how places are used; `false`: nothing to change.
     fn distribute(&mut self, step: &mut Step<'_>) -> bool {
         if self.ending {
             return false;
@@ -82,13 +75,12 @@ impl ApplicationPool {
         self.shrink(step) || self.give(step) || self.roll(step) || self.queue_privately(step)
     }
 
-    /// More than the total stay when those are gone that are leaving.
+    /// Whether more instances than the total remain after all leaving ones are gone.
     fn is_over(&self) -> bool {
         let going = self.counts.stopping + self.counts.draining + self.counts.finishing + self.counts.spares;
         self.count().saturating_sub(going) > self.max
     }
 
-    /// After the total was lowered: lets idle instances go, and busy ones after their sessions.
     fn shrink(&mut self, step: &mut Step<'_>) -> bool {
         if !self.is_over() {
             return false;
@@ -96,7 +88,7 @@ impl ApplicationPool {
         if self.evict(step) {
             return true;
         }
-        // The last instance of an application stays while a request waits for it.
+        // An application's last instance stays while a request waits for it.
         match self.index.yields.values().filter_map(BTreeSet::last).max() {
             Some(&(serving, oldest, app)) if serving > 1 || oldest == SessionId(u64::MAX) => {
                 self.yield_one(app, step)
@@ -105,7 +97,7 @@ impl ApplicationPool {
         }
     }
 
-    /// Gives a place to the application that wants one most, or makes one free for it.
+    /// Gives a place to the first application in line, or frees one for it.
     fn give(&mut self, step: &mut Step<'_>) -> bool {
         if let Some((.., app)) = self.next_to_start() {
             self.spawn(app, step);
@@ -127,7 +119,7 @@ impl ApplicationPool {
         }
     }
 
-    /// Stops the instance that has been idle longest, of those that are not needed for a minimum.
+    /// Stops the instance that has been idle longest and is above its application's minimum.
     fn evict(&mut self, step: &mut Step<'_>) -> bool {
         let Some(app) = self.next_to_evict() else {
             return false;
@@ -140,8 +132,7 @@ impl ApplicationPool {
         true
     }
 
-    /// Gives the application's least busy instance no more sessions, so that its place is free after those it has. If
-    /// another instance is without sessions before that, it gives up its place instead ([`ApplicationPool::exchange`]).
+    /// Retires the least busy instance, or the first that becomes idle ([`ApplicationPool::exchange`]).
     fn yield_one(&mut self, app: AppId, step: &mut Step<'_>) -> bool {
         let Some((_, id)) = self.apps[&app].busy.first().copied() else {
             return false;
@@ -152,9 +143,7 @@ impl ApplicationPool {
         true
     }
 
-    /// Has an instance without sessions leave, if there is one now, in the place of one that is to leave after sessions
-    /// that may last for long. This comes before it is given another session, so the application that needs the place
-    /// waits only for the shortest.
+    /// Stops an idle instance in place of one that finishes long sessions.
     pub(super) fn exchange(&mut self, id: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id).filter(|app| app.rolling.is_none()) else {
             return;
@@ -171,7 +160,7 @@ impl ApplicationPool {
         }
     }
 
-    /// Goes on with a rolling restart. Its spare may be one more than the total, so that a full pool can be restarted.
+    /// Continues a rolling restart, whose spare may exceed the total.
     fn roll(&mut self, step: &mut Step<'_>) -> bool {
         if self.count() > self.max {
             return false;
@@ -184,7 +173,7 @@ impl ApplicationPool {
         true
     }
 
-    /// No place can be had: the requests that wait for one go into private queues.
+    /// Moves waiting requests into private queues if no place can become free.
     fn queue_privately(&mut self, step: &mut Step<'_>) -> bool {
         let is_full = self.count() >= self.open_places() && self.counts.stopping == 0;
         match self.index.hopes.first().copied() {

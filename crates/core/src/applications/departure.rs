@@ -1,4 +1,4 @@
-//! Instances change their state, leave, and are gone.
+//! State changes of instances up to their exit.
 
 use super::action::{Action, Disabling, Force, Notice, Reason, Trouble};
 use super::application::AppId;
@@ -9,7 +9,7 @@ use super::timers::Timer;
 use std::sync::Arc;
 
 impl ApplicationPool {
-    /// Takes an instance out of its application's lists, before anything that they are ordered by changes.
+    /// Removes an instance from its application's ordered lists. Call before changing a sort key.
     pub(super) fn unfile(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get(&id) else {
             return;
@@ -36,7 +36,6 @@ impl ApplicationPool {
         }
     }
 
-    /// Changes an instance's state, with all that follows for the records and for its timer.
     pub(super) fn change(&mut self, id: InstanceId, cause: InstanceCause, step: &mut Step<'_>) {
         let Some((before, app)) = self.instances.get(&id).map(|one| (one.state, one.app)) else {
             return;
@@ -96,7 +95,6 @@ impl ApplicationPool {
         }
     }
 
-    /// Counts an instance in or out of a state.
     fn count_state(&mut self, id: InstanceId, app: AppId, state: InstanceState, enters: bool) {
         if let Some(instance) = self.instances.get(&id) {
             self.users.count(instance.user, state, enters);
@@ -123,7 +121,6 @@ impl ApplicationPool {
         }
     }
 
-    /// What an application has planned with an instance comes to nothing.
     fn is_leaving(&mut self, id: InstanceId, app: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get_mut(&app) else {
             return;
@@ -141,7 +138,7 @@ impl ApplicationPool {
         }
     }
 
-    /// Takes an instance out of service; it stops after its sessions. Nothing if it is leaving already.
+    /// Stops an instance after its sessions, unless it leaves already.
     pub(super) fn retire(&mut self, id: InstanceId, reason: Reason, step: &mut Step<'_>) {
         let state = self.instances.get(&id).map(|one| one.state);
         if matches!(
@@ -155,20 +152,17 @@ impl ApplicationPool {
         self.emptied(id, step);
     }
 
-    /// Looks whether an instance has no sessions, and what follows.
     pub(super) fn emptied(&mut self, id: InstanceId, step: &mut Step<'_>) {
         if self.instances.get(&id).is_some_and(|one| one.busyness() == 0) {
             self.change(id, InstanceCause::Emptied, step);
         }
     }
 
-    /// Stops an instance at once; its sessions are lost.
     pub(super) fn stop(&mut self, id: InstanceId, step: &mut Step<'_>) {
         self.lose_sessions(id, step);
         self.change(id, InstanceCause::Stop, step);
     }
 
-    /// Stops an instance with SIGKILL; its sessions are lost.
     fn kill(&mut self, id: InstanceId, step: &mut Step<'_>) {
         self.stop(id, step);
         self.timers.clear(Timer::Instance(id));
@@ -181,14 +175,13 @@ impl ApplicationPool {
         };
         let queued = instance.queued.iter().map(|session| (*session, false));
         let running = instance.running.iter().map(|session| (*session, true));
-        // The private queue first, so that nothing of it begins.
+        // The private queue first, so that no queued request starts.
         for (session, began) in queued.chain(running).collect::<Vec<_>>() {
             self.end_session(session, id, step);
             step.act(Action::Lost { session, began });
         }
     }
 
-    /// An instance's process is gone.
     pub(super) fn exited(&mut self, id: InstanceId, step: &mut Step<'_>) {
         let Some(instance) = self.instances.get(&id) else {
             return;
@@ -199,7 +192,7 @@ impl ApplicationPool {
             InstanceState::Stopping | InstanceState::Draining | InstanceState::Finishing
         );
         let had = instance.busyness() > 0;
-        // A request that crashes its instance says nothing against the code of the others.
+        // A crash during a request is no evidence against the code.
         let had_work = processed > 0 || !instance.running.is_empty();
         self.drop_instance(id, step);
         if state == InstanceState::Spawning {
@@ -213,7 +206,6 @@ impl ApplicationPool {
         }
     }
 
-    /// Takes an instance out of the pool.
     pub(super) fn drop_instance(&mut self, id: InstanceId, step: &mut Step<'_>) {
         self.lose_sessions(id, step);
         self.unfile(id);
@@ -236,7 +228,6 @@ impl ApplicationPool {
         self.touched.insert(instance.app);
     }
 
-    /// An instance's timer has fired.
     pub(super) fn instance_due(&mut self, id: InstanceId, step: &mut Step<'_>) {
         let Some(instance) = self.instances.get(&id) else {
             return;
@@ -267,7 +258,7 @@ impl ApplicationPool {
         }
     }
 
-    /// A request has lasted for longer than `max_request_time`: its instance is killed, and nothing is answered.
+    /// Kills the instance of a request that exceeded `max_request_time`.
     pub(super) fn lasted(&mut self, session: super::event::SessionId, step: &mut Step<'_>) {
         if let Some(id) = self.sessions.get(&session).and_then(|held| held.instance) {
             step.say(Notice::Leaves(id, Reason::RequestTime));
@@ -275,7 +266,6 @@ impl ApplicationPool {
         }
     }
 
-    /// Forgets an application that nothing is left of.
     pub(super) fn forget(&mut self, id: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id).filter(|app| app.is_over()) else {
             return;

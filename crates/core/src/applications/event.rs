@@ -1,4 +1,4 @@
-//! What can happen to the pool.
+//! Events of the application pool.
 
 use super::options::{Options, RestartMethod};
 use super::restart::RestartFiles;
@@ -6,166 +6,149 @@ use crate::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// One process of an application, from the decision to start it until it is reaped. Never used twice.
+/// One process of an application, from the start decision until it is reaped. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(pub u64);
 
-/// One request for an instance, while it waits and while it holds one. Given by who asks; each is higher than all before.
+/// One request for an instance. The caller assigns ascending numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// The one that asks: all that it holds ends together. A lease holder may wait for and hold several instances.
+/// A client that may hold several sessions; all end with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseHolder(pub u64);
 
-/// Where the report of a failed start is found.
+/// Where to find the report of a failed start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorId(pub u64);
 
-/// What the pool is told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// An instance is asked for. Ends in [`super::action::Action::CheckOut`] or [`super::action::Action::Refuse`], unless it
-    /// is taken back with `Cancel` before.
+    /// Request an instance. Ends in [`super::action::Action::CheckOut`] or [`super::action::Action::Refuse`] unless
+    /// canceled.
     Get(Get),
-    /// The client that waits is gone. Nothing if it does not wait.
+    /// The waiting client is gone. Ignored if the session does not wait.
     Cancel(SessionId),
-    /// A session is over. Nothing if it has no instance: closing twice is harmless.
+    /// A session ended. Ignored if it has no instance, so closing twice is harmless.
     Close(SessionId, Return),
-    /// A lease holder is gone: all it waits for is taken back, all it holds is closed.
+    /// A lease holder is gone: cancels what it waits for, closes what it holds.
     LeaseHolderGone(LeaseHolder, Return),
-    /// An instance asked for with [`super::action::Action::Spawn`] is up.
+    /// An instance from [`super::action::Action::Spawn`] is up.
     Spawned(InstanceId),
-    /// It could not be started, and no process is left of it.
+    /// An instance could not be started; no process is left.
     SpawnFailed(InstanceId, ErrorId),
-    /// An instance's process is gone, wanted or not.
+    /// An instance's process exited.
     Exited(InstanceId),
-    /// Restart an application; unknown: nothing.
+    /// Restart an application. Ignored if unknown.
     Restart(Arc<str>, RestartMethod),
-    /// What was seen of an application's restart files; unknown application: nothing.
+    /// The state of an application's restart files. Ignored if unknown.
     Seen(Arc<str>, RestartFiles),
-    /// An application's settings are these from now on; unknown application: nothing.
+    /// New settings of an application. Ignored if unknown.
     Changed(Arc<str>, Options),
-    /// The pool's total is another one.
+    /// A new total of instances.
     SetMax(NonZeroU32),
-    /// So many places are for applications that have no instance.
+    /// A new number of places reserved for applications without instances.
     SetReserve(u32),
-    /// Add an application before a request asks for it, with its group if it has one.
+    /// Add an application before its first request.
     Add {
-        /// Its name. One that is there already is an error.
+        /// Its name; a duplicate is an error.
         name: Arc<str>,
-        /// The group from which any member may be asked for.
         group: Option<Arc<str>>,
-        /// Its settings.
         options: Options,
     },
-    /// An application is in this group from now on, and in no other; it is begun if it is unknown, and stays until it is removed or
-    /// leaves.
+    /// Move an application into this group, added if unknown.
     Join {
-        /// Its name.
         name: Arc<str>,
-        /// The group from which any member may be asked for.
         group: Arc<str>,
-        /// Its settings from now on.
         options: Options,
     },
-    /// An application is in no group any more, and is there only as long as requests ask for it. Unknown: nothing.
+    /// Take an application out of its group. Ignored if unknown.
     Leave(Arc<str>),
-    /// Take an application out. Its name may be used again at once. Unknown: nothing.
+    /// Remove an application; its name is free at once. Ignored if unknown.
     Remove(Arc<str>, Removal),
-    /// Take out all applications of a group.
+    /// Remove all applications of a group.
     RemoveGroup(Arc<str>, Removal),
-    /// An instance asks for out-of-band work: to be called once while it has no request.
+    /// An instance asks to run out-of-band work when it has no request.
     WorkWanted(InstanceId),
-    /// Its out-of-band work, asked for with [`super::action::Action::Work`], is done or has failed.
+    /// Work from [`super::action::Action::Work`] ended.
     Worked(InstanceId),
-    /// An instance that was taken over has this session, which an earlier pool has given out.
+    /// An adopted instance reports a session from the earlier pool.
     Found(InstanceId, SessionId),
-    /// An instance does not get round to what it has been given, or does again (`false`).
+    /// An instance can't take up its sessions, or can again (`false`).
     HeldUp(InstanceId, bool),
-    /// An instance uses so much memory, in bytes.
+    /// An instance's memory in bytes.
     Measured(InstanceId, u64),
-    /// Give an instance no more sessions, but let it live. Answered with [`super::action::Action::Disabled`].
+    /// Give an instance no more sessions, without stopping it. Answered with [`super::action::Action::Disabled`].
     Disable(InstanceId),
     /// Give it sessions again.
     Enable(InstanceId),
-    /// Take an instance out of service; it is stopped after its sessions.
+    /// Stop an instance after its sessions.
     Detach(InstanceId),
-    /// Instances of an earlier pool that still run, and the first number that no instance has had. Before anything is asked for.
+    /// Instances of an earlier pool, and the first unused number. Comes first.
     Adopt(Vec<Adopted>, InstanceId),
     /// Stop everything; ends in [`super::action::Action::Finished`].
     Shutdown(Removal),
-    /// The deadline that `next_deadline` named has come.
+    /// The time from `next_deadline` has come.
     Deadline,
 }
 
-/// An instance that another pool began.
+/// An instance of an earlier pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adopted {
-    /// Its number.
     pub id: InstanceId,
-    /// Its application, added if it is unknown.
+    /// Its application, added if unknown.
     pub application: Arc<str>,
-    /// The application's settings from now on.
     pub options: Options,
-    /// A session that it has from the beginning, for whatever it may still be busy with: to be closed when that is over. A
-    /// session as for [`Get`].
+    /// A session for its present work; to be closed when that ends.
     pub session: SessionId,
 }
 
 /// A request for an instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Get {
-    /// Its number, higher than all before.
+    /// Its number, higher than all earlier ones.
     pub session: SessionId,
-    /// Of what.
     pub target: Target,
-    /// How long.
+    /// How long it waits.
     pub wait: Wait,
-    /// The request that it was checked out for, if that is known.
+    /// The request that it was checked out for, if known.
     pub lease_holder: Option<LeaseHolder>,
-    /// What was just seen of the application's restart files, if they were looked at.
+    /// The state of the restart files, if they were checked.
     pub restart_files: Option<RestartFiles>,
-    /// It has its instance for itself, however many sessions one may have.
+    /// Whether it needs the instance for itself.
     pub alone: bool,
 }
 
-/// What is asked for.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
-    /// An instance of an application, which is begun if it is unknown. The settings are its settings from now on.
+    /// An application, added if unknown, with its new settings.
     Application(Arc<str>, Options),
-    /// An instance of an application that is there.
     Known(Arc<str>),
-    /// A free instance of any application of a group. The number, drawn by who asks, chooses which is tried first.
+    /// A free instance of a group. The random number selects the first application to try.
     Group(Arc<str>, u64),
 }
 
-/// How long a request waits for an instance.
+/// How long a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
     None,
-    /// Until then.
     Until(Tick),
-    /// Until there is one.
     Endless,
 }
 
-/// How an instance comes back.
+/// The condition of a returned instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
-    /// It is well.
     Ok,
-    /// It is not healthy, or that is not known: it is replaced.
+    /// Unhealthy or unknown: it is replaced.
     Failed,
 }
 
-/// How something is taken out.
+/// How to remove something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// Idle instances stop now, others after their sessions; after the time, if one is given, as with `Immediate`.
+    /// Idle instances stop now, others after their sessions, or at the given time.
     Graceful(Option<Tick>),
-    /// Sessions are lost.
     Immediate,
 }

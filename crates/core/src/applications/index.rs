@@ -1,4 +1,4 @@
-//! Where an application stands among the others, kept so that no decision looks at all of them.
+//! Indexes over all applications, so that no decision has to scan them.
 
 use super::application::{AppId, Application, length};
 use super::event::SessionId;
@@ -7,60 +7,51 @@ use super::timers::Timer;
 use crate::timers::SHORTEST;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why an instance is wanted. What comes first is done first.
+/// Why an instance is needed, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// Requests wait, and the application has no instance that serves or will.
+    /// Requests wait, and no instance serves or starts.
     Starving,
-    /// It has fewer than its minimum.
     Short,
-    /// Requests wait, and its instances are busy.
+    /// Requests wait, and all instances are busy.
     Growing,
-    /// Its instances are busy, and it may be spread over more.
+    /// All instances are busy, and the application may spread.
     Spreading,
 }
 
-/// An application that wants an instance, before those that come after it.
 pub(super) type Want = (Class, u32, SessionId, AppId);
 
-/// What an application is found by, while it is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Keys {
-    /// It has an idle instance above its minimum, last used then.
+    /// When the idle instance above its minimum was last used.
     pub evictable: Option<u64>,
-    /// It wants instances: why, how many it has, and which request waits longest.
+    /// Why it needs instances, how many it has, and its oldest waiting request.
     pub wants: Option<(Class, u32, SessionId)>,
-    /// Which user's it is.
     pub user: u32,
-    /// How many.
     pub wanted: u32,
-    /// It has instances above its minimum: how many serve, and which request waits longest (none: the highest number).
+    /// Its serving instances above the minimum, and its oldest waiting request (none: the highest number).
     pub yields: Option<(u32, SessionId)>,
-    /// Its waiters may have to go into private queues.
+    /// Its waiting requests may have to go into private queues.
     pub hopes: bool,
     /// Its rolling restart needs the next instance.
     pub rolls: bool,
-    /// It has more than its share, because of a rolling restart.
+    /// A rolling restart has exceeded its share.
     pub over: bool,
 }
 
-/// The applications by their keys.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// By user.
     pub evictable: BTreeMap<u32, BTreeSet<(u64, AppId)>>,
-    /// By user, so that one with many applications has no other looked at later.
+    /// By user, so that many applications of one user don't delay others.
     pub wants: BTreeMap<u32, BTreeSet<Want>>,
     pub wanted: u32,
     pub starving: u32,
-    /// By user.
     pub yields: BTreeMap<u32, BTreeSet<(u32, SessionId, AppId)>>,
     pub hopes: BTreeSet<AppId>,
     pub rolls: BTreeSet<AppId>,
     pub over: u32,
 }
 
-/// The keys of an application as it is.
 pub(super) fn keys(app: &Application) -> Keys {
     let serving = app.serving();
     let spawning = length(app.spawning.len());
@@ -75,7 +66,7 @@ pub(super) fn keys(app: &Application) -> Keys {
     } else {
         Class::Spreading
     };
-    // No place is made free for an instance for which no request waits.
+    // No place is freed for an instance that no request waits for.
     let wanted = needed.max(missing);
     let wants = wanted > 0 || app.spreads();
     let may_lose = app.may_lose();
@@ -158,7 +149,6 @@ impl Index {
 }
 
 impl ApplicationPool {
-    /// Files an application anew after something in it changed, and watches its idle time.
     pub(super) fn reindex(&mut self, id: AppId, step: &Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {
             return;

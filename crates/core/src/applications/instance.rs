@@ -6,31 +6,28 @@ use super::instance_state::InstanceState;
 use crate::tick::Tick;
 use std::collections::BTreeSet;
 
-/// An instance.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub app: AppId,
-    /// For whom it was begun.
+    /// The user it was started for.
     pub user: u32,
     pub state: InstanceState,
-    /// How often the application had been restarted when it was begun.
+    /// The application's restart count when it was started.
     pub restarts: u32,
     /// Sessions that it may work on, oldest first: at most `concurrency`.
     pub running: BTreeSet<SessionId>,
-    /// One of them that has it for itself.
+    /// The session that has it exclusively.
     pub lease: Option<SessionId>,
-    /// It has sessions, and does not get round to taking up more.
+    /// It has sessions and can't take up more.
     pub held_up: bool,
-    /// Its private queue: sessions that it has not begun.
     pub queued: BTreeSet<SessionId>,
-    /// The session that it was taken over with from an earlier pool, and may still have.
+    /// The session it was adopted with.
     pub adopted: Option<SessionId>,
-    /// Sessions ever begun and ever ended well.
+    /// Sessions started, and sessions that ended well.
     pub begun: u32,
     pub processed: u32,
-    /// When it was last given a session or had one end, as a number that only rises.
+    /// A rising number that records its last use.
     pub used: u64,
-    /// The same as a time.
     pub used_at: Tick,
 }
 
@@ -53,7 +50,6 @@ impl Instance {
         }
     }
 
-    /// What it does may be something that the earlier pool had asked for.
     pub(super) fn is_taken_over(&self) -> bool {
         self.adopted
             .is_some_and(|session| self.running.contains(&session))
@@ -63,8 +59,7 @@ impl Instance {
         u32::try_from(self.running.len() + self.queued.len()).unwrap_or(u32::MAX)
     }
 
-    /// The key by which it is chosen among those with sessions: their number, or the highest number where it must not
-    /// get more.
+    /// Sort key of busy instances: its sessions, or the highest number if it takes no more.
     pub(super) fn load(&self) -> u32 {
         match self.lease.is_some() || self.held_up {
             true => u32::MAX,

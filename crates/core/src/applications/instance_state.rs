@@ -11,36 +11,33 @@
 //!                 └───┴──────────▶ Working          Stop, from anywhere
 //! ```
 //!
-//! Retire is possible from everywhere; of what is still being started it makes Stopping. Enable leads back from Disabling
-//! and Disabled. Only Serving is given sessions. Finishing is Draining without a deadline.
+//! Retire is possible from every state; it leads from Spawning to Stopping. Enable leads back from Disabling and Disabled.
+//! Only Serving gets sessions. Finishing is Draining without a deadline.
 
-/// Where an instance is between its start and its end.
+/// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceState {
-    /// It is being started.
     Spawning,
-    /// It is given sessions.
     Serving,
-    /// It has had as many as it may have, or its place is needed: it stops after its last one.
+    /// It stops after its last session: it reached its limit, or its place is needed.
     Finishing,
-    /// It is to have none, and still has some.
+    /// It gets no sessions and still has some.
     Disabling,
-    /// It has none and is given none.
+    /// It has no sessions and gets none.
     Disabled,
-    /// It does its out-of-band work.
+    /// It does out-of-band work.
     Working,
-    /// It is to leave, and its sessions have a limited time.
+    /// It leaves; its sessions have limited time.
     Draining,
-    /// It was told to stop.
+    /// It was asked to stop.
     Stopping,
 }
 
-/// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InstanceCause {
     Up,
     Finish,
-    /// Another one leaves in its place.
+    /// Another instance leaves instead.
     Reprieve,
     Disable,
     Enable,
@@ -51,7 +48,6 @@ pub(super) enum InstanceCause {
     Stop,
 }
 
-/// What an instance becomes.
 pub(super) fn next(state: InstanceState, cause: InstanceCause) -> InstanceState {
     use InstanceCause::{Disable, Emptied, Enable, Finish, Reprieve, Retire, Stop, Up, Work, Worked};
     match (state, cause) {

@@ -1,4 +1,4 @@
-//! What holds after every step.
+//! Invariants that hold after every step.
 
 use super::application::{AppId, Application, length};
 use super::index::{Class, Index, keys};
@@ -8,7 +8,7 @@ use super::timers::Timer;
 use std::collections::BTreeSet;
 
 impl ApplicationPool {
-    /// Panics if the records disagree, if a limit is broken, or if a request waits for what is there.
+    /// Panics if records disagree, a limit is exceeded, or a request waits although an instance is free.
     pub fn invariants(&self) {
         assert!(self.touched.is_empty(), "every consequence is drawn");
         let sizes: u32 = self.apps.values().map(Application::size).sum();

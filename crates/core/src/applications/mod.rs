@@ -1,9 +1,7 @@
-//! The application pool: which instance of which application answers which request.
+//! The application pool: decides which instance of which application answers each request.
 //!
-//! [`event`] and [`action`] are the contract between the pool and the world: read them first. [`ApplicationPool`] is a
-//! plain value; `handle` takes what happened and the time, and adds what is to be done. It knows no socket, no process,
-//! no file and no clock: the owner of the pool looks at files, starts programs and passes requests on. The rules in
-//! words are in `docs/reference/application-pool.md`.
+//! Read [`event`] and [`action`] first. [`ApplicationPool`] does no I/O. `docs/reference/application-pool.md` has the
+//! rules.
 
 pub mod action;
 mod adoption;

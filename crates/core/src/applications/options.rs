@@ -1,72 +1,69 @@
-//! What an application may do. Invalid values can't be expressed.
+//! Settings of an application, valid by construction.
 
 use forkyard_base::spread;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How an application's instances are replaced by such with new code.
+/// How instances are replaced by instances with new code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RestartMethod {
-    /// All old ones retire at once; requests wait for new ones.
+    /// All old instances retire at once; requests wait.
     Blocking,
-    /// One by one; each new one is up before an old one retires.
+    /// One by one; each new instance is up before an old one retires.
     Rolling,
-    /// One by one if a place is free for the first new one, and else all at once.
+    /// Rolling if there is a place for the first new instance, otherwise blocking.
     Fitting,
 }
 
-/// An application's settings.
+/// Settings of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// Most instances of the application; `None`: as many as the pool has.
+    /// The most instances; `None`: the pool's limit.
     pub max_per_app: Option<NonZeroU32>,
-    /// Instances that are kept, wanted or not. More than `max_per_app` means just as many as that.
+    /// Instances to keep; `max_per_app` takes precedence.
     pub min_instances: u32,
     /// Requests after which an instance is replaced; `None`: never.
     pub max_requests: Option<NonZeroU32>,
-    /// Up to so many more, another number for each instance.
+    /// The most that is added to `max_requests`, different for each instance.
     #[serde(default)]
     pub max_requests_jitter: u32,
-    /// Time without a session after which an instance is let go; `None`: never.
+    /// Idle time after which an instance is stopped; `None`: never.
     pub max_idle_time: Option<Duration>,
-    /// Requests that an instance works on at once; `None`: any number.
+    /// Concurrent requests of an instance; `None`: no limit.
     pub concurrency: Option<NonZeroU32>,
-    /// Another instance is started as long as there are fewer and each is busy, also where one has room; `None`: not before
-    /// all are full.
+    /// Starts another instance once all are busy, up to this number; `None`: only once all are full.
     #[serde(default)]
     pub spread: Option<NonZeroU32>,
-    /// Where requests wait when every instance is busy and no more can be started: for whichever instance is free first,
-    /// or (`false`) in the private queue of the least busy one.
+    /// Whether requests wait for any instance, not in the private queue of the least busy.
     pub use_global_queue: bool,
-    /// Most requests that wait; `None`: any number.
+    /// The most waiting requests; `None`: no limit.
     pub max_request_queue_size: Option<NonZeroU32>,
-    /// From the start of an instance until it must be up.
+    /// How long an instance may take to start.
     pub start_timeout: Duration,
-    /// How long the sessions of an instance that retires may last; `None`: as long as they like.
+    /// How long sessions of a retiring instance may last; `None`: no limit.
     pub drain_timeout: Option<Duration>,
-    /// From asking an instance to stop until it is killed.
+    /// How long an instance may take to stop before it is killed.
     pub stop_timeout: Duration,
-    /// How long a request may last until its instance is killed; `None`: as long as it likes.
+    /// How long a request may last before its instance is killed; `None`: no limit.
     pub max_request_time: Option<Duration>,
     /// Bytes above which an instance is replaced; `None`: no limit.
     pub memory_limit: Option<u64>,
     /// How long out-of-band work may take.
     pub work_timeout: Duration,
-    /// What restart files do.
+    /// What restart files trigger.
     pub restart_method: RestartMethod,
-    /// The instances pass requests on to one program, which is what `max_requests` and `memory_limit` are about.
+    /// All instances use one program, which `max_requests` and `memory_limit` apply to.
     #[serde(default)]
     pub shares_program: bool,
-    /// Whose it is: applications of one user have a share of what the pool has together. 0: that is not known, or all are one
-    /// user's.
+    /// The owner, for shares of the pool. 0: unknown, or a single user owns all.
     #[serde(default)]
     pub user: u32,
 }
 
 impl Default for Options {
-    /// Passenger's defaults, where it has the setting.
+    /// Passenger's defaults where it has the setting.
     fn default() -> Options {
         Options {
             max_per_app: None,
@@ -104,7 +101,6 @@ impl Options {
         self.concurrency.map_or(u32::MAX, NonZeroU32::get)
     }
 
-    /// Requests after which what has this number is replaced.
     pub(super) fn most_requests(&self, number: u64) -> Option<u32> {
         let more = spread::within(number, self.max_requests_jitter.into());
         let more = u32::try_from(more).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! The pool: every application, instance and session, and what is done about each event.
+//! The application pool: owns all applications, instances and sessions, and handles events.
 
 use super::action::{Action, Notice, Reason};
 use super::application::{AppId, Application};
@@ -12,15 +12,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// The application pool.
 #[derive(Debug)]
 pub struct ApplicationPool {
     pub(super) max: u32,
-    /// Places for applications alone that have no instance, not even one that is being started.
     pub(super) reserve: u32,
-    /// Most instances that are being started at a time.
     pub(super) most_spawning: u32,
-    /// Who has what of the pool.
     pub(super) users: Users,
     pub(super) apps: BTreeMap<AppId, Application>,
     pub(super) names: HashMap<Arc<str>, AppId>,
@@ -31,47 +27,40 @@ pub struct ApplicationPool {
     pub(super) index: Index,
     pub(super) timers: Timers,
     pub(super) counts: Counts,
-    /// Instances that are Finishing because another application needs a place.
     pub(super) yielding: BTreeSet<InstanceId>,
-    /// Applications in which something changed and whose consequences are still to be drawn.
     pub(super) touched: BTreeSet<AppId>,
     pub(super) next_app: u64,
     pub(super) next_instance: u64,
     pub(super) last_session: Option<SessionId>,
     /// Rises with each use of an instance.
     pub(super) uses: u64,
-    /// Instances that may exceed the total: the number at the time when the total was last lowered, or the present number if
-    /// that is less.
+    /// Instances that may exceed a lowered total.
     pub(super) excused: u32,
     pub(super) ending: bool,
     pub(super) finished: bool,
 }
 
-/// Instances of all applications in a state.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Having sessions.
     pub active: u32,
     pub spawning: u32,
     pub finishing: u32,
     pub draining: u32,
     pub stopping: u32,
-    /// Started, or being started, to replace an old one that has not retired.
+    /// Instances that replace an old one that has not retired.
     pub spares: u32,
 }
 
-/// A session that waits for an instance, or has one.
 #[derive(Debug)]
 pub(super) struct Session {
     pub app: AppId,
     /// `None`: it waits.
     pub instance: Option<InstanceId>,
     pub lease_holder: Option<LeaseHolder>,
-    /// It has, or waits for, an instance for itself.
+    /// Whether it needs an instance for itself.
     pub alone: bool,
 }
 
-/// One call of `handle`.
 pub(super) struct Step<'a> {
     pub now: Tick,
     pub actions: &'a mut Vec<Action>,
@@ -88,7 +77,7 @@ impl Step<'_> {
 }
 
 impl ApplicationPool {
-    /// A pool without applications, for at most `max` instances. At most `most_spawning` are being started at a time.
+    /// Returns a pool for at most `max` instances, `most_spawning` of them starting.
     pub fn new(max: NonZeroU32, most_spawning: NonZeroU32) -> ApplicationPool {
         ApplicationPool {
             max: max.get(),
@@ -116,13 +105,13 @@ impl ApplicationPool {
         }
     }
 
-    /// The same with so many places that only applications without an instance can take.
+    /// Reserves places for applications without instances.
     pub fn with_reserve(mut self, reserve: u32) -> ApplicationPool {
         self.reserve = reserve;
         self
     }
 
-    /// Takes in what happened at `now` and adds what is to be done, in order, to `actions`.
+    /// Handles an event that happened at `now` and appends actions in order.
     pub fn handle(&mut self, event: Event, now: Tick, actions: &mut Vec<Action>) {
         let step = &mut Step { now, actions };
         match event {
@@ -173,12 +162,12 @@ impl ApplicationPool {
         }
     }
 
-    /// When `Deadline` is to be told.
+    /// When the next `Deadline` is due.
     pub fn next_deadline(&self) -> Option<Tick> {
         self.timers.next()
     }
 
-    /// All instances, whatever they do.
+    /// Counts all instances in any state.
     pub fn count(&self) -> u32 {
         super::application::length(self.instances.len())
     }

@@ -1,4 +1,4 @@
-//! Applications come and go by order, and everything ends.
+//! Adds and removes applications, and shuts down.
 
 use super::action::{Action, Notice, Reason, Refusal};
 use super::application::{AppId, Application};
@@ -107,7 +107,6 @@ impl ApplicationPool {
         }
     }
 
-    /// Stops every instance of an application at once.
     pub(super) fn stop_all(&mut self, id: AppId, step: &mut Step<'_>) {
         for instance in self.instances_of(id) {
             self.stop(instance, step);
@@ -136,7 +135,6 @@ impl ApplicationPool {
         }
     }
 
-    /// Tells once that nothing is left.
     pub(super) fn finish(&mut self, step: &mut Step<'_>) {
         if self.ending && !self.finished && self.apps.is_empty() {
             self.finished = true;

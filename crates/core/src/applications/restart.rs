@@ -1,10 +1,8 @@
-//! Restarts: instances with old code make room for such with new, after `tmp/restart.txt` was touched (`take_restart_files`),
-//! or by a command.
+//! Restarts instances with old code when `tmp/restart.txt` was touched (`take_restart_files`) or on a command.
 //!
-//! The router has the inspector look at the directory with a request, not more often than every `stat_throttle_rate` (`ask` in
-//! `crates/router/src/router/app_index.rs`). A blocking restart (`restart`) retires all old instances at once. A rolling one goes
-//! on in `roll` of `capacity.rs`, which starts the next new instance, and `roll_on` here, which retires an old one once that is
-//! up. The master gives an instance of a higher number of restarts a generation of its own, with a new preloader
+//! The router has the directory checked at most every `stat_throttle_rate` (`ask` in
+//! `crates/router/src/router/app_index.rs`). `restart` retires all old instances; in a rolling restart `roll` in
+//! `capacity.rs` starts each new one and `roll_on` retires an old one. The master makes a generation for each restart
 //! (`order_instance` in `src/master/executor/applications/instances.rs`).
 
 use super::action::{Notice, Reason};
@@ -18,43 +16,38 @@ use crate::life::backoff::Backoff;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What tells one state of a file from another.
+/// The identity of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileState {
-    /// Its time of modification, in nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     pub modified_ns: i128,
-    /// Its inode.
+    /// Inode number.
     pub inode: u64,
 }
 
-/// A look at an application's restart files.
+/// The state of an application's restart files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RestartFiles {
-    /// `restart.txt`; `None`: it is not there.
+    /// `restart.txt`; `None`: it does not exist.
     pub restart: Option<FileState>,
-    /// Whether `always_restart.txt` is there.
+    /// Whether `always_restart.txt` exists.
     pub always: bool,
 }
 
-/// The directory of an application's restart files: `tmp` in its root, or `restart_dir`, which a relative path puts
-/// below the root.
+/// Returns `tmp` in the root, or `restart_dir`, relative to the root.
 pub fn restart_directory(app_root: &Path, restart_dir: Option<&Path>) -> PathBuf {
     app_root.join(restart_dir.unwrap_or(Path::new("tmp")))
 }
 
-/// What is known of `restart.txt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Known {
-    /// It was not looked at yet.
     #[default]
     Nothing,
-    /// It was like this at the last look.
     Seen(Option<FileState>),
 }
 
 impl Known {
-    /// Takes in a look; whether it means that the application is to be restarted. The first look is the baseline, and a
-    /// file that goes means nothing.
+    /// Whether a check requires a restart. The first is the baseline; a removed file is ignored.
     pub(super) fn take_restart_file(&mut self, restart: Option<FileState>) -> bool {
         let before = std::mem::replace(self, Known::Seen(restart));
         match (before, restart) {
@@ -64,20 +57,17 @@ impl Known {
     }
 }
 
-/// What becomes of instances that are still being started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WhileStarting {
-    /// They may have read old code: they are stopped.
+    /// Stop them: they may have read old code.
     Stop,
-    /// They go on. With `always_restart.txt` every look would otherwise stop what the request before it waits for: with
-    /// `stat_throttle_rate = 0` each request has the directory looked at, else one in each such time (`ask` in
-    /// `crates/router/src/router/app_index.rs`).
+    /// Keep them: with `always_restart.txt` each check would stop what the last request waits for.
     Keep,
 }
 
 impl ApplicationPool {
-    /// Takes in what was seen of an application's restart files, with a request (`ask` in `crates/router/src/router/app_index.rs`)
-    /// or after it. A `restart.txt` that is new restarts as `restart_method` says, which is the setting `rolling_restarts`.
+    /// Handles the restart files' state. A new `restart.txt` restarts by `restart_method` (the setting
+    /// `rolling_restarts`).
     pub(super) fn take_restart_files(&mut self, id: AppId, restart_files: RestartFiles, step: &mut Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
@@ -98,7 +88,7 @@ impl ApplicationPool {
         }
     }
 
-    /// Replaces the program that an application's instances pass requests on to, once another one is up.
+    /// Replaces the program behind the instances once a new one is up.
     pub(super) fn renew(&mut self, id: AppId, reason: Reason, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id) else {
             return;
@@ -109,12 +99,11 @@ impl ApplicationPool {
         }
     }
 
-    /// What a restart of an application is without another word; `None`: it is unknown. Not [`RestartMethod::Fitting`].
+    /// The default restart method of an application; `None`: unknown. Never [`RestartMethod::Fitting`].
     pub fn restart_method(&self, name: &str) -> Option<RestartMethod> {
         Some(self.fitting(self.options(name)?.restart_method))
     }
 
-    /// What the method means as things are now.
     fn fitting(&self, method: RestartMethod) -> RestartMethod {
         match method {
             RestartMethod::Fitting if self.count() < self.max => RestartMethod::Rolling,
@@ -167,7 +156,6 @@ impl ApplicationPool {
         self.touched.insert(id);
     }
 
-    /// Begins the instance that is to take the place of an old one.
     pub(super) fn spawn_spare(&mut self, id: AppId, step: &mut Step<'_>) {
         let spare = self.spawn(id, step);
         if let Some(app) = self.apps.get_mut(&id) {
@@ -179,7 +167,6 @@ impl ApplicationPool {
         }
     }
 
-    /// An instance is up: if it was to take the place of an old one, the newest of those retires.
     pub(super) fn roll_on(&mut self, id: AppId, up: InstanceId, step: &mut Step<'_>) {
         let Some(rolling) = self.apps.get_mut(&id).and_then(|app| app.rolling.as_mut()) else {
             return;
@@ -193,7 +180,6 @@ impl ApplicationPool {
         }
     }
 
-    /// A rolling restart is over when no old instance is left.
     pub(super) fn finish_rolling(&mut self, id: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id) else {
             return;
@@ -204,7 +190,6 @@ impl ApplicationPool {
         }
     }
 
-    /// Ends a rolling restart, done or not.
     pub(super) fn end_rolling(&mut self, id: AppId) {
         let rolling = self.apps.get_mut(&id).and_then(|app| app.rolling.take());
         if rolling.is_some_and(|rolling| rolling.spare.is_some()) {

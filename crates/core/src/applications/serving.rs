@@ -1,4 +1,4 @@
-//! Sessions: asked for, waited for, checked out, closed.
+//! Sessions: requests, waiting, checkout and return.
 
 use super::action::{Action, Notice, Reason, Refusal};
 use super::application::{AppId, Application, length};
@@ -74,7 +74,7 @@ impl ApplicationPool {
         Ok(())
     }
 
-    /// The application of this name, begun if it is not there; with these settings from now on.
+    /// Returns the application with this name, added if unknown, and updates its settings.
     pub(super) fn merge(&mut self, name: Arc<str>, options: Options) -> AppId {
         if let Some(id) = self.names.get(&name).copied() {
             if let Some(app) = self.apps.get_mut(&id).filter(|app| app.options != options) {
@@ -86,7 +86,6 @@ impl ApplicationPool {
         self.begin(Application::new(name, options, self.share()))
     }
 
-    /// An application has other settings, which hold for the instances that it has, too.
     pub(super) fn options_changed(&mut self, name: Arc<str>, options: Options) {
         if self.names.contains_key(&name) {
             let id = self.merge(name, options);
@@ -103,7 +102,7 @@ impl ApplicationPool {
         id
     }
 
-    /// Lends a free instance of the group: of the drawn application, or of the first after it that has one.
+    /// Checks out a free instance of the drawn application, or of the next that has one.
     fn get_from_group(
         &mut self,
         group: &Arc<str>,
@@ -158,7 +157,6 @@ impl ApplicationPool {
         }
     }
 
-    /// Forgets a session.
     pub(super) fn release(&mut self, session: SessionId) -> Option<Session> {
         let held = self.sessions.remove(&session)?;
         self.timers.clear(Timer::Waiter(session));
@@ -175,7 +173,7 @@ impl ApplicationPool {
         Some(held)
     }
 
-    /// Gives instances to the requests that wait, oldest first, and refuses those for which there can be none.
+    /// Serves waiting requests, oldest first, and refuses those that can't get an instance.
     pub(super) fn serve(&mut self, id: AppId, step: &mut Step<'_>) {
         while let Some(app) = self.apps.get(&id) {
             let Some((session, instance)) = self.next_of(app) else {
@@ -197,8 +195,7 @@ impl ApplicationPool {
         }
     }
 
-    /// The first request that waits for what there is. One that wants an instance for itself keeps no other from an
-    /// instance that has room.
+    /// The first waiting request that can be served. Requests for an exclusive instance don't block others.
     pub(super) fn next_of(&self, app: &Application) -> Option<(SessionId, InstanceId)> {
         let alone = |session: &SessionId| self.sessions.get(session).is_some_and(|held| held.alone);
         let first = *app.waiters.first()?;
@@ -210,8 +207,8 @@ impl ApplicationPool {
         Some((*other, instance))
     }
 
-    /// With private queues: checks busy instances out to requests that wait, except for as many requests as the
-    /// instances that are being started, and `more` besides, can serve. Returns whether it checked any out.
+    /// With private queues: checks out busy instances to requests that starting ones, plus `more`, can't serve. Returns
+    /// whether it did.
     pub(super) fn dispatch(&mut self, id: AppId, more: u32, step: &mut Step<'_>) -> bool {
         let mut checked_out = false;
         while let Some(app) = self.apps.get(&id) {
@@ -274,7 +271,7 @@ impl ApplicationPool {
         } else {
             (id.0, instance.begun)
         };
-        // Old instances that can't be replaced go on.
+        // Old instances that can't be replaced continue.
         let most = app.options.most_requests(number).filter(|_| !app.resisting);
         let finishing = most.is_some_and(|most| begun >= most);
         self.touched.insert(app_id);
@@ -311,7 +308,7 @@ impl ApplicationPool {
         self.emptied(id, step);
     }
 
-    /// Takes a session off its instance; the next of the private queue begins.
+    /// Removes a session from its instance and starts the next of its private queue.
     pub(super) fn end_session(&mut self, session: SessionId, id: InstanceId, step: &mut Step<'_>) {
         self.release(session);
         self.unfile(id);
@@ -342,7 +339,6 @@ impl ApplicationPool {
         self.file(id);
     }
 
-    /// Takes a waiter out of its queue.
     pub(super) fn cancel(&mut self, session: SessionId) {
         if let Some(held) = self.sessions.get(&session).filter(|held| held.instance.is_none()) {
             let app = held.app;

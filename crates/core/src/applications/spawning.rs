@@ -1,4 +1,4 @@
-//! Instances are begun, come up, or don't.
+//! Starts of instances and their failures.
 
 use super::action::{Action, Disabling, Notice, Refusal, Trouble};
 use super::application::AppId;
@@ -12,11 +12,10 @@ use crate::life::backoff::{Backoff, LONGEST};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Failures are forgotten when the last is so long ago.
+/// Time after which failures are forgotten.
 pub(super) const FORGIVEN_AFTER: Duration = Duration::from_secs(180);
 
 impl ApplicationPool {
-    /// Begins an instance.
     pub(super) fn spawn(&mut self, id: AppId, step: &mut Step<'_>) -> Option<InstanceId> {
         let app = self.apps.get_mut(&id)?;
         let new = InstanceId(self.next_instance);
@@ -34,7 +33,7 @@ impl ApplicationPool {
         Some(new)
     }
 
-    /// Begins one for which no request waits, unless one is on its way or there is no place.
+    /// Starts an instance that no request waits for, unless one starts already.
     pub(super) fn grow(&mut self, id: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id) else {
             return;
@@ -89,14 +88,13 @@ impl ApplicationPool {
         }
     }
 
-    /// An application's code has shown that it can't be started, or does not live.
     pub(super) fn failed(&mut self, id: AppId, trouble: Trouble, step: &mut Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
         app.trouble = Some(trouble);
         let mut delay = None;
-        // Those that fail together fail once.
+        // Simultaneous failures count once.
         if app.backoff.is_none() {
             delay = app.delays.fail(step.now, LONGEST);
             if let Some(delay) = delay {
@@ -123,7 +121,6 @@ impl ApplicationPool {
         self.touched.insert(id);
     }
 
-    /// No other instance takes the place of those that were to be disabled.
     fn give_up_disabling(&mut self, id: AppId, step: &mut Step<'_>) {
         let waiting = self
             .apps

@@ -1,4 +1,4 @@
-//! The rules one by one: the cases of Passenger's pool and of pooler, and those that neither has.
+//! Tests of single rules, including those of Passenger's pool and pooler.
 
 mod adoption;
 mod concurrent;
@@ -17,12 +17,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A pool with a clock, and what it asked for last.
 struct Bench {
     pool: ApplicationPool,
     now: Tick,
     next: u64,
-    /// What the last event brought about.
     actions: Vec<Action>,
 }
 
@@ -46,7 +44,6 @@ impl Bench {
         &self.actions
     }
 
-    /// Lets time pass, with every deadline in it.
     fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         let mut all = Vec::new();
@@ -87,7 +84,6 @@ impl Bench {
         session
     }
 
-    /// Asks for an instance, has it started, and gives it back.
     fn warm(&mut self, app: &str, options: Options) -> InstanceId {
         let session = self.ask(app, options);
         let id = self.begun()[0];
@@ -100,7 +96,6 @@ impl Bench {
         self.tell(Event::Close(session, Return::Ok));
     }
 
-    /// Instances that the last event had begun.
     fn begun(&self) -> Vec<InstanceId> {
         let begun = |action: &Action| match action {
             Action::Spawn(id, ..) => Some(*id),

@@ -1,4 +1,4 @@
-//! What is done to instances that are well: let go when idle, disabled, measured, called for out-of-band work.
+//! Upkeep of healthy instances: idle timeouts, disabling, memory limits, out-of-band work.
 
 use super::action::{Action, Disabling, Reason};
 use super::application::AppId;
@@ -9,7 +9,7 @@ use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 
 impl ApplicationPool {
-    /// Lets go of instances that were idle for long enough, the longest first, down to the minimum.
+    /// Stops instances that exceeded their idle time, longest first, down to the minimum.
     pub(super) fn idle_due(&mut self, id: AppId, step: &mut Step<'_>) {
         while let Some(app) = self.apps.get(&id) {
             let (Some((_, instance)), Some(most)) = (app.idle.first(), app.options.max_idle_time) else {
@@ -39,7 +39,7 @@ impl ApplicationPool {
         }
         match app.options.shares_program {
             false => self.retire(id, Reason::Memory, step),
-            // What an instance of the program before uses is on its way out.
+            // Instances of the previous program leave anyway.
             true if instance.restarts != app.restarts => {}
             true => self.renew(app_id, Reason::Memory, step),
         }
@@ -73,7 +73,7 @@ impl ApplicationPool {
         }
     }
 
-    /// Has one instance do its out-of-band work, if none does: an idle one, and only if that delays no request.
+    /// Starts out-of-band work in one idle instance if that delays no request.
     pub(super) fn begin_work(&mut self, id: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id) else {
             return;
@@ -82,7 +82,7 @@ impl ApplicationPool {
         if app.work_wanted.is_empty() || app.working > 0 || !spared || app.removed {
             return;
         }
-        // An instance that was taken over may be at the work that the earlier pool had it do.
+        // An adopted instance may do work for the earlier pool.
         if app.instances.iter().any(|id| self.instances[id].is_taken_over()) {
             return;
         }
@@ -129,7 +129,7 @@ impl ApplicationPool {
             self.change(id, InstanceCause::Disable, step);
             return self.emptied(id, step);
         }
-        // The only one: it goes on until another one is up.
+        // The only serving instance continues until another is up.
         let place = places > self.instances.len() && may_start;
         if app.spawning.is_empty() && (app.room() == 0 || !place || self.ending) {
             return step.act(Action::Disabled(id, Disabling::Impossible));
@@ -155,7 +155,6 @@ impl ApplicationPool {
         self.change(id, InstanceCause::Enable, step);
     }
 
-    /// Whether an instance's timer is one that this state has.
     pub(super) fn is_timed(&self, id: InstanceId) -> bool {
         self.timers.is_set(Timer::Instance(id))
     }

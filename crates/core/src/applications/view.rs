@@ -1,4 +1,4 @@
-//! The pool as others may see it: for a status page, and for tests.
+//! A view of the pool for status pages and tests.
 
 use super::action::Trouble;
 use super::event::InstanceId;
@@ -7,63 +7,54 @@ use super::pool::ApplicationPool;
 use crate::tick::Tick;
 use std::sync::Arc;
 
-/// Everything.
+/// A view of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Most instances there may be.
     pub max: u32,
-    /// Instances there are, whatever they do.
+    /// Instances in any state.
     pub count: u32,
-    /// Those with sessions.
     pub active: u32,
-    /// The applications, oldest first.
     pub applications: Vec<ApplicationView>,
 }
 
-/// An application.
+/// A view of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplicationView {
-    /// Its name.
     pub name: Arc<str>,
-    /// The group that it is in.
     pub group: Option<Arc<str>>,
-    /// Requests that wait for an instance.
     pub waiting: usize,
-    /// Sessions that wait in private queues.
+    /// Sessions in private queues.
     pub queued: u32,
-    /// How often it was restarted.
     pub restarts: u32,
-    /// A rolling restart is under way.
+    /// Whether a rolling restart is in progress.
     pub rolling: bool,
-    /// Its new code could not be started, and old instances go on.
+    /// The new code can't start; old instances stay.
     pub resisting: bool,
-    /// It was removed and waits for its last sessions.
+    /// Removed, but has sessions left.
     pub removed: bool,
-    /// Why an instance could last not be started, if that is not long past.
+    /// The latest start failure, if recent.
     pub trouble: Option<Trouble>,
-    /// Its instances: those without sessions first.
+    /// Its instances, idle ones first.
     pub instances: Vec<InstanceView>,
 }
 
-/// An instance.
+/// A view of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceView {
-    /// Its number.
     pub id: InstanceId,
-    /// What it does.
     pub state: InstanceState,
-    /// Its sessions, with those in its private queue.
+    /// Its sessions, including its private queue.
     pub sessions: u32,
     /// Sessions that ended well.
     pub processed: u32,
-    /// How often its application had been restarted when it was begun.
+    /// The restart count when it was started.
     pub restarts: u32,
-    /// When it was last given a session or had one end.
+    /// When it was last used.
     pub used_at: Tick,
 }
 
 impl ApplicationPool {
-    /// What is in the pool. Looks at all of it.
+    /// Returns a view of the whole pool.
     pub fn view(&self) -> View {
         let applications = self.apps.values().map(|app| {
             let mut instances: Vec<InstanceView> =
@@ -90,13 +81,13 @@ impl ApplicationPool {
         }
     }
 
-    /// An application's settings. `None`: it is unknown.
+    /// Returns an application's settings; `None`: unknown.
     pub fn options(&self, name: &str) -> Option<&super::Options> {
         let app = self.names.get(name).and_then(|app| self.apps.get(app))?;
         Some(&app.options)
     }
 
-    /// The applications that have an instance, or a request that waits for one.
+    /// Returns applications that have an instance or a waiting request.
     pub fn names_with_instances(&self) -> impl Iterator<Item = Arc<str>> {
         let live = self
             .apps

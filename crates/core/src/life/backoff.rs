@@ -1,40 +1,35 @@
-//! How long to wait before a process is made again, after some could not be made or did not live. It is one table for everything
-//! that is started: 100 ms at first, doubled with each failure up to a minute, and from the beginning again after a minute of life.
+//! Delays between failed starts: 100 ms, doubled up to a minute; reset after a minute of life.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// The first delay; each further step doubles it.
 pub const FIRST: Duration = Duration::from_millis(100);
 
-/// The longest delay.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// What lived this long was well.
+/// The life time that counts as success.
 pub const WELL_AFTER: Duration = Duration::from_secs(60);
 
-/// The longest delay when workers die within such a time after they were up, without having taken up any work: others may serve.
+/// The longest delay for workers that die idle after they were up, since others may serve.
 pub const LONGEST_ONCE_UP: Duration = Duration::from_secs(1);
 
-/// The back-off of a generation's workers, of a process of a program, of an application or of a helper.
+/// The back-off of a generation's workers, a program's process, an application or a helper.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Backoff {
     step: u32,
     failed: Option<Tick>,
     until: Option<Tick>,
-    /// Since when there is no failure and something has been up.
+    /// Since when something has been up without a failure.
     well: Option<Tick>,
 }
 
 impl Backoff {
-    /// Something failed. A new delay if that begins a step; nothing while one runs, so that a hundred workers that die
-    /// together are one step.
+    /// Records a failure. Returns the delay unless one runs, so simultaneous failures count once.
     pub fn fail(&mut self, now: Tick, longest: Duration) -> Option<Duration> {
         self.failed = Some(now);
         if self.wait(now).is_some() {
             return None;
         }
-        // What came up after the last failure has long been well, even if it was replaced in order meanwhile.
         if self.well.take().is_some_and(|well| now.since(well) >= WELL_AFTER) {
             self.step = 0;
         }
@@ -44,30 +39,29 @@ impl Backoff {
         Some(delay)
     }
 
-    /// Whether a failure now would not be the first in a row.
+    /// Whether a failure now would follow an earlier one.
     pub fn has_failed(&self, now: Tick) -> bool {
         self.step > 0 && self.well.is_none_or(|well| now.since(well) < WELL_AFTER)
     }
 
-    /// Whether there was more than one failure in a row: one may be an accident.
+    /// Whether there was more than one failure in a row.
     pub fn is_habit(&self) -> bool {
         self.step > 1
     }
 
-    /// When the last delay is over, or was.
+    /// The end of the last delay.
     pub fn until(&self) -> Option<Tick> {
         self.until
     }
 
-    /// How long no worker may be made.
+    /// The rest of the delay.
     pub fn wait(&self, now: Tick) -> Option<Duration> {
         self.until
             .filter(|until| *until > now)
             .map(|until| until.since(now))
     }
 
-    /// A process made at `made` is up and still lives, or has ended in order: if that is long ago when the next fails, and it was
-    /// made after the last failure, that starts with the first delay again. Older processes prove nothing about new ones.
+    /// Records a success at `made`. After a minute of it the next delay is the first again.
     pub fn lives(&mut self, made: Tick) {
         if self.failed.is_none_or(|failed| made > failed) {
             self.well = Some(self.well.map_or(made, |well| well.min(made)));
@@ -115,7 +109,6 @@ mod tests {
             backoff.fail(at(0), LONGEST);
             backoff.fail(at(100), LONGEST);
             made.into_iter().for_each(|made| backoff.lives(at(made)));
-            // It was replaced in order.
             made.into_iter().for_each(|made| backoff.lives(at(made + 10_000)));
             assert_eq!(backoff.fail(at(ended), LONGEST), Some(next), "{made:?} {ended}");
             assert_eq!(backoff.is_habit(), next != FIRST);

@@ -1,73 +1,63 @@
-//! A helper that depends on nothing else: its life with a clock and a back-off.
-//!
-//! A lost one is not started again before its back-off is over. Then [`Rules::restart`] says whether it is started at once, or
-//! when it is next needed. One that was told to go is killed when its time is over, and again until it is gone.
+//! A helper with a clock and a back-off, restarted by [`Rules::restart`] and killed if it does not stop.
 
 use super::backoff::{Backoff, LONGEST};
 use super::{Force, Life, LifeAction, LifeCause};
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// What differs between helpers.
+/// The rules of a kind of helper.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// When the next is started.
+    /// When it starts again.
     pub restart: Restart,
-    /// How much longer than it was given one that was told to go may take, and from one SIGKILL to the next.
+    /// The extra time of a stop, and the time between SIGKILLs.
     pub grace: Duration,
 }
 
-/// When a helper is started that is not there.
+/// When a missing helper is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// When it is needed. Ending by itself is no failure.
+    /// On demand. A normal exit is no failure.
     Needed,
-    /// At once, until it is told to go.
+    /// At once, until it is told to stop.
     Always,
 }
 
 impl Rules {
-    /// A pool's reporter, which ends when it was not asked for a while.
+    /// A pool's reporter, which exits when unused.
     pub const REPORTER: Rules = Rules {
         restart: Restart::Needed,
         grace: Duration::from_secs(2),
     };
-    /// The router of an application pool, and its inspector.
+    /// An application pool's router and its inspector.
     pub const ROUTER: Rules = Rules {
         restart: Restart::Always,
         grace: Duration::from_secs(1),
     };
 }
 
-/// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happened {
-    /// It is needed.
     Needed,
-    /// It has ended with success.
     Ended,
-    /// It has ended otherwise, or could not be started.
+    /// It failed, or could not be started.
     Failed,
-    /// It is to go; it may take this long.
+    /// It should stop within this time.
     Leave(Duration),
-    /// The time that [`Helper::deadline`] says has come.
+    /// The time from [`Helper::deadline`] has come.
     Deadline,
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HelperAction {
-    /// Nothing.
     None,
-    /// Start one.
     Start,
-    /// Tell it to go.
+    /// Tell it to stop.
     Ask,
-    /// Kill it.
     Kill,
-    /// Say that the next try comes after this long.
+    /// Log this delay before the next try.
     BackOff(Duration),
-    /// There is none, and none will be until it is needed.
+    /// It is gone until it is needed.
     Idle,
 }
 
@@ -77,13 +67,13 @@ pub struct Helper {
     rules: Rules,
     life: Life,
     since: Tick,
-    /// When the next may be started, or one that was told to go is killed.
+    /// When it may start again or is killed.
     due: Option<Tick>,
     backoff: Backoff,
 }
 
 impl Helper {
-    /// One that is not there. With [`Restart::Always`] the first is due now.
+    /// Returns a helper that is not running. With [`Restart::Always`] it is due now.
     pub fn new(rules: Rules, now: Tick) -> Helper {
         Helper {
             rules,
@@ -94,12 +84,12 @@ impl Helper {
         }
     }
 
-    /// When [`Happened::Deadline`] is to be told.
+    /// When to send [`Happened::Deadline`].
     pub fn deadline(&self) -> Option<Tick> {
         self.due
     }
 
-    /// Whether it was told to go, or has gone.
+    /// Whether it was told to stop.
     pub fn is_leaving(&self) -> bool {
         match self.life {
             Life::Absent => self.due.is_none(),
@@ -108,7 +98,7 @@ impl Helper {
         }
     }
 
-    /// Takes what happened; says what is to be done.
+    /// Handles an event and returns what to do.
     pub fn handle(&mut self, happened: Happened, now: Tick) -> HelperAction {
         match (happened, self.life, self.due) {
             (Happened::Needed, Life::Absent, None) => self.change(LifeCause::Needed, now),
@@ -131,7 +121,6 @@ impl Helper {
                 self.change(LifeCause::Stop(Force::Kill), now);
                 HelperAction::Kill
             }
-            // Late, or for another state.
             (Happened::Needed | Happened::Leave(_) | Happened::Deadline, ..) => HelperAction::None,
         }
     }
@@ -142,7 +131,7 @@ impl Helper {
         match action {
             LifeAction::Start => {
                 self.since = now;
-                // There is nothing to wait for: it runs, and sends no message.
+                // It needs no start message.
                 self.life = self.life.after(LifeCause::Up).0;
                 HelperAction::Start
             }
@@ -242,7 +231,6 @@ mod tests {
         assert_eq!(helper.handle(Happened::Ended, at(10_000)), HelperAction::Idle);
         assert_eq!(helper.handle(Happened::Ended, at(10_000)), HelperAction::None);
         assert_eq!(helper.handle(Happened::Needed, at(20_000)), HelperAction::Start);
-        // What a reload asks of one that waits ends the waiting.
         helper.handle(Happened::Failed, at(20_001));
         let leave = Happened::Leave(Duration::ZERO);
         assert_eq!(helper.handle(leave, at(20_002)), HelperAction::Idle);

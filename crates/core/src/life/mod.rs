@@ -1,4 +1,4 @@
-//! The life of a helper: a process that the daemon or a worker starts, tells to go, and starts again.
+//! The life of a helper: a process that the daemon or a worker starts, stops and restarts.
 //!
 //! ```text
 //!            Needed              Up
@@ -13,12 +13,8 @@
 //!                                  Late         Late
 //! ```
 //!
-//! The same table holds for preloaders, the processes of an HTTP program, the program behind a FastCGI worker,
-//! reporters, routers and inspectors. They differ in where the clock is kept, and when a lost one is started again:
-//!
-//! * [`Life`] has no clock. The process manager has one for preloaders ([`crate::master`]), with timers of its own and a
-//!   back-off that workers share; [`crate::master::program`] has one for all processes of a program.
-//! * [`Helper`] adds clock and back-off, for one that depends on nothing else.
+//! [`Life`] has no clock: [`crate::master`] and [`crate::master::program`] have their own. [`Helper`] adds a clock and
+//! a back-off.
 
 pub mod backoff;
 mod helper;
@@ -27,65 +23,53 @@ pub use helper::{Happened, Helper, HelperAction, Restart, Rules};
 
 use std::fmt;
 
-/// Where a helper is.
+/// The state of a helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// There is none.
+    /// It does not exist.
     Absent,
-    /// It is not up yet.
     Starting,
-    /// It does its part.
     Ready,
-    /// It was killed because it did not do its part.
+    /// It was killed because it failed.
     Failing,
-    /// It was told to go, this hard.
+    /// It was told to stop.
     Stopping(Force),
 }
 
-/// How a process is made to end.
+/// How to stop a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Force {
     /// Close its control channel.
     Ask,
-    /// SIGTERM.
     Terminate,
-    /// SIGKILL.
     Kill,
 }
 
-/// What changes a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LifeCause {
-    /// One is to be there.
     Needed,
-    /// It told that it is ready.
+    /// It reported that it is ready.
     Up,
-    /// It is gone, or could not be made.
+    /// It exited, or could not be started.
     Gone,
-    /// It did not come up, answer, or go in time.
+    /// It missed a deadline.
     Late,
-    /// It is to go, this hard.
     Stop(Force),
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LifeAction {
-    /// Nothing.
     Nothing,
-    /// Start it.
     Start,
-    /// Make it go.
     Stop(Force),
-    /// Kill it, and say that it failed.
+    /// Kill it and log the failure.
     Fail,
-    /// Say that it is lost, and wait before the next.
+    /// Log the loss and wait before the next start.
     Lost,
 }
 
 impl Life {
-    /// The state after `cause`, and the action that goes with the change. One that is needed while it stops is started again
-    /// once it is gone: that is the user's to remember.
+    /// Returns the next state and what to do. A need during a stop is for the caller to remember.
     pub fn after(self, cause: LifeCause) -> (Life, LifeAction) {
         use Life::{Absent, Failing, Ready, Starting, Stopping};
         match (self, cause) {
@@ -96,11 +80,9 @@ impl Life {
             (Starting | Ready, LifeCause::Late) => (Failing, LifeAction::Fail),
             (Starting | Ready, LifeCause::Stop(force)) => stop(force),
             (Stopping(before), LifeCause::Stop(force)) if force > before => stop(force),
-            // It was killed already.
             (Failing, LifeCause::Stop(_)) => (Stopping(Force::Kill), LifeAction::Nothing),
             (Stopping(Force::Ask), LifeCause::Late) => stop(Force::Terminate),
             (Stopping(Force::Terminate), LifeCause::Late) => stop(Force::Kill),
-            // Ignored: it is so already, or the cause is not for this state.
             (Absent, LifeCause::Up | LifeCause::Gone | LifeCause::Late | LifeCause::Stop(_))
             | (Starting, LifeCause::Needed)
             | (Ready, LifeCause::Needed | LifeCause::Up)
@@ -131,7 +113,6 @@ mod tests {
     use super::Life::{Absent, Failing, Ready, Starting, Stopping};
     use super::*;
 
-    /// Every state with every cause: what is not named changes nothing.
     #[test]
     fn the_table() {
         let states = [

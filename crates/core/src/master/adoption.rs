@@ -1,8 +1,5 @@
-//! What is done about workers that another master made: this one goes on where it ended.
-//!
-//! The generation that served goes on serving, as any other would, until the configuration that is applied next has
-//! brought up another in its place. One that was to take over, or was leaving, leaves. Timers are set anew from the
-//! times that the document names, and the workers that may serve are counted first.
+//! Adopts a previous master's workers. The serving generation continues until the next configuration replaces it;
+//! others leave.
 
 use super::children::{self, Worker};
 use super::departure::LOOK_AFTER;
@@ -20,8 +17,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 impl Adopted {
-    /// Notes of each pool which generation serves: the one that is named beside it, or, if all of its workers were told to
-    /// go, the newest that has others.
+    /// Sets each pool's serving generation: the named one, or the newest with workers that stay.
     pub fn choose_serving(&mut self, pools: impl IntoIterator<Item = (PoolId, Option<GenerationId>)>) {
         let pools: HashMap<PoolId, Option<GenerationId>> = pools.into_iter().collect();
         let mut best: HashMap<PoolId, &mut AdoptedGeneration> = HashMap::new();
@@ -46,12 +42,11 @@ impl Adopted {
 }
 
 impl Manager {
-    /// Takes in what was left. Only before anything else was.
     pub(super) fn adopt(&mut self, adopted: Adopted, step: &mut Step<'_>) {
         if self.applied || !self.pools.is_empty() {
             return;
         }
-        // The configuration that comes next is no first start.
+        // The next configuration is not a first start.
         self.applied = true;
         self.quota.set_max(adopted.process_max);
         self.control_timeout = adopted.control_timeout;
@@ -63,7 +58,6 @@ impl Manager {
         for generation in adopted.generations {
             self.adopt_generation(generation, step);
         }
-        // Only now is it known how many workers there are in all.
         for id in ids {
             self.resume(id, step);
         }
@@ -78,7 +72,7 @@ impl Manager {
             closed: true,
             ..Pool::new()
         });
-        // Where no worker is left to serve, the next generation serves at once.
+        // Without a serving worker the next generation serves at once.
         let stays = adopted.workers.iter().any(|worker| worker.told.is_none());
         let serves = adopted.serves && stays && !pool.closed && pool.serving.is_none();
         let mut generation = Generation::new(adopted.pool, adopted.policy, GenerationState::Leaving);
@@ -106,7 +100,6 @@ impl Manager {
         }
     }
 
-    /// Lets an adopted generation do what it did before: serve, or leave.
     fn resume(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -122,7 +115,7 @@ impl Manager {
             self.end_generation(id, leave::LeaveCause::Leave, step);
         }
         if is_timed {
-            // The workers have not told the requests that run already.
+            // Workers have not reported running requests to this master.
             if let Some(generation) = self.generations.get_mut(&id) {
                 generation.watchdog = Watchdog::Timing;
             }

@@ -1,28 +1,22 @@
-//! How many workers that crash at work are replaced at once.
-//!
-//! A request that crashes its worker says nothing about the next worker, so that is made without delay; php-fpm does the
-//! same. What has to be bounded is the cost of a request that always crashes and is sent all the time: a new worker takes
-//! about a millisecond of a processor.
+//! Limits how many workers that crash at work are replaced at once, as in php-fpm: a request that always crashes costs
+//! a fork, about a millisecond.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// Workers of a generation that may crash in a second and are replaced at once, in any case. That many forks cost a few
-/// percent of a processor.
+/// The least limit, per second and generation: a few percent of a processor.
 pub(super) const AT_LEAST: u32 = 32;
 
-/// A token bucket: it holds one second's tokens and is filled with as many in a second.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_second: u32,
-    /// When it will be full.
+    /// When it is full again.
     full: Tick,
-    /// The log already says that it was empty.
+    /// Whether the log reported an empty bucket.
     said: bool,
 }
 
 impl Budget {
-    /// So many a second.
     pub(super) fn of(per_second: u32) -> Budget {
         Budget {
             per_second,
@@ -31,13 +25,12 @@ impl Budget {
         }
     }
 
-    /// `max_children` a second: so many may be at work at once, and one request each may crash all of them. At least
-    /// [`AT_LEAST`].
+    /// `max_children`, since all may crash at once, and at least [`AT_LEAST`].
     pub(super) fn new(max_children: u32) -> Budget {
         Budget::of(max_children.max(AT_LEAST))
     }
 
-    /// A worker crashed at work. Returns a wait if the log is to say it: once, until the bucket was full again.
+    /// Spends a token. Returns a wait if it has to be logged.
     pub(super) fn spend(&mut self, now: Tick) -> Option<Duration> {
         if self.full <= now {
             (self.full, self.said) = (now, false);
@@ -48,7 +41,6 @@ impl Budget {
         wait
     }
 
-    /// How long no worker may be made. Not longer than workers can crash meanwhile: with all of `max_children`, a second.
     pub(super) fn wait(&self, now: Tick) -> Option<Duration> {
         let ahead = self.full.since(now);
         ahead
@@ -56,7 +48,6 @@ impl Budget {
             .filter(|wait| !wait.is_zero())
     }
 
-    /// How many may crash in a second.
     pub(super) fn per_second(&self) -> u32 {
         self.per_second
     }
@@ -101,7 +92,6 @@ mod tests {
         let (mut crashes, mut now) = (0, at(0));
         while now < at(10_000) {
             match budget.wait(now) {
-                // One worker that crashes as soon as it is there.
                 None => {
                     budget.spend(now);
                     crashes += 1;

@@ -1,4 +1,4 @@
-//! The workers, from the decision to make one until it is reaped.
+//! All workers, from the fork decision until they are reaped.
 
 use super::event::{GenerationId, SlotIndex, SpawnRequestId, WorkerId};
 use super::leave::Going;
@@ -7,47 +7,40 @@ use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// One worker.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub generation: GenerationId,
     pub slot: SlotIndex,
     pub progress: WorkerProgress,
-    /// It has called accept before its preloader had said that it made it.
+    /// It called accept before its preloader reported the fork.
     pub early: bool,
     pub going: Going,
-    /// When it was asked for; once it is forked, when that was.
+    /// When it was requested; once forked, when it was forked.
     pub forked: Tick,
-    /// What its slot said when it was last read.
+    /// The last reading of its slot.
     pub seen: Option<Seen>,
-    /// It has said since then that it is idle, and took nothing though work waited.
+    /// Since when it has claimed to be idle although work waits.
     pub stalled: Option<Tick>,
-    /// Its last request that was found slow.
     pub slow: Option<Slow>,
-    /// It was told to go as surplus long ago.
+    /// It exceeded its time to exit as surplus.
     pub overdue: bool,
-    /// Which of its generation's preloaders made it: how many preloaders were made from workers before.
+    /// The line of the preloader that forked it.
     pub line: u64,
-    /// It has served so many requests that the next preloader may be made from it.
+    /// It has served enough requests for a refork.
     pub mold_candidate: bool,
-    /// It was told to go because a newer preloader makes another in its place, or ends because that was made from it.
+    /// It exits because of a refork.
     pub replaced: bool,
-    /// The order that it was made for.
     pub order: Option<Queued>,
 }
 
-/// How far a worker has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerProgress {
-    /// Asked for.
     Asked,
-    /// It was forked.
     Forked,
     /// It has called accept.
     Up,
 }
 
-/// What a slot said, and since when it has been saying so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub idle: bool,
@@ -55,19 +48,17 @@ pub(super) struct Seen {
     pub first: Tick,
 }
 
-/// A request that was found slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slow {
-    /// When it began, as its worker says: by that it is known again.
+    /// Its start according to the worker, which identifies it.
     pub since: Tick,
-    /// When it was found. The next one can't have begun before.
+    /// When it was noticed. The next request can't have started earlier.
     pub found: Tick,
 }
 
 impl Worker {
-    /// Since when the request that its slot shows has been running, if it was not found slow before. `since`: what the
-    /// worker says, within bounds. A worker that claims again and again to serve another request is found slow no more
-    /// often than an honest one could be.
+    /// Since when the present request runs, unless logged as slow. A worker that lies is logged no more often than an
+    /// honest one.
     pub(super) fn unlogged_since(&self, since: Tick) -> Option<Tick> {
         let Some(slow) = self.slow else {
             return Some(since);
@@ -76,8 +67,7 @@ impl Worker {
         (said != Some(slow.since)).then(|| since.max(slow.found))
     }
 
-    /// Takes in what the slot says, and returns since when it has been so, as far as the worker can be believed: a time
-    /// before its fork is that of its fork, and a time yet to come is the first time that the master was told one.
+    /// Records a slot's state and returns its start, within the worker's life.
     pub(super) fn see(&mut self, idle: bool, since: Tick, now: Tick) -> Tick {
         let first = match self.seen {
             Some(seen) if seen.idle == idle && (seen.since == since || (seen.since > now && since > now)) => {
@@ -93,7 +83,6 @@ impl Worker {
         }
     }
 
-    /// How long what its slot said last has been so.
     pub(super) fn state_age(&self, now: Tick) -> Duration {
         self.seen
             .map(|seen| {
@@ -106,26 +95,21 @@ impl Worker {
             .map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// It is wanted and exists or will.
     fn is_kept(&self) -> bool {
         self.going == Going::Kept
     }
 }
 
-/// How many workers of a generation there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct WorkerCounts {
-    /// All.
     pub all: u32,
-    /// Asked for, not there yet.
     pub asked: u32,
-    /// Not told to go.
+    /// Not told to exit.
     pub kept: u32,
-    /// Not told to go, and up.
+    /// Not told to exit, and up.
     pub up: u32,
 }
 
-/// All workers of the daemon, counted by generation.
 #[derive(Debug, Default)]
 pub(super) struct Children {
     workers: BTreeMap<WorkerId, Worker>,
@@ -135,7 +119,6 @@ pub(super) struct Children {
 }
 
 impl Children {
-    /// Adds a worker that is asked for now.
     pub(super) fn add(
         &mut self,
         generation: GenerationId,
@@ -167,7 +150,6 @@ impl Children {
         id
     }
 
-    /// Adds a worker that was there before. Its number is not given away again.
     pub(super) fn adopt(&mut self, id: WorkerId, worker: Worker) {
         self.skip_to(id.0.saturating_add(1));
         let generation = worker.generation;
@@ -176,7 +158,6 @@ impl Children {
         self.workers.insert(id, worker);
     }
 
-    /// Numbers below this one were given away before.
     pub(super) fn skip_to(&mut self, next: u64) {
         self.next = self.next.max(next);
     }
@@ -185,7 +166,6 @@ impl Children {
         self.workers.get(&id)
     }
 
-    /// Changes a worker and keeps the counts right.
     pub(super) fn change<R>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> R) -> Option<R> {
         let worker = self.workers.get_mut(&id)?;
         let counts = self.counts.entry(worker.generation).or_default();
@@ -207,7 +187,6 @@ impl Children {
         Some(worker)
     }
 
-    /// Forgets a generation that has no worker.
     pub(super) fn forget(&mut self, generation: GenerationId) {
         self.members.remove(&generation);
         self.counts.remove(&generation);
@@ -217,7 +196,6 @@ impl Children {
         self.counts.get(&generation).copied().unwrap_or_default()
     }
 
-    /// The workers of a generation, oldest first.
     pub(super) fn of(&self, generation: GenerationId) -> Vec<WorkerId> {
         self.members
             .get(&generation)
@@ -225,7 +203,6 @@ impl Children {
             .unwrap_or_default()
     }
 
-    /// One of a generation that was not told to go, the oldest.
     pub(super) fn any_kept(&self, generation: GenerationId) -> Option<WorkerId> {
         let members = self.members.get(&generation)?;
         members
@@ -234,24 +211,20 @@ impl Children {
             .find(|id| self.workers.get(id).is_some_and(Worker::is_kept))
     }
 
-    /// The one that was made for an order.
     pub(super) fn of_order(&self, id: SpawnRequestId) -> Option<WorkerId> {
         let is_for = |worker: &Worker| worker.order.is_some_and(|order| order.id == id);
         let mut workers = self.workers.iter();
         workers.find(|(_, worker)| is_for(worker)).map(|(id, _)| *id)
     }
 
-    /// All of them, over all generations.
     pub(super) fn total(&self) -> usize {
         self.workers.len()
     }
 
-    /// Whether one was told to go, and is still there.
     pub(super) fn is_one_leaving(&self) -> bool {
         self.counts.values().any(|counts| counts.kept < counts.all)
     }
 
-    /// Whether the counts agree with the workers. For debug builds.
     pub(super) fn is_consistent(&self) -> bool {
         let mut found: BTreeMap<GenerationId, WorkerCounts> = BTreeMap::new();
         let mut slots = BTreeSet::new();

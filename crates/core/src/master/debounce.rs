@@ -1,33 +1,30 @@
-//! When files that change again and again are looked at: once they have been quiet for a moment, or have changed for long.
+//! Delays the check of changed files until they are quiet, with an upper limit.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// For so long no further change may come. A thousand files that are put there together cause one reload.
+/// The quiet period. A deployment of a thousand files causes one reload.
 const QUIET: Duration = Duration::from_millis(200);
-/// The longest that a change waits, where there is always another.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Changes that were not looked at yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Debounce {
-    /// The first of them, and the last.
+    /// The first and the last.
     seen: Option<(Tick, Tick)>,
 }
 
 impl Debounce {
-    /// Something has changed.
     pub fn note(&mut self, now: Tick) {
         let first = self.seen.map_or(now, |(first, _)| first);
         self.seen = Some((first, now));
     }
 
-    /// When it is to be looked at.
+    /// When the changes are due.
     pub fn deadline(&self) -> Option<Tick> {
         self.seen.map(|(first, last)| (last + QUIET).min(first + LONGEST))
     }
 
-    /// Whether it is time; then nothing is noted any more.
+    /// Returns whether the changes are due, and clears them if so.
     pub fn take(&mut self, now: Tick) -> bool {
         let is_due = self.deadline().is_some_and(|due| due <= now);
         if is_due {

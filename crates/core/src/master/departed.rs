@@ -1,11 +1,10 @@
-//! What becomes of the processes that a worker has started when the worker ends.
+//! What happens to a worker's own child processes when it exits.
 
 use super::event::StopRequest;
 use forkyard_protocol::counters::ExitCause;
 
-/// Whether they end with it: it was ended because of a limit, or because it did not go when it was told to, or its pool stops. A
-/// worker that is replaced, or that nobody needs any more, leaves them, as php-fpm's, gunicorn's and Puma's do. `said`: why the worker
-/// has ended, in its own words. `pool_stops`: the pool is closed, or the daemon ends.
+/// Whether they end, too: after a limit, an overdue exit, or a pool's stop. Otherwise they stay, as with php-fpm,
+/// gunicorn and Puma. `said`: the worker's own exit cause. `pool_stops`: the pool or daemon stops.
 pub fn end_with_worker(told: Option<StopRequest>, said: Option<ExitCause>, pool_stops: bool) -> bool {
     let by_master = match told {
         Some(StopRequest::Terminate | StopRequest::Kill) => true,

@@ -1,9 +1,5 @@
-//! How workers go: told to, by themselves, or before they were there.
-//!
-//! After a worker's end `exited` has the pool count anew (`worker_gone` in `fork.rs`), and the count replaces it: a static pool
-//! is filled up, an ondemand pool looks whether work waits, and a dynamic pool makes another even if enough are idle
-//! (`Generation::to_replace`; `growth` in `policy.rs` has the bounds). A worker that crashed or failed may have to wait
-//! first (`budget.rs`, `crates/core/src/life/backoff.rs`).
+//! Exits of workers. After each `exited` has the pool recount (`worker_gone` in `fork.rs`), possibly after a delay
+//! (`budget.rs`, `crates/core/src/life/backoff.rs`).
 
 use super::action::{Action, Fact, Force, Notice};
 use super::children::WorkerProgress;
@@ -16,18 +12,16 @@ use crate::config::ProcessManager;
 use crate::life::{Life, backoff};
 use std::time::Duration;
 
-/// From SIGTERM to SIGKILL for what has nothing to finish: a request's time is up, the daemon ends at once, a preloader. Also from
-/// the word to go to SIGTERM for preloaders and programs.
+/// From SIGTERM to SIGKILL for processes with nothing to finish; for preloaders and programs also from the request to
+/// SIGTERM.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the end of the daemon waits for what was killed.
 pub(super) const KILLED_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often a surplus worker that was told to go is looked at.
+/// How often a surplus worker that was told to exit is checked.
 pub(super) const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 impl Manager {
-    /// Makes a worker go, or go faster.
     pub(super) fn dismiss(&mut self, id: WorkerId, cause: LeaveCause, step: &mut Step<'_>) {
         let changed = self.children.change(id, |worker| {
             let (next, action) = worker.going.after(cause);
@@ -39,13 +33,12 @@ impl Manager {
             return;
         };
         self.touched.insert(generation);
-        // A worker that does not exist yet is told once it does.
+        // A worker that does not exist yet is told after its fork.
         if progress != WorkerProgress::Asked {
             self.act_on(id, next, action, step);
         }
     }
 
-    /// Tells a worker that exists what to do, and sets its time limit.
     pub(super) fn act_on(&mut self, id: WorkerId, going: Going, action: LeaveAction, step: &mut Step<'_>) {
         match action {
             LeaveAction::Nothing => {}
@@ -80,7 +73,7 @@ impl Manager {
         }
     }
 
-    /// How long a worker that leaves may go on. One that may have a job has longer, unless the daemon ends.
+    /// How long a leaving worker may take; longer with a possible job, unless the daemon exits.
     pub(super) fn time_to_leave(&self, id: WorkerId) -> Duration {
         let worker = self.children.worker(id);
         let generation = worker.and_then(|worker| self.generations.get(&worker.generation));
@@ -91,8 +84,7 @@ impl Manager {
         }
     }
 
-    /// How long a worker or a program that is stopped has from SIGTERM to SIGKILL: the pool's `stop_timeout`, unless the daemon
-    /// ends at once.
+    /// The time from SIGTERM to SIGKILL: `stop_timeout`, unless the daemon stops at once.
     pub(super) fn time_to_stop(&self, id: GenerationId) -> Duration {
         let policy = self.generations.get(&id).map(|generation| &generation.policy);
         match policy.filter(|_| self.state != ManagerState::Terminating) {
@@ -101,7 +93,7 @@ impl Manager {
         }
     }
 
-    /// The daemon ends at once: what was sent SIGTERM before has no longer than the others.
+    /// Shortens the deadlines of processes that were sent SIGTERM before the daemon's immediate stop.
     fn hurry_stopped(&mut self, step: &Step<'_>) {
         let ids: Vec<GenerationId> = self.generations.iter().map(|(id, _)| *id).collect();
         for id in ids {
@@ -118,7 +110,6 @@ impl Manager {
         }
     }
 
-    /// The daemon ends: workers that have left before have no longer than the others.
     pub(super) fn hurry(&mut self, step: &Step<'_>) {
         if self.state == ManagerState::Terminating {
             return self.hurry_stopped(step);
@@ -135,8 +126,7 @@ impl Manager {
         }
     }
 
-    /// What was killed ends, unless it waits in the kernel for what a tenant keeps from coming: the end of the daemon waits a while
-    /// for it.
+    /// Waits for killed processes, which may hang in the kernel on a tenant's resource.
     pub(super) fn await_killed(&mut self, step: &Step<'_>) {
         let ends = matches!(self.state, ManagerState::Finishing | ManagerState::Terminating);
         if !ends || self.generations.is_empty() || !self.all_are_killed() {
@@ -152,7 +142,7 @@ impl Manager {
         self.generations.iter().all(|(id, generation)| {
             let workers = self.children.of(*id);
             let mut workers = workers.iter().filter_map(|worker| self.children.worker(*worker));
-            // One that was asked of a preloader that is killed is not made any more.
+            // Workers requested from a killed preloader are not forked any more.
             is_killed(generation.preloader)
                 && is_killed(generation.next_mold)
                 && workers
@@ -160,7 +150,6 @@ impl Manager {
         })
     }
 
-    /// The daemon ends without what is left.
     pub(super) fn leave_behind(&mut self, step: &mut Step<'_>) {
         for id in self.generations.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
             for worker in self.children.of(id) {
@@ -195,7 +184,7 @@ impl Manager {
             Going::Terminated(Why::Asked) | Going::Killed(Why::Asked) => {
                 step.say(Notice::RequestEnded(id, force));
             }
-            // Its time limit is zero, so it can't have overrun it.
+            // Its time limit is zero, so this is no overrun.
             Going::Terminated(Why::Stayed) if self.control_timeout.is_zero() => {}
             Going::Terminated(Why::Stayed) | Going::Killed(Why::Stayed | Why::Stop) => {
                 step.say(Notice::RetireTimedOut(id, force));
@@ -205,7 +194,6 @@ impl Manager {
         }
     }
 
-    /// The time that a worker on its way out was given is over.
     pub(super) fn worker_due(&mut self, id: WorkerId, step: &mut Step<'_>) {
         let Some(worker) = self.children.worker(id) else {
             return;
@@ -228,7 +216,7 @@ impl Manager {
         };
         let generation = worker.generation;
         self.timers.clear(Timer::Answer(generation));
-        // It may have said that it was up before its preloader could say that it was made; that preloader is gone.
+        // It may have been up before its preloader reported the fork.
         self.timers.clear(Timer::Worker(id));
         self.give_back(generation, worker.slot);
         if let Some(order) = worker.order {
@@ -241,8 +229,7 @@ impl Manager {
         self.worker_gone(generation, step);
     }
 
-    /// A worker was reaped: told to go, by itself (`max_requests`, `memory_limit`), or crashed. `worker_gone` has the pool count
-    /// anew, which replaces it.
+    /// A worker was reaped: told to exit, by itself (`max_requests`, `memory_limit`), or crashed.
     pub(super) fn exited(&mut self, id: WorkerId, exit: Exit, had_work: bool, step: &mut Step<'_>) {
         let Some(worker) = self.children.remove(id) else {
             return;
@@ -272,7 +259,7 @@ impl Manager {
         let has_failed = stayed && !matches!(exit, Exit::Code(0) | Exit::Unknown);
         match worker.progress {
             _ if has_failed && had_work => self.crashed_at_work(id_of_generation, step),
-            // A worker that had work was up, even if its end was reported before that.
+            // A worker that had work was up, even if its exit was reported first.
             WorkerProgress::Asked | WorkerProgress::Forked if stayed && !had_work => {
                 self.worker_start_failed(id_of_generation, exit);
                 self.failed(id_of_generation, backoff::LONGEST, step);
@@ -285,7 +272,7 @@ impl Manager {
         if exit != Exit::Code(0) {
             self.pass_on_wake_up(id_of_generation, step);
         }
-        // Generations that have waited for capacity come before a replacement.
+        // Generations that wait for capacity come before a replacement.
         self.grant_forks(step);
         self.worker_gone(id_of_generation, step);
         if exit.is_crash() {
@@ -293,7 +280,6 @@ impl Manager {
         }
     }
 
-    /// A worker crashed in a request: the next is made at once, within the budget.
     fn crashed_at_work(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -307,8 +293,7 @@ impl Manager {
         }
     }
 
-    /// A worker did not leave in order: a wake-up for work may be lost with it. Only a sibling that is woken is sure to
-    /// look. A replacement would look, too, but there may be none for a while.
+    /// Wakes a sibling: the dead worker may have taken the kernel's wake-up with it.
     fn pass_on_wake_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) else {
             return;
@@ -334,7 +319,6 @@ impl Manager {
         }
     }
 
-    /// A worker could not be made, or did not live. The delay until the next try, if this begins one.
     pub(super) fn failed(&mut self, id: GenerationId, longest: Duration, step: &mut Step<'_>) {
         let Some(delay) = self.back_off(id, longest, step) else {
             return;

@@ -1,11 +1,10 @@
-//! Why a dynamic pool forks now: its workers tell the master when they leave fewer than `min_spare_servers` idle (`take_up`),
-//! the master counts them by a snapshot (`spare_changed`), and forks what `growth` in `policy.rs` says (`fork_spare`), unless
-//! something is in the way: `fork_workers` in `fork.rs` looks for a back-off, `process.max`, a preloader that is not ready, and
-//! `max_children`.
+//! When a dynamic pool forks. Workers notify the master when they leave fewer than `min_spare_servers` idle (`take_up`
+//! in `crates/worker/src/worker/accept_notify.rs`), the master takes a snapshot (`spare_changed`), and forks as many as
+//! `growth` in `policy.rs` returns (`fork_spare`), unless `fork_workers` in `fork.rs` finds an obstacle: a back-off,
+//! `process.max`, a preloader that is not ready, or `max_children`.
 //!
-//! There is a second reason: a worker that ended by itself, for its request's time, or for a copy of it (refork), is replaced even if
-//! enough are idle, up to `max_spare_servers`, and beyond for connections that wait (`Generation::to_replace`). `exited` in `departure.rs` counts these, `serve` in `reload.rs`
-//! counts those of the start, and `policy::growth` weighs them at the count that follows the end.
+//! A worker that exits by itself, for its request's timeout, or for a refork is replaced even if enough are idle, up to
+//! `max_spare_servers`, and beyond for waiting connections (`Generation::to_replace`).
 //!
 //! ```text
 //!           Accepted, Gone, Freed             Blocked
@@ -15,9 +14,7 @@
 //!                 Enough                    Freed; Gone if full
 //! ```
 //!
-//! In Open and Asking a worker that leaves fewer than `min_spare_servers` idle tells (`take_up` in
-//! `crates/worker/src/worker/accept_notify.rs`). In Closed no worker can be made, so none needs to tell. A worker that ends
-//! (Gone) and an obstacle that goes away (Freed) lead to a count, too.
+//! Workers notify in Open and Asking. In Closed no worker can be forked, so none needs to.
 
 use super::action::Notice;
 use super::event::GenerationId;
@@ -27,56 +24,52 @@ use super::manager::{Manager, Step};
 use super::policy::{self, Load};
 use super::snapshot::View;
 
-/// Making this many spare workers at once is worth a line.
 const MANY: u32 = 8;
 
-/// The state of a dynamic generation's spare workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spare {
-    /// Not a dynamic generation, or not the one that serves.
+    /// Not dynamic, or not serving.
     Unused,
-    /// There were enough; workers tell when there no longer are.
+    /// Enough workers are idle; workers notify when that changes.
     Open,
-    /// A snapshot will show whether there are enough.
+    /// A snapshot will show whether enough are idle.
     Asking,
-    /// There are too few, and no more can be made.
+    /// Too few are idle, and no more can be forked.
     Closed(Block),
 }
 
-/// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpareCause {
-    /// The generation serves now.
+    /// The generation starts to serve.
     Begin,
-    /// It doesn't any more.
+    /// The generation stops serving.
     End,
-    /// A worker wrote into the accept-notify pipe: too few are idle, it called accept for the first time, or the watchdog
-    /// wants to know of every request (`WakeOnAccept::always`).
+    /// A byte came from the accept-notify pipe.
     Accepted,
-    /// A worker ended or could not be made.
+    /// A worker exited or could not be forked.
     Gone,
     /// The obstacle is gone.
     Freed,
-    /// The snapshot: there are enough, or as many as may be made at once are being made.
+    /// By the snapshot enough are idle or starting.
     Enough,
-    /// The snapshot: there are too few, and no more can be made.
+    /// By the snapshot too few are idle, and no more can be forked.
     Blocked(Block),
 }
 
 impl Spare {
-    /// The state after `cause`, and whether a snapshot is to be taken: after the workers were told to tell.
+    /// Returns the next state, and whether to take a snapshot.
     pub(super) fn after(self, cause: SpareCause) -> (Spare, bool) {
         use Spare::{Asking, Closed, Open, Unused};
         match (self, cause) {
             (Unused | Open | Closed(_), SpareCause::Begin) => (Asking, true),
             (Unused | Open | Asking | Closed(_), SpareCause::End) => (Unused, false),
-            // What was told in Asking may have happened after the snapshot that is on its way: take another.
+            // The notification may be later than the pending snapshot.
             (Open | Asking, SpareCause::Accepted | SpareCause::Gone | SpareCause::Freed) => (Asking, true),
             (Asking, SpareCause::Enough) => (Open, false),
             (Asking, SpareCause::Blocked(block)) => (Closed(block), false),
             (Closed(_), SpareCause::Freed) => (Asking, true),
             (Closed(Block::Full | Block::Trial), SpareCause::Gone) => (Asking, true),
-            // The timer, the fork grant or the preloader will come; and nothing told now could be acted upon.
+            // The timer, fork grant or preloader will follow.
             (Closed(Block::ProcessMax | Block::Backoff | Block::Preloader), SpareCause::Gone)
             | (Closed(_), SpareCause::Accepted | SpareCause::Enough | SpareCause::Blocked(_))
             | (Asking, SpareCause::Begin)
@@ -92,7 +85,6 @@ impl Spare {
         }
     }
 
-    /// Whether workers that leave too few idle are to tell.
     pub(super) fn wants_telling(self) -> bool {
         match self {
             Spare::Open | Spare::Asking => true,
@@ -102,7 +94,6 @@ impl Spare {
 }
 
 impl Manager {
-    /// Changes the state of a dynamic generation's spare workers.
     pub(super) fn spare_changed(&mut self, id: GenerationId, cause: SpareCause, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -114,7 +105,6 @@ impl Manager {
             return;
         }
         if self.worker_counts(id).all == 0 {
-            // Without workers there is nothing to count.
             self.fork_spare(id, &View::default(), step);
             return;
         }
@@ -124,7 +114,6 @@ impl Manager {
         }
     }
 
-    /// Decides about a dynamic generation's spare workers, on the newest snapshot that was asked for them.
     pub(super) fn spare_counted(
         &mut self,
         id: GenerationId,
@@ -140,7 +129,6 @@ impl Manager {
         }
     }
 
-    /// Forks what a dynamic generation lacks, by this snapshot.
     fn fork_spare(&mut self, id: GenerationId, view: &View, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;

@@ -1,11 +1,9 @@
-//! Many crashes in a short time: a sign that what all workers share, such as PHP's OPcache, is damaged. Everything is
-//! then made anew. When is decided here; crashes and the time in, a yes or no out.
+//! Emergency restart: many crashes in a short time suggest damaged shared state, such as PHP's OPcache.
 
 use crate::config::EmergencyRestart;
 use crate::tick::Tick;
 use std::collections::VecDeque;
 
-/// The crashes that still count.
 #[derive(Debug, Default)]
 pub(super) struct Emergency {
     rule: Option<EmergencyRestart>,
@@ -13,14 +11,13 @@ pub(super) struct Emergency {
 }
 
 impl Emergency {
-    /// Another rule holds from now on; `None`: none. The crashes so far were of processes that are on their way out.
+    /// Sets the rule and forgets earlier crashes, which were of processes that leave.
     pub(super) fn set_rule(&mut self, rule: Option<EmergencyRestart>) {
         self.rule = rule;
         self.crashes.clear();
     }
 
-    /// A worker crashed. The rule, if that was one too many. `is_changing`: new processes are on their way already, and
-    /// are given their time; the crash counts.
+    /// Records a crash. Returns the rule if exceeded, unless new processes start already (`is_changing`).
     pub(super) fn crashed(&mut self, now: Tick, is_changing: bool) -> Option<EmergencyRestart> {
         let rule = self.rule?;
         self.crashes.push_back(now);

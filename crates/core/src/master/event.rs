@@ -1,23 +1,23 @@
-//! What can happen to the master's core. One value per happening; nothing here has an effect.
+//! Events of the master's core.
 
 use crate::tick::Tick;
 pub use forkyard_protocol::handover::document::StopRequest;
 use std::fmt;
 use std::time::Duration;
 
-/// A pool over the daemon's whole life: its listening socket and the generations of workers behind it.
+/// A pool: its listening socket and its generations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u32);
 
-/// One configuration of one pool, with its own scoreboard, preloader and workers. Never used twice.
+/// One configuration of a pool, with its scoreboard, preloader and workers. Never reused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GenerationId(pub u32);
 
-/// One worker, from the decision to make it until it is reaped. Never used twice.
+/// One worker, from the fork decision until it is reaped. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
-/// One order for a worker of an application pool. Never used twice.
+/// One request for an application pool's worker. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpawnRequestId(pub u64);
 
@@ -31,76 +31,66 @@ impl fmt::Display for SlotIndex {
     }
 }
 
-/// What the core is told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// What the master before this one has left: pools, generations and workers that go on. The first event, or none.
+    /// The state that the previous master left. The first event, if sent.
     Adopt(Adopted),
-    /// The pools that are to run from now on: at start, and after a reload whose configuration was read, checked and
-    /// whose new sockets are bound. Pools that run and are not named here are drained and closed. A daemon that is
-    /// ending answers with [`super::action::Action::DropGeneration`] and [`super::action::Action::ClosePool`] for what is new.
+    /// The pools to run, valid and bound. Others are drained and closed. A daemon that exits answers with
+    /// [`super::action::Action::DropGeneration`] and [`super::action::Action::ClosePool`].
     Apply(CoreConfig),
-    /// A worker is ordered. Ends in [`super::action::Action::Fill`] or [`super::action::Action::Fail`]; a worker may be
-    /// filled in once more if the first could not be made. A pool, or generation, that is not known begins with it; one
-    /// that can't begin is answered with [`super::action::Action::DropGeneration`] and
-    /// [`super::action::Action::ClosePool`], too.
+    /// A router requests a worker; ends in [`super::action::Action::Fill`], which a retry may repeat, or
+    /// [`super::action::Action::Fail`]. An unknown pool or generation is created, or dropped at once.
     SpawnRequest(SpawnRequest),
-    /// An order is not wanted any more: if it has a worker that is told to finish, or killed; otherwise it ends in
-    /// [`super::action::Action::Fail`]. Unknown: nothing.
+    /// A spawn request is canceled: its worker exits or is killed. Without one it ends in
+    /// [`super::action::Action::Fail`].
     Cancel(SpawnRequestId, bool),
-    /// No router orders workers of this pool any more: those that it has finish.
+    /// No router needs this pool's workers any more: they finish and exit.
     Disband(PoolId),
-    /// What is left of a pool that is closed, or is to be disbanded, ends now.
+    /// The remains of a closed or disbanded pool exit now.
     Expel(PoolId),
-    /// The pool's source of work (listening socket or hand-off queue of kept connections) is ready. Only told while
-    /// it is watched, once per [`super::action::Action::Watch`].
+    /// The pool's listening socket or hand-off queue is ready. Sent once per [`super::action::Action::Watch`].
     SourceReady(PoolId),
-    /// An operator ends the request of a worker: its client is answered as one whose request has taken too long.
+    /// An operator ends a worker's request: the client gets a timeout answer.
     EndRequest(WorkerId),
-    /// At least one byte came down a generation's accept-notify pipe (they are drained before this is told).
+    /// The accept-notify pipe had bytes, which have been read.
     ChildAccept(GenerationId),
-    /// The answer to [`super::action::Action::TakeSnapshot`]; answers come in the order in which they were asked for. With
-    /// it, how many connections wait in the pool's source (listen queue and hand-off queue together), measured at the
-    /// same time; `None` if that can't be measured.
+    /// The answer to [`super::action::Action::TakeSnapshot`], in order, with the waiting connections (`None` if
+    /// unknown).
     Snapshot(GenerationId, Vec<Row>, Option<u32>),
-    /// A worker asked for by [`super::action::Action::Fork`] exists.
+    /// A worker from [`super::action::Action::Fork`] exists.
     Forked(WorkerId),
-    /// It could not be made. For a generation with a preloader, the preloader itself is still well.
+    /// It could not be forked. The preloader, if any, is still well.
     ForkFailed(WorkerId),
-    /// A worker told for the first time that it has called accept: it is up.
+    /// A worker called accept for the first time.
     WorkerUp(WorkerId),
-    /// A worker was reaped. What it had told by its accept-notify pipe is told before, so that one that was up and is
-    /// gone is not taken for one that never came up. `true`: its slot says that it had taken up work. One that lies
-    /// there is replaced as fast as one that crashes at work, or held back as one that does not: its own pool's matter.
+    /// A worker was reaped. Sent after its accept notifications. `true`: its slot shows work, which it may fake.
     WorkerExited(WorkerId, Exit, bool),
     /// A generation's preloader is ready to fork.
     PreloaderReady(GenerationId),
-    /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with
-    /// `ForkFailed` before this.
+    /// A generation's preloader exited. Sent after `ForkFailed` for its pending forks.
     PreloaderGone(GenerationId, Exit),
-    /// A generation's preloader did not start, and is started once more with other settings: it has its whole time again.
+    /// A generation's preloader failed and restarts with other settings; its timeout begins again.
     PreloaderAgain(GenerationId),
-    /// The process that was to refuse a pool's requests could not be started, or has ended without having been told to.
+    /// A pool's 503 responder failed to start or exited unexpectedly.
     UnavailableResponderGone(PoolId),
-    /// A worker told that it has served as many requests as are to be served before the next preloader is made.
+    /// A worker has served enough requests for a refork.
     MoldCandidate(WorkerId),
-    /// The preloader that was made from a worker is ready to fork.
+    /// The preloader made from a worker is ready to fork.
     NextMoldReady(GenerationId),
-    /// A generation's next mold, wanted or not, is gone, or none came of the worker that was to make it.
+    /// The next mold exited, or was not made.
     NextMoldGone(GenerationId, Exit),
     /// Stop now (SIGTERM, SIGINT).
     Terminate,
-    /// Stop after the requests that are running (SIGQUIT), but go on with orders and leave their workers: routers have
-    /// applications started as long as a request waits. `Finish` follows when they are gone.
+    /// Stop after the running requests (SIGQUIT), but serve routers. `Finish` follows.
     Drain,
-    /// Stop after the requests that are running (SIGQUIT), and take no order any more.
+    /// Stop after the running requests (SIGQUIT), without further spawn requests.
     Finish,
-    /// The deadline that `next_deadline` named has come.
+    /// The time from `next_deadline` has come.
     Deadline,
 }
 
 impl Event {
-    /// The same, told after the generation's first and next mold have changed places.
+    /// Translates an event for a generation whose preloader and next mold were swapped.
     pub fn in_other_place(self, generation: GenerationId) -> Event {
         match self {
             Event::PreloaderReady(id) if id == generation => Event::NextMoldReady(id),
@@ -112,16 +102,12 @@ impl Event {
     }
 }
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// exit(2) with this status.
     Code(i32),
-    /// Killed by this signal; `core`: a core was dumped.
+    /// Killed by a signal.
     Signal {
-        /// The signal's number.
         signal: i32,
-        /// Whether a core was dumped.
         core: bool,
     },
     /// Unknown: another process reaped it.
@@ -129,7 +115,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Whether a signal ended it that others send: SIGQUIT, SIGKILL (also the kernel's, where memory is short) or SIGTERM.
+    /// Whether others usually send this signal: SIGQUIT, SIGKILL (also the OOM killer) or SIGTERM.
     pub fn is_from_outside(self) -> bool {
         matches!(
             self,
@@ -140,165 +126,150 @@ impl Exit {
         )
     }
 
-    /// Whether the kernel ended the process for what it did to memory: SIGSEGV or SIGBUS, whose numbers are the same on
-    /// every architecture that forkyard is built for.
+    /// Whether it was SIGSEGV or SIGBUS, whose numbers are the same everywhere.
     pub fn is_crash(self) -> bool {
         matches!(self, Exit::Signal { signal: 7 | 11, .. })
     }
 }
 
-/// What one worker's slot says. The worker wrote it: any of it may be nonsense.
+/// The content of a worker's slot. Untrusted: the worker wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// The worker that the slot was given to.
     pub worker: WorkerId,
-    /// The stage is ACCEPTING: the worker waits for work.
+    /// Its stage is ACCEPTING.
     pub idle: bool,
-    /// It has work and takes more at once: it serves several requests at a time.
+    /// It is busy and takes more requests.
     pub has_room: bool,
-    /// When the request was taken up, if one is being served; else when the stage last changed to ACCEPTING (idle) or
-    /// left it (busy).
+    /// Start of the present request, or the last change to or from ACCEPTING.
     pub since: Tick,
-    /// The request may be ended by `request_terminate_timeout`: its stage is after ACCEPTED and, unless the time after
-    /// the answer counts too, before END.
+    /// `request_terminate_timeout` applies to its stage.
     pub running: bool,
-    /// The application runs: the stage is EXECUTING, and the request may be slow.
+    /// Its stage is EXECUTING, so the request may be slow.
     pub executing: bool,
-    /// Idle kept connections that the worker holds.
+    /// Its idle kept connections.
     pub kept: u32,
 }
 
-/// What a master takes over from the one before it.
+/// The state that a master takes over.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Adopted {
-    /// As in [`CoreConfig`], until a configuration says otherwise.
+    /// As in [`CoreConfig`].
     pub process_max: Option<u32>,
-    /// The same.
+    /// As in [`CoreConfig`].
     pub control_timeout: Duration,
-    /// The first number that no worker has had.
+    /// The first unused worker number.
     pub next_worker: u64,
-    /// Pools whose listening socket is there.
+    /// Pools with a listening socket.
     pub pools: Vec<PoolId>,
-    /// Generations whose scoreboard and pipes are there. A pool that only they name is closed already.
+    /// Generations with a scoreboard and pipes. A pool that only they name is closed.
     pub generations: Vec<AdoptedGeneration>,
 }
 
-/// A generation that goes on. Its preloader does not, unless that is a program: another is started when one is needed.
+/// An adopted generation. Its preloader is not adopted unless it is a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdoptedGeneration {
-    /// Its id.
     pub generation: GenerationId,
-    /// Its pool.
     pub pool: PoolId,
-    /// Its policy.
     pub policy: Policy,
-    /// Slots of its scoreboard, whatever the policy says.
+    /// The size of its scoreboard.
     pub slots: u32,
-    /// It is the one of its pool that serves; the others leave.
+    /// Whether it serves; others leave.
     pub serves: bool,
-    /// Its workers that live.
     pub workers: Vec<AdoptedWorker>,
-    /// Slots that may be used by an unknown process. They are not given away again.
+    /// Slots that an unknown process may use; never assigned again.
     pub lost: Vec<SlotIndex>,
-    /// Its preloader is there and ready.
+    /// Whether its preloader is ready.
     pub has_preloader: bool,
 }
 
-/// A worker that goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdoptedWorker {
-    /// Its id.
     pub worker: WorkerId,
-    /// Its slot.
     pub slot: SlotIndex,
-    /// When it was made.
+    /// When it was forked.
     pub forked: Tick,
-    /// It has told that it called accept.
+    /// Whether it has called accept.
     pub up: bool,
     /// What it was told, and when.
     pub told: Option<(StopRequest, Tick)>,
 }
 
-/// A configuration, as far as the core needs it.
+/// The core's part of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreConfig {
-    /// Cap on workers over all pools and generations; `None`: no cap.
+    /// The most workers of all pools; `None`: no limit.
     pub process_max: Option<u32>,
-    /// How long a retiring worker may go on before SIGTERM.
+    /// How long a retiring worker may take before SIGTERM.
     pub control_timeout: Duration,
-    /// When crashed workers have everything made anew; `None`: never.
+    /// The rule of the emergency restart; `None`: off.
     pub emergency: Option<crate::config::EmergencyRestart>,
-    /// The daemon ends if it is its first configuration, and no pool can make a worker that it is to have from the beginning. Else
-    /// it stays, and tries again.
+    /// At the first start the daemon exits if no required worker can be started.
     pub gives_up: bool,
-    /// The pools, in configuration order.
+    /// The pools in configuration order.
     pub pools: Vec<WantedPool>,
 }
 
 /// One pool of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedPool {
-    /// The pool: a known one is given a new generation beside its old one, an unknown one is begun.
+    /// The pool: a known one gets a new generation, an unknown one is created.
     pub pool: PoolId,
-    /// The new generation's id. Same id as the running one: nothing changed for its workers, and they stay.
+    /// The generation. If it is the running one, its workers stay.
     pub generation: GenerationId,
-    /// Its policy. A generation that runs already takes over `drain_timeout` alone: nothing else of it can differ.
+    /// Its policy. A running generation updates only `drain_timeout`.
     pub policy: Policy,
-    /// A new generation takes over after one worker of it has come up, even where it would have none.
+    /// The new generation takes over only after one of its workers is up.
     pub trial: bool,
 }
 
-/// An order for one worker.
+/// A request for one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnRequest {
-    /// Its number.
     pub order: SpawnRequestId,
-    /// The pool: one that is known by earlier orders, or a new one.
+    /// Its pool, known or new.
     pub pool: PoolId,
-    /// The generation that makes the worker: the pool's present one, or a new one, which takes its place.
+    /// Its generation: the pool's present one, or its successor.
     pub generation: GenerationId,
     /// Its policy, with [`crate::config::ProcessManager::Ordered`].
     pub policy: Policy,
 }
 
-/// What decides how many workers a generation has.
+/// Settings that determine a generation's workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// static, dynamic or ondemand with their numbers.
+    /// The process manager with its numbers.
     pub pm: crate::config::ProcessManager,
-    /// How many connections that wait one worker takes, at least 1.
+    /// Waiting connections that one worker takes, at least 1.
     pub concurrency: u32,
-    /// A request that runs longer is ended with its worker.
+    /// The limit after which a request and its worker are ended.
     pub terminate_timeout: Option<Duration>,
-    /// A request that runs longer is slow: what it is busy with is written down.
+    /// The limit after which a request is logged as slow.
     pub slow_timeout: Option<Duration>,
-    /// A worker that leaves while the daemon goes on has this long, if that is longer than `control_timeout`.
+    /// The time a leaving worker gets while the daemon runs, if longer than `control_timeout`.
     pub drain_timeout: Option<Duration>,
-    /// From SIGTERM to SIGKILL, for a worker or a program that is stopped.
+    /// From SIGTERM to SIGKILL for a stopped worker or program.
     pub stop_timeout: Duration,
-    /// `Some`: workers come from a preloader, which may take `start_timeout` to be ready and is stopped after
-    /// `idle_timeout` without a worker.
+    /// Set if workers are forked from a preloader.
     pub preloader: Option<PreloaderPolicy>,
-    /// Each worker starts a program of its own from disk: one of an old generation gets new code.
+    /// Each worker loads its program from disk, so old generations get new code.
     pub starts_from_disk: bool,
 }
 
 impl Policy {
-    /// How many workers take so many connections that wait.
     pub(super) fn workers_for(&self, waiting: u32) -> u32 {
         waiting.div_ceil(self.concurrency.max(1))
     }
 }
 
-/// When a preloader is given up and when it is let go.
+/// Settings of a preloader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PreloaderPolicy {
-    /// From its start to `PreloaderReady`.
+    /// How long it may take to be ready.
     pub start_timeout: Duration,
-    /// Without any worker.
+    /// How long it stays without workers.
     pub idle_timeout: Duration,
-    /// The next preloader is made from a worker once that says that it has served enough requests.
+    /// Whether it is replaced by copies of workers.
     pub reforks: bool,
-    /// Its workers can't do without it: when its generation leaves, it stays until the last of them is gone.
+    /// Its workers need it: it stays until the last one has exited.
     pub is_needed_by_workers: bool,
 }

@@ -1,4 +1,4 @@
-//! What a worker's end counts as.
+//! Causes of worker exits for the statistics.
 
 use super::event::{Exit, StopRequest};
 use forkyard_protocol::counters::ExitCause;
@@ -6,10 +6,10 @@ use forkyard_protocol::counters::ExitCause;
 const SIGQUIT: i32 = 3;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-/// The signals that the master ends workers by.
+/// Signals that the master sends.
 const OURS: [i32; 3] = [SIGTERM, SIGKILL, SIGQUIT];
 
-/// Why a worker ended. `said`: in its own words, where it ended well.
+/// Returns why a worker exited. `said`: its own word, if it exited normally.
 pub fn cause(told: Option<StopRequest>, exit: Exit, said: Option<ExitCause>) -> (ExitCause, Option<i32>) {
     match (told, exit) {
         (None, Exit::Code(0)) => (said.unwrap_or(ExitCause::Finished), None),

@@ -1,22 +1,22 @@
-//! The reports of starts that failed, and of workers that died under a job: the last few, in memory, for the control socket.
+//! The latest reports of failed starts and of crashes during jobs, for the control socket.
 
 use super::job_crash::JobCrash;
 use crate::spawn::report::Report;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Reports that are kept of one pool.
+/// The most reports of one pool.
 const MOST_OF_A_POOL: usize = 4;
-/// Reports that are kept in all. Each may have some hundred KiB of output and environment.
+/// The most reports. Each may take some hundred KiB.
 const MOST: usize = 32;
 
-/// A report, and when and whose it was.
+/// A report with its time and pools.
 #[derive(Debug, Clone)]
 pub struct Kept {
     pub report: Arc<Report>,
     /// Seconds since 1970.
     pub epoch_s: u64,
-    /// The pools whose preloader it was.
+    /// The pools of the preloader.
     pub pools: Vec<String>,
 }
 
@@ -24,12 +24,12 @@ pub struct Kept {
 #[derive(Debug, Default)]
 pub struct Errors {
     kept: VecDeque<Kept>,
-    /// Those of jobs, kept apart: a job that crashes again and again pushes out no report of a start.
+    /// Kept apart so that a crashing job does not push out reports of starts.
     crashes: VecDeque<JobCrash>,
     counts: Counts,
 }
 
-/// A report that was asked for.
+/// A report that was found.
 #[derive(Debug, Clone, Copy)]
 pub enum KeptReport<'e> {
     Start(&'e Kept),
@@ -37,7 +37,7 @@ pub enum KeptReport<'e> {
 }
 
 impl KeptReport<'_> {
-    /// The user whose matter it is.
+    /// The user that it belongs to.
     pub fn uid(&self) -> u32 {
         match self {
             KeptReport::Start(kept) => kept.report.plan.account.uid,
@@ -60,13 +60,11 @@ impl KeptReport<'_> {
     }
 }
 
-/// How many there have been of each pool that the status shows. What else fails, applications of application pools for
-/// one, is not counted: there is no end of their names.
+/// Counts by pool. Applications are not counted, because their names are unlimited.
 #[derive(Debug, Default)]
 struct Counts(HashMap<String, u64>);
 
 impl Counts {
-    /// There is such a pool. If there was one already, the count goes on.
     fn begin(&mut self, pool: &str) {
         self.0.entry(pool.to_owned()).or_default();
     }
@@ -87,17 +85,16 @@ impl Counts {
 }
 
 impl Errors {
-    /// A pool is there: its reports are counted from now on, or still.
+    /// Starts counting a pool's reports, or continues.
     pub fn begin(&mut self, pool: &str) {
         self.counts.begin(pool);
     }
 
-    /// There is no pool of this name any more.
     pub fn end(&mut self, pool: &str) {
         self.counts.end(pool);
     }
 
-    /// Keeps a report, and forgets one that is too many.
+    /// Keeps a report and drops the oldest if there are too many.
     pub fn keep(&mut self, kept: Kept) {
         for pool in &kept.pools {
             self.counts.add(pool);
@@ -109,7 +106,7 @@ impl Errors {
         self.kept.push_back(kept);
     }
 
-    /// Keeps the report of a worker that died under a job, and forgets one that is too many.
+    /// Keeps a crash report and drops the oldest if there are too many.
     pub fn keep_crash(&mut self, crash: JobCrash) {
         make_room(
             &mut self.crashes,
@@ -120,25 +117,25 @@ impl Errors {
         self.crashes.push_back(crash);
     }
 
-    /// Keeps a report that a worker tells of, unless there is one by its name: a worker must not speak for others.
+    /// Keeps a worker's report unless the id exists: it must not replace others' reports.
     pub fn keep_told(&mut self, kept: Kept) {
         if self.kept.iter().all(|other| other.report.id != kept.report.id) {
             self.keep(kept);
         }
     }
 
-    /// How many there have been of a pool since it was there, or this program was started.
+    /// The number of a pool's reports since it exists or the program started.
     pub fn count(&self, pool: &str) -> u64 {
         self.counts.of(pool)
     }
 
-    /// The last of a pool.
+    /// The latest report of a pool.
     pub fn last(&self, pool: &str) -> Option<&Kept> {
         let mut kept = self.kept.iter().rev();
         kept.find(|kept| kept.pools.iter().any(|name| name == pool))
     }
 
-    /// The one with this id, of these or of `others`; `None`: the last of all. Only one that may be read.
+    /// Returns the readable report with this id, from here or `others`; `None`: the latest.
     pub fn find<'e>(
         &'e self,
         id: Option<&str>,
@@ -153,8 +150,7 @@ impl Errors {
     }
 }
 
-/// Forgets the oldest report that is too many beside one of this user's that comes: of its pool's, or, where there are too many in
-/// all, of the users who have the most. So no user pushes out another's who has fewer.
+/// Drops the oldest report of the same pool, or of the users with the most.
 fn make_room<T>(kept: &mut VecDeque<T>, comes: u32, user: impl Fn(&T) -> u32, is_alike: impl Fn(&T) -> bool) {
     let full = kept.iter().filter(|other| is_alike(other)).count() >= MOST_OF_A_POOL;
     let index = if full {
@@ -249,7 +245,7 @@ mod tests {
         }
         assert_eq!(counts.0.len(), 1);
         assert_eq!((counts.of("www"), counts.of("sites:1")), (1, 0));
-        // A reload that gives it another address.
+        // A reload with another address.
         counts.begin("www");
         counts.add("www");
         assert_eq!(counts.of("www"), 2, "it never goes backwards");

@@ -1,8 +1,5 @@
-//! How a worker comes to be forked: every generation that wants workers, for whatever reason, has them made by `fork_workers`.
-//!
-//! How many a generation wants is decided in `policy`. A static generation wants what `max_children` lacks. `dynamic` and
-//! `ondemand` say when the others are counted, `reload` and `refork` when a new generation or preloader needs workers, and
-//! `spawn_requests` when a router does. The executor carries out `Action::Fork` (`src/master/executor/fork.rs`).
+//! Forks of workers by `fork_workers`. `policy` decides how many; `dynamic`, `ondemand`, `reload`, `reforking` and
+//! `spawn_requests` when. The executor performs `Action::Fork` (`src/master/executor/fork.rs`).
 
 use super::action::{Action, Fact, Notice};
 use super::dynamic::SpareCause;
@@ -16,32 +13,28 @@ use crate::config::ProcessManager;
 use crate::life;
 use std::time::Duration;
 
-/// How long capacity is kept for the generation that has a fork grant. It is used at once or not at all: a source that has
-/// work is ready as soon as it is watched.
+/// How long capacity is reserved for a fork grant.
 const GRANT: Duration = Duration::from_millis(10);
 
-/// What stands in the way of another worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Block {
-    /// Every slot is taken. Ends when a worker of the generation ends.
+    /// All slots are taken. Ends when a worker exits.
     Full,
-    /// `process.max` is reached. Ends when the generation has the fork grant.
+    /// `process.max` is reached. Ends with a fork grant.
     ProcessMax,
-    /// Workers could not be made, or did not live. Ends with the timer.
+    /// Starts failed. Ends with the timer.
     Backoff,
-    /// The preloader is not ready. Ends when it is ready, or gone.
+    /// The preloader is not ready.
     Preloader,
-    /// The next generation is on trial (`Generation::ceiling`). Ends when a worker ends, or the trial does.
+    /// The next generation is on trial (`Generation::ceiling`).
     Trial,
 }
 
 impl Manager {
-    /// The obstacle that kept a generation from forking may be gone.
     pub(super) fn freed(&mut self, id: GenerationId, step: &mut Step<'_>) {
         self.demand_changed(id, SourceCause::Freed, SpareCause::Freed, step);
     }
 
-    /// A worker of the generation ended or could not be made.
     pub(super) fn worker_gone(&mut self, id: GenerationId, step: &mut Step<'_>) {
         self.demand_changed(id, SourceCause::Gone, SpareCause::Gone, step);
     }
@@ -65,7 +58,7 @@ impl Manager {
             }
             (GenerationState::Serving, ProcessManager::Ordered { .. }) => self.fork_ordered(id, step),
             (GenerationState::Warming(_), _) => {
-                // A generation that warms up takes work, too: the serving one may count upon the worker that is gone.
+                // A warming generation takes work, too: the serving one may rely on its workers.
                 self.source_changed(pool, source, step);
                 self.warm_up(id, step);
             }
@@ -74,7 +67,6 @@ impl Manager {
         self.touched.insert(id);
     }
 
-    /// Makes a static generation complete.
     pub(super) fn fill(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -87,8 +79,7 @@ impl Manager {
         self.fork_workers(id, wanted, step);
     }
 
-    /// Makes up to `wanted` workers; `growth` in `policy.rs` says how many. How many were made, and what stands in the way of the
-    /// rest: each block ends with an event that leads to `freed` or `worker_gone`.
+    /// Forks up to `wanted` workers. Returns how many, and the obstacle, whose end calls `freed` or `worker_gone`.
     pub(super) fn fork_workers(
         &mut self,
         id: GenerationId,
@@ -129,7 +120,7 @@ impl Manager {
             return (0, Some(Block::Backoff));
         }
         if !self.quota.admits(id, 0, self.children.total()) {
-            // A preloader would be of no use yet.
+            // A preloader would be useless now.
             return (0, Some(Block::ProcessMax));
         }
         if !generation.can_fork() {
@@ -157,7 +148,7 @@ impl Manager {
         (wanted, None)
     }
 
-    /// `max_children` keeps a pool from growing by demand. A static one simply waits for those that are leaving.
+    /// Logs `max_children` if it limits growth. A static pool just waits for leaving workers.
     fn tell_full(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -197,7 +188,6 @@ impl Manager {
         }
     }
 
-    /// Gives free capacity to the generations that waited for it, the longest first.
     pub(super) fn grant_forks(&mut self, step: &mut Step<'_>) {
         for _ in 0..self.quota.waiting() {
             let Some(id) = self.quota.grant_fork(self.children.total()) else {
@@ -208,7 +198,7 @@ impl Manager {
         }
     }
 
-    /// Tells of generations that wait for room for their first worker, unless a worker that is leaving will make some.
+    /// Reports generations without room for their first worker, unless a leaving worker makes room.
     pub(super) fn tell_waits(&mut self, step: &mut Step<'_>) {
         if self.quota.waiting() == 0 || self.children.is_one_leaving() {
             return;

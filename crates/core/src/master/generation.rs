@@ -8,10 +8,9 @@
 //!                                       └────────────────────────────┘
 //! ```
 //!
-//! The first generation of a pool serves at once. A later one first learns how many workers it is to have up (Measuring:
-//! the old one's snapshot is on its way), then makes them (Warming) while the old one goes on serving and growing, and then
-//! takes over. Where workers are ordered the next one serves at once, and the old one is Superseded until its workers
-//! were dismissed. One that is overtaken by a newer configuration before it serves leaves without having served.
+//! A pool's first generation serves at once. A later one waits for a snapshot of the old one (Measuring), forks as many
+//! workers (Warming), and takes over. With ordered workers it serves at once, and the old one is Superseded until its
+//! workers are dismissed. A newer configuration may make it leave before it serves.
 
 use super::action::{Figures, WakeOnAccept};
 use super::budget::Budget;
@@ -32,26 +31,23 @@ use crate::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Where a generation is between its start and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GenerationState {
-    /// This snapshot of the serving generation will show how many workers it is to have.
+    /// Waits for this snapshot, which shows how many workers to fork.
     Measuring(SnapshotNumber),
-    /// It is to have so many workers up, then it serves.
+    /// Needs this many workers up before it serves.
     Warming(u32),
-    /// It serves, and grows as needed.
     Serving,
-    /// A newer generation makes the ordered workers now. Those that this one has stay until they are dismissed.
+    /// A newer generation gets the spawn requests; existing workers stay until dismissed.
     Superseded,
-    /// Its workers finish and go.
+    /// Its workers finish and exit.
     Leaving,
 }
 
-/// The number of a snapshot of one generation: answers come in the order of the questions.
+/// The number of a snapshot request; answers keep the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct SnapshotNumber(pub u64);
 
-/// One generation.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub pool: PoolId,
@@ -59,47 +55,38 @@ pub(super) struct Generation {
     pub state: GenerationState,
     pub slots: Slots,
     pub backoff: Backoff,
-    /// For those that crash at work.
     pub budget: Budget,
     pub preloader: Life,
-    /// The last failure to start its preloader or a worker, until a later start succeeds.
+    /// The latest start failure, until a start succeeds.
     pub failed_start: Option<FailedStart>,
-    /// The preloader that is there, or was last, was ready at some time.
+    /// Whether the present or last preloader was ever ready.
     pub came_up: bool,
-    /// The preloader that is made of a worker: it comes up beside the present one, and then the two change places. What is here
-    /// afterwards is the former one, until it has left.
+    /// The preloader forked from a worker; after the swap the former one.
     pub next_mold: Life,
     pub refork: Refork,
-    /// How often a preloader that was made of a worker has taken the place of the one before it. A worker's `line` is this number
-    /// when it was forked: one of a lower number is of an older preloader, and is replaced.
+    /// The number of reforks so far. Workers with a lower `line` are replaced.
     pub line: u64,
-    /// How many reforks in a row have failed.
+    /// Reforks failed in a row.
     pub promotions_failed: u32,
     pub spare: Spare,
     pub watchdog: Watchdog,
-    /// What its header says.
     pub notify: WakeOnAccept,
     pub figures: Figures,
-    /// What stood in the way when workers were last wanted.
+    /// The obstacle to the last fork.
     pub block: Option<Block>,
-    /// See `policy::Load`.
     pub to_replace: u32,
-    /// While the next one is on trial: it makes no more workers than this, as each would start the code that is on trial.
+    /// The most workers during the next generation's trial, as each loads the new code.
     pub ceiling: Option<u32>,
-    /// Orders that have no worker yet, oldest first.
+    /// Spawn requests without a worker, oldest first.
     pub orders: VecDeque<Queued>,
     pub asked: SnapshotNumber,
     pub answered: SnapshotNumber,
-    /// The snapshot on which each of these decides.
     pub spare_on: SnapshotNumber,
     pub shrink_on: Option<SnapshotNumber>,
-    /// While Warming: the snapshot of the serving generation that shows whom to retire to make room.
+    /// While Warming: the snapshot that shows which workers of the old generation to retire.
     pub room_on: Option<SnapshotNumber>,
-    /// `Fact::Up` is told.
     pub told_up: bool,
-    /// `Fact::Waits` is told.
     pub told_waits: bool,
-    /// The log already says that `max_children` is reached, or that the pool is busy.
     pub said_full: bool,
     pub said_busy: bool,
 }
@@ -125,7 +112,7 @@ impl Generation {
             failed_start: None,
             came_up: false,
             next_mold: Life::Absent,
-            // Workers that were ordered go when they are dismissed, and not for the sake of a new preloader.
+            // Ordered workers leave when dismissed, not for a refork.
             refork: if policy.preloader.is_some_and(|preloader| preloader.reforks)
                 && !matches!(policy.pm, ProcessManager::Ordered { .. })
             {
@@ -159,7 +146,7 @@ impl Generation {
         }
     }
 
-    /// What its workers are to tell, for its own sake; `source_asks`: and for that of its pool's source.
+    /// When workers must notify the master. `source_asks`: the pool's source needs it.
     pub(super) fn wants_told(&self, source_asks: bool) -> WakeOnAccept {
         let takes_work = match self.state {
             GenerationState::Warming(_) | GenerationState::Serving => true,
@@ -180,19 +167,17 @@ impl Generation {
         }
     }
 
-    /// Its preloader is ready. Whether the workers can start shows later.
+    /// Records that the preloader is ready. Whether workers can start is still open.
     pub(super) fn preloader_came_up(&mut self) {
         self.came_up = true;
         self.failed_start
             .take_if(|failed| failed.process == FailedProcess::Preloader);
     }
 
-    /// How long it may make no worker.
     pub(super) fn held_back(&self, now: Tick) -> Option<Duration> {
         self.backoff.wait(now).max(self.budget.wait(now))
     }
 
-    /// Whether it may make workers: it has no preloader, or one that is ready and is not about to give up its place.
     pub(super) fn can_fork(&self) -> bool {
         self.policy.preloader.is_none() || (self.preloader == Life::Ready && self.refork != Refork::Arrived)
     }

@@ -1,59 +1,51 @@
-//! Whether a helper still reads what it is told: its heartbeat.
+//! Detects hanging helpers: the master sends a byte now and then and checks whether it was read. On a busy machine a
+//! late answer proves nothing, so the helper's activity counts:
 //!
-//! The master sends it a byte now and then, and looks whether it was read. One that does not read may be stopped, hang in a loop,
-//! or wait for something that never comes; but it may also have had no processor on a machine that is busy, or no memory, or the
-//! whole machine was asleep. So what counts is what the helper itself did meanwhile, not how late it is:
+//! * Much CPU time without reading: it hangs.
+//! * Stopped or asleep at several checks, without CPU time: nothing will wake it.
+//! * Runnable or waiting for a disk: it is slow.
 //!
-//! * It had much processor time and did not read: it hangs.
-//! * It was stopped, or slept, at several looks, and had no processor time between them: nothing wakes it. A byte that waits would
-//!   wake one that listens, and it would be ready to run.
-//! * It is ready to run, or waits for a disk: it is slow.
-//!
-//! Where the master itself was late, the same may have held up the helper: of such a look only the processor time
-//! counts that the helper has had.
+//! If the master itself was late, only CPU time counts.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// From one byte to the look at it, and to the next byte.
+/// The time from a byte to the check, and to the next byte.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// From one look at a byte that was not read to the next.
+/// The time between checks of an unread byte.
 const LOOK: Duration = Duration::from_millis(500);
-/// A look that comes so late does not say that the helper could have done anything since the one before.
+/// A check that is later than this proves nothing about the helper.
 const LATE: Duration = Duration::from_millis(400);
-/// Looks at one that does nothing until it is given up.
+/// Checks without activity before the helper is killed.
 const LOOKS: u32 = 3;
-/// Processor time without reading, in microseconds, until it is given up. No turn of a helper's loop takes a tenth of it.
+/// CPU time in microseconds without reading before the kill; ten times a helper's longest turn.
 const MOST_MICROS: u64 = 2_500_000;
 
-/// What a helper is at (proc(5), `stat`).
+/// A process's state (proc(5), `stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// It has, or waits for, a processor; or waits for a disk or for memory.
+    /// It is runnable, or waits for a disk or memory.
     Work,
-    /// It waits for something to happen.
+    /// It sleeps until an event.
     Rest,
-    /// A signal or a tracer has stopped it.
+    /// It is stopped by a signal or tracer.
     Stop,
 }
 
-/// What can be seen of a helper from outside.
+/// An observation of a helper.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// It has read what it was sent.
+    /// Whether it read the byte.
     pub has_read: bool,
-    /// Processor time that it has had so far, in microseconds.
+    /// Its total CPU time in microseconds.
     pub micros: u64,
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeartbeatAction {
-    /// Nothing.
     None,
-    /// Send it a byte.
     Send,
-    /// Kill it, for this reason.
+    /// Kill it for this reason.
     Kill(&'static str),
 }
 
@@ -61,17 +53,15 @@ pub enum HeartbeatAction {
 #[derive(Debug)]
 pub struct Heartbeat {
     due: Tick,
-    /// A byte was sent, and what was seen then and since.
     sent: Option<Sent>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Sent {
-    /// Its processor time when the byte was sent.
+    /// Its CPU time when the byte was sent.
     since: u64,
-    /// Its processor time at the last look.
+    /// Its CPU time at the last check.
     last: u64,
-    /// Looks at which it did nothing.
     looks: u32,
 }
 
@@ -86,7 +76,7 @@ impl Sent {
 }
 
 impl Heartbeat {
-    /// Of a process that has just been started.
+    /// Returns the heartbeat of a new process.
     pub fn new(now: Tick) -> Heartbeat {
         Heartbeat {
             due: now + INTERVAL,
@@ -94,12 +84,12 @@ impl Heartbeat {
         }
     }
 
-    /// When [`Heartbeat::check`] is to be called.
+    /// When to call [`Heartbeat::check`].
     pub fn deadline(&self) -> Tick {
         self.due
     }
 
-    /// It is time to look: says what is to be done. `at` is asked for where it matters.
+    /// Checks the helper. `at` is called only if its state matters.
     pub fn check(&mut self, seen: Sample, at: impl FnOnce() -> Activity, now: Tick) -> HeartbeatAction {
         let late = now.since(self.due);
         let Some(mut sent) = self.sent.filter(|_| !seen.has_read) else {
@@ -122,7 +112,6 @@ impl Heartbeat {
             Activity::Rest if sent.looks >= LOOKS => "it waits for something else and takes up nothing",
             Activity::Work | Activity::Rest | Activity::Stop => return HeartbeatAction::None,
         };
-        // It is gone in a moment, as far as the kernel can end it.
         self.sent = Some(Sent::new(seen.micros));
         self.due = now + INTERVAL;
         HeartbeatAction::Kill(why)
@@ -140,7 +129,6 @@ mod tests {
     }
 
     impl Bench {
-        /// A byte was sent.
         fn new() -> Bench {
             let now = Tick::from_nanos(1);
             let mut bench = Bench {
@@ -152,7 +140,6 @@ mod tests {
             bench
         }
 
-        /// The next look in time, at one that has had so much more of a processor.
         fn beat(&mut self, has_read: bool, at: Activity, micros: u64) -> HeartbeatAction {
             self.beat_late(Duration::ZERO, has_read, at, micros)
         }
@@ -171,7 +158,6 @@ mod tests {
             self.heartbeat.check(seen, || at, self.now)
         }
 
-        /// How long it takes from the byte until it is killed.
         fn killed_after(&mut self, at: Activity, micros: u64) -> Option<Duration> {
             let begun = self.now;
             let is_killed = |step| matches!(step, HeartbeatAction::Kill(_));
@@ -205,7 +191,6 @@ mod tests {
 
     #[test]
     fn one_that_runs_in_a_loop_is_given_up_soon() {
-        // However late the master is on a machine that is busy.
         let mut bench = Bench::new();
         assert_eq!(
             bench.beat_late(LATE * 3, false, Activity::Work, 2_000_000),
@@ -214,7 +199,6 @@ mod tests {
         let killed = bench.beat_late(LATE * 3, false, Activity::Work, 500_000);
         assert!(matches!(killed, HeartbeatAction::Kill(_)));
 
-        // It has a processor for itself between looks: the first comes after two seconds.
         let mut bench = Bench::new();
         assert_eq!(
             bench.beat(false, Activity::Work, 2_000_000),
@@ -225,15 +209,12 @@ mod tests {
                 .killed_after(Activity::Work, 500_000)
                 .is_some_and(|after| after <= SOON)
         );
-        // Also if it sleeps now and then.
         assert!(Bench::new().killed_after(Activity::Rest, 50_000).is_some());
     }
 
     #[test]
     fn one_that_is_only_slow_is_not() {
-        // It waits for a processor or a disk.
         assert_eq!(Bench::new().killed_after(Activity::Work, 0), None);
-        // It has had a little of a processor before it reads at last.
         let mut bench = Bench::new();
         for _ in 0..100 {
             assert_eq!(bench.beat(false, Activity::Work, 10_000), HeartbeatAction::None);
@@ -254,7 +235,7 @@ mod tests {
             );
         }
         assert_eq!(bench.beat(false, Activity::Work, 0), HeartbeatAction::None);
-        // A whole day, as of a virtual machine that was stopped; and then it goes on.
+        // A virtual machine that was paused for a day and continues.
         assert_eq!(bench.beat(false, Activity::Rest, 0), HeartbeatAction::None);
         let day = Duration::from_secs(86_400);
         assert_eq!(

@@ -1,5 +1,4 @@
-//! What the master knows of the instances of an application pool, whatever its router says: which there are, how far each
-//! has come, and whether there may be another.
+//! The instances of an application pool as the master knows them.
 
 use super::event::{SpawnRequestId, WorkerId};
 use crate::origin::Origin;
@@ -8,62 +7,57 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The instances of one pool, those that are being started or stopped included.
+/// The instances of one pool, including starting and stopping ones.
 #[derive(Debug, Default)]
 pub struct InstanceRegistry {
     last: u64,
     instances: BTreeMap<u64, Instance>,
 }
 
-/// One instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
-    /// Its application's root.
     pub application: PathBuf,
-    /// As in `ToMaster::Spawn` of the router.
+    /// The restart count, as in the router's `ToMaster::Spawn`.
     pub restarts: u32,
-    /// The version of its code, once that is known.
+    /// Its code's version, if known.
     pub revision: Option<String>,
-    /// What it is made of, once that is known.
+    /// Its origin, if known.
     pub origin: Option<Origin>,
-    /// How far its start is.
     pub at: At,
-    /// Since when.
     pub since: Tick,
-    /// When the router asked for it.
+    /// When the router requested it.
     pub asked: Tick,
-    /// It was told to stop.
+    /// Whether it was told to stop.
     pub is_stopping: bool,
-    /// The present router knows it.
+    /// Whether the present router knows it.
     pub is_known: bool,
 }
 
-/// How far it has come.
+/// The progress of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// Its application is being looked at.
+    /// Its application is inspected.
     Looking,
-    /// A worker was ordered for it.
+    /// A worker was requested.
     Ordered(SpawnRequestId),
-    /// A worker is being made.
+    /// A worker is being forked.
     Made(SpawnRequestId, WorkerId),
-    /// The worker is up.
+    /// Its worker is up.
     Up(SpawnRequestId, WorkerId),
 }
 
 impl Instance {
-    /// It has come so far.
     pub fn come_to(&mut self, at: At, now: Tick) {
         (self.at, self.since) = (at, now);
     }
 }
 
-/// Why there can be no such instance.
+/// Why an instance is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {
-    /// Its number is not higher than the highest so far, which this is.
+    /// Its number is not above this highest one.
     Stale(u64),
-    /// There are so many already.
+    /// There are this many already.
     TooMany(usize),
 }
 
@@ -77,7 +71,7 @@ impl fmt::Display for Denial {
 }
 
 impl InstanceRegistry {
-    /// Takes up an instance that is to be started. In a rolling restart there is one more than `max`.
+    /// Adds a starting instance. A rolling restart may exceed `max` by one.
     ///
     /// # Errors
     /// The number is not new, or there are too many instances.
@@ -112,35 +106,32 @@ impl InstanceRegistry {
         Ok(())
     }
 
-    /// The first number that no instance has had.
+    /// The first unused number.
     pub fn next(&self) -> u64 {
         self.last.saturating_add(1)
     }
 
-    /// The instance of this number.
     pub fn get(&self, number: u64) -> Option<&Instance> {
         self.instances.get(&number)
     }
 
-    /// The same, to be changed.
+    /// Returns an instance to change.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut Instance> {
         self.instances.get_mut(&number)
     }
 
-    /// Forgets an instance that is gone.
     pub fn remove(&mut self, number: u64) -> Option<Instance> {
         self.instances.remove(&number)
     }
 
-    /// All instances, by number.
+    /// Returns all instances by number.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Instance)> {
         self.instances
             .iter()
             .map(|(number, instance)| (*number, instance))
     }
 
-    /// The router is gone. Instances that were not up yet, or were told to stop, have no router any more. The next
-    /// router is not told of them; the returned numbers are to be stopped.
+    /// Handles the router's exit. Returns the instances to stop, which the next router will not know.
     pub fn orphan(&mut self) -> Vec<u64> {
         let mut stopped = Vec::new();
         for (number, instance) in &mut self.instances {

@@ -1,4 +1,4 @@
-//! What holds after every step.
+//! Invariants that hold after every event.
 
 use super::action::Force;
 use super::dynamic::Spare;
@@ -13,7 +13,7 @@ use super::timers::Timer;
 use crate::life::Life;
 
 impl Manager {
-    /// Panics if the records disagree, or if something waits for an event that nothing will bring.
+    /// Panics if records disagree, or if something waits for an event that can't come.
     pub fn invariants(&self) {
         assert!(self.children.is_consistent(), "the workers are counted right");
         assert!(self.touched.is_empty(), "every consequence is drawn");
@@ -97,7 +97,6 @@ impl Manager {
         }
     }
 
-    /// What is waited for will come.
     fn check_refork(&self, id: GenerationId, generation: &Generation) {
         let counts = self.worker_counts(id);
         let holds = match generation.refork {
@@ -147,7 +146,6 @@ impl Manager {
         }
     }
 
-    /// What ends the block is on its way.
     fn check_block(&self, id: GenerationId, generation: &Generation, block: Block) {
         let ends = match block {
             Block::Full => generation.slots.all_taken(),

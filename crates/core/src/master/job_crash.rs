@@ -1,4 +1,4 @@
-//! The report of a worker that died under a background job.
+//! The report of a worker that died during a background job.
 
 use crate::spawn::error::Ended;
 use crate::spawn::report::ErrorId;
@@ -7,29 +7,26 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What is known of it. The texts are the worker's word.
+/// The crash. Its texts come from the worker.
 #[derive(Debug, Clone)]
 pub struct JobCrash {
-    /// Its name.
     pub id: ErrorId,
     /// Seconds since 1970.
     pub epoch_s: u64,
-    /// The pool, and the user that its workers run as.
+    /// The pool and its user.
     pub pool: String,
     pub uid: u32,
-    /// The path and the query of the job's request: queue and kind, number and start.
+    /// The job's request path and query.
     pub path: String,
     pub query: String,
-    /// What ran.
     pub script: String,
-    /// The worker, how it ended, and how long after it took the job up.
+    /// The worker, its exit, and the time since it took the job.
     pub pid: i32,
     pub ended: Ended,
     pub after: Duration,
 }
 
 impl JobCrash {
-    /// The job's number, if the worker named one.
     fn job(&self) -> Option<&str> {
         let number = self.query.strip_prefix("job=")?.split('&').next()?;
         number.bytes().all(|byte| byte.is_ascii_digit()).then_some(number)
@@ -45,10 +42,9 @@ impl JobCrash {
         )
     }
 
-    /// What happened, and what to do about it.
     fn words(&self) -> (&'static str, String) {
         let (problem, solution) = match self.ended {
-            // What such codes mean at a start is not what they mean here.
+            // These exit codes have other meanings at a start.
             Ended::Code(_) | Ended::Unknown => None,
             Ended::Signal { .. } => self.ended.hint(false),
         }
@@ -64,7 +60,7 @@ impl JobCrash {
         (problem, format!("{solution} {more}"))
     }
 
-    /// Plain text for a terminal.
+    /// Returns plain text for a terminal.
     pub fn text(&self) -> String {
         let (problem, solution) = self.words();
         let mut text = String::new();
@@ -87,7 +83,6 @@ impl JobCrash {
         text
     }
 
-    /// A document for programs.
     pub fn json(&self) -> Value {
         let (problem, solution) = self.words();
         json!({
@@ -109,7 +104,7 @@ impl JobCrash {
         })
     }
 
-    /// A page that needs nothing from elsewhere.
+    /// Returns a self-contained HTML page.
     pub fn html(&self) -> String {
         let text = self
             .text()
@@ -123,7 +118,7 @@ impl JobCrash {
     }
 }
 
-/// Text that can't pretend to be a line of its own, or speak to a terminal.
+/// Removes line breaks and terminal control characters.
 fn clean(text: &str) -> String {
     text.chars()
         .map(|c| if is_control(c) { '\u{FFFD}' } else { c })

@@ -1,4 +1,4 @@
-//! How a worker is made to go.
+//! How workers are made to exit.
 //!
 //! ```text
 //!            Surplus               Hung
@@ -11,80 +11,66 @@
 //!     └────────────────────┴────────────────┘
 //! ```
 //!
-//! Expired, Asked and Stop make Terminated of Surplus, too, and Kill makes Killed of every state.
-//!
-//! A worker that is surplus was idle when it was told to go. If it took a request in that very moment, it finishes it,
-//! however long that takes: the master only looks whether it says that it is idle and yet stays (`Hung`). A worker that
-//! is leaving, for a reload or the end of the daemon, has `process_control_timeout`.
+//! Expired, Asked and Stop also lead from Surplus to Terminated, and Kill from every state to Killed. A surplus worker
+//! was idle when it was told to exit. If it has just taken a request, it may finish it; the master only checks for a
+//! worker that claims to be idle and stays (Hung). A leaving worker has `process_control_timeout`.
 
 use super::action::Force;
 
-/// Whether a worker is on its way out, and how hard it was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Going {
-    /// It is wanted.
     Kept,
-    /// Told to finish because there is no need for it.
+    /// Told to exit because it is not needed.
     Surplus,
-    /// Told to finish because its generation ends.
+    /// Told to exit because its generation leaves.
     Leaving,
-    /// Sent SIGTERM.
     Terminated(Why),
-    /// Sent SIGKILL.
     Killed(Why),
 }
 
-/// Why a worker was sent a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// Its request ran for too long.
+    /// Its request timed out.
     Expired,
-    /// An operator ends its request.
+    /// An operator ended its request.
     Asked,
-    /// It had been told to finish and did not.
+    /// It did not exit in time.
     Stayed,
-    /// The daemon stops now.
+    /// The daemon stops at once.
     Stop,
-    /// The router that ordered it wants it dead.
+    /// Its router had it killed.
     Ordered,
 }
 
-/// What makes it go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveCause {
-    /// There is no need for it.
+    /// It is not needed.
     Surplus,
-    /// Its generation ends.
     Leave,
-    /// Its request ran for too long.
+    /// Its request timed out.
     Expired,
     /// An operator ends its request.
     Asked,
-    /// The daemon stops now.
+    /// The daemon stops at once.
     Stop,
-    /// It was told to go as surplus, says that it is idle, and stays.
+    /// It is surplus, claims to be idle, and stays.
     Hung,
-    /// The time it was given is over.
+    /// Its time is over.
     Due,
-    /// The router that ordered it wants it dead.
+    /// Its router has it killed.
     Kill,
 }
 
-/// What is to be done to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveAction {
-    /// Nothing.
     Nothing,
-    /// Tell it to finish.
     Retire,
-    /// Terminate it with the word that its request's time is up.
+    /// Send SIGTERM and have the client answered.
     RespondTimeout,
-    /// Send it a signal.
     Kill(Force),
 }
 
 impl Going {
-    /// The state after `cause`, and the action that goes with the change.
     pub(super) fn after(self, cause: LeaveCause) -> (Going, LeaveAction) {
         match (self, cause) {
             (Going::Kept, LeaveCause::Surplus) => (Going::Surplus, LeaveAction::Retire),
@@ -103,7 +89,6 @@ impl Going {
             (Going::Kept | Going::Surplus | Going::Leaving | Going::Terminated(_), LeaveCause::Kill) => {
                 (Going::Killed(Why::Ordered), LeaveAction::Kill(Force::Kill))
             }
-            // Ignored: it is on its way already, or the cause is not for a worker that stays.
             (Going::Kept, LeaveCause::Hung | LeaveCause::Due)
             | (Going::Surplus, LeaveCause::Surplus | LeaveCause::Due)
             | (Going::Leaving, LeaveCause::Surplus | LeaveCause::Leave | LeaveCause::Hung)
@@ -130,7 +115,7 @@ impl Going {
         }
     }
 
-    /// What a worker is told once it exists, if it was to go before that.
+    /// What a worker is told after its fork if it should exit already.
     pub(super) fn when_forked(self) -> LeaveAction {
         match self {
             Going::Kept => LeaveAction::Nothing,

@@ -1,5 +1,4 @@
-//! What the daemon's loop is doing, from the start to the end of the process. What [`super::Manager`] does follows from
-//! the events that the steps lead to.
+//! The lifecycle of the daemon's event loop. Its steps send events to [`super::Manager`].
 //!
 //! ```text
 //!                 Upgrade            Able, routers        RoutersGone
@@ -16,78 +15,67 @@
 //!           Terminate
 //! ```
 //!
-//! A daemon that was told to stop starts no upgrade and gives up the one that is under way. It may still be told to stop
-//! sooner.
+//! A stop cancels a running upgrade and allows no other. A faster stop may follow.
 
 use forkyard_protocol::handover::document::Stopping;
 
-/// The client that asked for an upgrade over the control socket; `None`: it was a signal.
+/// The control client that requested the upgrade; `None`: a signal did.
 pub type Asker = Option<u64>;
 
-/// Where the daemon is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lifecycle {
-    /// Pools are served.
     #[default]
     Serving,
-    /// As Serving; the new program tries whether it could take over.
+    /// Pools are served while the new program checks whether it can take over.
     Rehearsing(Asker),
-    /// The new program can. Routers finish first; until they have, connections wait in the listening sockets.
+    /// It can. Routers finish first; connections wait in the listening sockets.
     WaitingForRouters(Asker),
-    /// The daemon ends once the routers have finished: they have applications started as long as a request waits.
+    /// Exits after the routers, which start applications while requests wait.
     Draining,
-    /// It ends after the requests that run.
+    /// Exits after the running requests.
     Finishing,
-    /// It ends now.
     Terminating,
 }
 
-/// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LifecycleCause {
-    /// The program on disk is to take this one's place.
+    /// The program on disk should take over.
     Upgrade(Asker),
-    /// It can. `routers`: there are some.
     Able {
-        /// They have to finish first.
+        /// Whether routers have to finish first.
         routers: bool,
     },
-    /// It can't, or could not after all.
+    /// It can't, or the handover failed.
     Unable,
-    /// There is no router any more.
     RoutersGone,
-    /// SIGQUIT. `routers`: there are some.
     Quit {
-        /// They have to finish first.
+        /// Whether routers have to finish first.
         routers: bool,
     },
-    /// SIGTERM or SIGINT.
     Terminate,
 }
 
-/// What follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LifecycleAction {
-    /// Nothing.
     Nothing,
-    /// Let the new program try.
+    /// Start the new program's check.
     Rehearse,
     /// Tell the routers to finish.
     FinishRouters,
-    /// Replace this program; if that fails, the cause is `Unable`.
+    /// Execute the new program; if that fails, send `Unable`.
     HandOver(Asker),
-    /// Start routers again, and do the reload that goes with an upgrade.
+    /// Restart routers and perform the upgrade's reload.
     GoOn,
-    /// Tell the routers to finish; the core drains meanwhile.
+    /// Tell the routers to finish while the core drains.
     Drain,
     /// Have the core finish.
     Finish,
-    /// Kill the routers, and have the core terminate.
+    /// Kill the routers and have the core terminate.
     Terminate,
 }
 
 impl Lifecycle {
-    /// Where the daemon is after `cause`, and what follows.
+    /// Returns the next phase and what to do.
     pub fn after(self, cause: LifecycleCause) -> (Lifecycle, LifecycleAction) {
         use Lifecycle::{Draining, Finishing, Rehearsing, Serving, Terminating, WaitingForRouters};
         match (self, cause) {
@@ -110,7 +98,7 @@ impl Lifecycle {
             (WaitingForRouters(_), LifecycleCause::Upgrade(_) | LifecycleCause::Able { .. }) => {
                 (self, LifecycleAction::Nothing)
             }
-            // The client that asked is answered before this program is gone.
+            // The client gets its answer before this program is replaced.
             (WaitingForRouters(asker), LifecycleCause::RoutersGone) => {
                 (WaitingForRouters(None), LifecycleAction::HandOver(asker))
             }
@@ -152,7 +140,7 @@ impl Lifecycle {
         }
     }
 
-    /// The state of a daemon that goes on with what the one before it was doing.
+    /// Returns the phase of a daemon that continues after an upgrade.
     pub fn resume(stopping: Option<Stopping>) -> Lifecycle {
         match stopping {
             None => Lifecycle::Serving,
@@ -161,7 +149,7 @@ impl Lifecycle {
         }
     }
 
-    /// How the daemon ends; `None`: it goes on.
+    /// How the daemon exits; `None`: it stays.
     pub fn stopping(self) -> Option<Stopping> {
         match self {
             Lifecycle::Serving | Lifecycle::Rehearsing(_) | Lifecycle::WaitingForRouters(_) => None,
@@ -170,7 +158,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether it is to be told that there is no router any more.
+    /// Whether it waits for `RoutersGone`.
     pub fn waits_for_routers(self) -> bool {
         match self {
             Lifecycle::WaitingForRouters(_) | Lifecycle::Draining => true,
@@ -180,7 +168,7 @@ impl Lifecycle {
         }
     }
 
-    /// The client that waits for an answer about the upgrade that is under way.
+    /// The client that waits for the running upgrade.
     pub fn asker(self) -> Asker {
         match self {
             Lifecycle::Rehearsing(asker) | Lifecycle::WaitingForRouters(asker) => asker,
@@ -188,7 +176,7 @@ impl Lifecycle {
         }
     }
 
-    /// Why no upgrade begins now; `None`: one may.
+    /// Why no upgrade may start; `None`: it may.
     pub fn why_no_upgrade(self) -> Option<&'static str> {
         match self {
             Lifecycle::Serving => None,
@@ -230,7 +218,6 @@ mod tests {
         assert!(lifecycle.waits_for_routers());
         let (lifecycle, step) = lifecycle.after(LifecycleCause::RoutersGone);
         assert_eq!(step, LifecycleAction::HandOver(ASKER));
-        // It was answered already.
         assert_eq!(lifecycle.asker(), None);
         assert_eq!(
             lifecycle.after(LifecycleCause::Unable),

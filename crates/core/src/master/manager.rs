@@ -1,7 +1,4 @@
-//! The core: knows every pool, generation and worker, and decides what follows from each event.
-//!
-//! The rules are in the tables and in `policy`; here and in the files beside it (`fork`, `dynamic`, `ondemand`, `surplus`,
-//! `overdue`, `departure`, `reload`, `preloading`) they are applied.
+//! The master's core: owns all pools, generations and workers, and turns events into actions.
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::children::{Children, WorkerCounts, WorkerProgress};
@@ -25,13 +22,11 @@ use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The master's core.
 #[derive(Debug)]
 pub struct Manager {
     pub(super) state: ManagerState,
     pub(super) outcome: ExitOutcome,
-    /// The generations that need workers at the first start and have not failed; `None`: the start is over, or some pool needs
-    /// no worker.
+    /// Generations that need workers at the first start; `None`: the start is over or needs none.
     pub(super) starting: Option<BTreeSet<GenerationId>>,
     pub(super) control_timeout: Duration,
     pub(super) pools: BTreeMap<PoolId, Pool>,
@@ -41,13 +36,10 @@ pub struct Manager {
     pub(super) trials: Trials,
     pub(super) timers: Timers,
     pub(super) emergency: Emergency,
-    /// Generations that changed in this step and still have to be settled.
     pub(super) touched: BTreeSet<GenerationId>,
-    /// Whether `Apply` has ever come.
     pub(super) applied: bool,
 }
 
-/// One call of `handle`: its time and its actions.
 pub(super) struct Step<'a> {
     pub now: Tick,
     pub actions: &'a mut Vec<Action>,
@@ -67,14 +59,14 @@ impl Step<'_> {
     }
 }
 
-/// How many workers a pool has, for a status line.
+/// The workers of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headcount {
     /// Of the serving generation.
     pub serving: u32,
-    /// Of the generation that will take over.
+    /// Of the next generation.
     pub coming: u32,
-    /// On their way out, of any generation.
+    /// Leaving, of any generation.
     pub leaving: u32,
 }
 
@@ -104,7 +96,7 @@ impl Manager {
         }
     }
 
-    /// Handles an event that happened at `now`, and appends the actions to take, in order, to `actions`.
+    /// Handles an event that happened at `now` and appends actions in order.
     pub fn handle(&mut self, event: Event, now: Tick, actions: &mut Vec<Action>) {
         let step = &mut Step { now, actions };
         match event {
@@ -167,12 +159,12 @@ impl Manager {
             .map(|generation| generation.pool)
     }
 
-    /// The generation of a pool that serves.
+    /// Returns a pool's serving generation.
     pub fn serving(&self, pool: PoolId) -> Option<GenerationId> {
         self.pools.get(&pool)?.serving
     }
 
-    /// How many workers a pool has.
+    /// Counts a pool's workers.
     pub fn headcount(&self, pool: PoolId) -> Headcount {
         let mut count = Headcount::default();
         for (id, generation) in self.generations.of(&pool) {
@@ -187,7 +179,7 @@ impl Manager {
         count
     }
 
-    /// Counts all workers, with those that were asked for and are not there yet.
+    /// Counts all workers, including requested ones.
     pub fn workers(&self) -> usize {
         self.children.total()
     }
@@ -256,7 +248,7 @@ impl Manager {
 
     fn up(&mut self, id: WorkerId, step: &mut Step<'_>) {
         let Some((generation, is_up)) = self.children.change(id, |worker| {
-            // It is asked for until its preloader answers.
+            // It stays requested until its preloader answers.
             match worker.progress {
                 WorkerProgress::Asked => worker.early = true,
                 WorkerProgress::Forked | WorkerProgress::Up => worker.progress = WorkerProgress::Up,
@@ -277,7 +269,6 @@ impl Manager {
         }
     }
 
-    /// Does what is due.
     fn fire(&mut self, step: &mut Step<'_>) {
         while let Some(timer) = self.timers.take_due(step.now) {
             match timer {
@@ -304,7 +295,7 @@ impl Manager {
         }
     }
 
-    /// Takes a snapshot. Publishes first which changes workers have to report: a worker that takes up work later reports it, and
+    /// Takes a snapshot. First publishes what workers have to report: a worker that takes up work later reports it, and
     /// one that did so before isn't idle in the snapshot.
     pub(super) fn take_snapshot(&mut self, id: GenerationId, step: &mut Step<'_>) -> SnapshotNumber {
         self.publish_wake_on_accept(id, step);
@@ -318,7 +309,6 @@ impl Manager {
         generation.asked
     }
 
-    /// Publishes which changes a generation's workers have to report, if that differs from before.
     pub(super) fn publish_wake_on_accept(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -334,7 +324,6 @@ impl Manager {
         }
     }
 
-    /// Settles the changed generations until none is left.
     fn settle(&mut self, step: &mut Step<'_>) {
         loop {
             while let Some(generation) = self.touched.pop_first() {

@@ -1,4 +1,4 @@
-//! The daemon's own life.
+//! The state of the daemon. A stop can't be undone.
 //!
 //! ```text
 //!            Drain             Finish               Terminate
@@ -8,40 +8,30 @@
 //!    │   Finish         │                 Gone ◀─────────────────┼─┘
 //!    └──────────────────┴────────────────────────────────────────┘ Terminate
 //! ```
-//!
-//! Nothing leads back: a daemon that was told to stop stops.
 
-/// Where the daemon is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ManagerState {
-    /// Pools are served.
     Running,
-    /// As Finishing, but for what is ordered: orders are taken, and their workers stay. Only Finish ends it, since an
-    /// order may come while nothing is there.
+    /// As Finishing, but spawn requests are served and their workers stay. Only Finish ends it.
     Draining,
-    /// Requests that run are finished; nothing new is begun.
+    /// Running requests finish; nothing new starts.
     Finishing,
-    /// Everything is being ended.
     Terminating,
-    /// Everything has ended.
     Gone,
 }
 
-/// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ManagerCause {
-    /// Stop after the requests that run, once no router orders workers any more.
+    /// Stop after the running requests, once the routers are gone.
     Drain,
-    /// Stop after the requests that run.
+    /// Stop after the running requests.
     Finish,
-    /// Stop now.
     Terminate,
-    /// No worker and no preloader is left.
+    /// All workers and preloaders are gone.
     Empty,
 }
 
 impl ManagerState {
-    /// The state after `cause`.
     pub(super) fn after(self, cause: ManagerCause) -> ManagerState {
         match (self, cause) {
             (ManagerState::Running, ManagerCause::Drain) => ManagerState::Draining,

@@ -1,8 +1,7 @@
-//! The process manager: keeps every pool's workers, within its limits, whatever happens.
+//! The process manager: keeps every pool's workers within its limits.
 //!
-//! [`event`] and [`action`] are the contract between this core and the world: read them first. `manager`, `fork`, `policy`, …
-//! turn events into actions and never see a clock, a descriptor or a system call. The core knows no request, no protocol and
-//! no runtime.
+//! Read [`event`] and [`action`] first. The core does no I/O and has no clock; requests, protocols and runtimes are
+//! unknown to it.
 
 pub mod action;
 mod adoption;

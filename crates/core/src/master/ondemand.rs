@@ -1,5 +1,5 @@
-//! Why an ondemand pool forks now: a connection waits, and a snapshot shows that too few workers are free for it. In between,
-//! either the master watches the pool's source of work, or a worker is expected to tell it.
+//! When an ondemand pool forks: a connection waits, and a snapshot shows too few free workers. Between snapshots the
+//! master watches the pool's source of work, or a worker reports.
 //!
 //! ```text
 //!             Ready            Enough
@@ -14,9 +14,8 @@
 //!   └─────────────────── Blocked
 //! ```
 //!
-//! In Watched the master watches the source of work. In Asking and Told it does not, and every worker that takes up work
-//! tells it: at least one is expected to. In Blocked no worker can be made, so the master does not watch, and workers do not
-//! tell. Each way out of a state is an event that must come: see the table.
+//! In Asking and Told the master does not watch, and every worker that takes up work reports it. In Blocked no worker
+//! can be forked, so nobody watches or reports. The table lists the event that ends each state.
 
 use super::action::Action;
 use super::event::{GenerationId, PoolId, Row};
@@ -29,70 +28,59 @@ use super::timers::Timer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a worker that says it is idle may let work wait before it is no longer counted upon.
+/// How long a worker that claims to be idle may ignore waiting work.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The state of a pool's source of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The source is not watched: the serving generation is static or dynamic, or there is none.
+    /// Not watched: the serving generation is static or dynamic, or there is none.
     Unused,
-    /// The master watches.
     Watched,
     /// Work came; a snapshot will show whether a worker can take it.
     Asking,
-    /// A worker is expected to take it and to tell.
+    /// A worker will take it and report.
     Told,
-    /// No worker can be made for it.
+    /// No worker can be forked for it.
     Blocked(Block),
 }
 
-/// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SourceCause {
-    /// An ondemand generation serves now.
+    /// An ondemand generation serves.
     Begin,
-    /// None does any more.
+    /// No ondemand generation serves.
     End,
-    /// Work waits.
     Ready,
-    /// A worker told that it took work, or called accept for the first time.
+    /// A worker took work or is up.
     Accepted,
-    /// A worker ended or could not be made.
+    /// A worker exited or could not be forked.
     Gone,
-    /// Other generations take work now: a worker that was to be counted, or to tell, may be leaving.
+    /// Other generations take work now, so the expected worker may leave.
     Changed,
-    /// The obstacle is gone.
     Freed,
-    /// The snapshot: nothing waits any more.
+    /// By the snapshot nothing waits.
     None,
-    /// The snapshot: a worker can take what waits, or was just asked for.
+    /// By the snapshot a worker can take what waits, or was requested.
     Enough,
-    /// The snapshot: there are too few, and no more can be made.
+    /// By the snapshot too few are free, and no more can be forked.
     Blocked(Block),
-    /// No worker has told anything for a while.
+    /// No worker has reported for a while.
     TimedOut,
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SourceAction {
-    /// Nothing.
     Nothing,
-    /// Let workers be silent, then watch.
+    /// Stop reports, then watch.
     Watch,
-    /// Stop watching, let workers tell, then take a snapshot.
+    /// Stop watching, have workers report, then take a snapshot.
     Snapshot,
-    /// Take another snapshot: workers are telling already.
     SnapshotAgain,
-    /// Let workers be silent.
     StopTelling,
-    /// Stop watching.
     Unwatch,
 }
 
 impl Source {
-    /// The state after `cause`, and the action that goes with the change.
     pub(super) fn after(self, cause: SourceCause) -> (Source, SourceAction) {
         use Source::{Asking, Blocked, Told, Unused, Watched};
         match (self, cause) {
@@ -107,13 +95,12 @@ impl Source {
             (Told, SourceCause::TimedOut) => (Asking, SourceAction::SnapshotAgain),
             (Blocked(_), SourceCause::Freed | SourceCause::Begin) => (Watched, SourceAction::Watch),
             (Blocked(Block::Full | Block::Trial), SourceCause::Gone) => (Watched, SourceAction::Watch),
-            // The snapshot that is on its way will not count the one that is gone.
+            // The pending snapshot may still count the worker that exited.
             (Asking, SourceCause::Gone | SourceCause::Freed)
-            // The timer, the fork grant or the preloader will come.
+            // The timer, fork grant or preloader will follow.
             | (Blocked(Block::ProcessMax | Block::Backoff | Block::Preloader), SourceCause::Gone)
-            // What stands in the way does so still, unless another generation begins to serve.
+            // The obstacle stays unless another generation starts to serve.
             | (Blocked(_), SourceCause::Changed)
-            // Ignored: late, or for another state.
             | (Unused, SourceCause::End | SourceCause::Ready | SourceCause::Accepted | SourceCause::Gone | SourceCause::Freed)
             | (Unused, SourceCause::Changed | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_) | SourceCause::TimedOut)
             | (Watched, SourceCause::Begin | SourceCause::Accepted | SourceCause::Gone | SourceCause::Freed)
@@ -125,7 +112,6 @@ impl Source {
         }
     }
 
-    /// Whether workers that take up work are to tell.
     pub(super) fn wants_telling(self) -> bool {
         match self {
             Source::Asking | Source::Told => true,
@@ -135,7 +121,6 @@ impl Source {
 }
 
 impl Manager {
-    /// Changes the state of a pool's source of work and does what goes with it.
     pub(super) fn source_changed(&mut self, id: PoolId, cause: SourceCause, step: &mut Step<'_>) {
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
@@ -182,7 +167,6 @@ impl Manager {
         }
     }
 
-    /// Lets the workers of all generations that take work tell, and only then counts them.
     fn inquire(&mut self, id: PoolId, step: &mut Step<'_>) {
         let Some(pool) = self.pools.get(&id) else { return };
         let serving = pool.serving;
@@ -201,7 +185,7 @@ impl Manager {
         }
     }
 
-    /// Work waits although no worker has told anything for a while: a worker that was idle all the time does not take it.
+    /// Handles work that waits without any report: an idle worker does not take it.
     pub(super) fn doubt(
         &mut self,
         id: GenerationId,
@@ -228,7 +212,6 @@ impl Manager {
         }
     }
 
-    /// Decides about a source that is not watched, once every generation that takes work was counted.
     pub(super) fn source_counted(
         &mut self,
         id: GenerationId,

@@ -1,11 +1,9 @@
-//! How long a request may run: `request_slowlog_timeout` and `request_terminate_timeout`.
+//! Time limits of requests: `request_slowlog_timeout` and `request_terminate_timeout`, checked when `watchdog` is due.
 //!
-//! A worker whose request has expired is told so with SIGTERM (`Action::RespondTimeout`). It then answers 504 itself, unless
-//! an answer has begun or it is no child of this master, and ends: see `crates/worker/src/worker/timeout_response.rs`. `watchdog` decides when the requests are looked at.
-//!
-//! A worker that serves several requests at a time keeps the time itself, answers the one request, and goes on,
-//! or ends after the others if it has threads (`crates/worker/src/worker/concurrent/times.rs`). The limit here is a second longer for it (`policy` in
-//! `src/master/executor/pools.rs`), so the master ends only one that is held up.
+//! A worker with an expired request gets SIGTERM (`Action::RespondTimeout`), answers 504 if possible, and exits
+//! (`crates/worker/src/worker/timeout_response.rs`). A worker with concurrent requests does so itself
+//! (`crates/worker/src/worker/concurrent/times.rs`); its limit here is a second longer (`policy` in
+//! `src/master/executor/pools.rs`).
 
 use super::action::{Action, Notice};
 use super::children::Slow;
@@ -17,27 +15,23 @@ use super::watchdog::WatchdogCause;
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// A request that was just found slow and has expired too is left this time, so that what it does can be written down.
+/// The time to trace a slow request that has also expired.
 const TRACE_TIME: Duration = Duration::from_millis(100);
 
-/// What a generation allows its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     slow: Option<Duration>,
     terminate: Option<Duration>,
 }
 
-/// What is to be done about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// It is slow and was not found so before.
+    /// It is slow and was not logged.
     pub is_slow: bool,
-    /// It is to be ended now.
     pub is_expired: bool,
 }
 
 impl Limits {
-    /// Those of a policy.
     pub(super) fn of(policy: &Policy) -> Limits {
         Limits {
             slow: policy.slow_timeout,
@@ -45,12 +39,10 @@ impl Limits {
         }
     }
 
-    /// The shorter one, if there is any: no request that begins now has to be looked at before.
     pub(super) fn soonest(self) -> Option<Duration> {
         self.slow.into_iter().chain(self.terminate).min()
     }
 
-    /// What is to be done about a request now.
     pub(super) fn judge(self, request: &TimedRequest, now: Tick) -> Verdict {
         let is_past =
             |limit: Option<Duration>, since: Tick| limit.is_some_and(|limit| now.since(since) >= limit);
@@ -61,13 +53,11 @@ impl Limits {
         }
     }
 
-    /// Whether a request needs no further look: it was found slow, and may run for ever.
     pub(super) fn is_settled(self, request: &TimedRequest, now: Tick) -> bool {
         self.terminate.is_none() && (request.unlogged.is_none() || self.judge(request, now).is_slow)
     }
 
-    /// How long until a request of this snapshot becomes slow or expires; `None`: none does. A request that [`Limits::judge`] has
-    /// found slow, or expired, is not waited for again.
+    /// The time until a request becomes slow or expires, beyond what [`Limits::judge`] found; `None`: none does.
     pub(super) fn next_look(self, view: &View, now: Tick) -> Option<Duration> {
         let left = |limit: Option<Duration>, since: Tick| {
             let left = limit?.saturating_sub(now.since(since));
@@ -91,9 +81,8 @@ impl Limits {
 }
 
 impl Manager {
-    /// Has slow requests written down, and ends those that ran too long: `request_slowlog_timeout` and
-    /// `request_terminate_timeout`. Asked with every snapshot (`counted` in `manager.rs`); `watchdog.rs` has one taken when the
-    /// next request is due. For `Action::RespondTimeout` the executor sends SIGTERM with the word that the time is up.
+    /// Logs slow requests and ends expired ones (`request_slowlog_timeout`, `request_terminate_timeout`), on every
+    /// snapshot.
     pub(super) fn end_overdue(&mut self, id: GenerationId, view: &View, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -122,7 +111,6 @@ impl Manager {
         }
     }
 
-    /// A request is slow: once.
     fn found_slow(&mut self, id: GenerationId, worker: WorkerId, step: &mut Step<'_>) {
         let age = self.children.change(worker, |worker| {
             worker.slow = worker.seen.map(|seen| Slow {

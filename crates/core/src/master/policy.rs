@@ -1,4 +1,4 @@
-//! How many workers static, dynamic and ondemand want: numbers in, numbers out.
+//! How many workers static, dynamic and ondemand pools need: numbers in, numbers out.
 
 use super::event::WorkerId;
 use super::snapshot::Idle;
@@ -6,31 +6,27 @@ use crate::config::ProcessManager;
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// The most workers of an ondemand generation that are being made at the same time: the default of `pm.max_spawn_rate`, which ondemand
-/// pools do not have.
+/// The most workers of an ondemand generation that start at a time, as `pm.max_spawn_rate` by default.
 pub(super) const STARTING_AT_MOST: u32 = 32;
 
-/// The soonest that a busy worker is looked at again, if `process_idle_timeout` is shorter.
+/// The least time until a busy worker is checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The numbers of a generation that `growth` decides by, from a snapshot (`snapshot::View`).
+/// The figures for `growth`, from a snapshot (`snapshot::View`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Load {
-    /// Workers that were not told to go.
+    /// Workers not told to exit.
     pub kept: u32,
-    /// Those that are idle, or have room for another request. Not counted: those that said they were idle at the last snapshot,
-    /// and have left work waiting since.
+    /// Idle workers and workers with room, except those that let work wait.
     pub idle: u32,
-    /// Those that are not up yet. Each will take work, or say that there is none.
+    /// Workers that are not up. Each will take work or report that there is none.
     pub starting: u32,
-    /// Connections that wait, if that is known.
+    /// Waiting connections, if known.
     pub waiting: Option<u32>,
-    /// Workers to be made even if enough are idle: in place of those that ended by themselves, and those of `start_servers` that
-    /// could not be made yet.
+    /// Workers to fork even if enough are idle: replacements, and those missing from `start_servers`.
     pub to_replace: u32,
 }
 
-/// How many workers a generation that serves has from the start.
 pub(super) fn at_start(pm: ProcessManager) -> u32 {
     match pm {
         ProcessManager::Static { max_children } => max_children,
@@ -43,23 +39,18 @@ pub(super) fn at_start(pm: ProcessManager) -> u32 {
     }
 }
 
-/// How many workers a generation has up before it replaces one (`take_over_if_warm` in `reload.rs`) that has `running` workers,
-/// `busy` of them with work.
+/// How many workers must be up to replace a generation with `running` workers, `busy` of them at work.
 pub(super) fn warm(pm: ProcessManager, running: u32, busy: u32) -> u32 {
     let like_before = match pm {
         ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => running,
-        // At least one, which shows that the new generation can have workers.
+        // At least one, as proof that the new generation can have workers.
         ProcessManager::Ondemand { .. } => busy.max(1),
         ProcessManager::Ordered { .. } => 0,
     };
     at_start(pm).max(like_before).min(pm.max_children())
 }
 
-/// How many workers to make now. May be more than there are slots: `fork_workers` in `fork.rs` finds out and says so.
-///
-/// Asked for a static pool when a worker is gone (`fill` in `fork.rs`); for a dynamic one when workers have told that too few are
-/// idle, or one is gone (`fork_spare` in `dynamic.rs`); for an ondemand one when a connection waits (`source_counted` in
-/// `ondemand.rs`).
+/// How many workers to fork now, maybe more than free slots. Called by `fill`, `fork_spare` and `source_counted`.
 pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
     let ready = load.idle.saturating_add(load.starting);
     match pm {
@@ -77,8 +68,7 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
             } else {
                 0
             };
-            // A worker may have died with the wake-up for a connection. The idle ones then do not know of the
-            // connection: only a new worker looks without having been woken.
+            // A worker may have died with the kernel's wake-up; only a new worker looks without one.
             let unnoticed = load.waiting.unwrap_or(u32::MAX);
             let to_replace = load
                 .to_replace
@@ -92,12 +82,11 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
             .unwrap_or(0)
             .saturating_sub(ready)
             .min(STARTING_AT_MOST.saturating_sub(load.starting)),
-        // Orders are counted where they are kept.
+        // Spawn requests are counted elsewhere.
         ProcessManager::Ordered { .. } => 0,
     }
 }
 
-/// When to look for workers that have been idle for too long, if there can be any: `kept` of them.
 pub(super) fn shrinks(pm: ProcessManager, kept: u32) -> Option<Duration> {
     match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => None,
@@ -112,16 +101,14 @@ pub(super) fn shrinks(pm: ProcessManager, kept: u32) -> Option<Duration> {
     }
 }
 
-/// What to do about idle workers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Surplus {
-    /// These have been idle for too long, the longest first.
+    /// Surplus workers, longest idle first.
     pub retire: Vec<WorkerId>,
-    /// After this time another may have been; `None`: whenever busy ones are looked at.
+    /// The time until another may be surplus; `None`: when busy workers are checked.
     pub look_after: Option<Duration>,
 }
 
-/// Which idle workers are too many and have been idle for long enough. `last`: the pool has one worker only.
 pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: Tick) -> Surplus {
     let (most, timeout) = match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => {
@@ -140,7 +127,7 @@ pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: 
         } => (0, process_idle_timeout),
     };
     idle.sort_by_key(|idle| (idle.since, idle.worker));
-    // The last worker has no sibling to which it could hand what it keeps.
+    // The last worker has no sibling to hand kept connections to.
     idle.retain(|idle| !(last && idle.keeps));
     let too_many = idle.len().saturating_sub(most as usize);
     let (due, later): (Vec<Idle>, Vec<Idle>) = idle

@@ -1,4 +1,4 @@
-//! A pool: one source of work, and the generations of workers behind it.
+//! A pool: one source of work and its generations.
 
 use super::event::GenerationId;
 use super::generation::SnapshotNumber;
@@ -9,49 +9,46 @@ use crate::tick::Tick;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often in a row a source may be ready with nothing in its queue before the queue's measured length is no longer
-/// believed. Now and then that is normal: an idle worker was faster.
+/// How often a watched source may be ready with an empty queue before the measured length is distrusted.
 const EMPTY_AT_MOST: u32 = 8;
 
-/// A source that is ready so soon after it was watched was ready before.
+/// A source that is ready this soon after the watch was ready before.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
-/// One pool.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub source: Source,
     /// The generation that grows by demand.
     pub serving: Option<GenerationId>,
-    /// The one that takes over when it is warm.
+    /// The generation that takes over once warm.
     pub coming: Option<GenerationId>,
-    /// What is being gathered while the source is in Asking.
     pub inquiry: Inquiry,
-    /// The source was ready this many times in a row with nothing in it.
+    /// How often in a row the source was ready with an empty queue.
     pub found_empty: u32,
-    /// The log already says that it has no worker and can't have one.
+    /// Whether the log reported that it can't have a worker.
     pub said_none: bool,
-    /// Its workers are ordered. It begins with the first order and is no matter of the configuration's.
+    /// Its workers are ordered; it exists only by spawn requests.
     pub by_order: bool,
-    /// Its listening socket is closed; it goes when its last generation does.
+    /// Its listening socket is closed; it ends with its last generation.
     pub closed: bool,
-    /// A process refuses its requests, because its application can't be started.
+    /// A 503 responder refuses its requests.
     pub is_refused: bool,
 }
 
-/// The snapshots of all generations that take work from the source, as one.
+/// The combined snapshots of all generations that take work from the source.
 #[derive(Debug, Default)]
 pub(super) struct Inquiry {
     awaited: BTreeMap<GenerationId, SnapshotNumber>,
     idle: u32,
     starting: u32,
     queued: Option<u32>,
-    /// When the master stopped watching the source. A worker that has been idle since before and let work wait is not counted upon.
+    /// When the master stopped watching. A worker that has been idle since earlier is ignored.
     pub unwatched_at: Tick,
-    /// No worker told for a while: is one really there?
+    /// No worker has reported for a while.
     pub doubts: bool,
-    /// Then, where the queue can't be measured: when the source was watched again, to see whether it is ready at once.
+    /// If the queue can't be measured: when the source was watched again.
     suspects: Option<Tick>,
-    /// It was: something does wait.
+    /// The source was ready at once, so work does wait.
     confirmed: bool,
 }
 
@@ -70,15 +67,14 @@ impl Pool {
         }
     }
 
-    /// The generations that take work and are not on their way out.
     pub(super) fn takers(&self) -> impl Iterator<Item = GenerationId> + use<> {
         self.serving.into_iter().chain(self.coming)
     }
 
-    /// How many connections are to be taken as waiting, after the source was ready; zero: look again.
+    /// The number of waiting connections to assume; zero: look again.
     pub(super) fn waiting(&mut self) -> u32 {
         match self.inquiry.queued {
-            // The 503 responder may have been faster. That a client came is reason enough to try again.
+            // The 503 responder may have been faster. A client is reason enough to try again.
             Some(0) if self.is_refused => 1,
             Some(0) if self.found_empty < EMPTY_AT_MOST => {
                 self.found_empty += 1;
@@ -95,7 +91,6 @@ impl Pool {
 }
 
 impl Inquiry {
-    /// The source was ready.
     pub(super) fn open(&mut self, now: Tick) {
         self.confirmed = self
             .suspects
@@ -107,12 +102,10 @@ impl Inquiry {
         }
     }
 
-    /// Nothing seems to wait. If that was only a doubt, it is settled by how soon the source is ready.
     pub(super) fn close_empty(&mut self, now: Tick) {
         self.suspects = (self.doubts && self.queued.is_none()).then_some(now);
     }
 
-    /// Whether an answer shows that idle workers let work wait.
     pub(super) fn convicts(
         &self,
         generation: GenerationId,
@@ -128,12 +121,10 @@ impl Inquiry {
         (self.idle, self.starting, self.queued) = (0, 0, None);
     }
 
-    /// The answers still to come are of no use any more.
     pub(super) fn drop_answers(&mut self) {
         self.awaited.clear();
     }
 
-    /// Takes in an answer, if it is one that was asked for here, and tells whether it was the last.
     pub(super) fn take(&mut self, generation: GenerationId, number: SnapshotNumber, view: &View) -> bool {
         if self.awaited.get(&generation) != Some(&number) {
             return false;

@@ -1,36 +1,32 @@
-//! Whether a pool of one application is given new processes because one of its workers has found a reason to.
-//!
-//! What a worker says may be wrong: so the master grants no more than one restart of a pool in a second of the clock, and looks at
-//! `restart.txt` itself (`judge` in `src/master/executor/reload.rs`). What is refused for now is asked for again.
+//! Restarts of a pool on a worker's request. Workers are untrusted: a pool gets at most one restart a second, and the
+//! master checks `restart.txt` itself (`judge` in `src/master/executor/reload.rs`).
 
 use crate::tick::Tick;
 use std::fmt;
 use std::time::Duration;
 
-/// What a worker has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartReason {
-    /// `tmp/restart.txt` is another than when the worker's generation began.
+    /// `tmp/restart.txt` changed since the generation started.
     RestartFile,
-    /// A process of the program behind it has answered `max_requests`.
+    /// A process of its program has served `max_requests`.
     MaxRequests,
-    /// It uses more than `memory_limit`.
+    /// It exceeds `memory_limit`.
     Memory,
-    /// The application boots once, and has called `opcache_reset()`.
+    /// An application that boots once called `opcache_reset()`.
     CodeReset,
-    /// The application boots once, and its OPcache wants to begin anew, for lack of memory.
+    /// OPcache of an application that boots once is full.
     CodeFull,
-    /// The application boots once, and a file of `watch` has changed.
+    /// A file in `watch` of an application that boots once changed.
     Watched,
 }
 
-/// Bits of a moment in [`RestartReason`]'s message: milliseconds of the monotonic clock, without those above them. They last for 37 hours;
-/// what is asked for longer than half of that may be taken for something new.
+/// Low bits of the monotonic clock in milliseconds: 37 hours, half of which can be compared.
 pub const TIMESTAMP_BITS: u32 = 27;
 const TIMESTAMP: u64 = (1 << TIMESTAMP_BITS) - 1;
 
 impl RestartReason {
-    /// As a number other than 0 of three bits.
+    /// As a nonzero number of three bits.
     pub fn bits(self) -> u32 {
         match self {
             RestartReason::RestartFile => 1,
@@ -42,12 +38,12 @@ impl RestartReason {
         }
     }
 
-    /// The one with this number.
+    /// The reason with this number.
     pub fn from_bits(bits: u32) -> Option<RestartReason> {
         ALL.into_iter().find(|it| it.bits() == bits)
     }
 
-    /// Whether it is about code that is older than a time that it names, and so done with once the pool has begun anew after that.
+    /// Whether it concerns code older than a timestamp, so that a later restart settles it.
     pub fn has_timestamp(self) -> bool {
         match self {
             RestartReason::CodeReset | RestartReason::CodeFull | RestartReason::Watched => true,
@@ -65,12 +61,12 @@ const ALL: [RestartReason; 6] = [
     RestartReason::Watched,
 ];
 
-/// A time as a message has it: milliseconds, cut off.
+/// Returns a timestamp for a message.
 pub fn timestamp(at: Tick) -> u32 {
     ((at.as_nanos() / 1_000_000) & TIMESTAMP) as u32
 }
 
-/// Whether a generation that began then was there already at this time.
+/// Whether a generation started before this timestamp.
 pub fn is_older(began: Tick, of: u32) -> bool {
     let after = u64::from(of).wrapping_sub(u64::from(timestamp(began))) & TIMESTAMP;
     after <= TIMESTAMP / 2
@@ -89,47 +85,46 @@ impl fmt::Display for RestartReason {
     }
 }
 
-/// What the master knows of the pool of a worker that has found a reason.
+/// The state of the worker's pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
-    /// The daemon ends, or a reload is under way.
+    /// The daemon exits, or a reload is running.
     pub is_busy: bool,
-    /// The pool's latest generation began just now.
+    /// The latest generation has just started.
     pub is_young: bool,
-    /// The worker's generation serves, and none came after it.
+    /// The worker's generation serves and is the latest.
     pub is_latest: bool,
-    /// The pool has a program that is limited.
+    /// The pool's program has limits.
     pub is_limited: bool,
-    /// `restart.txt` is another than when the pool's latest generation began.
+    /// `restart.txt` changed since the latest generation started.
     pub is_touched: bool,
-    /// The pool's application boots once.
+    /// The application boots once.
     pub boots_once: bool,
-    /// The pool's latest generation began before the time that it is about.
+    /// The latest generation started before the reason's timestamp.
     pub is_older: bool,
-    /// It was given new processes for [`RestartReason::CodeFull`] within [`FULL_INTERVAL`].
+    /// It was restarted for [`RestartReason::CodeFull`] within [`FULL_INTERVAL`].
     pub was_full: bool,
 }
 
-/// How often a pool is given new processes because its OPcache is full: it may be too small for the application.
+/// The least time between restarts for a full OPcache, which may simply be too small.
 pub const FULL_INTERVAL: Duration = Duration::from_secs(600);
 
 impl Situation {
-    /// Whether the reason is kept until the pool is no longer busy or young. Workers find other reasons again with each request;
-    /// one with a time is told once, and there may be no request after it.
+    /// Whether the reason is kept until the pool is ready; workers repeat reasons without a timestamp.
     pub fn postpones(self, why: RestartReason) -> bool {
         (self.is_busy || self.is_young) && why.has_timestamp() && self.boots_once && self.is_older
     }
 
-    /// Whether the pool is given new processes now: `begin_restart` in `src/master/pool_requests.rs` then reloads this pool
-    /// alone, and the old processes serve until the new ones are warm.
+    /// Whether to restart now (`begin_restart` in `src/master/pool_requests.rs`). The old processes serve until the new
+    /// ones are warm.
     pub fn grants(self, why: RestartReason) -> bool {
         if self.is_busy || self.is_young {
             return false;
         }
         match why {
-            // The code that the latest generation can't be made from may have been mended.
+            // Code that could not start may have been fixed.
             RestartReason::RestartFile => self.is_touched,
-            // As long as new processes don't come up, the old ones go on.
+            // While new processes fail, the old ones continue.
             RestartReason::MaxRequests | RestartReason::Memory => self.is_latest && self.is_limited,
             RestartReason::CodeReset | RestartReason::Watched => self.boots_once && self.is_older,
             RestartReason::CodeFull => self.boots_once && self.is_older && !self.was_full,

@@ -1,4 +1,4 @@
-//! What is done about preloaders.
+//! Starts, stops and timeouts of preloaders.
 
 use super::action::{Action, Fact, Force, Notice};
 use super::departure::KILL_AFTER;
@@ -15,7 +15,6 @@ use crate::life::{Life, LifeAction, LifeCause};
 use std::time::Duration;
 
 impl Manager {
-    /// Changes the state of a generation's preloader and does what goes with it.
     pub(super) fn preloader_changed(
         &mut self,
         id: GenerationId,
@@ -69,7 +68,7 @@ impl Manager {
             LifeAction::Lost => self.preloader_lost(id, exit, step),
         }
         if action == LifeAction::Lost && before != Life::Ready {
-            // It was never ready: another try would hardly do better, and the router that ordered is to know.
+            // Another try is unlikely to help, and the router must know.
             self.fail_orders(id, step);
         }
         match next {
@@ -78,7 +77,6 @@ impl Manager {
         }
     }
 
-    /// Another process is started in the place of one that did not come up, which may have been given up already.
     pub(super) fn preloader_again(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -114,14 +112,12 @@ impl Manager {
             return;
         };
         let cause = match generation.preloader {
-            // There was no worker for long enough.
             Life::Ready => LifeCause::Stop(Force::Ask),
             Life::Absent | Life::Starting | Life::Stopping(_) | Life::Failing => LifeCause::Late,
         };
         self.preloader_changed(id, cause, None, step);
     }
 
-    /// Whether a serving generation wants workers that can't be made right now.
     fn is_short(&self, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return false;
@@ -137,7 +133,6 @@ impl Manager {
         }
     }
 
-    /// While a preloader is ready, a clock runs for its answers, or for its idleness, or neither.
     pub(super) fn wind_preloader_clock(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;

@@ -1,14 +1,8 @@
-//! The life of a program that speaks HTTP: of each of its processes, and of all together. To the core it is a preloader.
+//! The processes of a program that speaks HTTP; to the core it is a preloader.
 //!
-//! Each process lives as the table of [`crate::life`] says. One that is lost while the program is wanted is started again:
-//! at once if it had lived for a minute, within a budget if a request may have ended it, or else after a back-off.
-//!
-//! It is ready once each process was tried and one is up; if none is, it is gone, and the core decides when another try is
-//! made. From then on it is kept going here, whatever befalls its processes, until the core stops it: its workers are
-//! there, and need it.
-//!
-//! Where another generation serves, it is on trial until it takes over: a process that ends by itself is a failed start of all,
-//! and it is ready only once what came up has lived for [`PROOF`].
+//! Each process follows [`crate::life`]. A lost one restarts: at once after a minute of life, within a budget if a
+//! request may have killed it, otherwise after a back-off. The program is ready once all were tried and one is up, and
+//! gone if none is. If another generation serves, any exit is a failed start until [`PROOF`] has passed.
 
 use super::budget::Budget;
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
@@ -16,36 +10,32 @@ use crate::life::{self, Force, Life, LifeCause};
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// Beyond its own start timeout, after which the spawning kit gives a process up and says why.
+/// Longer than its own start timeout, after which the spawning kit reports the failure.
 pub const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long the program of a new generation lives, after it is up, before it takes the place of one that serves.
+/// How long a program on trial must be up.
 pub const PROOF: Duration = Duration::from_secs(1);
-/// How often in a second a process that dies at work is started again at once.
+/// Immediate restarts per second of a process that dies at work.
 const AT_ONCE: u32 = 4;
 
-/// What is to be done about a process, by its place, or what is to be told of all.
+/// What to do about a process, or what to report about the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramAction {
-    /// Start it.
     Start(usize),
-    /// It is not to be started any more. What comes of that is still told.
+    /// Cancel its start; the result is still reported.
     Cancel(usize),
-    /// It is lost, or could not be started, and is started again after this long.
+    /// It was lost or failed, and restarts after a delay.
     BackOff {
-        /// Its place.
         index: usize,
-        /// Until then.
         delay: Duration,
-        /// It is no accident: requests are refused as long as no process is up. Otherwise they wait.
+        /// Whether requests are refused while no process is up. Otherwise they wait.
         refuses: bool,
     },
-    /// Make it end.
     Stop(usize, Force),
-    /// Tell the core that it is ready.
+    /// Report that the program is ready.
     TellReady,
-    /// Tell the core that nothing of it is left; because it could not be started, or else because it was to go.
+    /// Report that nothing of the program is left.
     TellGone {
-        /// It could not be started.
+        /// Whether it failed to start.
         failed: bool,
     },
 }
@@ -53,9 +43,9 @@ pub enum ProgramAction {
 #[derive(Debug)]
 struct ProgramProcess {
     life: Life,
-    /// It is lost, and started again then.
+    /// It was lost and restarts then.
     again: Option<Tick>,
-    /// When its last start began to count: it was up.
+    /// When it was up.
     since: Tick,
     backoff: Backoff,
     budget: Budget,
@@ -63,29 +53,27 @@ struct ProgramProcess {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProgramState {
-    /// Nothing is wanted.
     Absent,
     /// Each process has its first try.
     Beginning,
-    /// It is up, and is to live until then.
+    /// Up, and on trial until then.
     Proving(Tick),
-    /// The core knows that it is ready.
     Ready,
-    /// It is to go, because it has failed or is not wanted.
-    Stopping { failed: bool },
+    /// It failed or is not needed.
+    Stopping {
+        failed: bool,
+    },
 }
 
-/// A program's processes.
 #[derive(Debug)]
 pub struct Program {
     processes: Vec<ProgramProcess>,
     state: ProgramState,
-    /// Another generation serves.
     on_trial: bool,
 }
 
 impl Program {
-    /// A program of so many processes; none is there yet.
+    /// Returns a program with this many processes, none of them started.
     pub fn new(processes: usize) -> Program {
         let down = |_| ProgramProcess {
             life: Life::Absent,
@@ -101,7 +89,7 @@ impl Program {
         }
     }
 
-    /// One that another master has started: these of its processes are up, and the others are started.
+    /// Returns a program whose processes in `up` already run.
     pub fn resume(up: &[bool], now: Tick, actions: &mut Vec<ProgramAction>) -> Program {
         let mut program = Program::new(up.len());
         program.state = ProgramState::Ready;
@@ -116,7 +104,7 @@ impl Program {
         program
     }
 
-    /// It is wanted. `on_trial`: another generation serves until this one takes over.
+    /// Starts it. `on_trial`: another generation serves.
     pub fn start(&mut self, on_trial: bool, actions: &mut Vec<ProgramAction>) {
         if self.state != ProgramState::Absent {
             return;
@@ -128,7 +116,7 @@ impl Program {
         }
     }
 
-    /// Its generation serves.
+    /// Ends the trial: its generation serves.
     pub fn takes_over(&mut self) {
         self.on_trial = false;
     }
@@ -141,13 +129,13 @@ impl Program {
         process.since = now;
         process.life = process.life.after(LifeCause::Up).0;
         if let Life::Stopping(force) = process.life {
-            // It came up while it was called off.
+            // It came up while its start was canceled.
             actions.push(ProgramAction::Stop(index, force));
         }
         self.conclude(actions);
     }
 
-    /// A process could not be started. Nothing of it is left.
+    /// A process failed to start; nothing of it is left.
     pub fn failed(&mut self, index: usize, now: Tick, actions: &mut Vec<ProgramAction>) {
         let Some(process) = self.processes.get_mut(index) else {
             return;
@@ -164,8 +152,7 @@ impl Program {
         self.conclude(actions);
     }
 
-    /// A process that was up is gone, with all that belonged to it. `was_at_work`: it had a request in its hands. That may have ended
-    /// it, and says nothing about the next process.
+    /// A process exited. `was_at_work`: a request may have killed it.
     pub fn gone(&mut self, index: usize, was_at_work: bool, now: Tick, actions: &mut Vec<ProgramAction>) {
         let Some(process) = self.processes.get_mut(index) else {
             return;
@@ -189,7 +176,7 @@ impl Program {
                 }
             } else {
                 let delay = process.back_off(now);
-                // One accident is allowed, but not on trial.
+                // One failure is allowed, except on trial.
                 let refuses = process.backoff.is_habit() || self.on_trial;
                 actions.push(ProgramAction::BackOff {
                     index,
@@ -199,14 +186,14 @@ impl Program {
                 fails = self.on_trial;
             }
         }
-        // Once workers may have requests in the hands of others, those go on.
+        // Once ready, requests in other processes continue.
         if fails && (self.state != ProgramState::Ready || !self.is_up()) {
             self.give_up(Force::Kill, true, actions);
         }
         self.conclude(actions);
     }
 
-    /// It is not wanted any more, or is to go faster.
+    /// Stops it, or stops it faster.
     pub fn stop(&mut self, force: Force, actions: &mut Vec<ProgramAction>) {
         if self.state == ProgramState::Absent {
             return;
@@ -233,7 +220,7 @@ impl Program {
         }
     }
 
-    /// When [`Program::pass`] is to be called.
+    /// When to call [`Program::pass`].
     pub fn next_deadline(&self) -> Option<Tick> {
         match self.state {
             ProgramState::Ready => self.processes.iter().filter_map(|process| process.again).min(),
@@ -242,7 +229,7 @@ impl Program {
         }
     }
 
-    /// Time has passed.
+    /// Handles timers that are due.
     pub fn pass(&mut self, now: Tick, actions: &mut Vec<ProgramAction>) {
         if matches!(self.state, ProgramState::Proving(until) if until <= now) {
             self.state = ProgramState::Ready;
@@ -258,7 +245,7 @@ impl Program {
         }
     }
 
-    /// What a process is doing, in a word for people.
+    /// A process's state as a word for people.
     pub fn state(&self, index: usize) -> &'static str {
         let Some(process) = self.processes.get(index) else {
             return "stopped";
@@ -273,12 +260,11 @@ impl Program {
         }
     }
 
-    /// Whether one of its processes is up.
+    /// Whether a process is up.
     pub fn is_up(&self) -> bool {
         self.processes.iter().any(|process| process.life == Life::Ready)
     }
 
-    /// Takes in what has happened to all processes.
     fn conclude(&mut self, actions: &mut Vec<ProgramAction>) {
         let any = |wanted: fn(Life) -> bool| self.processes.iter().any(|process| wanted(process.life));
         let failed = match self.state {
@@ -318,14 +304,12 @@ impl ProgramProcess {
         actions.push(ProgramAction::Start(index));
     }
 
-    /// Nothing is left of it; whether it should be there.
     fn lose(&mut self) -> bool {
         let (life, action) = self.life.after(LifeCause::Gone);
         self.life = life;
         action == life::LifeAction::Lost
     }
 
-    /// The time until its next try, longer each time.
     fn back_off(&mut self, now: Tick) -> Duration {
         let delay = self.backoff.fail(now, LONGEST).or(self.backoff.wait(now));
         let delay = delay.unwrap_or_default();

@@ -1,8 +1,5 @@
-//! `process.max`: the cap on workers over all pools, and which pool has the fork grant when it is reached.
-//!
-//! A generation that is refused waits in a line. When a worker of any pool ends, the first in the line gets a fork
-//! grant: the capacity is kept for it until it has used it or has no use for it. So a busy pool that replaces its own
-//! workers can't starve the others. With others in the line a fork grant is worth one worker.
+//! `process.max`: the limit on all workers. Refused generations queue; when a worker exits, the first gets a fork
+//! grant, for one worker if others wait. So a busy pool can't starve others.
 
 use super::event::GenerationId;
 use std::collections::{BTreeSet, VecDeque};
@@ -12,7 +9,7 @@ pub(super) struct Quota {
     max: Option<u32>,
     line: VecDeque<GenerationId>,
     grants: BTreeSet<GenerationId>,
-    /// The log already says that the cap is reached.
+    /// Whether the log reported the limit.
     said: bool,
 }
 
@@ -21,7 +18,6 @@ impl Quota {
         self.max = max;
     }
 
-    /// Whether this generation may make a worker now, `made` having been made in this step and `total` being there.
     pub(super) fn admits(&self, generation: GenerationId, made: u32, total: usize) -> bool {
         let Some(max) = self.max else { return true };
         let has_grant = self.grants.contains(&generation);
@@ -32,7 +28,7 @@ impl Quota {
         total + kept < max as usize
     }
 
-    /// Puts a refused generation at the end of the line. The cap's number, the first time that this is worth saying.
+    /// Queues a refused generation. Returns the limit if it has to be logged.
     pub(super) fn wait(&mut self, generation: GenerationId) -> Option<u32> {
         if !self.waits(generation) {
             self.line.push_back(generation);
@@ -40,7 +36,6 @@ impl Quota {
         self.say()
     }
 
-    /// Puts it first: room is being made for it.
     pub(super) fn wait_first(&mut self, generation: GenerationId) {
         self.line.retain(|waiting| *waiting != generation);
         self.line.push_front(generation);
@@ -54,12 +49,11 @@ impl Quota {
         }
     }
 
-    /// A worker was made: reaching the cap again is worth saying again.
     pub(super) fn relent(&mut self) {
         self.said = false;
     }
 
-    /// Gives the first in the line its fork grant, if there is free capacity.
+    /// Grants a fork to the first in the queue if there is free capacity.
     pub(super) fn grant_fork(&mut self, total: usize) -> Option<GenerationId> {
         if let Some(max) = self.max {
             if total + self.grants.len() >= max as usize {
@@ -71,7 +65,6 @@ impl Quota {
         Some(generation)
     }
 
-    /// The generation has used its fork grant, or has no use for it.
     pub(super) fn end_grant(&mut self, generation: GenerationId) {
         self.grants.remove(&generation);
     }
@@ -84,18 +77,15 @@ impl Quota {
         self.line.contains(&generation)
     }
 
-    /// The generation makes no workers any more.
     pub(super) fn forget(&mut self, generation: GenerationId) {
         self.grants.remove(&generation);
         self.line.retain(|waiting| *waiting != generation);
     }
 
-    /// Those that wait.
     pub(super) fn line(&self) -> impl Iterator<Item = GenerationId> {
         self.line.iter().copied()
     }
 
-    /// How many wait: the bound of a round of grants.
     pub(super) fn waiting(&self) -> usize {
         self.line.len()
     }

@@ -1,4 +1,4 @@
-//! Whether a generation's preloader is made anew from one of its workers ("refork").
+//! Refork: replaces a generation's preloader by a copy of one of its workers.
 //!
 //! ```text
 //!            Begin              Made             Free             Renewed
@@ -8,65 +8,53 @@
 //!     └───────────── Resting ◀─────────────────────────────────────────────┘
 //! ```
 //!
-//! A worker that has served so many requests ("mold_candidate") makes a copy of itself, which becomes the next mold
-//! (Promoting), and ends. Once that is ready (Arrived) nothing more is asked of the first, and when it has answered
-//! everything the second takes its place. The workers of before are replaced one after the other (Replacing). After
-//! that, and after a failure for longer, there is a pause (Resting), so that a worker that lies about its requests
-//! can't keep the master busy.
+//! A worker that has served enough requests (a mold candidate) forks a copy of itself, which becomes the next mold
+//! (Promoting), and exits. Once the copy is ready (Arrived), the preloader gets no more requests; after its last answer
+//! the copy replaces it. The old workers are replaced one by one (Replacing). A pause follows (Resting), longer after a
+//! failure, so that a worker that lies about its requests can't keep the master busy.
 
-/// Where a generation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refork {
-    /// It has no such thing, or it is on its way out.
+    /// Not configured, or the generation leaves.
     Off,
-    /// For a worker that is mold_candidate.
+    /// Waits for a mold candidate.
     Waiting,
-    /// A next mold is made from a worker.
+    /// A worker forks the next mold.
     Promoting,
-    /// It is ready, and waits until the first has answered what it was asked.
+    /// The next mold is ready and waits for the preloader's last answer.
     Arrived,
-    /// It is the only one now; workers of before are replaced.
+    /// The next mold has taken over; old workers are replaced.
     Replacing,
-    /// For the time until the next.
     Resting,
 }
 
-/// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReforkCause {
-    /// There is a worker to make it from.
+    /// A mold candidate exists.
     Begin,
     /// The next mold is ready.
     Made,
-    /// The first preloader owes nothing any more.
+    /// The old preloader has answered everything.
     Free,
-    /// No worker of before is left.
+    /// No old worker is left.
     Renewed,
-    /// The next mold is gone.
+    /// The next mold exited.
     Gone,
-    /// The pause is over.
     Rested,
-    /// The generation ends.
     End,
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReforkAction {
-    /// Nothing.
     Nothing,
-    /// Have the worker make a next mold.
     Promote,
-    /// Let the next mold take the place of the first.
     SwitchMold,
-    /// Pause for a moment.
     Rest,
-    /// Say that it failed, and pause for longer.
+    /// Log the failure and pause longer.
     Failed,
 }
 
 impl Refork {
-    /// The state after `cause`, and the action that goes with the change.
     pub(super) fn after(self, cause: ReforkCause) -> (Refork, ReforkAction) {
         use Refork::{Arrived, Off, Promoting, Replacing, Resting, Waiting};
         match (self, cause) {
@@ -79,8 +67,7 @@ impl Refork {
             (Off | Waiting | Promoting | Arrived | Replacing | Resting, ReforkCause::End) => {
                 (Off, ReforkAction::Nothing)
             }
-            // Ignored: it is so already, or the cause is not for this state. In Replacing and later what is gone is the
-            // first preloader, which was told to go.
+            // In Replacing and later the process that exits is the old preloader.
             (
                 Off,
                 ReforkCause::Begin

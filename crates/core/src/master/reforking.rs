@@ -1,4 +1,4 @@
-//! What is done about preloaders that are made from workers.
+//! Applies the rules of `refork`.
 
 use super::action::{Action, Force, Notice};
 use super::children::{self, Worker};
@@ -17,14 +17,12 @@ use crate::config::ProcessManager;
 use crate::life::{self, Life};
 use std::time::Duration;
 
-/// From one to the next.
 const REST: Duration = Duration::from_secs(1);
-/// After a failure; doubled with each that follows, up to the longest.
+/// The first pause after a failure; doubled up to the longest.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_secs(600);
 
 impl Manager {
-    /// A worker says that it has served as many requests as are to be served before the next preloader is made.
     pub(super) fn mold_candidate(&mut self, id: WorkerId) {
         let generation = self.children.change(id, |worker| {
             worker.mold_candidate = true;
@@ -33,7 +31,6 @@ impl Manager {
         self.touched.extend(generation);
     }
 
-    /// Does what is to be done next, if anything is.
     pub(super) fn refork_if_due(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -54,7 +51,6 @@ impl Manager {
         }
     }
 
-    /// The worker that the next preloader is to be made from: the oldest that is mold_candidate.
     fn candidate(&self, id: GenerationId, generation: &Generation) -> Option<WorkerId> {
         if generation.state != GenerationState::Serving || generation.next_mold != Life::Absent {
             return None;
@@ -112,7 +108,7 @@ impl Manager {
         let Some(worker) = worker else { return };
         self.children.change(worker, |worker| {
             worker.mold_candidate = false;
-            // It ends when it has.
+            // It exits after the fork.
             worker.replaced = true;
         });
         let Some(generation) = self.generations.get_mut(&id) else {
@@ -128,14 +124,14 @@ impl Manager {
         step.act(Action::Promote(worker, id));
     }
 
-    /// The next mold is the first from now on, and that the second, which ends.
+    /// Swaps the preloader and the next mold, and stops the old one.
     fn switch_mold(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
         std::mem::swap(&mut generation.preloader, &mut generation.next_mold);
         generation.line += 1;
-        // The new preloader is up, whatever became of the one before: no 503 responder is needed.
+        // The new preloader is up, so no 503 responder is needed.
         generation.preloader_came_up();
         for timer in [Timer::Preloader(id), Timer::Answer(id), Timer::NextMold(id)] {
             self.timers.clear(timer);
@@ -147,7 +143,6 @@ impl Manager {
         self.freed(id, step);
     }
 
-    /// Changes the state of a generation's next mold and does what goes with it.
     pub(super) fn next_mold_changed(
         &mut self,
         id: GenerationId,
@@ -160,7 +155,6 @@ impl Manager {
         };
         let before = generation.next_mold;
         let (next, action) = before.after(cause);
-        // It is not started like the first.
         if next == before && action == life::LifeAction::Nothing || action == life::LifeAction::Start {
             return;
         }
@@ -183,7 +177,6 @@ impl Manager {
         }
     }
 
-    /// One that was told to go and stays is told harder.
     fn wind_next_mold_clock(&mut self, id: GenerationId, step: &Step<'_>) {
         let second = self.generations.get(&id).map(|generation| generation.next_mold);
         self.timers.clear(Timer::NextMold(id));
@@ -192,7 +185,6 @@ impl Manager {
         }
     }
 
-    /// Has the next worker of before replaced, if the last one was: it goes, and as many are made as the generation wants.
     fn replace_next(&mut self, id: GenerationId, step: &mut Step<'_>) {
         if self.is_replacing(id) {
             return;
@@ -211,8 +203,7 @@ impl Manager {
         }
     }
 
-    /// Whether a worker that is replaced is still there, or its replacement is not there yet. A worker that takes very
-    /// long for its request does not hold up the others.
+    /// Whether a replacement is pending. Very long requests don't block others.
     fn is_replacing(&self, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return false;
@@ -233,13 +224,12 @@ impl Manager {
                 let pool = self.pools.get(&generation.pool);
                 pool.is_some_and(|pool| pool.source == Source::Asking)
             }
-            // The router asks for those that it wants.
             ProcessManager::Ordered { .. } => false,
         };
         is_short || counts.up < counts.kept
     }
 
-    /// How many that were told to go take long; their places are not free.
+    /// The number of leaving workers that take long; their places are not free.
     fn held_up(&self, id: GenerationId) -> u32 {
         let is_long = |worker: &Worker| worker.going == Going::Surplus && worker.overdue;
         let workers = self.children.of(id).into_iter();

@@ -1,11 +1,8 @@
-//! What is done about configurations: generations come, take over, and leave. And how everything ends.
+//! Applies configurations and stops the daemon.
 //!
-//! A reload of a pool is one path through this file. `apply_pool` puts a new generation beside the one that serves, which goes on
-//! serving and growing. `warm_up` makes as many workers for it as `policy::warm` says, as `process.max` has room. `serve` follows
-//! once they are up (`take_over_if_warm`): the new generation takes the work. `end_generation` then tells the workers of the old
-//! one to finish, each after its request, and has its preloader go; a worker that stays too long is ended as `leave.rs` says.
-//! `drop_if_gone` forgets the generation after its last process. While no worker of the new one comes up, the old one serves on. A
-//! generation whose workers have all gone is replaced at once, unless the new one is to be tried (`trials.rs`).
+//! `apply_pool` adds a generation, `warm_up` forks its workers, and `take_over_if_warm` calls `serve` once they are up.
+//! `end_generation` stops the old workers and preloader (`leave.rs`), and `drop_if_gone` forgets the generation. A
+//! generation without workers is replaced at once, unless the new one has a trial (`trials.rs`).
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::dynamic::SpareCause;
@@ -26,7 +23,6 @@ use crate::life::{self, Force, Life};
 use std::collections::BTreeSet;
 
 impl Manager {
-    /// Takes in a configuration.
     pub(super) fn apply(&mut self, wanted: CoreConfig, step: &mut Step<'_>) {
         match self.state {
             ManagerState::Running => {}
@@ -64,7 +60,6 @@ impl Manager {
         }
     }
 
-    /// The daemon is ending: what was prepared for this configuration is given up.
     fn refuse(&self, wanted: &CoreConfig, step: &mut Step<'_>) {
         for pool in &wanted.pools {
             if !self.generations.contains_key(&pool.generation) {
@@ -87,7 +82,7 @@ impl Manager {
         pool.closed = false;
         let (serving, coming) = (pool.serving, pool.coming);
         if let Some(kept) = self.generations.get_mut(&id) {
-            // All else of its policy is as before, or it would not have been kept.
+            // Otherwise the policy is unchanged.
             kept.policy.drain_timeout = policy.drain_timeout;
         }
         if coming == Some(id) {
@@ -101,7 +96,6 @@ impl Manager {
         }
         self.touched.insert(id);
         let Some(old) = serving.filter(|old| trial || self.worker_counts(*old).kept > 0) else {
-            // No worker could go on serving meanwhile.
             self.generations
                 .insert(id, Generation::new(pool_id, policy, GenerationState::Serving));
             self.serve(pool_id, id, step);
@@ -135,7 +129,6 @@ impl Manager {
         }
     }
 
-    /// Lets a generation grow again whose successor was given up.
     pub(super) fn lift_ceiling(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let pools = &self.pools;
         let Some(generation) = self.generations.get_mut(&id) else {
@@ -148,7 +141,7 @@ impl Manager {
         }
     }
 
-    /// The trial of a generation is over, if there was one: another may begin.
+    /// Ends the trial of a generation, if any, so that another may start.
     pub(super) fn trial_over(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let next = self.trials.end(id);
         if let Some(next) = next.filter(|_| matches!(self.state, ManagerState::Running)) {
@@ -157,7 +150,6 @@ impl Manager {
         }
     }
 
-    /// Makes the workers that a coming generation is to have up.
     pub(super) fn warm_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
         if self.trials.waits(id) {
             return;
@@ -170,7 +162,7 @@ impl Manager {
             return;
         };
         if kept >= target && !generation.can_fork() {
-            // No worker is to be made, but it must be possible before the generation serves.
+            // No worker is needed, but one must be possible.
             match generation.backoff.wait(step.now) {
                 Some(wait) => self.timers.set(Timer::Backoff(id), step.now, wait),
                 None => self.preloader_changed(id, life::LifeCause::Needed, None, step),
@@ -183,7 +175,7 @@ impl Manager {
         }
     }
 
-    /// `process.max` leaves no place for a first worker of the coming generation: one of the serving one gives its.
+    /// Retires a serving worker if `process.max` leaves no place for the coming generation's first.
     fn make_room(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) else {
             return;
@@ -206,7 +198,6 @@ impl Manager {
         }
     }
 
-    /// A snapshot of the serving generation, for the one that comes.
     pub(super) fn measured(
         &mut self,
         id: GenerationId,
@@ -226,7 +217,7 @@ impl Manager {
         let mut gives_way = None;
         if generation.room_on.is_some_and(|wanted| number >= wanted) {
             generation.room_on = None;
-            // The longest idle one; if all are busy, one of them, after its request.
+            // The longest idle one, or a busy one, which finishes its request.
             let longest = view
                 .idle
                 .iter()
@@ -254,7 +245,7 @@ impl Manager {
         }
     }
 
-    /// Lets a coming generation serve once it is warm, or as warm as `process.max` allows.
+    /// Has a coming generation serve once it is as warm as `process.max` allows.
     pub(super) fn take_over_if_warm(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -271,7 +262,6 @@ impl Manager {
         }
     }
 
-    /// Makes a generation the one that serves; the one before it leaves.
     fn serve(&mut self, pool_id: PoolId, id: GenerationId, step: &mut Step<'_>) {
         let Some(pool) = self.pools.get_mut(&pool_id) else {
             return;
@@ -300,7 +290,7 @@ impl Manager {
         self.trial_over(id, step);
     }
 
-    /// Tells once that a generation which serves has a worker up, or is to have none before it is asked.
+    /// Reports once that a serving generation has a worker, or needs none yet.
     pub(super) fn tell_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let has_worker = self.worker_counts(id).up > 0;
         let Some(generation) = self.generations.get_mut(&id) else {
@@ -313,7 +303,6 @@ impl Manager {
         }
     }
 
-    /// Lets a generation that serves from now on have its work.
     pub(super) fn open_for_work(
         &mut self,
         pool_id: PoolId,
@@ -336,7 +325,6 @@ impl Manager {
         }
     }
 
-    /// Makes a generation leave, or leave faster.
     pub(super) fn end_generation(&mut self, id: GenerationId, cause: leave::LeaveCause, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -355,7 +343,7 @@ impl Manager {
         for timer in [Timer::Grant(id), Timer::Backoff(id), Timer::Shrink(id)] {
             self.timers.clear(timer);
         }
-        // The worker that was to take what waits may be one of those that leave.
+        // The worker expected to take what waits may leave.
         self.source_changed(pool_id, SourceCause::Changed, step);
         for worker in self.children.of(id) {
             self.dismiss(worker, cause, step);
@@ -374,13 +362,12 @@ impl Manager {
         self.trial_over(id, step);
     }
 
-    /// Whether a generation's preloader has to stay although no worker is made any more.
+    /// Whether a preloader has to stay for its workers although none is forked any more.
     pub(super) fn workers_need_preloader(&self, id: GenerationId) -> bool {
         let policy = self.generations.get(&id).and_then(|it| it.policy.preloader);
         policy.is_some_and(|policy| policy.is_needed_by_workers) && self.worker_counts(id).all > 0
     }
 
-    /// The preloader of a generation that leaves goes, once the workers that need it are gone.
     pub(super) fn let_preloader_go(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -398,7 +385,7 @@ impl Manager {
         }
     }
 
-    /// Closes a pool for good: no client is to connect to a socket without a server. Requests that run are finished.
+    /// Closes a pool's socket first, so that no client connects in vain. Running requests finish.
     pub(super) fn close(&mut self, id: PoolId, cause: leave::LeaveCause, step: &mut Step<'_>) {
         self.drain(id, cause, step);
         let Some(pool) = self.pools.get_mut(&id) else {
@@ -417,7 +404,6 @@ impl Manager {
         }
     }
 
-    /// Drops a generation that has no process left.
     pub(super) fn drop_if_gone(&mut self, id: GenerationId, step: &mut Step<'_>) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return true;
@@ -446,13 +432,12 @@ impl Manager {
         if is_last && pool.closed {
             self.pools.remove(&pool_id);
         } else if pool.by_order {
-            // It may be that nothing else of the pool was left.
+            // The pool may have nothing else left.
             self.touched.extend(pool.serving);
         }
         true
     }
 
-    /// Stops the daemon.
     pub(super) fn stop(&mut self, cause: ManagerCause, step: &mut Step<'_>) {
         let before = self.state;
         self.state = before.after(cause);
@@ -482,7 +467,6 @@ impl Manager {
         pool.by_order || serving.is_some_and(|it| matches!(it.policy.pm, ProcessManager::Ordered { .. }))
     }
 
-    /// Closes what is still open: the daemon leaves.
     pub(super) fn close_all(&mut self, step: &mut Step<'_>) {
         for (id, pool) in std::mem::take(&mut self.pools) {
             if !pool.closed {
@@ -491,9 +475,8 @@ impl Manager {
         }
     }
 
-    /// The generation could not make its workers at the daemon's first start. If this is true of every pool, a daemon
-    /// that is to give up then ends. Later, or if any worker was made, or if there is an ondemand pool that has not
-    /// been asked yet, it waits and tries again.
+    /// Handles a generation that could not start its workers: the daemon exits if that is true of every pool at the
+    /// first start; otherwise it retries.
     pub(super) fn start_failed(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let asked = self.worker_counts(id).asked;
         let Some(starting) = &mut self.starting else {

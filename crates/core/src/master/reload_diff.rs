@@ -1,37 +1,34 @@
-//! Which pools a reload replaces: those with a [`Reason`]. Every other one keeps its workers, its counters and its OPcache.
+//! Decides which pools a reload replaces, and why ([`Reason`]).
 
 use super::event::{GenerationId, PoolId};
 use std::fmt;
 
-/// How much a reload replaces.
+/// The scope of a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReloadScope {
-    /// Pools in which something changed.
     Changed,
-    /// Every pool.
     All,
-    /// Pools whose settings or ids changed; files and code are not looked at.
+    /// Pools with changed settings or user ids; ignores files and code.
     Settings,
-    /// The same, and this pool whether anything changed or not.
+    /// As `Settings`, and this pool in any case.
     One(PoolId),
 }
 
 /// Why a pool is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// `reload = "always"`, or everything is to be replaced.
+    /// `reload = "always"`, or all pools are replaced.
     Always,
-    /// A command asks for it.
+    /// A command requested it.
     Asked,
-    /// Its settings.
     Settings,
-    /// The ids or groups of its user.
+    /// Its user's ids or groups changed.
     Identity,
-    /// forkyard-php, libphp, php.ini, a file beside it, or an extension.
+    /// forkyard-php, libphp, php.ini, its directory, or an extension changed.
     Files,
-    /// Its processes do not look by themselves whether the code changed, so the reload is for that.
+    /// Its processes cache the code without checking it.
     Code,
-    /// Its workers could not be made; that may be over.
+    /// Its workers failed, which may be over.
     Trouble,
 }
 
@@ -49,25 +46,24 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A generation beside the settings that are wanted.
+/// A generation compared with the new settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
-    /// The pool that the generation belongs to.
     pub pool: PoolId,
     /// The user has the same ids and groups.
     pub is_same_user: bool,
-    /// Its workers serve as well by the settings that are wanted.
+    /// The settings are equivalent for its workers.
     pub has_same_settings: bool,
     /// `reload = "always"`.
     pub is_always_replaced: bool,
-    /// Its processes could not be made, and none was since.
+    /// It failed to start processes, without a success since.
     pub has_failed: bool,
-    /// Its processes do not look at the code again.
+    /// Its processes don't check the code again.
     pub is_code_cached: bool,
 }
 
 impl Comparison {
-    /// Why the generation is replaced; `None`: it goes on. `have_files_changed` looks at files, so it is asked last.
+    /// Why the generation is replaced; `None`: it stays. `have_files_changed` reads files and is called last.
     pub fn difference(
         &self,
         extent: ReloadScope,
@@ -96,10 +92,10 @@ impl Comparison {
     }
 }
 
-/// The first of a pool's generations that the changes allow to go on.
+/// Returns the first of a pool's generations that can stay.
 ///
 /// # Errors
-/// None can: why the first of all can't.
+/// None can; the first one's reason.
 pub fn kept(
     generations: impl IntoIterator<Item = (GenerationId, Option<Reason>)>,
 ) -> Result<GenerationId, Reason> {
@@ -149,7 +145,6 @@ mod tests {
     fn each_difference_has_its_reason_and_the_first_counts() {
         let mut now = SAME;
         let mut reasons = Vec::new();
-        // From the last that is looked at to the first.
         for step in 0..5 {
             match step {
                 0 => now.is_code_cached = true,

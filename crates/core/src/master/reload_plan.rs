@@ -1,51 +1,45 @@
-//! What becomes of each pool of a configuration that is to be applied.
-//!
-//! What a pool needs is opened before anything of a running pool changes. One that can't be had ends the attempt and leaves
-//! everything as it was; or, with `on_error = "skip"`, it is left out, or goes on as it was if it runs.
+//! Plans the changes to each pool before any running pool changes. A failure aborts the reload, or with `on_error =
+//! "skip"` skips the pool.
 
 use super::event::{GenerationId, PoolId};
 use super::reload_diff::{Reason, ReloadScope};
 use forkyard_protocol::skipped::Skipped;
 use std::collections::HashSet;
 
-/// What is known of a pool before anything is opened for it.
+/// A pool before anything is opened for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolFacts {
-    /// Its settings can't be had; those of before stand in.
+    /// Its settings are invalid; the old ones stay.
     pub goes_on: bool,
-    /// It runs.
     pub runs: bool,
-    /// The file of its socket is gone, or leads to something else.
+    /// Its socket's file is gone or leads elsewhere.
     pub has_lost_socket: bool,
 }
 
 impl PoolFacts {
-    /// Whether the pool goes on as it is, and nothing is opened for it. When everything is replaced, its processes are made
-    /// anew if that is possible; a socket that is lost is bound again.
+    /// Whether the pool stays as it is.
     pub fn stays(self, extent: ReloadScope) -> bool {
         self.goes_on && self.runs && extent != ReloadScope::All && !self.has_lost_socket
     }
 }
 
-/// Whether a configuration is applied if this many of its pools can be made. `has_failed`: at least one can't. `skips`:
-/// `on_error = "skip"`.
+/// Whether to apply a configuration with this many usable pools, if some failed (`has_failed`) and `on_error` is
+/// `"skip"` (`skips`).
 pub fn is_applied(has_failed: bool, skips: bool, pools: usize) -> bool {
     !has_failed || (skips && pools > 0)
 }
 
-/// What a pool that has what it needs is given.
+/// The plan for a usable pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It keeps this generation.
     Keep(GenerationId),
-    /// It gets a new generation beside the old one, for this reason.
+    /// Gets a new generation for this reason.
     Replace(Reason),
-    /// It begins.
     Add,
 }
 
 impl Next {
-    /// `kept`: of a pool that is known, the generation that can go on, or why none can.
+    /// `kept`: for a known pool, the generation that can stay, or why none can.
     pub fn of(kept: Option<Result<GenerationId, Reason>>) -> Next {
         match kept {
             Some(Ok(generation)) => Next::Keep(generation),
@@ -55,27 +49,22 @@ impl Next {
     }
 }
 
-/// What becomes of each pool, by name.
+/// The changes by pool name.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// They begin.
     pub added: Vec<(PoolId, GenerationId, String)>,
-    /// They get new workers, and why.
+    /// Replaced, with the reason.
     pub replaced: Vec<(PoolId, GenerationId, String, Reason)>,
-    /// They go on as they are.
     pub kept: Vec<String>,
-    /// They begin anew, because the files of their sockets were gone.
+    /// Restarted, because their sockets' files were gone.
     pub bound_again: Vec<(PoolId, GenerationId, String)>,
-    /// They end.
     pub removed: Vec<String>,
-    /// Their socket can't be reached any more; and why it can't be bound again.
+    /// Unreachable, with the reason that the socket can't be bound.
     pub failed: Vec<(String, String)>,
-    /// They can't be had.
     pub skipped: Vec<Skipped>,
 }
 
-/// The pools that end: those that ran, are not in the configuration any more, and have not merely lost their socket to
-/// another.
+/// Returns the pools to remove, without those that lost their socket to another.
 pub fn removed(before: &[PoolId], wanted: &[PoolId], lost: &[PoolId]) -> Vec<PoolId> {
     let go_on: HashSet<&PoolId> = wanted.iter().chain(lost).collect();
     let ends = |id: &&PoolId| !go_on.contains(id);

@@ -1,5 +1,4 @@
-//! What becomes of a reload: it is done when every new generation serves and has a worker, if it is to have one at once, and the old
-//! one takes up nothing more; or when it has failed to.
+//! The progress of a reload: complete when every new generation is up or failed, and no old one takes work.
 
 use super::action::Fact;
 use super::event::{GenerationId, PoolId};
@@ -8,33 +7,28 @@ use forkyard_protocol::control::{Cause, Reloaded};
 use forkyard_protocol::skipped::Skipped;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names of pools in one line of the log.
+/// The most pool names in one log line.
 const MOST_NAMES: usize = 10;
 
-/// A reload that is under way.
 #[derive(Debug, Default)]
 pub struct ReloadProgress {
     report: Reloaded,
-    /// New generations that are not up yet.
     waits: BTreeMap<GenerationId, Awaited>,
-    /// The generations that were replaced. A worker that waits may still take the connection that it is woken for when
-    /// it is told to finish, so its end is waited for; one that is busy takes no other.
+    /// Replaced generations. The exit of idle workers is awaited, since they may still take a connection.
     replaced: BTreeSet<GenerationId>,
 }
 
-/// A new generation of a pool.
 #[derive(Debug)]
 struct Awaited {
     pool: PoolId,
     name: String,
-    /// Why it takes the place of another; `None`: the pool is a new one.
+    /// Why it replaces another; `None`: a new pool.
     reason: Option<String>,
-    /// No other serves the pool.
     serves: bool,
 }
 
 impl ReloadProgress {
-    /// A reload that changes this.
+    /// Returns the progress of a reload with these changes.
     pub fn new(changes: Changes) -> ReloadProgress {
         let awaited = |pool, name, reason: Option<&str>, serves| Awaited {
             pool,
@@ -65,8 +59,8 @@ impl ReloadProgress {
         }
     }
 
-    /// Something has happened to a generation. `serving`: which generation of a pool has served up to now. `said`: the report
-    /// of one that failed, and what its preloader wrote last, as the end of a sentence.
+    /// Records a fact. `serving`: the pool's serving generation so far. `said`: the failure report and last output, as
+    /// the end of a sentence.
     pub fn note(
         &mut self,
         fact: Fact,
@@ -106,12 +100,11 @@ impl ReloadProgress {
         }
     }
 
-    /// A generation is gone: nothing need wait for it.
+    /// Stops waiting for a dropped generation.
     pub fn forget(&mut self, id: GenerationId) {
         self.fail(id, |_| "it was abandoned".to_owned());
     }
 
-    /// `reason` is told whether no other generation serves the pool.
     fn fail(&mut self, id: GenerationId, reason: impl FnOnce(bool) -> String) {
         if let Some(Awaited { name, serves, .. }) = self.waits.remove(&id) {
             let reason = reason(serves);
@@ -119,9 +112,8 @@ impl ReloadProgress {
         }
     }
 
-    /// Whether it is done: every new generation is up or has failed, and no worker of an old one takes a connection any more.
-    /// `takes_up`: whether a worker of this generation still would. The first old generation of which that is true ends the
-    /// look, because this is asked after every event.
+    /// Whether it is complete. `takes_up`: whether a generation's workers take connections; called until the first
+    /// `true`.
     pub fn is_done(&mut self, takes_up: impl Fn(GenerationId) -> bool) -> bool {
         if !self.waits.is_empty() {
             return false;
@@ -135,18 +127,17 @@ impl ReloadProgress {
         true
     }
 
-    /// What it came to.
     pub fn into_report(self) -> Reloaded {
         self.report
     }
 }
 
-/// Whether every pool is as the configuration wants it.
+/// Whether every pool is as configured.
 pub fn is_complete(report: &Reloaded) -> bool {
     report.failed.is_empty() && report.skipped.is_empty()
 }
 
-/// What a reload came to, for the log.
+/// Returns the log line of a result.
 pub fn line(report: &Reloaded) -> String {
     let plain = |list: &[String]| list.to_vec();
     let causes = |list: &[Cause]| list.iter().map(|cause| cause.pool.clone()).collect();

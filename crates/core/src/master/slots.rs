@@ -1,9 +1,7 @@
-//! Which slots of a generation's scoreboard are given to a worker.
+//! The assignment of scoreboard slots to workers.
 
 use super::event::SlotIndex;
 
-/// The slots `0..max_children`. The hint names a slot that is likely free: the one given back last, or the one after
-/// the one given last.
 #[derive(Debug)]
 pub(super) struct Slots {
     used: Vec<bool>,
@@ -22,7 +20,6 @@ impl Slots {
         }
     }
 
-    /// A free slot, from the hint on.
     pub(super) fn take(&mut self) -> Option<SlotIndex> {
         let count = self.used.len();
         let index = (self.free..count)
@@ -34,14 +31,12 @@ impl Slots {
         u32::try_from(index).ok().map(SlotIndex)
     }
 
-    /// Takes this slot; `false`: it is not free.
     pub(super) fn occupy(&mut self, slot: SlotIndex) -> bool {
         let is_free = self.mark(slot);
         self.taken += u32::from(is_free);
         is_free
     }
 
-    /// Never gives this slot away again.
     pub(super) fn lose(&mut self, slot: SlotIndex) {
         let was_free = self.mark(slot);
         self.lost += u32::from(was_free);
@@ -54,7 +49,6 @@ impl Slots {
         used.is_some_and(|used| !std::mem::replace(used, true))
     }
 
-    /// Gives a slot back.
     pub(super) fn give_back(&mut self, slot: SlotIndex) {
         let Ok(index) = usize::try_from(slot.0) else {
             return;

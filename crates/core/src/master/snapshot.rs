@@ -1,4 +1,4 @@
-//! A snapshot, read with suspicion: each row was written by the worker it is about.
+//! Reads a snapshot. Rows are untrusted: each was written by its worker.
 
 use super::children::{Children, WorkerProgress};
 use super::event::{GenerationId, Row, WorkerId};
@@ -6,51 +6,47 @@ use super::leave::Going;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
 
-/// What a snapshot says about a generation.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    /// Workers that wait for work and were not told to go.
+    /// Workers that wait for work and were not told to exit.
     pub idle: Vec<Idle>,
-    /// Workers that are not up yet and were not told to go: each will take work, or say that there is none.
+    /// Workers that are not up and were not told to exit.
     pub starting: u32,
-    /// Workers that are up, have work and were not told to go.
+    /// Workers that are up, have work and were not told to exit.
     pub busy: u32,
-    /// Those of them that take more work at once.
+    /// Busy workers that take more work.
     pub roomy: u32,
-    /// Workers that were told to go as surplus and say that they are idle.
+    /// Surplus workers that claim to be idle.
     pub lingering: Vec<WorkerId>,
-    /// Requests that may expire, and since when they run; without those whose worker was sent a signal.
+    /// Requests that may expire, except of workers that were sent a signal.
     pub running: Vec<TimedRequest>,
-    /// Since when workers, told to go or not, have work that may become a running request.
+    /// Since when workers have work that may become a running request.
     pub about_to_run: Vec<Tick>,
-    /// How many connections wait, if that is known.
+    /// Waiting connections, if known.
     pub queued: Option<u32>,
 }
 
-/// A request that may expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TimedRequest {
     pub worker: WorkerId,
     pub since: Tick,
-    /// The application runs.
     pub executing: bool,
-    /// From when on it counts as slow, if it was not found slow before.
+    /// When it becomes slow, unless it was logged.
     pub unlogged: Option<Tick>,
 }
 
-/// A worker that waits for work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Idle {
     pub worker: WorkerId,
     pub since: Tick,
     /// It holds idle kept connections.
     pub keeps: bool,
-    /// It has let work wait before; it is not counted upon.
+    /// It let work wait and is ignored.
     pub stalled: bool,
 }
 
 impl View {
-    /// Reads the rows of a generation's own workers; a worker without a row is busy if it is up.
+    /// Reads a generation's rows; a worker without a row is busy if it is up.
     pub(super) fn read(
         children: &mut Children,
         generation: GenerationId,
@@ -105,7 +101,6 @@ impl View {
         }
     }
 
-    /// How many workers can be counted upon to take work at once: idle ones, and those that have room for more.
     pub(super) fn ready(&self) -> u32 {
         let idle = self.idle.iter().filter(|idle| !idle.stalled).count();
         u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(self.roomy)

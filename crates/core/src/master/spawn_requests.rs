@@ -1,10 +1,7 @@
-//! Workers that a router orders one by one, and that stay until it dismisses them: the instances of an application in
-//! an application pool.
+//! Workers that a router orders one by one: the instances of an application. They stay until dismissed.
 //!
-//! Such a pool has no source of work. It begins with its first order and is closed when nothing is left of it: no order,
-//! no worker, no preloader. An order that names a new generation has that take the place of the one before it at once;
-//! workers of the old one stay until they are dismissed, with the program that they need, but nothing is made in it any more
-//! (`GenerationState::Superseded`).
+//! Such a pool has no source of work and closes when nothing is left. A request for a new generation replaces the old
+//! one, whose workers stay with their program (`GenerationState::Superseded`).
 //!
 //! ```text
 //!                    Fill, Fork              ForkFailed, the first time
@@ -25,19 +22,15 @@ use super::timers::Timer;
 use crate::config::ProcessManager;
 use crate::life::{self, Force, Life};
 
-/// How often a worker is asked for until its order is given up.
 const TRIES: u8 = 2;
 
-/// An order that has no worker yet, or whose worker does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Queued {
     pub id: SpawnRequestId,
-    /// How often a worker was asked for.
     pub tries: u8,
 }
 
 impl Manager {
-    /// Takes an order in.
     pub(super) fn take_order(&mut self, ordered: SpawnRequest, step: &mut Step<'_>) {
         let SpawnRequest {
             order,
@@ -84,7 +77,6 @@ impl Manager {
         }
     }
 
-    /// A generation takes the place of the one before it, whose workers stay.
     fn begin_generation(
         &mut self,
         pool_id: PoolId,
@@ -120,7 +112,6 @@ impl Manager {
         }
     }
 
-    /// Makes the workers that were ordered, as far as that is possible now.
     pub(super) fn fork_ordered(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -132,7 +123,7 @@ impl Manager {
         self.fork_workers(id, wanted, step);
     }
 
-    /// A worker is about to be made; if that is for an order, says for which.
+    /// Assigns the next spawn request, if any, to a worker that is forked now.
     pub(super) fn fill_order(&mut self, id: GenerationId, worker: WorkerId, step: &mut Step<'_>) {
         let next = self.generations.get_mut(&id).and_then(|it| it.orders.pop_front());
         let Some(order) = next else { return };
@@ -144,7 +135,7 @@ impl Manager {
         step.act(Action::Fill(order.id, worker));
     }
 
-    /// The worker of an order could not be made. `is_wanted`: it was not told to go.
+    /// Handles a failed fork. `is_wanted`: the worker was not told to exit.
     pub(super) fn unfilled(&mut self, id: GenerationId, order: Queued, is_wanted: bool, step: &mut Step<'_>) {
         let pool = self.generations.get(&id).map(|generation| generation.pool);
         let serving = pool.and_then(|pool| self.pools.get(&pool)?.serving);
@@ -159,7 +150,6 @@ impl Manager {
         }
     }
 
-    /// Gives up all orders of a generation that have no worker.
     pub(super) fn fail_orders(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -175,7 +165,6 @@ impl Manager {
         self.touched.insert(id);
     }
 
-    /// An order is not wanted any more. If its worker is there, that is dismissed.
     pub(super) fn cancel(&mut self, id: SpawnRequestId, kill: bool, step: &mut Step<'_>) {
         let of_order = |generation: &Generation| generation.orders.iter().position(|order| order.id == id);
         let queued = self
@@ -200,14 +189,12 @@ impl Manager {
         }
     }
 
-    /// Closes a pool whose workers were ordered, or makes it leave faster: no router orders any more.
     pub(super) fn disband(&mut self, id: PoolId, step: &mut Step<'_>) {
         if self.pools.get(&id).is_some_and(|pool| pool.by_order) {
             self.close(id, leave::LeaveCause::Leave, step);
         }
     }
 
-    /// Ends what is left of a pool that is no longer wanted.
     pub(super) fn expel(&mut self, id: PoolId, step: &mut Step<'_>) {
         if self
             .pools
@@ -218,7 +205,6 @@ impl Manager {
         }
     }
 
-    /// Closes a pool that has no generation left.
     pub(super) fn close_if_unused(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;

@@ -1,5 +1,4 @@
-//! When idle workers are stopped: on a snapshot, those that `policy::surplus` names. A worker that was told to go as surplus,
-//! says that it is idle, and stays, is ended.
+//! Stops idle workers that `policy::surplus` selects from a snapshot, and ends workers that stay.
 
 use super::event::GenerationId;
 use super::generation::{GenerationState, SnapshotNumber};
@@ -11,11 +10,11 @@ use super::snapshot::View;
 use super::timers::Timer;
 use std::time::Duration;
 
-/// A pool in which work waits is not the moment to retire workers: look again after this long.
+/// The delay while work waits in the pool.
 const NOT_NOW: Duration = Duration::from_secs(1);
 
 impl Manager {
-    /// Sets the timer that looks for surplus workers, as long as there can be any.
+    /// Sets the timer for the next check, if any worker can become surplus.
     pub(super) fn watch_for_surplus(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -42,7 +41,6 @@ impl Manager {
         }
     }
 
-    /// Retires workers that have been idle for too long, on the snapshot that was asked for that.
     pub(super) fn shrink(
         &mut self,
         id: GenerationId,
@@ -58,7 +56,7 @@ impl Manager {
         }
         generation.shrink_on = None;
         let (pm, pool) = (generation.policy.pm, generation.pool);
-        // One that is needed again would start the code that is on trial.
+        // A worker needed again would load the code on trial.
         if generation.state != GenerationState::Serving || generation.ceiling.is_some() {
             return;
         }
@@ -78,10 +76,9 @@ impl Manager {
         if let Some(after) = surplus.look_after {
             self.timers.set(Timer::Shrink(id), step.now, after);
         }
-        // Without a time named here, `watch_for_surplus` has the busy ones looked at again.
+        // `watch_for_surplus` has busy workers checked again if no time is set.
     }
 
-    /// Ends workers that were told to go as surplus, say that they are idle, and stay.
     pub(super) fn end_hung(&mut self, view: &View, step: &mut Step<'_>) {
         for worker in &view.lingering {
             if self.children.worker(*worker).is_some_and(|worker| worker.overdue) {

@@ -1,4 +1,4 @@
-//! The core as a whole, step by step: what it does about each event.
+//! The core step by step.
 
 mod begins;
 mod refusals;
@@ -21,7 +21,6 @@ const FIRST: GenerationId = GenerationId(1);
 const SECOND: GenerationId = GenerationId(2);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A manager and its clock.
 struct World {
     manager: Manager,
     now: Tick,
@@ -47,7 +46,6 @@ impl World {
         actions
     }
 
-    /// Makes the workers that `actions` asks for, and brings them up.
     fn bring_up(&mut self, actions: &[Action]) -> Vec<WorkerId> {
         let workers = forks(actions);
         for worker in &workers {
@@ -270,7 +268,6 @@ fn a_worker_that_crashes_at_work_is_replaced_at_once_within_a_budget() {
     world.pass(wait);
     let actions = world.tell(Event::Deadline);
     worker = world.bring_up(&actions)[0];
-    // One that was idle says nothing about requests.
     let actions = world.tell(Event::WorkerExited(worker, CRASH, false));
     assert_eq!(forks(&actions), []);
     assert!(
@@ -426,7 +423,6 @@ fn a_preloader_that_is_started_again_in_place_of_one_that_was_late_has_its_whole
     assert_eq!(world.tell(Event::PreloaderAgain(FIRST)), []);
     assert_eq!(world.next_in(), Some(time));
     assert_eq!(forks(&world.tell(Event::PreloaderReady(FIRST))).len(), 1);
-    // It means nothing to one that is ready.
     assert_eq!(world.tell(Event::PreloaderAgain(FIRST)), []);
 }
 
@@ -537,7 +533,7 @@ fn finishing_waits_terminates_and_kills() {
     );
 }
 
-/// A second generation is coming, and its preloader has been asked for this worker.
+/// A second generation is coming; its preloader was asked for this worker.
 fn asked_of_a_preloader() -> (World, WorkerId) {
     let pm = ProcessManager::Static { max_children: 1 };
     let (mut world, actions) = World::with(pm);

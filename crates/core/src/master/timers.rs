@@ -1,33 +1,28 @@
-//! What can be due.
+//! Timers of the core.
 
 use super::event::{GenerationId, PoolId, WorkerId};
 
-/// All timers.
 pub(super) type Timers = crate::timers::Timers<Timer>;
 
-/// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Timer {
-    /// A worker that said it was idle has not taken the work that waits.
+    /// A worker that claimed to be idle has not taken waiting work.
     Accept(PoolId),
-    /// A generation that was next when capacity became free has not used it.
+    /// A fork grant is unused.
     Grant(GenerationId),
-    /// The generation may try again to make workers.
     Backoff(GenerationId),
-    /// Workers may have been idle for long enough.
     Shrink(GenerationId),
-    /// A request may have run for too long.
     Expiry(GenerationId),
-    /// The preloader has not come up, has not stopped, or has had no worker for long enough.
+    /// The preloader's start, stop or idle time.
     Preloader(GenerationId),
-    /// The preloader has not answered a request to fork.
+    /// The preloader's answer to a fork request.
     Answer(GenerationId),
-    /// The next mold has not come up, or has not stopped.
+    /// The next mold's start or stop.
     NextMold(GenerationId),
-    /// The next preloader may be made from a worker.
+    /// The pause after a refork.
     Rest(GenerationId),
-    /// A worker that was told to go is still there.
+    /// A leaving worker's time.
     Worker(WorkerId),
-    /// The daemon ends, and what is still there was killed.
+    /// The wait for killed processes at exit.
     Killed,
 }

@@ -1,5 +1,5 @@
-//! New generations of ondemand pools, and of others without a worker: each has to show that it can have one before it takes over. Few
-//! are tried at a time, because each may load a whole application, and there may be many such pools.
+//! Trials: a new generation without workers must show that it can have one. Few run at a time, as each may load an
+//! application.
 
 use super::event::GenerationId;
 use std::collections::{BTreeSet, VecDeque};
@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, VecDeque};
 /// As many as an application pool starts at a time by default.
 const MOST_AT_A_TIME: usize = 4;
 
-/// The trials that run, and those that wait for their turn.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     running: BTreeSet<GenerationId>,
@@ -15,7 +14,6 @@ pub(super) struct Trials {
 }
 
 impl Trials {
-    /// Whether a generation that is to be tried may begin now; else it waits.
     pub(super) fn add(&mut self, id: GenerationId) -> bool {
         let begins = self.running.len() < MOST_AT_A_TIME;
         match begins {
@@ -29,7 +27,6 @@ impl Trials {
         self.waiting.contains(&id)
     }
 
-    /// A generation has come up, has failed for the first time, or is given up. Returns the one whose turn it is then.
     pub(super) fn end(&mut self, id: GenerationId) -> Option<GenerationId> {
         self.waiting.retain(|other| *other != id);
         if !self.running.remove(&id) {

@@ -1,9 +1,5 @@
-//! Which process answers for a pool whose application can't be started.
-//!
-//! A preloader fails to start, or a worker ends before it is up. If no worker of the pool is up then, requests would wait
-//! until a later try succeeds, without an end in sight. So the 503 responder refuses each of them at once and names the
-//! failure. It stops when a preloader is ready again, or, after a worker's failure, when a worker is up. Requests wait if
-//! a preloader or a worker crashed after it was up: the next one is likely to come up.
+//! Has a 503 responder refuse a pool's requests while a preloader or worker fails to start and no worker is up. After a
+//! later crash requests wait, since the next process is likely to come up.
 
 use super::action::Action;
 use super::event::{Exit, GenerationId, PoolId};
@@ -11,15 +7,13 @@ use super::manager::{Manager, Step};
 use super::manager_state::ManagerState;
 use crate::config::ProcessManager;
 
-/// The last failure to start a process of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FailedStart {
     pub process: FailedProcess,
-    /// The 503 responder got this failure.
+    /// The 503 responder has this failure.
     pub is_told: bool,
 }
 
-/// The process that failed to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailedProcess {
     Preloader,
@@ -36,7 +30,7 @@ impl FailedStart {
 }
 
 impl Manager {
-    /// Starts the 503 responder of a generation's pool, or stops it. If one runs already, it is told of a further failure.
+    /// Starts or stops the 503 responder. A running one gets the new failure.
     pub(super) fn update_unavailable_responder(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(pool_id) = self.pool_of(id) else { return };
         let refusing = self.refusing(pool_id);
@@ -49,7 +43,7 @@ impl Manager {
                     step.act(Action::StopUnavailableResponder(pool_id));
                 }
             }
-            // The process has this failure. The next failure starts another process, if that one is gone.
+            // The responder has it. The next failure starts another process if this one is gone.
             Some((_, failed)) if failed.is_told => {}
             Some((id, failed)) => {
                 let Some(generation) = self.generations.get_mut(&id) else {
@@ -66,19 +60,17 @@ impl Manager {
         }
     }
 
-    /// The process that refused a pool's requests ended, or could not be made.
     pub(super) fn unavailable_responder_gone(&mut self, id: PoolId) {
         if let Some(pool) = self.pools.get_mut(&id) {
             pool.is_refused = false;
         }
     }
 
-    /// The generation whose failure to start has a pool's requests refused.
     fn refusing(&self, id: PoolId) -> Option<(GenerationId, FailedStart)> {
         let pool = self.pools.get(&id).filter(|pool| !pool.closed)?;
         let serving = pool.serving.filter(|_| self.state == ManagerState::Running)?;
         let generation = self.generations.get(&serving)?;
-        // An application of an application pool has no address of its own: its router answers the requests.
+        // A router answers for its applications.
         if matches!(generation.policy.pm, ProcessManager::Ordered { .. }) {
             return None;
         }
@@ -86,15 +78,13 @@ impl Manager {
         (!self.is_staffed(id)).then_some((serving, failed))
     }
 
-    /// Whether a worker of the pool is up and stays.
     fn is_staffed(&self, id: PoolId) -> bool {
         let mut takers = self.pools.get(&id).into_iter().flat_map(|pool| pool.takers());
         takers.any(|taker| self.worker_counts(taker).up > 0)
     }
 
-    /// A worker ended by itself before it was up.
     pub(super) fn worker_start_failed(&mut self, id: GenerationId, exit: Exit) {
-        // While another worker is up, the application can start. There is a report only of an end that was seen.
+        // With another worker up the application can start.
         let is_staffed = self.pool_of(id).is_some_and(|pool| self.is_staffed(pool));
         if is_staffed || exit == Exit::Unknown || exit.is_from_outside() {
             return;
@@ -104,7 +94,6 @@ impl Manager {
         }
     }
 
-    /// A worker is up.
     pub(super) fn worker_started(&mut self, id: GenerationId, step: &mut Step<'_>) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.failed_start = None;

@@ -1,4 +1,4 @@
-//! When a generation's requests are looked at for `request_slowlog_timeout` and `request_terminate_timeout`.
+//! When a generation's requests are checked for `request_slowlog_timeout` and `request_terminate_timeout`.
 //!
 //! ```text
 //!          Accepted             Due             Busy
@@ -7,9 +7,8 @@
 //!     └───────────────────────────────────┘ Quiet
 //! ```
 //!
-//! While no request runs that could still be slow or expire, there is no timer: in Armed and Looking, workers tell when they
-//! take up work. While some run, there is one timer, for the earliest that can expire; no request that starts later can expire
-//! before it.
+//! Without requests that can become slow or expire there is no timer: in Armed and Looking workers report when they
+//! take up work. Otherwise one timer is set for the earliest; later requests can't expire before it.
 
 use super::event::GenerationId;
 use super::manager::{Manager, Step};
@@ -17,47 +16,37 @@ use super::overdue::Limits;
 use super::snapshot::View;
 use super::timers::Timer;
 
-/// The state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watchdog {
     /// The generation has no such timeout.
     Off,
-    /// At the last look no request ran that could still become slow or expire; workers tell the next one.
+    /// No request can become slow or expire; workers report the next one.
     Armed,
-    /// A timer is set for the earliest request that can expire.
     Timing,
-    /// The timer fired, workers tell again, a snapshot will show what runs.
+    /// The timer fired; workers report again, and a snapshot is pending.
     Looking,
 }
 
-/// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchdogCause {
-    /// A worker told that it took up work.
     Accepted,
-    /// The timer fired.
     Due,
-    /// A snapshot: some request runs, or is about to.
     Busy,
-    /// A snapshot: none does.
     Quiet,
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchdogAction {
-    /// Nothing.
     Nothing,
-    /// Set the timer to a whole timeout from now, the shorter one.
+    /// Set the timer to the shorter timeout from now.
     Time,
-    /// Set the timer to the earliest expiry that the snapshot shows.
+    /// Set the timer to the snapshot's earliest expiry.
     TimeEarliest,
-    /// Let workers tell, then take a snapshot.
+    /// Have workers report, then take a snapshot.
     Look,
 }
 
 impl Watchdog {
-    /// The state after `cause`, and the action that goes with the change.
     pub(super) fn after(self, cause: WatchdogCause) -> (Watchdog, WatchdogAction) {
         match (self, cause) {
             (Watchdog::Armed | Watchdog::Looking, WatchdogCause::Accepted) => {
@@ -68,8 +57,7 @@ impl Watchdog {
                 (Watchdog::Timing, WatchdogAction::TimeEarliest)
             }
             (Watchdog::Looking, WatchdogCause::Quiet) => (Watchdog::Armed, WatchdogAction::Nothing),
-            // A snapshot taken for another reason proves nothing in Timing; the timer will tell. In Looking it may come
-            // first and be too old, but then the one that was asked for here is still on its way and says Busy.
+            // In Timing a snapshot proves nothing. In Looking it may be too old, but the requested one follows.
             (Watchdog::Timing, WatchdogCause::Accepted | WatchdogCause::Quiet)
             | (Watchdog::Armed, WatchdogCause::Due | WatchdogCause::Quiet)
             | (Watchdog::Looking, WatchdogCause::Due)
@@ -80,7 +68,6 @@ impl Watchdog {
         }
     }
 
-    /// Whether workers that take up work are to tell.
     pub(super) fn wants_telling(self) -> bool {
         match self {
             Watchdog::Armed | Watchdog::Looking => true,
@@ -90,7 +77,6 @@ impl Watchdog {
 }
 
 impl Manager {
-    /// Changes the state of a generation's watchdog and does what goes with it.
     pub(super) fn watchdog_changed(
         &mut self,
         id: GenerationId,
@@ -111,7 +97,7 @@ impl Manager {
             WatchdogAction::Nothing => {}
             WatchdogAction::Time => self.timers.set_by(Timer::Expiry(id), step.now, soonest),
             WatchdogAction::TimeEarliest => {
-                // Not later than for a request that begins now without a word to the master.
+                // No later than for a request that starts now without a report.
                 let next = view.and_then(|view| limits.next_look(view, step.now));
                 let next = next.map_or(soonest, |next| next.min(soonest));
                 self.timers.set(Timer::Expiry(id), step.now, next);

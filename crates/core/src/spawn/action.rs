@@ -1,4 +1,4 @@
-//! What the machine wants done.
+//! Actions of the spawning kit.
 
 use super::event::{JourneyId, Token};
 use super::handshake::properties::{Address, Socket};
@@ -10,72 +10,64 @@ use super::step::Route;
 use crate::tick::Tick;
 use std::sync::Arc;
 
-/// To be carried out at once and in order.
+/// An action, to be performed at once and in order.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// For a journey, or the process that it led to.
+    /// For a journey or its process.
     Do(JourneyId, JourneyAction),
-    /// A wish has been granted or has failed.
+    /// The answer to a spawn request.
     Deliver(Token, SpawnOutcome),
-    /// A start failed, and the application is to blame: to be logged. Comes before the answer to the request for it.
+    /// Log a failed start that the application caused. Comes before the answer.
     Report(Arc<Report>),
 }
 
-/// What is to be done for a journey.
+/// An action for a journey.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JourneyAction {
-    /// Make the work directory: answered by `Prepared` or `NotPrepared`.
-    Prepare {
-        /// What is to be spawned.
-        plan: Arc<Plan>,
-        /// By which route.
-        route: Route,
-    },
-    /// Fork and execute the env setupper, and watch the process, its output and the FIFO: `Forked` or `NotForked`.
+    /// Create the work directory; ends in `Prepared` or `NotPrepared`.
+    Prepare { plan: Arc<Plan>, route: Route },
+    /// Execute the env setupper and watch the process, its output and the FIFO; ends in `Forked` or `NotForked`.
     Fork,
-    /// Try to connect to the port: `Pinged`, `Silent` or `Taken`.
+    /// Try to connect to the port; ends in `Pinged`, `Silent` or `Taken`.
     Ping,
-    /// Give up the port and take another one, in a work directory made anew: as `Prepare`.
+    /// As `Prepare`, with another port and a new work directory.
     PrepareAgain,
-    /// Read the response: `Loaded`.
+    /// Read the response; ends in `Loaded`.
     Load,
-    /// SIGKILL to the process and its group.
+    /// Send SIGKILL to the process and its group.
     Kill,
-    /// SIGKILL to whatever else belongs to it: `Swept`.
+    /// Send SIGKILL to its other processes; ends in `Swept`.
     Sweep,
-    /// It is up: give up the work directory, keep the process.
+    /// Remove the work directory and keep the process.
     EndHandshake,
-    /// Give up all: descriptors and work directory, with the sockets that it has made.
+    /// Close descriptors and remove the work directory and sockets.
     Discard {
-        /// The sockets to be removed.
+        /// The sockets to remove.
         sockets: Vec<Address>,
     },
 }
 
-/// How a wish came out.
+/// The result of a spawn request.
 #[derive(Debug, Clone)]
 pub enum SpawnOutcome {
     /// The process is up.
     Up(Box<Up>),
-    /// It is not, and this is why. Nothing of it is left.
+    /// It failed; nothing is left of it.
     Failed(Arc<Report>),
 }
 
 /// A process that is up.
 #[derive(Debug, Clone)]
 pub struct Up {
-    /// Its journey: the effects have its descriptors under that name.
+    /// Its journey, which names its descriptors.
     pub id: JourneyId,
-    /// Its pid.
     pub pid: i32,
-    /// Its sockets.
     pub sockets: Vec<Socket>,
-    /// How it came to be.
     pub journey: Journey,
-    /// When that began.
+    /// When the journey started.
     pub started: Tick,
     /// When it was up.
     pub ended: Tick,
-    /// Its surroundings, where it told.
+    /// Its environment, if reported.
     pub surroundings: Surroundings,
 }

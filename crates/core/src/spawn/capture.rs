@@ -1,13 +1,10 @@
-//! What a process wrote: the beginning and the end of it, within bounds.
+//! Captures the beginning and the end of a process's output.
 
 use std::collections::VecDeque;
 
-/// How much of the beginning is kept, in bytes.
 const HEAD: usize = 16 * 1024;
-/// How much of the end is kept, in bytes.
 const TAIL: usize = 48 * 1024;
 
-/// Output of a process.
 #[derive(Debug, Clone, Default)]
 pub struct Capture {
     head: Vec<u8>,
@@ -16,7 +13,6 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// More was written.
     pub fn push(&mut self, bytes: &[u8]) {
         let (first, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
         self.head.extend_from_slice(first);
@@ -26,7 +22,7 @@ impl Capture {
         self.skipped += surplus as u64;
     }
 
-    /// All that is kept, with a note where something is left out.
+    /// Returns the captured text, with a note where text is omitted.
     pub fn text(&self) -> String {
         let mut bytes = self.head.clone();
         if self.skipped > 0 {

@@ -1,75 +1,67 @@
-//! What the machine is told.
+//! Events of the spawning kit.
 
 use super::error::{Ended, Fault};
 use super::handshake::response::{Complaint, Response};
 use super::plan::Plan;
 use std::sync::Arc;
 
-/// Names a request for a process; the caller chooses it.
+/// Identifies a spawn request; assigned by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// Names a journey, and the process that it led to; chosen by the machine, never used twice.
+/// Identifies a journey and its process; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JourneyId(pub u64);
 
-/// Something happened.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A process is wanted. The answer is one `Deliver` with the same token.
+    /// Spawn a process. Answered with one `Deliver`.
     Spawn {
-        /// Names the wish.
         token: Token,
-        /// What is wanted.
         plan: Arc<Plan>,
     },
-    /// It is not wanted any more. The answer still comes.
+    /// The process is not needed. The answer still follows.
     Cancel(Token),
-    /// The caller has waited for long enough: as if its time were over. The answer still comes.
+    /// The caller's time is over. The answer still follows.
     Expire(Token),
-    /// Every journey is called off.
     Shutdown,
-    /// What happened on a journey.
+    /// An event of a journey.
     Journey(JourneyId, JourneyEvent),
 }
 
-/// What happened on a journey.
+/// An event of a journey.
 #[derive(Debug, Clone)]
 pub enum JourneyEvent {
-    /// The work directory and all in it is there.
+    /// The work directory is complete.
     Prepared,
-    /// It could not be made.
+    /// It could not be created.
     NotPrepared(Fault),
     /// The process was forked.
     Forked {
-        /// Its pid.
         pid: i32,
     },
-    /// It could not be.
     NotForked(Fault),
-    /// `response/finish`: a byte, or its end.
+    /// A byte from `response/finish`, or its end.
     Finish(Option<u8>),
     /// It could not be read.
     FinishUnreadable(Fault),
-    /// What it said of its failure by another way than the work directory, which counts if nothing is found there.
+    /// An error report by another way, used if the work directory has none.
     Told(Box<Complaint>),
-    /// The port was connected to, and the process that listens is the application's.
+    /// The application's process accepted a connection.
     Pinged,
-    /// No process listens there.
+    /// Nothing listens on the port.
     Silent,
-    /// Another process listens there.
+    /// Another process listens on the port.
     Taken,
-    /// Standard output and error were closed by all processes that had them.
+    /// All processes closed standard output and error.
     OutputEnded,
-    /// The process ended.
     Exited(Ended),
-    /// What it left in the work directory, and what it wrote.
+    /// The work directory's response and the output.
     Loaded(Box<Response>),
-    /// So many of its processes are still there.
+    /// Remaining processes after a sweep.
     Swept {
-        /// How many, as far as they were looked for.
         left: usize,
-        /// All of our children have been looked at; otherwise there may be more.
+        /// Whether all children were checked.
         is_whole: bool,
     },
 }

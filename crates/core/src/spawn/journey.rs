@@ -1,4 +1,4 @@
-//! A journey: which steps a spawn has, in which state each is, and when it began and ended.
+//! The steps of a spawn with their states and times.
 //!
 //! ```text
 //!   NotStarted ──▶ InProgress ──▶ Performed
@@ -7,29 +7,25 @@
 //!       └──────────────┴──────────▶ Errored
 //! ```
 //!
-//! Our own steps only go along the arrows. What the new process says of its steps is taken as it is said.
+//! The kit's own steps follow the arrows. The new process's reports are taken as they are.
 
 use super::step::{Party, Route, Step};
 use crate::tick::Tick;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// How far a step is.
+/// The state of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StepState {
-    /// Nothing was done yet.
     #[default]
     NotStarted,
-    /// It is being done.
     InProgress,
-    /// It is done.
     Performed,
-    /// It failed.
     Errored,
 }
 
 impl StepState {
-    /// The name, as in reports and in the files that an application writes.
+    /// The name in reports and in files that applications write.
     pub const fn name(self) -> &'static str {
         match self {
             StepState::NotStarted => "STEP_NOT_STARTED",
@@ -39,7 +35,7 @@ impl StepState {
         }
     }
 
-    /// The state with this name.
+    /// Returns the state with this name.
     pub fn parse(name: &str) -> Option<StepState> {
         let all = [
             StepState::NotStarted,
@@ -64,26 +60,20 @@ impl StepState {
     }
 }
 
-/// What is known of one step.
+/// The record of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Which step.
     pub step: Step,
-    /// How far it is.
     pub state: StepState,
-    /// When it began.
     pub begin: Option<Tick>,
-    /// When it ended.
     pub end: Option<Tick>,
 }
 
-/// A change that the table above doesn't have, or a step that this journey doesn't have.
+/// A transition or step that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("step {} can't become {} on this journey", step.name(), to.name())]
 pub struct Illegal {
-    /// The step.
     pub step: Step,
-    /// What it was to become.
     pub to: StepState,
 }
 
@@ -95,7 +85,7 @@ pub struct Journey {
 }
 
 impl Journey {
-    /// A journey that has not begun. `wrapper`: the application is loaded by a wrapper.
+    /// Returns a new journey. `wrapper`: a wrapper loads the application.
     pub fn new(route: Route, wrapper: bool) -> Journey {
         let steps = Step::ALL.iter().filter(|step| step.is_in(wrapper));
         let records = steps.map(|step| Record {
@@ -110,17 +100,16 @@ impl Journey {
         }
     }
 
-    /// The route.
     pub fn route(&self) -> Route {
         self.route
     }
 
-    /// Everything that is known, in order.
+    /// Returns all records in order.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// The steps of one party, in order.
+    /// Returns one party's steps in order.
     pub fn steps_of(&self, party: Party) -> impl Iterator<Item = Step> + '_ {
         let records = self.records.iter();
         records
@@ -128,37 +117,37 @@ impl Journey {
             .filter(move |step| step.party() == party)
     }
 
-    /// The steps that the new process reports.
+    /// Returns the steps that the new process reports.
     pub fn reported_steps(&self) -> Vec<Step> {
         let steps = self.records.iter().map(|record| record.step);
         steps.filter(|step| step.party() != Party::Kit).collect()
     }
 
-    /// What is known of a step; `None`: this journey doesn't have it.
+    /// Returns a step's record; `None`: the journey lacks it.
     pub fn record(&self, step: Step) -> Option<&Record> {
         self.records.iter().find(|record| record.step == step)
     }
 
-    /// How far a step is; one that this journey doesn't have is not started.
+    /// Returns a step's state; a missing step has not started.
     pub fn state(&self, step: Step) -> StepState {
         self.record(step)
             .map_or(StepState::NotStarted, |record| record.state)
     }
 
-    /// A step begins.
+    /// Starts a step.
     ///
     /// # Errors
-    /// [`Illegal`], and nothing is changed.
+    /// [`Illegal`]; nothing changes.
     pub fn begin(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
         let record = self.change(step, StepState::InProgress)?;
         record.begin = Some(now);
         Ok(())
     }
 
-    /// A step ends well.
+    /// Completes a step.
     ///
     /// # Errors
-    /// [`Illegal`], and nothing is changed.
+    /// [`Illegal`]; nothing changes.
     pub fn perform(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
         let record = self.change(step, StepState::Performed)?;
         record.begin.get_or_insert(now);
@@ -166,10 +155,10 @@ impl Journey {
         Ok(())
     }
 
-    /// A step fails.
+    /// Fails a step.
     ///
     /// # Errors
-    /// [`Illegal`], and nothing is changed.
+    /// [`Illegal`]; nothing changes.
     pub fn fail(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
         let record = self.change(step, StepState::Errored)?;
         record.begin.get_or_insert(now);
@@ -177,8 +166,7 @@ impl Journey {
         Ok(())
     }
 
-    /// Takes over what the new process says of one of its steps, whatever was known before. False: this journey has no
-    /// such step, or it is one of our own.
+    /// Records the new process's report of a step. Returns whether the step exists and is not the kit's.
     pub fn load(&mut self, told: Record) -> bool {
         let ours = told.step.party() == Party::Kit;
         let found = self.records.iter_mut().find(|record| record.step == told.step);
@@ -193,7 +181,7 @@ impl Journey {
         }
     }
 
-    /// A step failed, whatever was known of it before. Nothing if this journey doesn't have it.
+    /// Marks a step as failed, if this journey has it.
     pub fn blame(&mut self, step: Step, now: Tick) {
         if let Some(record) = self.records.iter_mut().find(|record| record.step == step) {
             record.state = StepState::Errored;
@@ -201,14 +189,13 @@ impl Journey {
         }
     }
 
-    /// Begins anew.
     pub fn reset(&mut self) {
         for record in &mut self.records {
             (record.state, record.begin, record.end) = (StepState::NotStarted, None, None);
         }
     }
 
-    /// The first step that failed.
+    /// Returns the first failed step.
     pub fn first_failed(&self) -> Option<Step> {
         let mut failed = self
             .records
@@ -217,8 +204,7 @@ impl Journey {
         failed.next().map(|record| record.step)
     }
 
-    /// The step in which the new process most likely failed, if it said nothing: the one in progress; the last if all
-    /// are performed; the first if none is; or else the one after the last that is performed.
+    /// Guesses the failed step: the one in progress, the last if all are done, otherwise the next.
     pub fn likely_failed(&self) -> Step {
         let own: Vec<&Record> = self
             .records
@@ -237,7 +223,7 @@ impl Journey {
         chosen.map_or(Step::SubprocessFinish, |record| record.step)
     }
 
-    /// How long a step took: until the next one of the same party began, or else until it ended.
+    /// Returns a step's duration, up to the start of its party's next step.
     pub fn duration(&self, step: Step) -> Option<Duration> {
         let index = self.records.iter().position(|record| record.step == step)?;
         let record = self.records.get(index)?;
@@ -253,7 +239,7 @@ impl Journey {
         Some(end.since(begin))
     }
 
-    /// For reports: times in seconds since `start`.
+    /// Returns JSON with times in seconds since `start`.
     pub fn to_json(&self, start: Tick) -> Value {
         let seconds = |tick: Tick| tick.since(start).as_secs_f64();
         let mut steps = Map::new();
@@ -334,7 +320,6 @@ mod tests {
             assert!(journey.load(told(step, StepState::Performed)));
         }
         assert_eq!(journey.likely_failed(), Step::SubprocessFinish);
-        // After the setupper comes the application, not a wrapper that isn't there.
         let mut journey = Journey::new(Route::SpawnDirectly, false);
         assert!(journey.load(told(Step::SubprocessSetupperAfterShell, StepState::Performed)));
         assert_eq!(journey.likely_failed(), Step::SubprocessAppLoadOrExec);

@@ -1,8 +1,4 @@
-//! The whole kit as one value: the journeys that are under way.
-//!
-//! A caller that wants a process hands in [`Event::Spawn`] and is given one [`Action::Deliver`], whatever happens. To the kit
-//! each process is an application's: the daemon's preloaders are started by it like any other program of forkyard's own, and
-//! what the daemon says to them is no part of it.
+//! The spawning kit. Each [`Event::Spawn`] leads to exactly one [`Action::Deliver`].
 
 use super::action::{Action, JourneyAction, SpawnOutcome, Up};
 use super::attempt::{Attempt, AttemptProgress, AttemptState};
@@ -17,7 +13,6 @@ use crate::tick::Tick;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The kit.
 #[derive(Debug)]
 pub struct Machine {
     attempts: BTreeMap<JourneyId, Attempt>,
@@ -27,7 +22,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A kit that does nothing yet. `seed` makes the ids of its errors unlike those of another.
+    /// Returns an idle kit. `seed` makes its error ids unique.
     pub fn new(seed: u64) -> Machine {
         Machine {
             attempts: BTreeMap::new(),
@@ -37,7 +32,7 @@ impl Machine {
         }
     }
 
-    /// Takes what happened, and says what is to be done.
+    /// Handles an event and appends actions.
     pub fn handle(&mut self, event: Event, now: Tick, out: &mut Vec<Action>) {
         match event {
             Event::Spawn { token, plan } => self.spawn(token, plan, now, out),
@@ -67,7 +62,7 @@ impl Machine {
         self.invariants();
     }
 
-    /// Time has passed: to be called when [`Machine::next_deadline`] has come.
+    /// Handles a deadline from [`Machine::next_deadline`].
     pub fn pass(&mut self, now: Tick, out: &mut Vec<Action>) {
         let due = |next: Option<Tick>| next.is_some_and(|next| next <= now);
         let late: Vec<JourneyId> = self
@@ -82,17 +77,17 @@ impl Machine {
         self.invariants();
     }
 
-    /// When [`Machine::pass`] is to be called next.
+    /// When to call [`Machine::pass`].
     pub fn next_deadline(&self) -> Option<Tick> {
         self.attempts.values().filter_map(Attempt::next_deadline).min()
     }
 
-    /// Whether nothing is under way.
+    /// Whether it has no journeys.
     pub fn is_idle(&self) -> bool {
         self.attempts.is_empty()
     }
 
-    /// How many journeys are under way.
+    /// The number of running journeys.
     pub fn under_way(&self) -> usize {
         self.attempts.len()
     }
@@ -101,7 +96,6 @@ impl Machine {
         self.attempt_for(token).map(|(id, _)| id)
     }
 
-    /// The journey for a wish.
     pub(super) fn attempt_for(&self, token: Token) -> Option<(JourneyId, &Attempt)> {
         let mut attempts = self.attempts.iter();
         let found = attempts.find(|(_, attempt)| attempt.token == token);
@@ -134,7 +128,6 @@ impl Machine {
         out.extend(actions.into_iter().map(|action| Action::Do(id, action)));
     }
 
-    /// Lets an attempt take a step, and does what follows from it.
     fn step(
         &mut self,
         id: JourneyId,
@@ -204,7 +197,6 @@ impl Machine {
         .without_secrets()
     }
 
-    /// The report of a wish that was not even tried.
     fn refusal(&mut self, plan: Arc<Plan>, trouble: &Trouble, now: Tick) -> Report {
         self.next += 1;
         let mut journey = Journey::new(Route::SpawnDirectly, plan.kind.has_wrapper());
@@ -225,7 +217,6 @@ impl Machine {
         }
     }
 
-    /// A number that looks like none of the others (the finaliser of SplitMix64).
     fn error_id(&self, number: u64) -> ErrorId {
         let mut mixed = self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -233,7 +224,6 @@ impl Machine {
         ErrorId((mixed >> 32) as u32)
     }
 
-    /// What must be true after each step.
     fn invariants(&self) {
         for attempt in self.attempts.values() {
             debug_assert_ne!(attempt.state, AttemptState::Over);

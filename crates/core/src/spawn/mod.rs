@@ -1,9 +1,5 @@
-//! The spawning kit: brings an application's process to life, or says why not.
-//!
-//! [`machine`] decides: [`event`]s and the time go in, [`action`]s come out; it sees no clock, no descriptor and no
-//! system call, and a hundred journeys may be under way in it at once.
-//!
-//! The documents are `docs/reference/spawning.md` for operators and application authors.
+//! The spawning kit: starts application processes, or reports failures. [`machine`] turns [`event`]s into [`action`]s
+//! without I/O. `docs/reference/spawning.md` describes it.
 
 pub mod action;
 mod attempt;

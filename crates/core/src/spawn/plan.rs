@@ -1,4 +1,4 @@
-//! What is to be spawned, and how: everything is decided before anything is forked.
+//! The plan of a spawn, complete before the fork.
 
 use super::step::Route;
 use crate::origin::Origin;
@@ -11,29 +11,29 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How an application says that it is up, and who is to blame for what it says.
+/// How an application reports that it is up, and who answers for the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// It knows nothing of us: it is up when its port can be connected to.
+    /// Unaware of forkyard: up when its port accepts connections.
     Generic,
-    /// It speaks FastCGI: it is up when it takes what is sent to the socket that it was given.
+    /// FastCGI: up when its socket takes a record.
     FastCgi,
-    /// It speaks the handshake itself.
+    /// Performs the handshake itself.
     Native,
-    /// A wrapper of ours loads it and speaks the handshake.
+    /// Loaded by a wrapper of forkyard's.
     Wrapper,
-    /// A wrapper that is not forkyard's.
+    /// Loaded by a foreign wrapper.
     ForeignWrapper,
 }
 
 impl Kind {
-    /// Whether a wrapper loads the application.
+    /// Whether a wrapper loads it.
     pub const fn has_wrapper(self) -> bool {
         matches!(self, Kind::Wrapper | Kind::ForeignWrapper)
     }
 
-    /// The program that writes into the work directory, as reports call it.
+    /// The author of the work directory's files, for reports.
     pub const fn writer(self) -> &'static str {
         match self {
             Kind::Generic | Kind::FastCgi | Kind::Native => "the application",
@@ -43,135 +43,127 @@ impl Kind {
     }
 }
 
-/// Whom the application runs as.
+/// The account that the application runs as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Name of the user, or its number where it has none.
+    /// User name or number.
     pub user: String,
-    /// Name of the group, or its number.
+    /// Group name or number.
     pub group: String,
-    /// User id.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
-    /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Home directory, where the user has one.
+    /// Home directory, if any.
     pub home: Option<PathBuf>,
-    /// Login shell, where the user has one.
+    /// Login shell, if any.
     pub shell: Option<PathBuf>,
 }
 
 /// A resource limit (setrlimit(2)).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Which one, as in setrlimit(2) without its prefix, in lower case: `nofile`, `cpu`, `as`.
+    /// The resource in lower case without prefix: `nofile`, `cpu`, `as`.
     pub name: String,
-    /// Soft limit in the resource's unit; `None`: unlimited.
+    /// Soft limit; `None`: unlimited.
     pub soft: Option<u64>,
     /// Hard limit; `None`: unlimited.
     pub hard: Option<u64>,
 }
 
-/// A program of forkyard's own that is started as it is, without the env setupper. It is given the work directory as a
-/// descriptor, [`WORK_DIRECTORY`], and no standard input, and does the env setupper's part itself (`setupper::Notes`), since it knows better when. It needs no socket, as the
-/// master speaks with it over a descriptor that it was given.
+/// A program of forkyard's, executed without the env setupper. It gets [`WORK_DIRECTORY`], no standard input, and a
+/// channel to the master.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Internal {
-    /// The executable.
     pub program: PathBuf,
-    /// Its arguments, name first.
+    /// Its arguments with its name.
     pub arguments: Vec<String>,
 }
 
-/// The descriptor on which an internal program finds its work directory.
+/// An internal program's descriptor of the work directory.
 pub const WORK_DIRECTORY: RawFd = 5;
 
-/// A unix socket in a directory that the kit makes, which only the application's user can enter.
+/// A unix socket in a private directory that the kit creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnSocket {
-    /// The application is told its path, in `$SOCKET`.
+    /// The application gets its path in `$SOCKET`.
     Told,
-    /// This script, which every Node.js process of the application loads first, has the first server listen there. The
-    /// application is given a port as well, on which no process listens in the end: the application's own process holds it.
+    /// A script that Node.js loads first makes the first server listen there. The application's port is unused.
     Preloaded(&'static str),
 }
 
-/// One application, and how it is to be started.
+/// An application and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Which of an operator's applications.
+    /// The name of the application.
     pub group: String,
-    /// Directory of the application; absolute. It is the working directory.
+    /// The application's absolute directory, which is its working directory.
     pub app_root: PathBuf,
-    /// How it says that it is up.
+    /// How it reports that it is up.
     pub kind: Kind,
-    /// Look for a free port although it is not generic.
+    /// Find a free port although it is not generic.
     pub find_free_port: bool,
-    /// It listens on a socket that the kit has a place for; it is up when that can be connected to.
+    /// It listens on a prepared socket and is up when that accepts connections.
     pub own_socket: Option<OwnSocket>,
-    /// Run by `/bin/sh -c "exec …"`.
+    /// Executed by `/bin/sh -c "exec …"`.
     pub start_command: String,
-    /// Executed instead: forkyard's own preloader. The route is then `START_PRELOADER`.
+    /// forkyard's own preloader, executed instead. The route is `START_PRELOADER`.
     pub internal: Option<Internal>,
-    /// The control group that it enters by itself (the directory, cgroup v2). Not in reports.
+    /// The cgroup v2 directory that it enters. Not in reports.
     pub cgroup: Option<PathBuf>,
-    /// What it inherits; `None`: the environment of forkyard itself. Not in reports.
+    /// Its inherited environment; `None`: forkyard's. Not in reports.
     pub inherited: Option<Vec<(OsString, OsString)>>,
-    /// What a wrapper loads; absolute.
+    /// The absolute path of the file that a wrapper loads.
     pub startup_file: Option<PathBuf>,
     /// Process title, for wrappers.
     pub process_title: Option<String>,
-    /// Language of the application; may be empty for generic ones.
+    /// The language; may be empty for generic applications.
     pub app_type: String,
-    /// `production`, `development`.
+    /// `production` or `development`.
     pub app_env: String,
-    /// Where it is to listen.
+    /// The address to listen on.
     pub bind_address: IpAddr,
-    /// Address of the application on its site.
+    /// The application's path on its site.
     pub base_uri: String,
-    /// Whom it runs as.
     pub account: Account,
-    /// Whether that is to be changed to from root.
+    /// Whether to change from root to the account.
     pub switch_user: bool,
-    /// Environment variables of the operator.
+    /// The operator's environment variables.
     pub environment: BTreeMap<String, String>,
-    /// Run the user's login shell, so that its start-up files set the environment.
+    /// Run the login shell for its environment.
     pub load_shell_envvars: bool,
-    /// Resource limits.
     pub limits: Vec<Limit>,
     /// File mode creation mask.
     pub umask: Option<u32>,
-    /// Give up every way to gain privileges by exec.
+    /// Set no_new_privs (prctl(2)).
     pub no_new_privileges: bool,
-    /// What its directory has to be when it is entered; `None`: anything.
+    /// The required identity of the directory; `None`: any.
     pub origin: Option<Origin>,
-    /// The application's log, for wrappers that want to know.
+    /// The application's log, for wrappers.
     pub log_file: Option<PathBuf>,
-    /// What requests to the application carry to prove whence they come; may be empty.
+    /// The password that requests to the application carry; may be empty.
     pub connect_password: String,
-    /// Unix sockets have to be directly in here, where it is given.
+    /// The required directory of unix sockets, if set.
     pub socket_dir: Option<PathBuf>,
-    /// Of the whole journey.
+    /// The timeout of the whole journey.
     pub start_timeout: Duration,
     /// Keep the work directory.
     pub debug_work_dir: bool,
-    /// The kernel sends it SIGTERM when the process that started it ends.
+    /// The kernel sends it SIGTERM when its parent exits.
     pub dies_with_parent: bool,
-    /// Variables whose values no report shows.
+    /// Variables whose values reports hide.
     pub secrets: BTreeMap<String, String>,
-    /// Why it can't be started, found while the plan was made.
+    /// Errors found while making the plan.
     pub problems: Vec<String>,
 }
 
-/// How processes are made, in Passenger's words: each by itself.
+/// Passenger's name for separate processes.
 pub const SPAWN_METHOD: &str = "direct";
 
-/// The start timeout where nothing else is said.
+/// The default start timeout.
 pub const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 impl Plan {
-    /// A plan with Passenger's defaults.
+    /// Returns a plan with Passenger's defaults.
     pub fn new(group: &str, app_root: PathBuf, start_command: &str, account: Account) -> Plan {
         Plan {
             group: group.to_owned(),
@@ -208,7 +200,7 @@ impl Plan {
         }
     }
 
-    /// What is wrong with the plan, if anything.
+    /// Returns the plan's errors.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.problems.clone();
         let mut need = |fine: bool, text: &str| {
@@ -243,19 +235,19 @@ impl Plan {
         faults
     }
 
-    /// Whether the kit looks for a port.
+    /// Whether the kit finds a port.
     pub fn wants_port(&self, route: Route) -> bool {
         let worker = route != Route::StartPreloader;
         let is_told = self.own_socket == Some(OwnSocket::Told);
         worker && !is_told && (self.kind == Kind::Generic || self.find_free_port)
     }
 
-    /// Whether the kit waits until something can be connected to: the port, or the socket.
+    /// Whether the kit waits until the port or socket accepts connections.
     pub fn wants_ping(&self, route: Route) -> bool {
         self.wants_port(route) || self.own_socket.is_some()
     }
 
-    /// For reports: what is secret is left out.
+    /// Returns JSON without secrets.
     pub fn to_json(&self) -> Value {
         let secret: BTreeMap<&str, &str> = self
             .environment

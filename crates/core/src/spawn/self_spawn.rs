@@ -1,8 +1,4 @@
-//! The start of a program by the process that will use it: no kit, no env setupper, no work directory; the journey and the
-//! report are the same.
-//!
-//! The process that starts the program tells an [`Attempt`] what happens. It keeps the journey and what the program
-//! wrote, and makes the report if it fails.
+//! The start of a program by its user, without kit, env setupper and work directory.
 
 use super::capture::Capture;
 use super::error::{Category, DOES_NOT_STAY, Ended, Failure, Fault, Trouble, explain, explain_end};
@@ -16,7 +12,6 @@ use crate::tick::Tick;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A start that is under way.
 #[derive(Debug)]
 pub struct Attempt {
     plan: Arc<Plan>,
@@ -31,24 +26,22 @@ pub struct Attempt {
 /// Why a program did not come up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fall {
-    /// What it needs could not be made.
+    /// A resource could not be created.
     Preparation(Fault),
-    /// No process could be made.
     Fork(Fault),
-    /// It could not be executed, and what is wrong with the command, if that could be told.
+    /// The execution failed; with the check of the command.
     Exec(Fault, CommandCheck),
-    /// It ended; what is wrong with the command; whether the kernel has killed for want of memory meanwhile.
+    /// It exited; with the check of the command, and whether the OOM killer was active.
     Exited(Ended, CommandCheck, bool),
-    /// It was up, and ended with no request in its hands; whether the kernel has killed for want of memory meanwhile.
+    /// It exited idle after it was up; and whether the OOM killer was active.
     Left(Ended, bool),
-    /// It is not up in time.
+    /// It exceeded the timeout.
     Timeout,
-    /// It answered, but not as one of its kind.
+    /// Its answer was invalid.
     Stranger(String),
 }
 
 impl Attempt {
-    /// A start begins.
     pub fn begin(plan: Arc<Plan>, now: Tick) -> Attempt {
         let mut journey = Journey::new(Route::SpawnDirectly, plan.kind.has_wrapper());
         let _ = journey.begin(Step::KitPreparation, now);
@@ -63,12 +56,12 @@ impl Attempt {
         }
     }
 
-    /// When it is to be up at the latest.
+    /// When it must be up.
     pub fn deadline(&self) -> Tick {
         self.started + self.plan.start_timeout
     }
 
-    /// All that it needs is there; the process is made next.
+    /// Records that resources are ready.
     pub fn prepared(&mut self, now: Tick) {
         self.prepared = Some(now);
         let _ = self.journey.perform(Step::KitPreparation, now);
@@ -76,7 +69,7 @@ impl Attempt {
         let _ = self.journey.begin(Step::SubprocessBeforeFirstExec, now);
     }
 
-    /// The program is executed; now it is waited for.
+    /// Records that the program was executed.
     pub fn executed(&mut self, pid: i32, now: Tick) {
         (self.executed, self.pid) = (Some(now), Some(pid));
         let _ = self.journey.perform(Step::KitForkSubprocess, now);
@@ -92,12 +85,11 @@ impl Attempt {
         let _ = self.journey.begin(Step::SubprocessAppLoadOrExec, now);
     }
 
-    /// It wrote something.
     pub fn wrote(&mut self, bytes: &[u8]) {
         self.output.push(bytes);
     }
 
-    /// What another process has to know to make the same report as [`Attempt::fail`].
+    /// Returns the facts that another process needs for the same report.
     pub fn start_failure(
         &self,
         fall: &Fall,
@@ -118,7 +110,7 @@ impl Attempt {
         }
     }
 
-    /// It did not come up, and nothing of it is left.
+    /// Returns the report of a failure.
     pub fn fail(mut self, fall: &Fall, envvars: Option<String>, id: ErrorId, now: Tick) -> Report {
         let failure = self.explain(fall);
         if matches!(fall, Fall::Left(..)) {
@@ -203,7 +195,7 @@ impl Attempt {
     }
 }
 
-/// A number that looks like none of the others, from one that is like no other (the finaliser of SplitMix64).
+/// Returns a unique number (SplitMix64's finalizer).
 pub fn error_id(seed: u64) -> ErrorId {
     let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

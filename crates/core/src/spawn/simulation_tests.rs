@@ -1,4 +1,4 @@
-//! The machine in a world of its own: time, processes and faults are made up from a seed, which is printed.
+//! The machine in a simulated world; the seed is printed.
 
 use super::action::{Action, JourneyAction, SpawnOutcome};
 use super::error::{Category, Ended, Fault};
@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The finaliser of SplitMix64, as a generator.
 struct Dice(u64);
 
 impl Dice {
@@ -29,7 +28,6 @@ impl Dice {
     }
 }
 
-/// What an application does when it is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     Comes,
@@ -49,7 +47,7 @@ struct Thing {
     has_directory: bool,
     lives: bool,
     stray: bool,
-    /// A look for it is under way.
+    /// A sweep is running.
     is_looked_for: bool,
     settled: bool,
 }
@@ -60,7 +58,7 @@ struct World {
     now: Tick,
     machine: Machine,
     things: BTreeMap<JourneyId, Thing>,
-    /// What will happen, in order of time and then of planning.
+    /// The agenda, by time and order of planning.
     agenda: BTreeMap<(Tick, u64), (JourneyId, JourneyEvent)>,
     planned: u64,
     wanted: BTreeMap<Token, Tick>,
@@ -109,7 +107,6 @@ impl World {
         self.perform(actions);
     }
 
-    /// Goes on to the next thing that happens; false: nothing will.
     fn step(&mut self) -> bool {
         let planned = self.agenda.keys().next().copied();
         let deadline = self.machine.next_deadline();
@@ -156,7 +153,6 @@ impl World {
             SpawnOutcome::Up(up) => {
                 let thing = &self.things[&up.id];
                 assert!(thing.settled && !thing.has_directory);
-                // A preloader of the daemon's has none.
                 assert_eq!(up.sockets.is_empty(), thing.route == Route::StartPreloader);
             }
             SpawnOutcome::Failed(report) => {
@@ -174,7 +170,6 @@ impl World {
         assert!(before.is_none(), "{token:?} was answered twice");
     }
 
-    /// A process ends.
     fn die(&mut self, id: JourneyId, after: Duration, ended: Ended) {
         if let Some(thing) = self.things.get_mut(&id) {
             if thing.lives {
@@ -223,7 +218,7 @@ impl World {
             }
             JourneyAction::Sweep => {
                 let thing = self.things.get_mut(&id).expect("a journey");
-                // It is found by the second part of a look.
+                // The second part of a sweep finds it.
                 let is_whole = std::mem::replace(&mut thing.is_looked_for, false);
                 let left = usize::from(is_whole && std::mem::take(&mut thing.stray));
                 thing.is_looked_for = !is_whole;
@@ -233,13 +228,11 @@ impl World {
                 let thing = self.things.get_mut(&id).expect("a journey");
                 assert!(thing.has_directory);
                 (thing.settled, thing.has_directory) = (true, false);
-                // What a process that is up has started is its own affair.
                 thing.stray = false;
             }
             JourneyAction::Discard { .. } => {
                 let thing = self.things.remove(&id).expect("discarded once");
                 assert!(!thing.lives && !thing.stray, "{thing:?} is left behind");
-                // What still happens to it does not matter.
             }
         }
     }
@@ -283,7 +276,6 @@ impl World {
         self.live(id);
     }
 
-    /// What a new process does by itself.
     fn live(&mut self, id: JourneyId) {
         let after = millis(1 + self.dice.roll(2000));
         let thing = &self.things[&id];
@@ -359,7 +351,6 @@ impl World {
         response
     }
 
-    /// Lets everything come to its end, and looks whether anything is left.
     fn end(&mut self) {
         self.tell(Event::Shutdown);
         let mut steps = 0;
@@ -443,7 +434,6 @@ fn every_wish_is_answered_once_and_nothing_is_left_behind() {
             }
         }
     }
-    // Both were tried, and often.
     assert!(came > 1000 && failed > 1000, "{came} came, {failed} failed");
 }
 

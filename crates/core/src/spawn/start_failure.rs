@@ -1,8 +1,5 @@
-//! What a process that starts a program by itself ([`super::self_spawn`]) tells another process about a start that
-//! failed: just the facts that the other needs to make the same report.
-//!
-//! The reader of a start failure does not trust it. It is bounded, and does not say which application it is about. The
-//! words of the report are the reader's own, except for what the program wrote and what the system said.
+//! The facts of a failed start ([`super::self_spawn`]) for the process that makes the report. They are untrusted and
+//! bounded; only output and system errors become text.
 
 use super::error::Ended;
 use super::plan::Plan;
@@ -12,10 +9,9 @@ use crate::tick::Tick;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Bytes of a start failure.
+/// The longest encoding in bytes.
 pub const MOST_BYTES: usize = 192 * 1024;
 
-/// A start that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartFailure {
@@ -32,11 +28,11 @@ pub struct StartFailure {
 }
 
 impl StartFailure {
-    /// Its bytes, at most [`MOST_BYTES`]: if need be less of what the program wrote is told, and nothing of its environment.
+    /// Encodes it in at most [`MOST_BYTES`]: shortens the output and drops the environment if needed.
     pub fn encode(&self) -> Vec<u8> {
         let mut start_failure = self.clone();
         loop {
-            // Plain values to memory: it can't fail.
+            // Serializing plain values can't fail.
             let bytes = serde_json::to_vec(&start_failure).unwrap_or_default();
             if bytes.len() <= MOST_BYTES {
                 return bytes;
@@ -49,7 +45,7 @@ impl StartFailure {
         }
     }
 
-    /// Reads one. `None`: it is none.
+    /// Decodes it; `None`: invalid.
     pub fn decode(bytes: &[u8]) -> Option<StartFailure> {
         let start_failure: StartFailure = serde_json::from_slice(bytes).ok()?;
         let has_pid = start_failure.pid.is_none_or(|pid| pid > 1);
@@ -71,12 +67,11 @@ impl StartFailure {
         (has_pid && has_end).then_some(start_failure)
     }
 
-    /// The report's name.
     pub fn id(&self) -> ErrorId {
         ErrorId(self.id)
     }
 
-    /// The report, of a start by this plan that was over by `now`.
+    /// Returns the report of a start by this plan that ended by `now`.
     pub fn report(&self, plan: Arc<Plan>, now: Tick) -> Report {
         let ended = Tick::from_nanos(self.ended).min(now);
         let by = |nanos: u64, after: Tick| Tick::from_nanos(nanos).clamp(after.min(ended), ended);
@@ -89,7 +84,6 @@ impl StartFailure {
                 attempt.executed(pid, by(executed, prepared));
             }
         }
-        // What it wrote explains the failure.
         attempt.wrote(self.output.as_bytes());
         let report = attempt.fail(&self.fall, self.envvars.clone(), self.id(), ended);
         Report {
@@ -100,7 +94,6 @@ impl StartFailure {
     }
 }
 
-/// The second half of a text, or a little less, so that no character is cut.
 fn last_half(text: &str) -> &str {
     let middle = (text.len() / 2 + 1..=text.len()).find(|at| text.is_char_boundary(*at));
     &text[middle.unwrap_or(text.len())..]

@@ -1,21 +1,19 @@
-//! The steps of a spawn.
-//!
-//! The names are those of Passenger's SpawningKit: applications write them (in lower case) as names of directories.
+//! The steps of a spawn, named as in Passenger's SpawningKit.
 
 use serde::{Deserialize, Serialize};
 
-/// How a process comes to be.
+/// How a process is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Route {
-    /// The application is started by itself.
+    /// The application itself is started.
     SpawnDirectly,
-    /// A preloader of the daemon's is started.
+    /// A preloader of the daemon is started.
     StartPreloader,
 }
 
 impl Route {
-    /// The name as in reports.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Route::SpawnDirectly => "SPAWN_DIRECTLY",
@@ -24,36 +22,36 @@ impl Route {
     }
 }
 
-/// Whose step it is.
+/// The performer of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Party {
-    /// Ours: the process that runs the spawning kit.
+    /// The process that runs the spawning kit.
     Kit,
-    /// The new process'.
+    /// The new process.
     Subprocess,
 }
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $variant:ident $party:ident $upper:literal $lower:literal,)*) => {
-        /// One step of a journey. The order is the order in time.
+        /// A step of a journey, in order of time.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Step { $($(#[$doc])* $variant,)* }
 
         impl Step {
-            /// Every step, in order.
+            /// All steps in order.
             pub const ALL: &'static [Step] = &[$(Step::$variant,)*];
 
-            /// The name as in reports.
+            /// The name in reports.
             pub const fn name(self) -> &'static str {
                 match self { $(Step::$variant => $upper,)* }
             }
 
-            /// The name of its directory below `response/steps`.
+            /// The directory name below `response/steps`.
             pub const fn directory(self) -> &'static str {
                 match self { $(Step::$variant => $lower,)* }
             }
 
-            /// Whose step it is.
+            /// The performer.
             pub const fn party(self) -> Party {
                 match self { $(Step::$variant => Party::$party,)* }
             }
@@ -62,17 +60,17 @@ macro_rules! steps {
 }
 
 steps! {
-    /// User, port, work directory and arguments are made ready.
+    /// User, port, work directory and arguments are prepared.
     KitPreparation Kit "SPAWNING_KIT_PREPARATION" "spawning_kit_preparation",
     /// The process is forked.
     KitForkSubprocess Kit "SPAWNING_KIT_FORK_SUBPROCESS" "spawning_kit_fork_subprocess",
-    /// The new process is waited for.
+    /// The kit waits for the process.
     KitHandshakePerform Kit "SPAWNING_KIT_HANDSHAKE_PERFORM" "spawning_kit_handshake_perform",
-    /// The result is put together.
+    /// The result is assembled.
     KitFinish Kit "SPAWNING_KIT_FINISH" "spawning_kit_finish",
-    /// From fork to the first exec.
+    /// From the fork to the first exec.
     SubprocessBeforeFirstExec Subprocess "SUBPROCESS_BEFORE_FIRST_EXEC" "subprocess_before_first_exec",
-    /// The env setupper's first pass: user, limits, directory, environment.
+    /// The env setupper sets user, limits, directory and environment.
     SubprocessSetupperBeforeShell Subprocess "SUBPROCESS_SPAWN_ENV_SETUPPER_BEFORE_SHELL" "subprocess_spawn_env_setupper_before_shell",
     /// The user's shell reads its start-up files.
     SubprocessOsShell Subprocess "SUBPROCESS_OS_SHELL" "subprocess_os_shell",
@@ -80,18 +78,18 @@ steps! {
     SubprocessSetupperAfterShell Subprocess "SUBPROCESS_SPAWN_ENV_SETUPPER_AFTER_SHELL" "subprocess_spawn_env_setupper_after_shell",
     /// The language's wrapper is executed.
     SubprocessExecWrapper Subprocess "SUBPROCESS_EXEC_WRAPPER" "subprocess_exec_wrapper",
-    /// The wrapper readies itself.
+    /// The wrapper initializes.
     SubprocessWrapperPreparation Subprocess "SUBPROCESS_WRAPPER_PREPARATION" "subprocess_wrapper_preparation",
-    /// The application is executed, or loaded by its wrapper.
+    /// The application is executed or loaded.
     SubprocessAppLoadOrExec Subprocess "SUBPROCESS_APP_LOAD_OR_EXEC" "subprocess_app_load_or_exec",
-    /// The application makes its sockets.
+    /// The application creates its sockets.
     SubprocessListen Subprocess "SUBPROCESS_LISTEN" "subprocess_listen",
-    /// The application says that it is up.
+    /// The application reports that it is up.
     SubprocessFinish Subprocess "SUBPROCESS_FINISH" "subprocess_finish",
 }
 
 impl Step {
-    /// What is done in it, for people.
+    /// The description for people.
     pub const fn title(self) -> &'static str {
         match self {
             Step::KitPreparation => "Make everything ready",
@@ -110,7 +108,7 @@ impl Step {
         }
     }
 
-    /// Whether a journey has this step; the two of a wrapper are only there with one.
+    /// Whether a journey has this step; two exist only with a wrapper.
     pub fn is_in(self, wrapper: bool) -> bool {
         wrapper
             || !matches!(
@@ -119,7 +117,7 @@ impl Step {
             )
     }
 
-    /// The step of a journey without a wrapper in which its application is to blame for what it wrote.
+    /// The step in which the application is responsible for its output.
     pub fn of_application(wrapper: bool) -> Step {
         if wrapper {
             Step::SubprocessWrapperPreparation

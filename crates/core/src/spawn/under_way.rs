@@ -1,4 +1,4 @@
-//! How far a journey is, for clients that ask while it is under way.
+//! The progress of a running journey, for clients.
 
 use super::event::{JourneyId, Token};
 use super::journey::{Journey, Record, StepState};
@@ -6,25 +6,21 @@ use super::machine::Machine;
 use super::step::{Party, Step};
 use crate::tick::Tick;
 
-/// A journey under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnderWay {
-    /// Where it is.
     pub step: Step,
-    /// Since when; not before it began, whatever the new process says.
+    /// Since when, at least since the journey's start.
     pub since: Tick,
-    /// When it began.
     pub started: Tick,
-    /// When it has to be over.
     pub until: Tick,
 }
 
 impl Machine {
-    /// How far the journey for a wish is; `told`: what its new process says of its steps. `None`: there is none.
+    /// Returns the progress of a request's journey; `told` returns the process's reports.
     pub fn progress(&self, token: Token, told: impl FnOnce(JourneyId) -> Vec<Record>) -> Option<UnderWay> {
         let (id, attempt) = self.attempt_for(token)?;
         let mut journey = attempt.journey.clone();
-        // Only while the process is waited for is its own word newer than what is known.
+        // The process's own reports are newer only during the handshake.
         if journey.state(Step::KitHandshakePerform) == StepState::InProgress {
             for record in told(id) {
                 journey.load(record);
@@ -40,7 +36,7 @@ impl Machine {
     }
 }
 
-/// Where a journey is, and since when: our own step that is under way, or, where that is to wait for the new process, that one's.
+/// The present step and its start: the kit's, or during the handshake the new process's.
 fn present(journey: &Journey) -> (Step, Option<Tick>) {
     let ours = journey
         .records()
@@ -57,7 +53,7 @@ fn present(journey: &Journey) -> (Step, Option<Tick>) {
     let theirs = journey.records().iter();
     let theirs: Vec<&Record> = theirs.filter(|it| it.step.party() == Party::Subprocess).collect();
     let index = theirs.iter().position(|it| it.step == step).unwrap_or(0);
-    // One that has not begun is waited for since the one before it did.
+    // A step that has not started is awaited since the previous one started.
     let since = theirs[..theirs.len().min(index + 1)]
         .iter()
         .rev()

@@ -1,72 +1,64 @@
-//! As which user an application runs, where no setting says it: the rules of user switching.
+//! Rules of user switching: the user of an application without a setting.
 
 /// An entry of the user database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserEntry {
-    /// Name.
     pub name: String,
-    /// User id.
     pub uid: u32,
-    /// Primary group.
     pub gid: u32,
 }
 
-/// What the rules need to know of the machine.
+/// The user and group database.
 pub trait Database {
-    /// The user with this name or decimal number.
+    /// Returns the user with this name or decimal number.
     fn user(&self, name: &str) -> Option<UserEntry>;
-    /// The user with this number.
+    /// Returns the user with this number.
     fn user_of(&self, uid: u32) -> Option<UserEntry>;
-    /// The group with this name or decimal number.
+    /// Returns the group with this name or decimal number.
     fn group(&self, name: &str) -> Option<u32>;
-    /// Whether there is a group with this number.
+    /// Whether a group with this number exists.
     fn has_group(&self, gid: u32) -> bool;
 }
 
-/// What was asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Wishes<'a> {
-    /// The user, where one was given.
+    /// The user, if set.
     pub user: Option<&'a str>,
-    /// The group, where one was given; [`OF_STARTUP_FILE`] is that of the reference file.
+    /// The group, if set; [`OF_STARTUP_FILE`] stands for the reference file's.
     pub group: Option<&'a str>,
-    /// Whether applications run as users of their own at all.
+    /// Whether applications run as separate users.
     pub switching: bool,
-    /// Whom they run as if nothing else can be found.
     pub default_user: &'a str,
-    /// With which group; otherwise the default user's primary one.
+    /// The fallback group; otherwise the default user's primary group.
     pub default_group: Option<&'a str>,
-    /// Owner of the start-up file, or of the application's directory; of a symbolic link, the link's own.
+    /// The owner of the start-up file or directory; of a symbolic link itself.
     pub file_owner: (u32, u32),
 }
 
-/// The group of the reference file.
+/// Stands for the reference file's group.
 pub const OF_STARTUP_FILE: &str = "!STARTUP_FILE!";
 
-/// Whom it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The user.
     pub user: UserEntry,
-    /// Group id.
     pub gid: u32,
 }
 
-/// The defaults that are needed do not exist.
+/// A required default is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unresolved {
-    /// No such user.
+    /// The user does not exist.
     #[error("the default user {0} does not exist")]
     DefaultUser(String),
-    /// No such group.
+    /// The group does not exist.
     #[error("the default group {0} does not exist")]
     DefaultGroup(String),
 }
 
-/// Decides whom an application runs as, for a kit that runs as root.
+/// Chooses an application's account, for a kit that runs as root.
 ///
 /// # Errors
-/// A default that does not exist, where it is needed.
+/// A required default does not exist.
 pub fn decide(wishes: &Wishes<'_>, database: &dyn Database) -> Result<Decision, Unresolved> {
     let default_user = || {
         let found = database.user(wishes.default_user);
@@ -90,7 +82,7 @@ pub fn decide(wishes: &Wishes<'_>, database: &dyn Database) -> Result<Decision, 
         Some(name) => database.user(name),
         None => database.user_of(owner),
     };
-    // A file that was left behind, or a slip in a configuration, must not make an application root.
+    // A stray file or a typing error must not make an application run as root.
     let user = match wanted.filter(|entry| entry.uid != 0) {
         Some(entry) => entry,
         None => default_user()?,
@@ -157,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_matrix() {
-        // User wished, owner of the file → user.
+        // Requested user, file's owner → user.
         let users = [
             (Some("root"), 1002, "nobody"),
             (Some("alice"), 1002, "alice"),
@@ -166,7 +158,7 @@ mod tests {
             (None, 4711, "nobody"),
             (None, 0, "nobody"),
         ];
-        // Group wished, group of the file → group; `None`: the user's primary one.
+        // Requested group, file's group → group; `None`: the primary group.
         let groups = [
             (Some("staff"), 777, Some(50)),
             (Some("root"), 777, Some(65533)),

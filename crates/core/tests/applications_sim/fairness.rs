@@ -1,7 +1,5 @@
-//! What a flood for one application costs another's visitors, in simulated time.
-//!
-//! One application is flooded by clients that each ask again as soon as they are answered. A quiet one is asked now and
-//! then, alone or beside the flood. Nothing else happens, so that the pool alone makes the times.
+//! Measures in simulated time what a flood of requests for one application costs another's visitors. Clients of the
+//! flood repeat at once; a quiet application gets a request now and then.
 
 use crate::random::{Random, number};
 use forkyard_base::tick::Tick;
@@ -16,17 +14,14 @@ use std::time::Duration;
 const PLACES: u32 = 4;
 const START: Duration = Duration::from_millis(200);
 const STOP: Duration = Duration::from_millis(2);
-/// Longest session; the shortest lasts half as long.
+/// The longest session; the shortest takes half.
 const SESSION: Duration = Duration::from_millis(40);
-/// How often the flood's application restarts, where it does.
 const RESTARTS: Duration = Duration::from_secs(2);
 const QUIET_REQUESTS: usize = 300;
 const FLOOD: &str = "flood";
-/// Applications of a user who has many.
 const MANY: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 const QUIET: &str = "quiet";
 
-/// What happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     Up(InstanceId),
@@ -43,12 +38,11 @@ struct World {
     events: BTreeSet<(Tick, u64, Next)>,
     asked: BTreeMap<SessionId, (&'static str, Tick)>,
     number: u64,
-    /// The first sessions of the flood that last for as long as the world does.
+    /// The flood's first sessions that never end.
     endless: u32,
     restarts: Option<RestartMethod>,
-    /// The flood is for applications of this user's. 0: for one, which is of no other user's than the quiet one.
+    /// The user whose applications are flooded. 0: a single application of the quiet one's user.
     user: u32,
-    /// How long the quiet one's visitors waited for their answers.
     waited: Vec<Duration>,
 }
 
@@ -74,8 +68,7 @@ impl World {
         self
     }
 
-    /// The 99th percentile of the quiet one's visitors, beside so many clients of the other, with so many whose sessions
-    /// don't end.
+    /// The quiet application's 99th percentile, beside `clients` of the other and `endless` sessions.
     fn run(mut self, clients: u32, endless: u32) -> Duration {
         self.endless = endless;
         let names: &[&str] = if self.user == 0 { &[FLOOD] } else { &MANY };
@@ -180,7 +173,7 @@ impl World {
     }
 }
 
-/// Twice what it takes alone, and a start.
+/// Twice the time without a flood, and a start.
 fn bound() -> Duration {
     2 * World::new(1).run(0, 0) + START
 }
@@ -206,7 +199,7 @@ fn a_flood_costs_another_applications_visitors_a_session_and_a_start_at_most() {
 fn sessions_of_the_flood_that_never_end_keep_no_place_from_others() {
     for endless in 1..PLACES {
         let beside = World::new(1).run(60, endless);
-        // With few places that ever become free, an instance of the flood is often just being started in one of them.
+        // With few places, an instance of the flood may just be starting.
         let bound = bound() + START;
         assert!(
             beside < bound,
@@ -231,8 +224,7 @@ fn with_a_reserve_no_number_of_sessions_that_never_end_keeps_others_from_theirs(
     }
 }
 
-/// However many applications a user has, and however many requests wait there that came before: when all his instances are just
-/// being started, another waits for the first of them and its session.
+/// Another user waits at most for the first instance and its session.
 #[test]
 fn a_flood_for_all_applications_of_a_user_costs_another_user_a_session_and_two_starts_at_most() {
     let bound = bound() + START;

@@ -1,16 +1,9 @@
-//! The application pool in a simulated world.
+//! The application pool in a simulated world. A seed chooses applications, settings, requests, faults and operator
+//! commands. After every event the pool's `invariants` and the independent `shadow` check the actions. In the end,
+//! without faults, no request may wait.
 //!
-//! A seed chooses the applications, their settings, and what happens: requests come and end, wait, give up; instances come
-//! up late, fail, never come up, crash, don't stop; applications are restarted, added, removed; the total changes; requests
-//! last too long; instances ask for out-of-band work, use too much memory, are disabled and detached. After every event the
-//! pool's own `invariants` are checked, and `shadow` follows from outside what it was told and what it asked for: it keeps
-//! plain lists, looks at all of them each time, and knows which answer was right. In the end the world is well for a long
-//! time, and no request may wait.
-//!
-//! `FORKYARD_SIM_SEEDS=N` runs more seeds, `FORKYARD_SEED=N` replays one and prints its end.
-//!
-//! Does it bite? `a_book_that_is_kept_wrong_is_noticed` falsifies what passes between pool and world in several ways and
-//! expects each to be noticed.
+//! `FORKYARD_SIM_SEEDS=N` runs more seeds; `FORKYARD_SEED=N` replays one and prints its end.
+//! `a_book_that_is_kept_wrong_is_noticed` falsifies messages and expects a failure.
 
 mod fairness;
 mod scenario;
@@ -21,10 +14,9 @@ use crate::random::{Random, all_are_noticed, number, outcome, print_end, seeds};
 use scenario::{MUTANTS, Mutant, Scenario};
 use world::World;
 
-/// Seeds in a normal run.
 const SEEDS: u64 = 1_000;
 
-/// Seeds within which a falsified world must be noticed.
+/// Seeds within which a mutant must be noticed.
 const SEEDS_FOR_MUTANTS: u64 = 500;
 
 fn simulate(seed: u64, mutant: Option<Mutant>, verbose: bool) -> (Result<(), String>, World) {

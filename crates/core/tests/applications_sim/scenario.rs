@@ -1,35 +1,24 @@
-//! What a seed chooses before anything happens.
+//! A seed's scenario.
 
 use crate::random::Random;
 use forkyard_core::applications::{Options, RestartMethod};
 use std::num::NonZeroU32;
 
-/// What passes between the pool and the world is falsified like this.
+/// Ways to falsify messages between pool and world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// A session is lent on another instance of the same application.
     LendsAnother,
-    /// Some closes don't reach the pool.
     LosesCloses,
-    /// A waiter is told that it was refused and is not.
+    /// Reports a refusal that did not happen.
     AnswersTwice,
-    /// Some lends don't reach the world.
     LosesLends,
-    /// Some stops don't reach the world, and no kill either.
     LosesStops,
-    /// The total is told to the pool one higher.
     RaisesMax,
-    /// The pool is told minima lower by one.
     LowersMinimum,
-    /// The pool is told one request more for each instance.
     ServesMore,
-    /// Waiters are served in the wrong order.
     SwapsLends,
-    /// A deadline comes late.
     LateDeadlines,
-    /// The pool believes a queue longer by one.
     LengthensQueue,
-    /// The pool is told of no reserve.
     IgnoresReserve,
 }
 
@@ -65,16 +54,16 @@ pub(crate) struct Scenario {
     pub max: u32,
     pub most_spawning: u32,
     pub reserve: u32,
-    /// The options of each application; the first `added` are added at the start, in one group.
+    /// Options of each application; the first `added` are added at the start, in one group.
     pub apps: Vec<Options>,
     pub added: usize,
-    /// Instances that an earlier pool has left.
+    /// Instances of an earlier pool.
     pub adopted: u32,
     pub faults: Faults,
     pub steps: u32,
-    /// Percent of steps that are orders rather than requests.
+    /// Percentage of operator commands among the steps.
     pub orders: u32,
-    /// Percent of requests that go to the first application.
+    /// Percentage of requests for the first application.
     pub flood: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The rules once more, kept in plain lists that are looked at from end to end.
+//! A second implementation of the rules, with plain lists.
 
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::{Action, Disabling, Notice, Reason, Refusal};
@@ -14,21 +14,18 @@ pub(crate) struct Process {
     pub sessions: Vec<SessionId>,
     pub begun: u32,
     pub used: u64,
-    /// It was told to leave, and why.
     pub leaves: Option<Reason>,
     pub stopped: bool,
-    /// It was asked to be disabled, works, or might: it may serve or not.
+    /// Disabled, at work, or possibly so: it may serve or not.
     pub aside: bool,
-    /// It has said that it does not get round to more.
     pub held_up: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    /// `None`: of any application of the group.
+    /// `None`: any application of the group.
     pub app: Option<usize>,
     pub deadline: Option<Tick>,
-    /// It wants an instance for itself.
     pub alone: bool,
 }
 
@@ -36,21 +33,17 @@ pub(crate) struct Waiter {
 pub(crate) struct Shadow {
     pub apps: Vec<Options>,
     pub max: u32,
-    /// Places for applications that have none.
     pub reserve: u32,
     pub excused: u32,
     pub processes: BTreeMap<InstanceId, Process>,
     pub waiters: BTreeMap<SessionId, Waiter>,
     pub checked_out: BTreeMap<SessionId, InstanceId>,
-    /// Those that have an instance for themselves.
     pub leases: BTreeSet<SessionId>,
-    /// Sessions that instances were taken over with: they may be out-of-band work.
+    /// Sessions of adopted instances, possibly out-of-band work.
     pub adopted: BTreeSet<SessionId>,
     pub resisting: BTreeSet<usize>,
     pub ever_resisted: BTreeSet<usize>,
-    /// Instances whose application was removed.
     pub removed: BTreeSet<InstanceId>,
-    /// Whose each session is.
     pub lease_holders: BTreeMap<SessionId, LeaseHolder>,
     pub immediate: bool,
     pub uses: u64,
@@ -66,7 +59,6 @@ fn number(name: &str) -> usize {
 }
 
 impl Shadow {
-    /// What is known before the pool hears of an event.
     pub(crate) fn before(&mut self, event: &Event) {
         match event {
             Event::Get(get) => {
@@ -112,7 +104,6 @@ impl Shadow {
                     }
                 }
             }
-            // It is forgotten when the consequences are drawn.
             Event::Exited(id) => {
                 if let Some(process) = self.processes.get_mut(id) {
                     process.up = false;
@@ -177,7 +168,7 @@ impl Shadow {
         }
     }
 
-    /// Those that are given sessions, as far as that is certain.
+    /// Instances that certainly get sessions.
     fn serving(&self, app: usize) -> impl Iterator<Item = (InstanceId, &Process)> {
         let of = move |process: &Process| process.app == app && process.up && process.leaves.is_none();
         self.processes
@@ -208,7 +199,7 @@ impl Shadow {
             .map_or(usize::MAX, |most| most.get() as usize)
     }
 
-    /// Takes in an action; what is wrong with it.
+    /// Checks an action and returns the violation.
     pub(crate) fn check(&mut self, event: &Event, action: &Action, now: Tick) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("{action:?} after {event:?}: {what}"));
         match action {
@@ -235,7 +226,6 @@ impl Shadow {
                 };
                 let size = self.processes.iter().filter(|one| has(*one)).count() as u32;
                 self.check_reserve(app, event)?;
-                // What this event says is gone is not counted.
                 let gone = |of: Option<usize>| match event {
                     Event::Exited(gone) | Event::SpawnFailed(gone, _) => {
                         let counted = |one: &Process| {
@@ -336,8 +326,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// An application with enough instances that serve has begun one more: not in a place of the reserve, unless in its
-    /// rolling restart.
+    /// An application with enough instances must not start one in the reserve, except during its rolling restart.
     fn check_reserve(&self, app: usize, event: &Event) -> Result<(), String> {
         let options = &self.apps[app];
         let serving = self.serving(app).count() as u32;
@@ -385,7 +374,7 @@ impl Shadow {
         }
         let most = options.max_requests.filter(|_| !options.shares_program);
         let most = most.map_or(u32::MAX, |most| most.get() + options.max_requests_jitter);
-        // What could not be replaced may have begun any number.
+        // An instance that could not be replaced may exceed the limit.
         if process.begun >= most && !self.ever_resisted.contains(&app) {
             return wrong("it has served enough");
         }
@@ -451,7 +440,7 @@ impl Shadow {
                 let older = self
                     .serving(other)
                     .any(|(_, one)| one.sessions.is_empty() && one.used < process.used);
-                // A user who has more than half of the places goes before others.
+                // Users with more than half of the places come first.
                 let is_same_user = self.apps[other].user == self.apps[app].user;
                 if spare && older && is_same_user && self.waiting(other) == 0 {
                     return wrong("another has been idle longer");
@@ -462,7 +451,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// What must hold when all consequences are drawn.
+    /// Checks what holds after each event.
     pub(crate) fn rest(&mut self, now: Tick) -> Result<(), String> {
         let count = self.processes.len() as u32;
         self.excused = self.excused.min(count);

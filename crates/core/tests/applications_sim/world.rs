@@ -1,4 +1,4 @@
-//! What happens, and what becomes of what the pool asks for.
+//! The simulated world: events and the effects of actions.
 
 use super::scenario::{Mutant, Scenario};
 use super::shadow::{Shadow, name};
@@ -14,13 +14,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the world is well in the end: longer than every delay and limit.
+/// The time without faults at the end, longer than every delay and limit.
 const AFTERMATH: Duration = Duration::from_secs(600);
 
-/// Steps of the aftermath, at most.
 const MOST_STEPS: u32 = 200_000;
 
-/// What is to happen to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Up,
@@ -28,7 +26,6 @@ enum Fate {
     Exit,
 }
 
-/// How often what happened.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Tally {
     steps: u64,
@@ -75,9 +72,8 @@ pub(crate) struct World {
     pool: ApplicationPool,
     shadow: Shadow,
     now: Tick,
-    /// When and how it goes on with each process; nothing for one that hangs or serves.
+    /// When and how each process continues; none if it hangs or serves.
     fates: BTreeMap<InstanceId, (Tick, Fate)>,
-    /// When each session ends.
     ends: BTreeMap<SessionId, Tick>,
     deaf: Vec<InstanceId>,
     works: Vec<InstanceId>,
@@ -131,7 +127,6 @@ impl World {
         self.aftermath()
     }
 
-    /// Another pool was there before: what it had runs on, some of it busy for a while.
     fn adopt(&mut self) -> Result<(), String> {
         if self.scenario.adopted == 0 {
             return Ok(());
@@ -155,7 +150,6 @@ impl World {
         self.tell(Event::Adopt(adopted, next))
     }
 
-    /// The options as the pool is told them.
     fn told(&self, app: usize) -> Options {
         let mut options = self.scenario.apps[app];
         let more = |number: NonZeroU32| number.saturating_add(1);
@@ -200,7 +194,6 @@ impl World {
         fates.chain(self.ends.values().copied()).chain(pool).min()
     }
 
-    /// Time passes up to what is due, and it happens.
     fn pass(&mut self, due: Option<Tick>) -> Result<(), String> {
         let Some(due) = due else {
             return Ok(());
@@ -365,7 +358,6 @@ impl World {
             }
             12 => Event::Leave(name(app)),
             13 => Event::HeldUp(id, self.random.percent(50)),
-            // A crash.
             _ => {
                 self.fates.insert(id, (self.now, Fate::Exit));
                 return Ok(());
@@ -501,7 +493,7 @@ impl World {
         }
     }
 
-    /// The world is well: all who wait are served, as far as the minima of others allow it; then everything ends.
+    /// Without faults all waiting requests are served, as far as the minima of others allow.
     fn aftermath(&mut self) -> Result<(), String> {
         self.calm = true;
         self.deaf.clear();

@@ -1,4 +1,4 @@
-//! What must hold, seen from outside the core.
+//! Checks from outside of the core.
 
 use super::world::{At, Loader, World};
 use forkyard_base::tick::Tick;
@@ -7,30 +7,27 @@ use forkyard_core::master::action::{Action, Fact, Force, Notice};
 use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};
 use std::time::Duration;
 
-/// With faults, work may wait this long though a worker could take it: an idle worker that does not take it must be
-/// found out first.
+/// With faults, work may wait this long, until an idle worker that ignores it is noticed.
 const NEGLECT: Duration = Duration::from_secs(3);
 
-/// Under `process.max`, capacity may be kept for others for so long.
+/// How long capacity may be reserved for others under `process.max`.
 const GRANTS: Duration = Duration::from_millis(60);
 
-/// How soon after it was watched again a source is taken to have been ready all the time.
+/// A source that is ready this soon after the watch was ready before.
 const DOUBT: Duration = Duration::from_millis(20);
 
-/// How much later than it expires a request is looked at: it is told of a little after it began.
+/// The tolerance after a request's expiry.
 const LATE: Duration = Duration::from_millis(50);
 
-/// How long a request that is slow and has expired is left to be traced.
+/// The time to trace a slow request that has expired.
 const TRACE: Duration = Duration::from_millis(100);
 
-/// So many crashes of workers that had work are no reason to wait.
 const CRASHES_A_SECOND: usize = 32;
 
-/// After a fault workers may be held back this long.
+/// The longest hold after a fault.
 const BACKOFF: Duration = Duration::from_secs(61);
 
 impl World {
-    /// At rest: no work waits that a worker could take.
     pub(crate) fn check_rest(&mut self) -> Result<(), String> {
         let budget = 60 + self.tally.happenings * 12 + self.tally.deadlines * 6;
         if self.tally.events > budget {
@@ -44,7 +41,6 @@ impl World {
         self.check_timeouts()
     }
 
-    /// No 503 responder answers for a pool that can answer.
     fn check_unavailable_responder(&self, id: PoolId) -> Result<(), String> {
         match self.pools[&id].unavailable_responder && self.is_staffed(id) {
             true => Err(format!("{id:?}: its workers are up, and somebody stands in")),
@@ -52,7 +48,6 @@ impl World {
         }
     }
 
-    /// Every request that can expire will be looked at in time.
     fn check_timeouts(&self) -> Result<(), String> {
         for (id, worker) in &self.workers {
             let generation = self.generations.get(&worker.generation);
@@ -70,7 +65,7 @@ impl World {
             let is_traced = worker.traced == Some(slot.since);
             let slow = policy.slow_timeout.filter(|_| !is_traced);
             let slow = slow.map(|timeout| slot.since + timeout);
-            // What is slow and expired in the same moment is traced first.
+            // A slow request is traced before it is ended.
             let terminate = policy.terminate_timeout.map(|timeout| {
                 let since = slot.since + timeout;
                 since.max(worker.traced_at + TRACE)
@@ -93,7 +88,7 @@ impl World {
         let neglected = waits && (someone_sleeps || self.could_make_one(id));
         let now = self.now;
         let faults = self.scenario.faults;
-        // Only a worker that is gone with the wake-up, or never moves, leaves work to one that sleeps.
+        // Only a worker that took the wake-up with it, or froze, leaves work to a sleeping one.
         let wakes_are_lost = faults.dies_accepting + faults.freezes + faults.hostile > 0;
         let strict = faults.none() || (someone_sleeps && !wakes_are_lost);
         let pool = self.pools.get_mut(&id).expect("the pool is there");
@@ -102,7 +97,7 @@ impl World {
             return Ok(());
         }
         let since = *pool.neglected.get_or_insert(now);
-        // Capacity may be kept for a pool that turns out to need it no more.
+        // Capacity may be reserved for a pool that no longer needs it.
         let kept_back = self.scenario.process_max.is_some() && now.since(since) <= GRANTS;
         if strict && !kept_back {
             return Err(format!("{id:?}: work waits and the master is not told: {pool:?}"));
@@ -126,7 +121,6 @@ impl World {
             .any(|worker| worker.pool == id && (worker.hostile || worker.frozen))
     }
 
-    /// Whether a worker of this pool could take work and was not woken.
     fn someone_sleeps(&self, id: PoolId) -> bool {
         let sleeps = self
             .workers
@@ -135,7 +129,6 @@ impl World {
         sleeps && !self.has_liars(id)
     }
 
-    /// Whether a worker of this pool could be made.
     fn could_make_one(&self, id: PoolId) -> bool {
         if self.has_liars(id) {
             return false;
@@ -154,15 +147,14 @@ impl World {
             .is_some_and(|max| self.manager.workers() >= max as usize);
         let loads = generation.policy.preloader.is_some()
             && (generation.loader != Loader::Ready || generation.stopped);
-        // A preloader that was killed for being late counts, too, though another has taken its place.
+        // A preloader killed for lateness counts, too.
         let held_back = self.tally.last_fault > Tick::ZERO && self.now.since(self.tally.last_fault) < BACKOFF;
-        // Another worker would start the code of the generation that is on trial.
+        // Another worker would load the code on trial.
         let is_tried = self.pools[&id].wanted != Some(serving);
         let spared = generation.policy.starts_from_disk && is_tried && !generation.slots.is_empty();
         !(full || capped || loads || held_back || spared)
     }
 
-    /// With no load and nothing due: nothing ticks, and there are as many workers as there should be.
     pub(crate) fn check_at_rest(&mut self) -> Result<(), String> {
         if self.exited {
             return Ok(());
@@ -226,12 +218,11 @@ impl World {
         Ok(())
     }
 
-    /// After the end nothing is left.
     pub(crate) fn check_end(&mut self) -> Result<(), String> {
         if !self.exited {
             return Err("the daemon does not end".into());
         }
-        // A configuration that came too late was never told.
+        // A late configuration was never delivered.
         for event in std::mem::take(&mut self.answers) {
             let Event::Apply(wanted) = event else { continue };
             for pool in wanted.pools {
@@ -262,7 +253,6 @@ impl World {
         Ok(())
     }
 
-    /// Every worker is made for a reason.
     pub(crate) fn check_forks(&mut self, actions: &[Action]) {
         let forks = |id: GenerationId| {
             actions
@@ -282,9 +272,9 @@ impl World {
             return;
         };
         let ondemand = matches!(generation.policy.pm, ProcessManager::Ondemand { .. });
-        // A length of zero that is contradicted again and again is not believed in the end.
+        // A measured length of zero that is contradicted repeatedly is ignored.
         let needed = queued.unwrap_or(1).max(1).saturating_sub(ready);
-        // Where the queue can't be measured, work that comes in the very moment of a doubt seems to have waited.
+        // If the queue can't be measured, work that arrives during a doubt seems to have waited.
         let mistaken = queued.is_none() && self.now.since(self.tally.last_deadline) <= DOUBT;
         if made > needed
             && !mistaken
@@ -299,7 +289,7 @@ impl World {
         }
     }
 
-    /// A worker that had had work is replaced at once, whatever ended it, and no other is held back because of it.
+    /// A worker that crashes during a request is replaced at once, and no other is held back.
     pub(crate) fn check_crashed_at_work(
         &mut self,
         id: WorkerId,
@@ -346,7 +336,6 @@ impl World {
         }
     }
 
-    /// Nothing is asked for that must not be.
     pub(crate) fn check_action(&mut self, action: &Action) {
         match *action {
             Action::Fork(worker, id, slot) => {
@@ -409,10 +398,10 @@ impl World {
         }
     }
 
-    /// Only one that was idle is retired while its generation serves, except to make room for the next.
+    /// While its generation serves only an idle worker is retired, except to make room.
     fn check_retire(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get(&id) else {
-            // It has ended since that was decided.
+            // It exited after the decision.
             if !self.reaped.contains(&id) {
                 self.fail(format!("{id:?} is retired and was never made"));
             }
@@ -423,7 +412,7 @@ impl World {
         let makes_room = self.scenario.process_max.is_some() && self.pools[&pool].wanted != Some(generation);
         let idle = worker.last_row.is_some_and(|row| row.idle);
         if serves && !self.stopping && self.is_old(id) {
-            // Judged when it was decided ([`World::check_replacements`]): others may have ended since.
+            // Checked at the decision ([`World::check_replacements`]).
             return;
         }
         if serves && !self.stopping && !idle && !makes_room {
@@ -431,7 +420,6 @@ impl World {
         }
     }
 
-    /// Only one whose request runs longer than it may is told that its time is up.
     fn check_respond_timeout(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get(&id) else {
             return self.fail(format!("the time of {id:?} is up, which was never made"));
@@ -447,8 +435,7 @@ impl World {
         }
     }
 
-    /// Only a request that is slow is traced, and only once; a worker that lies has no more traces than true requests
-    /// could.
+    /// Only slow requests are traced, once each, even if the worker lies.
     fn check_trace(&mut self, id: WorkerId) {
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&id) else {
@@ -471,7 +458,6 @@ impl World {
         }
     }
 
-    /// Everything is made anew only after so many crashes in so short a time.
     fn check_renew(&mut self) {
         let crashes = std::mem::take(&mut self.crashes);
         let Some(rule) = self.emergency else {
@@ -481,14 +467,14 @@ impl World {
             .len()
             .checked_sub(rule.threshold as usize)
             .and_then(|first| crashes.get(first));
-        // It is decided at the last of them, and done when the master comes to it.
+        // Decided at the last crash, performed later.
         let took = first.zip(crashes.last()).map(|(first, last)| last.since(*first));
         if took.is_none_or(|took| took > rule.interval + LATE) || self.stopping {
             self.fail(format!("everything is made anew after {crashes:?}"));
         }
     }
 
-    /// Only one that had been told to go is sent a signal; unless the daemon stops now.
+    /// Only a worker that was told to exit gets a signal, unless the daemon stops at once.
     fn check_kill(&mut self, id: WorkerId, force: Force) {
         let Some(worker) = self.workers.get(&id) else {
             return self.fail(format!("{id:?} is killed and was never made"));
@@ -502,7 +488,6 @@ impl World {
         }
     }
 
-    /// The daemon ends by itself because nothing could be made at its start.
     fn failing_start(&self) -> bool {
         self.tally.faults > 0
             && self.generations.keys().all(|id| {
@@ -512,7 +497,6 @@ impl World {
             })
     }
 
-    /// A generation that takes over from one that has workers is warm.
     fn check_warm(&mut self, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else {
             return;

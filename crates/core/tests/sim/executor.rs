@@ -1,4 +1,4 @@
-//! The executor: happenings become events, actions are performed, one at a time.
+//! The simulated executor: delivers events and performs actions one at a time.
 
 use super::kernel::CRASH;
 use super::scenario::Mutant;
@@ -9,7 +9,6 @@ use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotI
 use forkyard_scoreboard::stage::RequestStage;
 use std::time::Duration;
 
-/// What the executor can do next when it has nothing to perform.
 #[derive(Clone, Copy)]
 enum Next {
     Answer,
@@ -54,7 +53,6 @@ impl World {
         nexts
     }
 
-    /// One slot read, one action performed, or one event told.
     pub(crate) fn step_master(&mut self) {
         if self.reading.is_some() {
             return self.read_slot();
@@ -150,7 +148,7 @@ impl World {
         }
     }
 
-    /// Rows of workers that can be counted upon: they wait, or are yet to call accept.
+    /// Workers that wait or have yet to call accept.
     fn ready_rows(&self, rows: &[Row]) -> u32 {
         let ready = rows.iter().filter(|row| {
             self.workers.get(&row.worker).is_some_and(|worker| {
@@ -199,7 +197,7 @@ impl World {
             .collect();
         for id in up {
             if let Some(worker) = self.workers.get_mut(&id) {
-                // Also of one whose fork is still to be told.
+                // Even before its fork is reported.
                 if !std::mem::replace(&mut worker.told_up, true) {
                     self.tell(Event::WorkerUp(id));
                 }
@@ -304,7 +302,6 @@ impl World {
         }
     }
 
-    /// Whether a worker of the pool's serving generation is up as far as the master can see, and stays.
     pub(crate) fn is_staffed(&self, id: PoolId) -> bool {
         let serving = self.manager.serving(id);
         self.workers.values().any(|worker| {
@@ -313,9 +310,8 @@ impl World {
         })
     }
 
-    /// The 503 responder refuses a request, or dies of it.
     pub(crate) fn step_unavailable_responder(&mut self, id: PoolId) {
-        // The executor tells between two turns: by then it has done what it was asked for.
+        // The executor delivers events after it has performed all actions.
         let is_quiet = self.actions.is_empty() && self.answers.is_empty() && self.reading.is_none();
         let dies = self.random.percent(self.scenario.faults.preloader_dies / 5) && is_quiet;
         let Some(pool) = self.pools.get_mut(&id) else {
@@ -350,7 +346,6 @@ impl World {
             .then(|| self.pools.get(&pool).map_or(0, |pool| pool.queue.len() as u32))
     }
 
-    /// Reads one slot; the snapshot is told when all are read.
     fn read_slot(&mut self) {
         let Some(mut reading) = self.reading.take() else {
             return;
@@ -449,7 +444,7 @@ impl World {
         let mute = generation.stubborn || generation.loader == Loader::Mute;
         if generation.loader != Loader::Absent && (force == Force::Kill || !mute) {
             if force == Force::Kill {
-                // Another is started after a back-off, however long ago this one went wrong.
+                // A back-off follows, however old the failure.
                 self.tally.last_fault = self.now;
             }
             self.loader_dies(id, Exit::Code(0));

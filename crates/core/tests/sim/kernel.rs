@@ -1,4 +1,4 @@
-//! Workers, preloaders and the kernel between them.
+//! Simulated workers, preloaders and kernel.
 
 use super::scenario::Mutant;
 use super::world::{At, Generation, Loader, Work, Worker, World};
@@ -12,7 +12,6 @@ pub(crate) const CRASH: Exit = Exit::Signal {
 };
 
 impl Generation {
-    /// Whether its preloader has something to do.
     pub(crate) fn can_go(&self, now: Tick) -> bool {
         match self.loader {
             Loader::Absent | Loader::Mute | Loader::Loading(None) => false,
@@ -23,7 +22,6 @@ impl Generation {
 }
 
 impl World {
-    /// The workers that can go on.
     pub(crate) fn runnable(&self) -> Vec<WorkerId> {
         let mut running = Vec::new();
         for (id, worker) in &self.workers {
@@ -48,7 +46,6 @@ impl World {
         }
     }
 
-    /// A connection comes, or one is handed over: the kernel wakes one that waits.
     pub(crate) fn arrive(&mut self, id: PoolId, work: Work) {
         self.note(|| format!("{id:?} gets {work:?}"));
         self.tally.happenings += 1;
@@ -63,7 +60,7 @@ impl World {
         self.wake_one(id);
     }
 
-    /// The kernel wakes one that waits: the first to have registered (epoll(7), EPOLLEXCLUSIVE).
+    /// Wakes the first registered worker that waits (epoll(7), EPOLLEXCLUSIVE).
     pub(crate) fn wake_one(&mut self, id: PoolId) {
         let sleeper = self.workers.values_mut().find(|worker| {
             worker.pool == id && worker.at == At::Wait && !worker.woken && worker.gone.is_none()
@@ -140,7 +137,6 @@ impl World {
         }
     }
 
-    /// Whether a fault hits a worker here.
     fn strike(&mut self, at: At, hostile: bool) -> Option<Exit> {
         let faults = self.scenario.faults;
         let percent = match at {
@@ -162,7 +158,6 @@ impl World {
         })
     }
 
-    /// One step of a worker's loop; `None`: it leaves.
     fn advance(&mut self, id: WorkerId, at: At) -> Option<At> {
         let mutant = self.scenario.mutant;
         let first = self.workers[&id].first;
@@ -198,10 +193,10 @@ impl World {
                 }
                 if worker.promote && !worker.woken {
                     self.store(id, RequestStage::Accepted);
-                    // Before it looks what it is to tell.
+                    // Before it checks what to report.
                     return Some(At::Promote);
                 }
-                // Woken for work: it looks once more even if it was told to go, or the wake-up would be lost.
+                // A worker woken for work looks once more before it exits; otherwise the wake-up would be lost.
                 worker.woken = false;
                 At::Try
             }
@@ -277,7 +272,7 @@ impl World {
         let takes = self.random.millis(0, self.scenario.slow_millis);
         let worker = self.workers.get_mut(&id)?;
         let pool = self.pools.get_mut(&worker.pool)?;
-        // The source first: a worker that was woken for it alone would sleep on. A kept connection is handed over.
+        // The source first: a worker woken for it alone would otherwise sleep on.
         let mut work = pool.queue.pop_front();
         if work.is_none() && worker.kept_request && worker.kept > 0 {
             worker.kept_request = false;
@@ -291,7 +286,6 @@ impl World {
         work
     }
 
-    /// epoll_wait: at once if something is there.
     fn sleep(&mut self, id: WorkerId) -> At {
         if let Some(worker) = self.workers.get_mut(&id) {
             worker.first = false;
@@ -368,11 +362,10 @@ impl World {
         {
             slot.up = true;
         }
-        // More bytes than one say no more; a full pipe neither.
+        // More bytes say no more; nor does a full pipe.
         generation.pipe = true;
     }
 
-    /// A worker ends. One that leaves hands off what it keeps.
     pub(crate) fn die(&mut self, id: WorkerId, exit: Exit) {
         self.note(|| format!("{id:?} ends: {exit:?}"));
         self.tally.happenings += 1;

@@ -1,4 +1,4 @@
-//! Preloaders that are made from workers: what workers, those preloaders and the executor do, and what must hold.
+//! Reforks: simulation and checks.
 
 use super::kernel::CRASH;
 use super::scenario::Mutant;
@@ -9,21 +9,19 @@ use forkyard_core::master::action::{Action, Force};
 use forkyard_core::master::event::{Event, Exit, GenerationId, WorkerId};
 use std::time::Duration;
 
-/// After this long a worker that was told to go and is still busy holds up the others no more.
+/// A leaving worker that is busy for longer does not block others.
 const LONG: Duration = Duration::from_secs(10);
 
-/// From a deadline to what came of it.
+/// The tolerance after a deadline.
 const MOMENT: Duration = Duration::from_millis(50);
 
 impl Generation {
-    /// Whether its next mold has something to do.
     pub(crate) fn next_mold_can_go(&self, now: Tick) -> bool {
         matches!(self.next_mold, Loader::Loading(Some(until)) if until <= now)
     }
 }
 
 impl World {
-    /// A worker has served one more.
     pub(crate) fn season(&mut self, id: WorkerId) {
         let after = self.scenario.refork_after;
         let worker = &self.workers[&id];
@@ -42,14 +40,13 @@ impl World {
         let Some(worker) = generation.and_then(|generation| generation.mold_candidate.pop_front()) else {
             return;
         };
-        // What its pipe has of one that was reaped was read before.
+        // A reaped worker's bytes were read before.
         if let Some(known) = self.workers.get_mut(&worker) {
             known.told_mold_candidate = true;
             self.tell(Event::MoldCandidate(worker));
         }
     }
 
-    /// The executor asks a worker for a preloader.
     pub(crate) fn promote(&mut self, id: WorkerId, generation: GenerationId) {
         self.tally.happenings += 5;
         let Some(worker) = self.workers.get_mut(&id) else {
@@ -79,7 +76,6 @@ impl World {
         }
     }
 
-    /// A worker that was to make a preloader ends, or has not been able to.
     pub(crate) fn no_next_mold_of(&mut self, id: WorkerId, generation: GenerationId) {
         let Some(known) = self.generations.get_mut(&generation) else {
             return;
@@ -91,7 +87,6 @@ impl World {
         }
     }
 
-    /// A worker makes a preloader from itself.
     pub(crate) fn make_next_mold(&mut self, id: WorkerId) {
         let faults = self.scenario.faults;
         let Some(worker) = self.workers.get_mut(&id) else {
@@ -108,7 +103,7 @@ impl World {
         let until = self.now + self.random.millis(1, 400);
         let is_wanted = self.generations[&generation].promoting == Some(id);
         if !is_wanted && self.scenario.mutant != Some(Mutant::TwoNextMolds) {
-            // It finds its channel closed.
+            // Its channel is closed.
             return;
         }
         if hangs {
@@ -145,7 +140,6 @@ impl World {
         }
     }
 
-    /// The next mold takes the first one's place.
     pub(crate) fn switch_mold_first(&mut self, id: GenerationId) {
         self.reforks += 1;
         self.tally.happenings += 5;
@@ -153,7 +147,7 @@ impl World {
             return;
         };
         let asked = generation.requests.len();
-        // It may have died in this very moment.
+        // It may have just died.
         let is_there = generation.next_mold == Loader::Ready || !self.scenario.faults.none();
         if self.scenario.mutant != Some(Mutant::MoldNotSwitched) {
             std::mem::swap(&mut generation.loader, &mut generation.next_mold);
@@ -197,7 +191,6 @@ impl World {
         }
     }
 
-    /// Whether a worker was made by a preloader whose place another has taken.
     pub(crate) fn is_old(&self, id: WorkerId) -> bool {
         let worker = self.workers.get(&id);
         let generation = worker.and_then(|worker| self.generations.get(&worker.generation));
@@ -206,8 +199,7 @@ impl World {
             .is_some_and(|(worker, generation)| worker.line < generation.line)
     }
 
-    /// Judges workers that are told to go because another preloader's take their places, as things are when that is decided:
-    /// until it is done others may end.
+    /// Checks replacements at the time of the decision, since others may exit until they are performed.
     pub(crate) fn check_replacements(&mut self, actions: &[Action]) {
         for action in actions {
             let Action::Retire(id) = *action else { continue };
@@ -222,7 +214,7 @@ impl World {
         }
     }
 
-    /// Workers are replaced one at a time: all others are there, apart from one that takes long.
+    /// Workers are replaced one at a time, except slow ones.
     fn check_replaced(&mut self, id: WorkerId) {
         let worker = &self.workers[&id];
         let generation = &self.generations[&worker.generation];
@@ -234,7 +226,7 @@ impl World {
             && self.scenario.process_max.is_none()
             && generation.lost.is_empty();
         let there = self.workers.iter().filter(|(other, it)| {
-            // One that was told long ago may just have ended, which the master has not heard of.
+            // It may have exited without the master's knowledge.
             let is_long = it.was_retired && self.now.since(it.retired_at) >= LONG;
             let is_here = is_long || (!it.was_retired && it.gone.is_none());
             it.generation == worker.generation && **other != id && it.told_up && is_here
@@ -247,7 +239,7 @@ impl World {
         }
     }
 
-    /// Without a fault a static pool's worker makes a preloader when it is asked to.
+    /// If there are no faults, a static pool's worker forks a preloader on request.
     pub(crate) fn check_failed_promotion(&mut self, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -257,14 +249,14 @@ impl World {
         let is_limited = scenario.max_requests.is_some()
             || scenario.process_max.is_some()
             || generation.policy.terminate_timeout.is_some();
-        // One that has come too late was busy for too long, or the machine was asleep.
+        // It was too late: the worker was busy or the machine asleep.
         let was_late = self.now.since(self.tally.last_deadline) <= MOMENT;
         if is_static && !is_limited && !was_late && self.scenario.faults.none() && !self.stopping {
             self.fail(format!("{id:?} has no second preloader"));
         }
     }
 
-    /// At rest all workers are of the newest line, and there is one preloader.
+    /// At rest all workers have the newest line, and there is one preloader.
     pub(crate) fn check_lines(&self, id: GenerationId) -> Result<(), String> {
         let generation = &self.generations[&id];
         if generation.next_mold != Loader::Absent {

@@ -1,11 +1,11 @@
-//! What a seed stands for: configurations, load and faults.
+//! A seed's scenario: configurations, load and faults.
 
 use crate::random::Random;
 use forkyard_core::config::{EmergencyRestart, ProcessManager};
 use forkyard_core::master::event::{CoreConfig, GenerationId, Policy, PoolId, PreloaderPolicy, WantedPool};
 use std::time::Duration;
 
-/// How the world misbehaves, in percent of the occasions.
+/// Percentages of faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) fork_fails: u32,
@@ -45,36 +45,23 @@ impl Faults {
     }
 }
 
-/// A world built wrong on purpose, to see that the simulation notices.
+/// Errors built into the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// The executor reads the slots before it publishes what workers are to tell.
     SnapshotBeforeWakeOnAccept,
-    /// A worker looks whether it is to tell before it marks itself busy.
     LoadBeforeStore,
-    /// A worker does not tell of its first accept.
     SilentFirstAccept,
-    /// The executor forgets to publish what workers are to tell.
     WakeOnAcceptLost,
-    /// The executor does not watch a source again after it ceased to.
     WatchLost,
-    /// A listening socket that is ready when it is watched again is not told.
     EdgeTriggered,
-    /// A worker that is told to go leaves although it was woken for work.
     LeavesWhenWoken,
-    /// The executor tells the end of a worker twice, and another's never.
     ExitLost,
-    /// The executor does not tell that a preloader that was made from a worker is ready.
     NextMoldLost,
-    /// The executor has the first preloader go on in the second's place.
     MoldNotSwitched,
-    /// The executor does not stop a next mold.
     NextMoldStays,
-    /// The executor has a next mold made from another worker as well.
     TwoNextMolds,
 }
 
-/// Those of a world in which preloaders are made from workers.
 pub(crate) const REFORK_MUTANTS: [Mutant; 4] = [
     Mutant::NextMoldLost,
     Mutant::MoldNotSwitched,
@@ -93,15 +80,14 @@ pub(crate) const MUTANTS: [Mutant; 8] = [
     Mutant::ExitLost,
 ];
 
-/// One seed's plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) faults: Faults,
-    /// The length of the queue can be measured.
+    /// Whether the queue's length can be measured.
     pub(crate) measures: bool,
     pub(crate) reloads: bool,
     pub(crate) keeps: bool,
-    /// Workers retire by themselves after this many requests.
+    /// Requests after which workers exit by themselves.
     pub(crate) max_requests: Option<u32>,
     pub(crate) happenings: u32,
     pub(crate) burst: u32,
@@ -110,14 +96,11 @@ pub(crate) struct Scenario {
     pub(crate) process_max: Option<u32>,
     pub(crate) preloaders: bool,
     pub(crate) timeouts: bool,
-    /// Requests are looked at for being slow.
     pub(crate) slow_logs: bool,
-    /// Everything is made anew after crashes.
     pub(crate) emergencies: bool,
     pub(crate) mutant: Option<Mutant>,
-    /// Now and then the master dies and another takes over.
     pub(crate) masters_die: bool,
-    /// Preloaders are made from workers that have served so many requests; 0: never.
+    /// Requests before a refork; 0: never.
     pub(crate) refork_after: u32,
 }
 
@@ -162,7 +145,7 @@ impl Scenario {
                     pool: *pool,
                     generation: *generation,
                     policy: self.policy(random),
-                    // Of some; nothing is drawn for it.
+                    // Derived without a random number.
                     trial: generation.0 % 3 == 0,
                 })
                 .collect(),
@@ -177,12 +160,12 @@ impl Scenario {
             pm,
             terminate_timeout,
             concurrency: 1,
-            // Of some pools; nothing is drawn for it.
+            // Derived without a random number.
             drain_timeout: terminate_timeout
                 .filter(|limit| limit.as_millis() % 3 == 0)
                 .map(|limit| limit * 2),
             stop_timeout,
-            // Of some pools; nothing is drawn for it.
+            // Derived without a random number.
             starts_from_disk: !self.preloaders && self.refork_after == 0 && stop_timeout.as_millis() % 2 == 0,
             slow_timeout: (self.slow_logs && random.percent(60)).then(|| random.millis(50, 3_000)),
             preloader: (self.preloaders && random.percent(60) || self.refork_after > 0).then(|| {

@@ -1,14 +1,9 @@
-//! The order in which workers serve what waits: `worker::order` in a simulated pool.
+//! `worker::order` in a simulated pool. Clients with kept and new connections send requests of different lengths; the
+//! kernel wakes workers as epoll(7) does with EPOLLEXCLUSIVE, in order of registration.
 //!
-//! Clients with kept and with new connections, greedy ones and ones that pause, send requests of different lengths to a few
-//! workers. The kernel wakes workers as epoll(7) does with EPOLLEXCLUSIVE: it tells one worker after the other, in the order
-//! in which they registered, until one was asleep. What is checked, for each seed:
-//!
-//! * no request is overtaken by more than `max_children` requests that came later than a millisecond after it;
-//! * no worker sleeps for longer than a millisecond while something waits where others can take it;
-//! * each request is served once.
-//!
-//! Not noticed: a worker that keeps all that it holds between short requests. The idle watch makes up for it, at a higher price.
+//! Checks: at most `max_children` requests that came over a millisecond later overtake a request; no worker sleeps for
+//! over a millisecond while work waits that it can take; each request is served once. Known gap: a worker that keeps
+//! its connections between short requests, which the idle watch hides.
 
 mod pool;
 
@@ -20,7 +15,7 @@ const SEEDS_FOR_MUTANTS: u64 = 300;
 /// Microseconds.
 const TOLERANCE: u64 = 1_000;
 
-/// Most requests by which one was overtaken that came later than [`TOLERANCE`] after it.
+/// The most requests that overtook one and came later by more than [`TOLERANCE`].
 fn most_overtaken(served: &mut [Served]) -> usize {
     served.sort_by_key(|request| request.came);
     let overtakes = |(index, request): (usize, &Served)| {

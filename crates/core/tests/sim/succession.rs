@@ -1,4 +1,4 @@
-//! The master dies and another takes over: with it goes all that it was about to do, was being told, or knew.
+//! The master dies and another takes over; pending actions, events and knowledge are lost.
 
 use super::world::{Loader, World};
 use forkyard_core::master::Manager;
@@ -9,7 +9,6 @@ use forkyard_core::master::event::{
 };
 
 impl World {
-    /// Another master takes over what the executor would find.
     pub(crate) fn switch_mold(&mut self) {
         self.note(|| "the master dies".into());
         self.actions.clear();
@@ -17,10 +16,10 @@ impl World {
         self.answers.clear();
         self.fired = None;
         self.tally.happenings += 10;
-        // What was told to the one that is gone is late for the next.
+        // Pending events are late for the next master.
         self.tally.last_stall = self.now;
         let before = std::mem::take(&mut self.manager);
-        // The number after the last one that was asked for, whether a worker came of it or not.
+        // The number after the last requested worker.
         let asked = self.generations.values().flat_map(|it| it.slots.values());
         let last = asked.map(|given| given.worker).chain(self.reaped.last().copied());
         let next_worker = last.max().map_or(0, |id| id.0 + 1);
@@ -43,14 +42,13 @@ impl World {
         for generation in self.generations.values_mut() {
             generation.notify = WakeOnAccept::default();
         }
-        // What was found slow by the one that is gone, the next finds slow again.
+        // The next master finds slow requests again.
         self.workers.values_mut().for_each(|worker| {
             (worker.traced, worker.line) = (None, 0);
             (worker.promote, worker.told_mold_candidate) = (false, false);
         });
         for pool in self.pools.values_mut() {
             (pool.watched, pool.told, pool.wanted) = (false, false, None);
-            // It leaves with the master that it had.
             pool.unavailable_responder = false;
         }
         self.tell(Event::Adopt(adopted));
@@ -92,7 +90,6 @@ impl World {
         }
     }
 
-    /// They leave when their channel closes.
     fn lose_preloaders(&mut self) {
         let ids: Vec<GenerationId> = self.generations.keys().copied().collect();
         for id in ids {
@@ -100,7 +97,7 @@ impl World {
                 continue;
             };
             generation.loader = Loader::Absent;
-            // The next master knows of none that was made from a worker.
+            // The next master does not know next molds.
             (generation.next_mold, generation.promoting, generation.line) = (Loader::Absent, None, 0);
             for (worker, slot) in std::mem::take(&mut generation.requests) {
                 self.lose_slot(id, slot, worker);
@@ -108,7 +105,7 @@ impl World {
         }
     }
 
-    /// Workers whose fork was not reported are unknown: they find their stop pipe closed and leave.
+    /// Unreported workers find their stop pipe closed and exit.
     fn lose_unforked(&mut self) {
         let unforked: Vec<WorkerId> = self
             .workers
@@ -122,7 +119,6 @@ impl World {
                 self.lose_slot(worker.generation, worker.slot, id);
             }
         }
-        // Slots that were given away for a worker that was never made.
         let ids: Vec<GenerationId> = self.generations.keys().copied().collect();
         for id in ids {
             let empty: Vec<(SlotIndex, WorkerId)> = self.generations[&id]
@@ -137,7 +133,7 @@ impl World {
         }
     }
 
-    /// Some that ended were reaped by another process before they could be adopted.
+    /// Some exited workers were reaped by another process before the adoption.
     fn bury(&mut self) {
         let gone: Vec<WorkerId> = self
             .workers

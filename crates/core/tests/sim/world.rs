@@ -1,4 +1,4 @@
-//! The world: kernel, workers, preloaders and the executor, each in small steps; the seed decides which goes next.
+//! The simulated world. The seed chooses which process advances next.
 
 use super::scenario::Scenario;
 use crate::random::Random;
@@ -11,25 +11,24 @@ use forkyard_scoreboard::stage::RequestStage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// The most steps until nothing can happen any more without time passing or something new.
+/// The most steps until only time can bring anything.
 const STEPS_TO_REST: u32 = 20_000;
 
-/// In a world that is broken for good, some deadline may always come.
+/// In a permanently broken world a deadline may always follow.
 const DEADLINES_TO_SETTLE: u32 = 100;
 
-/// The most deadlines until a world without load has none.
+/// The most deadlines of a world without load.
 const DEADLINES_TO_REST: u32 = 4_000;
 
-/// Something to do for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A new connection, or a request on a kept one, that takes so long.
+    /// A new connection or a request on a kept one; how long it takes.
     Request(Duration),
     /// A kept connection without a request, handed over by a sibling.
     Kept,
 }
 
-/// Where a worker is in its loop. Each is one step that others can come before and after.
+/// A worker's position in its loop. Others may advance between positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
     Boot,
@@ -40,12 +39,10 @@ pub(crate) enum At {
     LoadWakeOnAccept(Work),
     Count(Work, u32, u32, u32),
     Write(Work),
-    /// The first attempt found nothing.
     WriteEmpty,
     Start(Work),
     Run(Tick),
     Finish,
-    /// Makes a preloader.
     Promote,
 }
 
@@ -61,30 +58,23 @@ pub(crate) struct Worker {
     pub(crate) retire: bool,
     pub(crate) woken: bool,
     pub(crate) kept: u32,
-    /// A kept connection that it holds has a request.
     pub(crate) kept_request: bool,
     pub(crate) served: u32,
-    /// It has marked itself busy at some time.
     pub(crate) had_work: bool,
     pub(crate) ignores_term: bool,
     pub(crate) hostile: bool,
     pub(crate) frozen: bool,
     pub(crate) gone: Option<Exit>,
-    /// What the master was told last.
     pub(crate) last_row: Option<Row>,
     pub(crate) was_retired: bool,
     pub(crate) was_termed: bool,
-    /// Which of its generation's preloaders made it, counted by those that took another's place.
+    /// The line of the preloader that forked it.
     pub(crate) line: u64,
-    /// It is to make a preloader.
     pub(crate) promote: bool,
-    /// It has told that it has served enough for that, and was not asked since.
+    /// It reported that it is a mold candidate.
     pub(crate) told_mold_candidate: bool,
-    /// When it was told to go.
     pub(crate) retired_at: Tick,
-    /// When the last request began that was traced.
     pub(crate) traced: Option<Tick>,
-    /// When that was.
     pub(crate) traced_at: Tick,
 }
 
@@ -101,7 +91,6 @@ pub(crate) enum Loader {
     Absent,
     Loading(Option<Tick>),
     Ready,
-    /// It does not answer.
     Mute,
 }
 
@@ -114,23 +103,18 @@ pub(crate) struct Generation {
     pub(crate) pipe: bool,
     pub(crate) loader: Loader,
     pub(crate) stubborn: bool,
-    /// The preloader was told to go.
     pub(crate) stopped: bool,
-    /// The preloader that was made from a worker, or the one whose place that took.
+    /// The next mold; after the swap, the former preloader.
     pub(crate) next_mold: Loader,
     pub(crate) next_mold_stubborn: bool,
-    /// When it became ready.
     pub(crate) next_mold_ready: Tick,
-    /// The worker that is to make one.
     pub(crate) promoting: Option<WorkerId>,
-    /// How often a next mold took the first one's place.
     pub(crate) line: u64,
-    /// Workers that are about to tell that they have served enough.
     pub(crate) mold_candidate: VecDeque<WorkerId>,
     pub(crate) requests: VecDeque<(WorkerId, SlotIndex)>,
     pub(crate) forks: u32,
     pub(crate) initial: u32,
-    /// Slots that a master that is gone may have given away.
+    /// Slots that the previous master may have assigned.
     pub(crate) lost: BTreeSet<SlotIndex>,
 }
 
@@ -140,19 +124,15 @@ pub(crate) struct Pool {
     pub(crate) watched: bool,
     pub(crate) told: bool,
     pub(crate) closed: bool,
-    /// A 503 responder refuses its requests.
     pub(crate) unavailable_responder: bool,
-    /// The generation that served last.
     pub(crate) served: Option<GenerationId>,
-    /// The newest configuration does not name it.
     pub(crate) unwanted: bool,
     pub(crate) wanted: Option<GenerationId>,
-    /// Since when work waits though a worker could take it.
+    /// Since when work waits that a worker could take.
     pub(crate) neglected: Option<Tick>,
     pub(crate) arrived: u32,
 }
 
-/// A snapshot that is being taken, slot by slot.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) generation: GenerationId,
@@ -161,7 +141,7 @@ pub(crate) struct Reading {
     pub(crate) queued: Option<u32>,
 }
 
-/// What really happened, against which the master's wake-ups are weighed.
+/// Real events, to compare with the master's wake-ups.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) happenings: u64,
@@ -170,11 +150,10 @@ pub(crate) struct Tally {
     pub(crate) steps: u64,
     pub(crate) exits: u32,
     pub(crate) faults: u32,
-    /// Requests that were refused because an application can't be started.
     pub(crate) refused: u32,
     pub(crate) last_fault: Tick,
     pub(crate) last_deadline: Tick,
-    /// When time passed though a process could have gone on.
+    /// When time passed although a process could advance.
     pub(crate) last_stall: Tick,
 }
 
@@ -192,9 +171,7 @@ pub(crate) struct World {
     pub(crate) reaped: BTreeSet<WorkerId>,
     pub(crate) next_generation: u32,
     pub(crate) next_pool: u32,
-    /// The rule of the configuration that the master was told last.
     pub(crate) emergency: Option<EmergencyRestart>,
-    /// Crashes that the master was told, since everything was made anew.
     pub(crate) crashes: Vec<Tick>,
     pub(crate) stopping: bool,
     pub(crate) terminated: bool,
@@ -202,13 +179,9 @@ pub(crate) struct World {
     pub(crate) fired: Option<Tick>,
     pub(crate) last_snapshot: Option<(GenerationId, u32, Option<u32>)>,
     pub(crate) tally: Tally,
-    /// When workers that had had work crashed.
     pub(crate) crashed_at_work: Vec<Tick>,
-    /// How often such a one was replaced in the same step.
     pub(crate) replaced_at_once: u32,
-    /// How often another master took over.
     pub(crate) successions: u32,
-    /// How often a next mold took the first one's place.
     pub(crate) reforks: u32,
     pub(crate) journal: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
@@ -248,7 +221,6 @@ impl World {
         }
     }
 
-    /// Runs the whole scenario.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         let count = self.scenario.pools;
         let pools: Vec<PoolId> = (0..count).map(PoolId).collect();
@@ -280,7 +252,6 @@ impl World {
         self.end()
     }
 
-    /// Lets time pass until nothing is due any more, and looks whether that is as it should be.
     fn come_to_rest(&mut self) -> Result<(), String> {
         let deadlines = if self.scenario.faults.none() {
             DEADLINES_TO_REST
@@ -289,7 +260,6 @@ impl World {
         };
         for _ in 0..deadlines {
             self.rest()?;
-            // The clients close what they kept.
             self.workers.values_mut().for_each(|worker| worker.kept = 0);
             if self.exited || !self.pass_time() {
                 return self.check_at_rest();
@@ -301,13 +271,12 @@ impl World {
         Ok(())
     }
 
-    /// Stops the daemon and waits for its end.
     fn end(&mut self) -> Result<(), String> {
         let finish = self.random.percent(50);
         self.stopping = true;
         self.terminated = !finish;
         if finish && self.random.percent(50) {
-            // As where there are routers: here is nothing that is ordered, and nothing is left but the word to finish.
+            // As with routers, but without ordered workers.
             self.answers.push_back(Event::Drain);
             for _ in 0..self.random.below(30) {
                 self.step()?;
@@ -334,13 +303,12 @@ impl World {
         self.check_end()
     }
 
-    /// One step of the process that is next.
     pub(crate) fn step(&mut self) -> Result<bool, String> {
         self.now = self.now + Duration::from_nanos(self.random.next() % 20_000);
         self.tally.steps += 1;
         let mut actors: Vec<Actor> = Vec::new();
         if !self.exited && self.master_can_go() {
-            // As often as all workers together: it has a processor of its own.
+            // The master has its own processor: as often as all workers together.
             actors.push(Actor::Master);
         }
         for (id, generation) in &self.generations {
@@ -377,7 +345,6 @@ impl World {
         }
     }
 
-    /// Steps until only time can bring anything.
     fn rest(&mut self) -> Result<(), String> {
         for _ in 0..STEPS_TO_REST {
             if self.exited {
@@ -390,7 +357,6 @@ impl World {
         Err("the world does not come to rest".into())
     }
 
-    /// Moves the clock to the next time at which something happens by itself.
     fn pass_time(&mut self) -> bool {
         let runs = self
             .workers
@@ -416,7 +382,7 @@ impl World {
         };
         self.now = self.now.max(next);
         if self.random.percent(10) {
-            // The machine was asleep: no process could do anything about work that waited meanwhile.
+            // While the machine sleeps no process can take waiting work.
             let asleep = self.random.millis(1, 40_000);
             self.now = self.now + asleep;
             let neglected = self.pools.values_mut().filter_map(|pool| pool.neglected.as_mut());
@@ -425,7 +391,6 @@ impl World {
         true
     }
 
-    /// Something from outside.
     fn happen(&mut self) {
         if self.scenario.masters_die && self.random.percent(8) {
             self.successions += 1;
@@ -493,7 +458,6 @@ impl World {
         self.apply(&pools);
     }
 
-    /// Everything is made anew.
     pub(crate) fn renew(&mut self) {
         let pools: Vec<PoolId> = self
             .pools
@@ -580,7 +544,6 @@ enum Actor {
     Worker(WorkerId),
 }
 
-/// How many workers a generation may make without any work.
 fn start(pm: ProcessManager) -> u32 {
     match pm {
         ProcessManager::Static { max_children } => max_children,

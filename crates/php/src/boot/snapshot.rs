@@ -1,4 +1,4 @@
-//! Workers that are rewound (`worker_mode = "snapshot"`) or exit after each request.
+//! Workers that are rewound after each request (`worker_mode = "snapshot"`).
 //!
 //! The preloader copies its memory once for all workers ([`Pages`]). A worker takes its snapshot when its script waits
 //! for the first request; later changes, in PHP and here, are discarded with each request. Only the worker's counters
@@ -25,7 +25,6 @@ pub(crate) enum After {
     GoesOn,
     /// It is rewound.
     IsPutBack,
-    Ends,
     BootsAgain,
 }
 
@@ -37,17 +36,15 @@ pub(crate) fn after_requests(
 ) -> Result<(After, Option<String>), Error> {
     match (script.mode, script.isolation) {
         (WorkerMode::Loop, _) => Ok((After::GoesOn, None)),
-        (WorkerMode::Snapshot, Isolation::Fork) => Ok((After::Ends, None)),
         (WorkerMode::Snapshot, Isolation::Rewind) if !php.is_known => Err(Error::Boot(Box::new(Failure {
             summary: format!("no worker is put back to its snapshot: {}", not_tested(php)),
-            solution: "Write isolation = \"fork\" for a new worker for each request, or leave isolation out.",
+            solution: "Leave isolation out: each request then boots the application.",
             details: None,
         }))),
         (WorkerMode::Snapshot, Isolation::Auto) if !php.is_known => {
             let why = not_tested(php);
             log::warn!(
-                "each request boots the application: {why}. Write isolation = \"fork\" for a new worker for each request, or \
-                 worker_mode = \"loop\" if the application is written for it"
+                "each request boots the application: {why}. Write worker_mode = \"loop\" if the application is written for it"
             );
             Ok((After::BootsAgain, Some(why)))
         }
@@ -59,8 +56,8 @@ pub(crate) fn after_requests(
             Err(error) => {
                 log::warn!(
                     "each request boots the application: this kernel can't put a worker back to its snapshot ({error}). That \
-                     takes Linux 6.7 and a filter of system calls that allows userfaultfd(2). Write isolation = \"fork\" for a \
-                     new worker for each request, or worker_mode = \"loop\" if the application is written for it"
+                     takes Linux 6.7 and a filter of system calls that allows userfaultfd(2). Write worker_mode = \"loop\" if \
+                     the application is written for it"
                 );
                 let why = format!("this kernel can't put a worker back to its snapshot ({error})");
                 Ok((After::BootsAgain, Some(why)))
@@ -132,7 +129,6 @@ impl After {
         match self {
             After::GoesOn | After::BootsAgain => None,
             After::IsPutBack => Some(Isolation::Rewind.as_str().to_owned()),
-            After::Ends => Some(Isolation::Fork.as_str().to_owned()),
         }
     }
 }
@@ -159,7 +155,7 @@ impl Booted {
         if let Some(pages) = &self.pages {
             self.snapshot = Some(Snapshot::prepare(pages)?);
         }
-        Ok(matches!(self.after, After::IsPutBack | After::Ends))
+        Ok(self.after == After::IsPutBack)
     }
 
     /// Takes the snapshot.

@@ -71,7 +71,7 @@ fn no_instance_works_while_an_earlier_work_may_go_on() {
         });
         works.collect()
     };
-    // The first may be at its out-of-band work: the earlier pool alone has known.
+    // The first instance may do work that only the earlier pool knows of.
     bench.tell(Event::Close(SessionId(2), Return::Ok));
     assert_eq!(works(bench.tell(Event::WorkWanted(InstanceId(2)))), []);
     assert_eq!(

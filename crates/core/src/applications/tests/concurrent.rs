@@ -1,4 +1,4 @@
-//! Instances that work on many requests at once.
+//! Instances with concurrent requests.
 
 use super::*;
 use crate::applications::event::Adopted;
@@ -49,7 +49,7 @@ fn another_is_begun_only_when_all_are_full_or_held_up() {
     assert_eq!(bench.checked_out(three), None, "it is full");
     bench.close(one);
     assert_eq!(bench.checked_out(three), Some(first));
-    // What is held up and has no session is not held up.
+    // An instance without sessions can't be held up.
     bench.tell(Event::HeldUp(first, true));
     bench.close(two);
     bench.close(three);
@@ -135,7 +135,7 @@ fn sessions_of_an_instance_that_was_taken_over_count() {
     bench.tell(Event::Found(InstanceId(1), SessionId(3)));
     bench.tell(Event::Found(InstanceId(1), SessionId(4)));
     bench.close(SessionId(10));
-    // Nothing is found any more once it has said that this was all.
+    // No session is found after the closing one.
     bench.tell(Event::Found(InstanceId(1), SessionId(5)));
     let sessions = |bench: &Bench| bench.pool.view().applications[0].instances[0].sessions;
     assert_eq!(sessions(&bench), 2);

@@ -1,4 +1,4 @@
-//! Asked for, waited for, checked out, given back.
+//! Requests, waiting, checkout and return.
 
 use super::*;
 use crate::applications::action::{Notice, Trouble};
@@ -66,7 +66,7 @@ fn without_the_global_queue_the_least_busy_instance_takes_it() {
     bench.tell(Event::Spawned(InstanceId(1)));
     let third = bench.ask("a", private);
     let fourth = bench.ask("a", private);
-    // Only the actions of the last event are kept, so this is checked first.
+    // Only the last event's actions are kept.
     assert_eq!(bench.checked_out(fourth), Some(InstanceId(1)));
     let fifth = bench.ask("a", private);
     assert_eq!(bench.refused(fifth), Some(Refusal::QueueFull));
@@ -157,7 +157,7 @@ fn a_failed_start_is_told_to_all_who_wait_and_repeated_ones_back_off() {
     );
 }
 
-/// One that comes up proves nothing before it has lived for a minute.
+/// An instance counts as good after a minute.
 #[test]
 fn delays_grow_until_an_instance_has_lived_for_a_minute() {
     let mut bench = Bench::new(8);
@@ -185,7 +185,6 @@ fn delays_grow_until_an_instance_has_lived_for_a_minute() {
         let other = bench.begun()[0];
         bench.tell(Event::SpawnFailed(other, error(2)));
         assert_eq!(delay(&bench), expected, "after {lived} s");
-        // The next one comes up.
         bench.pass(Duration::from_millis(expected as u64));
         let other = bench.begun()[0];
         bench.tell(Event::Spawned(other));
@@ -208,7 +207,6 @@ fn a_request_that_ends_its_instance_is_no_failed_start() {
         let has_trouble = |action: &Action| matches!(action, Action::Say(Notice::Trouble(..)));
         assert!(!bench.actions.iter().any(has_trouble), "{:?}", bench.actions);
     }
-    // One that dies before it was given anything is.
     let session = bench.ask("a", plain());
     let id = bench.begun()[0];
     bench.tell(Event::Exited(id));
@@ -318,7 +316,6 @@ fn applications_join_groups_and_leave_them() {
         options,
     };
     let mut bench = Bench::new(4);
-    // One that no request has asked for, and one that serves already.
     bench.tell(join("new", "g"));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
@@ -334,7 +331,6 @@ fn applications_join_groups_and_leave_them() {
     for session in both {
         bench.tell(Event::Close(session, Return::Ok));
     }
-    // From one to another.
     bench.tell(join("old", "h"));
     let moved = bench.request(of("h"), Wait::None, None, None);
     assert_eq!(bench.checked_out(moved), Some(old));

@@ -1,4 +1,4 @@
-//! Cases of Passenger's own tests that the rules one by one do not show; numbered as there.
+//! Further cases of Passenger's tests, with its numbers.
 
 use super::*;
 use crate::applications::action::Disabling;
@@ -19,14 +19,13 @@ fn the_least_busy_of_several_busy_instances_takes_the_next_8() {
     for id in [0, 1] {
         bench.tell(Event::Spawned(InstanceId(id)));
     }
-    // The first instance has two requests, the second one.
     bench.close(held.remove(0));
     let third = bench.ask("a", two_at_once());
     let busiest = bench.checked_out(third).expect("both have room");
     let fourth = bench.ask("a", two_at_once());
     let other = bench.checked_out(fourth).expect("one has room");
     assert_ne!(busiest, other);
-    // All are full: the first that has room serves (9).
+    // All are full: the first with room serves (9).
     let fifth = bench.ask("a", two_at_once());
     assert_eq!(bench.checked_out(fifth), None);
     bench.close(third);

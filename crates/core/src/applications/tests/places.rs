@@ -1,4 +1,4 @@
-//! Places: which application gets them, which gives them up, and when.
+//! Places: who gets them and who gives them up.
 
 use super::*;
 use crate::applications::action::Disabling;
@@ -41,7 +41,6 @@ fn neither_busy_ones_nor_minima_are_evicted() {
     assert_eq!(bench.checked_out(waiter), Some(new));
 }
 
-/// Three places, all with a session of a flooded application, twenty more that wait for it, and then the first of another.
 fn flooded() -> (Bench, Vec<SessionId>, SessionId) {
     let mut bench = Bench::new(3);
     let mut held: Vec<SessionId> = (0..3).map(|_| bench.ask("flood", plain())).collect();
@@ -71,10 +70,8 @@ fn a_flood_does_not_starve_anothers_first_request() {
 #[test]
 fn the_application_that_is_free_first_gives_its_place_up() {
     let (mut bench, held, _) = flooded();
-    // The sessions of the others may last for hours.
     bench.close(held[2]);
     assert_eq!(bench.stopped(), [InstanceId(2)]);
-    // All others go on as before.
     for (at, id) in [(0, 0), (1, 1)] {
         bench.close(held[at]);
         assert_eq!(bench.stopped(), []);

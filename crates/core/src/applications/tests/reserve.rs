@@ -1,4 +1,4 @@
-//! Places that are kept for applications without an instance.
+//! Places reserved for applications without instances.
 
 use super::*;
 use crate::applications::RestartMethod;
@@ -9,7 +9,6 @@ fn reserving(max: u32, reserve: u32) -> Bench {
     bench
 }
 
-/// Sends requests for an application; each keeps its instance. Returns how many instances the application has then.
 fn saturate(bench: &mut Bench, app: &str, options: Options) -> usize {
     for _ in 0..2 * bench.pool.view().max {
         bench.ask(app, options);
@@ -54,7 +53,6 @@ fn idle_instances_of_others_are_given_up_for_it_as_ever() {
     bench.ask("c", plain());
     assert_eq!(bench.stopped(), [a], "idle for the longest");
     bench.tell(Event::Exited(a));
-    // One place is free now, and reserved.
     assert_eq!((bench.begun(), bench.stopped()), (vec![], vec![b]));
     bench.tell(Event::Exited(b));
     assert_eq!(bench.begun().len(), 1);

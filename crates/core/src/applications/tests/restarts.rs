@@ -1,4 +1,4 @@
-//! New code.
+//! Restarts.
 
 use super::*;
 use crate::applications::{FileState, RestartMethod};
@@ -10,7 +10,6 @@ fn rolling() -> Options {
     }
 }
 
-/// Two idle instances of `a`.
 fn two(options: Options, max: u32) -> Bench {
     let mut bench = Bench::new(max);
     let sessions = [bench.ask("a", options), bench.ask("a", options)];
@@ -100,7 +99,6 @@ fn a_program_behind_instances_is_replaced_as_in_a_rolling_restart() {
         memory_limit: Some(100),
         ..plain()
     };
-    // Two requests were served by two instances.
     let mut bench = two(options, 3);
     let third = bench.ask("a", options);
     assert_eq!(bench.begun(), []);

@@ -1,4 +1,4 @@
-//! No user keeps another from starts and places.
+//! Shares of users.
 
 use super::*;
 use crate::applications::action::{Notice, Reason};
@@ -7,7 +7,6 @@ fn of(user: u32) -> Options {
     Options { user, ..plain() }
 }
 
-/// A pool in which so many instances may be started at a time.
 fn bench(max: u32, spawning: u32) -> Bench {
     let mut bench = Bench::new(max);
     bench.pool = ApplicationPool::new(positive(max), positive(spawning));
@@ -45,7 +44,7 @@ fn a_user_has_half_of_the_starts_while_another_waits() {
         others.extend(bench.begun());
     }
     assert_eq!((first.len(), others.len()), (5, 2));
-    // The first user's have half, rounded up, as soon as they have ended; the others begin then.
+    // Half of the starts, rounded up, are the first user's; then the others start.
     for id in first.drain(..2).collect::<Vec<_>>() {
         bench.tell(Event::Spawned(id));
         assert_eq!(bench.begun(), []);
@@ -64,7 +63,6 @@ fn a_single_user_has_all_starts() {
 }
 
 impl Bench {
-    /// Instances that give their places up since the last event.
     fn leaving(&self) -> Vec<InstanceId> {
         let leaves = |action: &Action| match action {
             Action::Say(Notice::Leaves(id, Reason::Evicted)) => Some(*id),
@@ -77,7 +75,6 @@ impl Bench {
         self.pool.instances[&id].user
     }
 
-    /// An instance's request is answered, and the instance ends.
     fn end(&mut self, id: InstanceId) {
         for session in self.pool.instances[&id].running.clone() {
             self.close(session);
@@ -86,7 +83,6 @@ impl Bench {
     }
 }
 
-/// Applications of one user's that each have an instance at work, and more requests that wait.
 fn flood(bench: &mut Bench, user: u32, applications: u32) {
     let one = Options {
         max_per_app: NonZeroU32::new(1),
@@ -106,7 +102,7 @@ fn flood(bench: &mut Bench, user: u32, applications: u32) {
 fn a_user_who_has_all_places_gives_the_next_one_to_another() {
     let mut bench = bench(4, 4);
     flood(&mut bench, 1, 4);
-    // Another application of the same user's asked before, and waits for those that asked before it.
+    // Another application of this user asked first and waits.
     bench.ask("more", of(1));
     assert_eq!(bench.leaving(), []);
     for name in ["other", "other two"] {
@@ -123,7 +119,7 @@ fn a_user_who_has_all_places_gives_the_next_one_to_another() {
         assert_eq!(bench.user_of(begun[0]), 2, "{name}");
         bench.tell(Event::Spawned(begun[0]));
     }
-    // Each has half now. Whoever asked first has the next place.
+    // Both have half; the first in line gets the next place.
     bench.ask("other three", of(2));
     assert_eq!(bench.leaving(), []);
 }
@@ -150,7 +146,6 @@ fn an_idle_instance_of_the_user_who_has_most_goes_first() {
     let first = bench.warm("a", of(1));
     bench.warm("b", of(1));
     bench.warm("c", of(1));
-    // The other's was idle for longer.
     bench.ask("third", of(3));
     assert_eq!(bench.stopped(), [first]);
 }

@@ -1,4 +1,4 @@
-//! What is done about the processes of a program, step by step.
+//! Steps of a program's processes.
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn one_that_can_not_be_started_is_the_cores_to_try_again() {
     );
 }
 
-/// Each row: how long it lived, whether a request was in its hands, what is done, and whether that is a habit now.
+/// Rows: its lifetime, whether it had a request, the action, and whether it is a habit now.
 #[test]
 fn one_that_does_not_stay_up_comes_back_later_each_time() {
     const MINUTE: u64 = 60_000;
@@ -91,7 +91,6 @@ fn one_that_does_not_stay_up_comes_back_later_each_time() {
     for (lived, was_at_work, delay, refuses) in [
         (500, false, Some(100), false),
         (500, false, Some(200), true),
-        // It may have been the request.
         (500, true, None, false),
         (5_000, false, Some(400), true),
         (MINUTE - 1, false, Some(800), true),
@@ -139,7 +138,7 @@ fn one_that_a_request_may_have_ended_comes_back_at_once_within_a_budget() {
         actions(|out| program.up(0, at(now + 1), out));
         now += 2;
     }
-    // More than so many a second wait for the budget, and never longer than its second.
+    // Beyond the budget of a second they wait, never longer than that second.
     for _ in 0..100 {
         actions(|out| program.gone(0, true, at(now), out));
         let due = program.next_deadline();
@@ -177,7 +176,7 @@ fn beside_one_that_serves_it_has_to_live_before_it_is_ready() {
     );
 }
 
-/// Each row: when the first of two processes ends, and whether the other is told to end.
+/// Rows: when the first of two processes exits, and whether the other is stopped.
 #[test]
 fn beside_one_that_serves_an_end_is_a_failed_start() {
     let gone = ProgramAction::TellGone { failed: true };
@@ -191,7 +190,6 @@ fn beside_one_that_serves_an_end_is_a_failed_start() {
         assert_eq!(actions(|out| program.gone(1, false, at(ended + 1), out)), [gone]);
         assert_eq!(program.next_deadline(), None);
     }
-    // Its workers are made.
     let mut program = on_trial(2);
     actions(|out| program.pass(at(1_001), out));
     let ended = actions(|out| program.gone(0, false, at(1_002), out));
@@ -232,7 +230,7 @@ fn it_goes_as_hard_as_it_must() {
         actions(|out| program.stop(Force::Ask, out)),
         [ProgramAction::Cancel(1), stop(Force::Ask)]
     );
-    // What had been called off came up all the same.
+    // It came up although its start was canceled.
     let came = actions(|out| program.up(1, at(2_100), out));
     assert_eq!(came, [ProgramAction::Stop(1, Force::Ask)]);
     assert_eq!(
@@ -245,7 +243,6 @@ fn it_goes_as_hard_as_it_must() {
     assert_eq!(actions(|out| program.stop(Force::Kill, out)), []);
 }
 
-/// Whatever comes in whatever order: it says that it is gone once for each start, and only when nothing is left.
 #[test]
 fn it_always_comes_to_an_end() {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -259,7 +256,6 @@ fn it_always_comes_to_an_end() {
         let count = 1 + below(3) as usize;
         let mut program = Program::new(count);
         let (mut out, mut now) = (Vec::new(), 0);
-        // What the world has: nothing, a start under way, a process.
         let mut world = vec![0_u8; count];
         program.start(below(2) == 0, &mut out);
         let mut gone = 0;

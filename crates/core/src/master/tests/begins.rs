@@ -1,10 +1,9 @@
-//! Generations that begin: what is told of their first workers, and how many are tried at a time.
+//! Starts of generations and their trials.
 
 use super::*;
 
 const PM: ProcessManager = ProcessManager::Static { max_children: 1 };
 
-/// Two pools with these generations, of which there may be one worker.
 fn two(first: GenerationId, second: GenerationId) -> CoreConfig {
     let pool = |pool, generation| WantedPool {
         pool,

@@ -1,4 +1,4 @@
-//! Workers that fail at their start: when a pool refuses its requests.
+//! Failed starts and refused requests.
 
 use super::*;
 
@@ -12,7 +12,6 @@ fn a_pool_whose_workers_fail_at_their_start_refuses_until_one_is_up() {
     let (mut world, mut actions) = World::with(ProcessManager::Static { max_children: 1 });
     for failure in 0..3 {
         let worker = forks(&actions)[0];
-        // The responder answers during each further try.
         assert!(!actions.contains(&Action::StopUnavailableResponder(POOL)));
         world.tell(Event::Forked(worker));
         let failed = world.tell(Event::WorkerExited(worker, Exit::Code(70), false));
@@ -27,7 +26,6 @@ fn a_pool_whose_workers_fail_at_their_start_refuses_until_one_is_up() {
         actions.contains(&Action::StopUnavailableResponder(POOL)),
         "{actions:?}"
     );
-    // Its end in a request, or while it is idle, is no failed start.
     for had_work in [true, false] {
         let actions = world.tell(Event::WorkerExited(worker, CRASH, had_work));
         assert_eq!(refusals(&actions), 0, "{had_work}: {actions:?}");
@@ -57,7 +55,7 @@ fn a_pool_with_a_good_worker_does_not_refuse() {
     world.tell(Event::WorkerUp(workers[0]));
     let actions = world.tell(Event::WorkerExited(workers[1], Exit::Code(70), false));
     assert_eq!(refusals(&actions), 0, "{actions:?}");
-    // Nor when a request ends the good one: the failure is an old one.
+    // The failure is an old one.
     let actions = world.tell(Event::WorkerExited(workers[0], CRASH, true));
     assert_eq!(refusals(&actions), 0, "{actions:?}");
 }

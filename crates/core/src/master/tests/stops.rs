@@ -1,4 +1,4 @@
-//! What is stopped in which way has how long from SIGTERM to SIGKILL.
+//! The time from SIGTERM to SIGKILL for each kind of stop.
 
 use super::*;
 
@@ -7,35 +7,27 @@ const STOP: Duration = Duration::from_secs(20);
 const AT_ONCE: Duration = Duration::from_secs(1);
 const TERMINATE: Duration = Duration::from_secs(30);
 
-/// What a pool's processes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
-    /// CGI, FastCGI, Rust: workers that the master makes.
     Alone,
-    /// PHP, WSGI, ASGI, Rack: workers of a preloader.
     Preloaded,
-    /// Node.js, HTTP: workers that pass requests on to a program.
     WithProgram,
 }
 
-/// What stops them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// A reload, or a restart of the pool: a generation takes their place.
+    /// A reload or restart of the pool.
     Replaced,
-    /// The pool is not in the configuration any more.
+    /// Removed from the configuration.
     Removed,
-    /// A request's time is up.
     Expired,
     /// SIGQUIT, or SIGTERM with `on_sigterm = "finish"`.
     Finish,
-    /// SIGTERM.
     Terminate,
-    /// The first, and the second while they are being stopped.
+    /// SIGTERM during SIGQUIT's stop.
     FinishThenTerminate,
 }
 
-/// When a signal was sent, since the cause.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sent {
     term: Option<Duration>,
@@ -56,7 +48,6 @@ fn of(made: Made) -> Policy {
     }
 }
 
-/// A worker with a request, all that it comes from being up.
 fn busy(made: Made) -> (World, WorkerId) {
     let mut world = World::new();
     let mut actions = world.tell(Event::Apply(wanted(FIRST, of(made), None)));
@@ -109,7 +100,7 @@ fn begin(world: &mut World, worker: WorkerId, made: Made, cause: Cause) -> Vec<A
     }
 }
 
-/// What becomes of a worker, and of its preloader or program, that hear no signal but SIGKILL.
+/// Stops a worker, and its preloader or program, that react only to SIGKILL.
 fn stopped(made: Made, cause: Cause) -> (Sent, Sent) {
     let (mut world, worker) = busy(made);
     let mut actions = begin(&mut world, worker, made, cause);
@@ -149,7 +140,6 @@ fn stopped(made: Made, cause: Cause) -> (Sent, Sent) {
 
 const MADE: [Made; 3] = [Made::Alone, Made::Preloaded, Made::WithProgram];
 
-/// How long the sent signals are apart.
 fn gap(sent: &Sent) -> Option<Duration> {
     Some(sent.kill? - sent.term?)
 }
@@ -168,7 +158,6 @@ fn a_worker_has_stop_timeout_unless_its_request_was_too_long_or_the_daemon_ends_
             let expected = (Some(term), Some(apart));
             assert_eq!((worker.term, gap(&worker)), expected, "{made:?} {cause:?}");
         }
-        // It had been sent SIGTERM before.
         let (worker, _) = stopped(made, Cause::FinishThenTerminate);
         assert_eq!(worker.kill, Some(AT_ONCE), "{made:?}");
     }
@@ -243,7 +232,6 @@ fn a_request_that_an_operator_ends_goes_with_its_worker_which_is_replaced() {
     );
 }
 
-/// It waits in the kernel.
 #[test]
 fn the_daemon_ends_without_what_can_not_be_killed() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
@@ -267,7 +255,6 @@ fn the_daemon_ends_without_what_can_not_be_killed() {
             Action::Exit(ExitOutcome::Stopped)
         ]
     );
-    // It ends after all.
     assert_eq!(world.tell(Event::WorkerExited(worker, Exit::Unknown, false)), []);
     assert_eq!(world.next_in(), None);
 }

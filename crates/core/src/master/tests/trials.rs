@@ -1,4 +1,4 @@
-//! What the serving generation does while the next one is on trial, where each worker starts a program from disk.
+//! The serving generation during its successor's trial.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn forks_of(id: GenerationId, actions: &[Action]) -> Vec<WorkerId> {
     actions.iter().filter_map(fork).collect()
 }
 
-/// What is forked once `worker`, the only one, has taken a request while another waits.
+/// The forks after the only worker took a request while another waits.
 fn forked_for_work(world: &mut World, pm: ProcessManager, worker: WorkerId) -> Vec<WorkerId> {
     let mut actions = match pm {
         ProcessManager::Ondemand { .. } => world.tell(Event::SourceReady(POOL)),
@@ -45,7 +45,6 @@ fn forked_for_work(world: &mut World, pm: ProcessManager, worker: WorkerId) -> V
     forks_of(FIRST, &actions)
 }
 
-/// A generation with one worker that has work, and its successor on trial.
 fn on_trial(pm: ProcessManager, policy: impl Fn(ProcessManager) -> Policy) -> (World, WorkerId) {
     let mut world = World::new();
     let mut actions = world.tell(Event::Apply(wanted(FIRST, policy(pm), None)));
@@ -72,7 +71,6 @@ fn another_worker_would_start_the_code_that_is_on_trial() {
         let (mut world, worker) = on_trial(pm, from_disk);
         assert_eq!(forked_for_work(&mut world, pm, worker), [], "{pm:?}");
         world.manager.invariants();
-        // The successor is given up.
         let mut actions = world.tell(Event::Apply(wanted(FIRST, from_disk(pm), None)));
         let row = world.row(worker, false);
         if let ProcessManager::Ondemand { .. } = pm {

@@ -1,4 +1,4 @@
-//! The way back: last words, what was left behind, and the end of all that was started.
+//! Cleans up after a failure: last output, response, and all processes.
 
 use super::{Attempt, AttemptProgress, AttemptState, note};
 use crate::spawn::action::JourneyAction;
@@ -10,19 +10,14 @@ use crate::spawn::step::Step;
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// How long the last output is waited for.
 const LAST_OUTPUT_WAIT: Duration = Duration::from_millis(50);
-/// How long a process that was killed is waited for. It may be stuck in the kernel.
+/// How long to wait for a killed process, which may hang in the kernel.
 const KILLED: Duration = Duration::from_secs(2);
-/// Pause between two looks for processes that are left.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
-/// Pause between two parts of one look: other events have their turn.
 const SWEEP_STEP: Duration = Duration::from_millis(1);
-/// Most looks for processes that are left.
 const MOST_SWEEPS: u32 = 100;
 
 impl Attempt {
-    /// The failure, explained; marks its step. For one that has failed.
     pub(in crate::spawn) fn explain(&mut self, now: Tick) -> Failure {
         let trouble = self.trouble.clone().unwrap_or(Trouble::Cancelled);
         let failure = explain(&trouble, &self.journey, &self.plan, self.response.as_deref());
@@ -34,12 +29,10 @@ impl Attempt {
         failure
     }
 
-    /// Whether its failure says anything of the application.
     pub(in crate::spawn) fn is_to_blame(&self) -> bool {
         !matches!(self.trouble, Some(Trouble::Cancelled))
     }
 
-    /// Something failed: the way back begins, unless it has begun already.
     pub(super) fn fail(
         &mut self,
         trouble: Trouble,
@@ -84,7 +77,7 @@ impl Attempt {
 
     pub(super) fn sweep(&mut self, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         (self.state, self.due, self.sweeps, self.found) = (AttemptState::Sweeping, None, 0, 0);
-        // The group of a process that has ended may live on.
+        // The process group may outlive its leader.
         out.push(JourneyAction::Kill);
         out.push(JourneyAction::Sweep);
         AttemptProgress::Nothing
@@ -117,7 +110,6 @@ impl Attempt {
         self.give_up(out)
     }
 
-    /// Another port, another process; the time goes on.
     pub(super) fn begin_again(&mut self, now: Tick, out: &mut Vec<JourneyAction>) {
         self.journey.reset();
         note(self.journey.begin(Step::KitPreparation, now));

@@ -1,4 +1,4 @@
-//! The way to a process that is up.
+//! Steps of a journey until the process is up.
 
 use super::{Attempt, AttemptProgress, AttemptState, note};
 use crate::spawn::action::JourneyAction;
@@ -32,7 +32,6 @@ impl Attempt {
         AttemptProgress::Nothing
     }
 
-    /// Whether the process that says it is up told what is needed.
     pub(super) fn judge(&mut self, response: &Response) -> Result<Vec<Socket>, Trouble> {
         let (records, bad) = response.records();
         for record in records {

@@ -1,4 +1,4 @@
-//! One journey: what comes after what, and what is done when something fails.
+//! One journey: the sequence of steps and the handling of failures.
 //!
 //! ```text
 //!  Preparing ─▶ Forking ─▶ Handshaking ─▶ Checking ─▶ over: up
@@ -8,8 +8,8 @@
 //!  from each: Flushing ─▶ Examining ─▶ Killing ─▶ Sweeping ─▶ over: failed
 //! ```
 //!
-//! A failure waits a moment for the last words of the process, reads what it left behind, and ends it and all that it
-//! has started. Only then is it reported, so that nothing is left behind when the start is tried again.
+//! After a failure the journey waits briefly for output, reads the response and kills all processes before it reports,
+//! so that nothing is left for a retry.
 
 mod back;
 mod forward;
@@ -29,26 +29,22 @@ use crate::tick::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause between two tries to connect to a port.
 const PING_PAUSE: Duration = Duration::from_millis(50);
-/// How many ports are tried, where others take them.
 const MOST_PORTS: u32 = 3;
 
-/// A journey under way.
 #[derive(Debug)]
 pub(in crate::spawn) struct Attempt {
-    /// The wish that it is to fulfil.
     pub(in crate::spawn) token: Token,
     pub(in crate::spawn) plan: Arc<Plan>,
     pub(in crate::spawn) journey: Journey,
     pub(in crate::spawn) started: Tick,
     pub(in crate::spawn) state: AttemptState,
     pub(in crate::spawn) pid: Option<i32>,
-    /// How it ended, if it did so by itself.
+    /// Its exit, unless the kit killed it.
     pub(in crate::spawn) died: Option<Ended>,
     pub(in crate::spawn) response: Option<Box<Response>>,
     pub(in crate::spawn) sockets: Vec<Socket>,
-    /// Processes that could not be ended.
+    /// Processes that could not be killed.
     pub(in crate::spawn) left: usize,
     deadline: Tick,
     due: Option<Tick>,
@@ -56,18 +52,17 @@ pub(in crate::spawn) struct Attempt {
     exited: bool,
     output_ended: bool,
     finish: Option<Option<u8>>,
-    /// What it said of its failure by another way than the work directory.
+    /// An error report by another way than the work directory.
     told: Option<Complaint>,
     prepared: bool,
     taken: bool,
     ports: u32,
     sweeps: u32,
-    /// Processes that the parts of this look have found.
+    /// Processes found by this sweep.
     found: usize,
 }
 
 impl Attempt {
-    /// Begins a journey.
     pub(in crate::spawn) fn begin(
         token: Token,
         plan: Arc<Plan>,
@@ -107,14 +102,12 @@ impl Attempt {
         }
     }
 
-    /// When it has to be looked at again.
     pub(in crate::spawn) fn next_deadline(&self) -> Option<Tick> {
-        // What follows a failure has times of its own.
+        // The cleanup has its own times.
         let whole = self.state.is_on_the_way().then_some(self.deadline);
         [whole, self.due].into_iter().flatten().min()
     }
 
-    /// Time has passed.
     pub(in crate::spawn) fn pass(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         if self.next_deadline().is_none_or(|next| next > now) {
             return AttemptProgress::Nothing;
@@ -141,7 +134,6 @@ impl Attempt {
                 out.push(JourneyAction::Sweep);
                 AttemptProgress::Nothing
             }
-            // The states on the way are above.
             AttemptState::Preparing
             | AttemptState::Forking
             | AttemptState::Handshaking
@@ -154,33 +146,28 @@ impl Attempt {
         }
     }
 
-    /// It is not wanted any more.
     pub(in crate::spawn) fn cancel(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         if self.state == AttemptState::Sweeping && self.trouble.is_none() {
-            // Between two ports: there is no second.
             self.trouble = Some(Trouble::Cancelled);
             return AttemptProgress::Nothing;
         }
         self.fail(Trouble::Cancelled, now, out)
     }
 
-    /// The caller has waited for long enough.
     pub(in crate::spawn) fn expire(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         self.fail(Trouble::Timeout(self.step()), now, out)
     }
 
-    /// Something happened.
     pub(in crate::spawn) fn handle(
         &mut self,
         event: JourneyEvent,
         now: Tick,
         out: &mut Vec<JourneyAction>,
     ) -> AttemptProgress {
-        // Facts that are true from now on, whatever the state.
         match &event {
             JourneyEvent::Forked { pid } => self.pid = Some(*pid),
             JourneyEvent::Exited(ended) => {
-                // How it ended when it was killed by us says nothing.
+                // The exit of a killed process says nothing.
                 self.died = self
                     .died
                     .or((self.state != AttemptState::Killing).then_some(*ended));
@@ -204,7 +191,7 @@ impl Attempt {
                 self.fail(Trouble::Fork(fault), now, out)
             }
             (AttemptState::Handshaking, JourneyEvent::Finish(Some(b'1'))) if self.plan.internal.is_some() => {
-                // The master speaks with it by a channel that both have; there is nothing to be read.
+                // The master has its own channel to it; there is no response.
                 self.arrive(Vec::new(), now, out)
             }
             (AttemptState::Handshaking, JourneyEvent::Finish(Some(b'1')) | JourneyEvent::Pinged) => {
@@ -229,7 +216,7 @@ impl Attempt {
             }
             (AttemptState::Handshaking, JourneyEvent::Exited(ended)) => {
                 if self.taken && self.ports < MOST_PORTS {
-                    // It could not have its port: another process was faster.
+                    // Another process took its port.
                     self.ports += 1;
                     self.trouble = None;
                     return self.sweep(out);
@@ -274,7 +261,6 @@ impl Attempt {
             (AttemptState::Sweeping, JourneyEvent::Swept { left, is_whole }) => {
                 self.swept(left, is_whole, now, out)
             }
-            // Ignored: an event of a state that is over, or of no use in this one.
             (
                 AttemptState::Preparing
                 | AttemptState::Forking
@@ -303,14 +289,12 @@ impl Attempt {
         }
     }
 
-    /// Our step that is under way.
     fn step(&self) -> Step {
         let mut kit = self.journey.steps_of(Party::Kit);
         let running = kit.find(|step| self.journey.state(*step) == StepState::InProgress);
         running.unwrap_or(Step::KitPreparation)
     }
 
-    /// What must be true at all times.
     pub(in crate::spawn) fn invariants(&self) {
         let waits = matches!(self.state, AttemptState::Examining | AttemptState::Over);
         let sweeping = self.state == AttemptState::Sweeping;
@@ -322,8 +306,7 @@ impl Attempt {
     }
 }
 
-/// Our own steps are begun and ended in their order, by the table above. A step that a port is tried for again is not
-/// worth a crash of the master.
+/// A repeated step must not crash the master.
 fn note(result: Result<(), super::journey::Illegal>) {
     debug_assert!(result.is_ok(), "{result:?}");
 }

@@ -1,41 +1,35 @@
-//! Where a journey is.
+//! States of a journey.
 
-/// Where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::spawn) enum AttemptState {
-    /// The work directory is made.
+    /// The work directory is created.
     Preparing,
     /// The process is forked.
     Forking,
-    /// The process is to say that it is up.
+    /// The kit waits for the process.
     Handshaking,
-    /// It did; what it says of itself is read.
+    /// The response is read.
     Checking,
-    /// Something failed; last words are awaited.
+    /// After a failure: waits for output.
     Flushing,
-    /// What the process left behind is read.
+    /// After a failure: reads the response.
     Examining,
     /// The process is killed.
     Killing,
-    /// What it started is killed.
+    /// Its other processes are killed.
     Sweeping,
-    /// Nothing more is done.
     Over,
 }
 
-/// What the machine has to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::spawn) enum AttemptProgress {
-    /// Nothing.
     Nothing,
-    /// It is up.
     Up,
-    /// It failed, and nothing is left of it.
     Failed,
 }
 
 impl AttemptState {
-    /// The process may yet come up: the time of the whole journey runs, and whatever fails begins the way back.
+    /// Whether it may still come up: the journey's timeout applies, and a failure starts the cleanup.
     pub(in crate::spawn) fn is_on_the_way(self) -> bool {
         match self {
             AttemptState::Preparing

@@ -1,23 +1,18 @@
-//! What kind of error it is.
+//! Error categories.
 
 use serde::Serialize;
 
-/// The kinds of errors, as Passenger has them. An application names one in `error/category`.
+/// Passenger's error categories. An application writes one into `error/category`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Category {
-    /// A programming error.
     #[serde(rename = "INTERNAL_ERROR")]
     Internal,
-    /// About a file or a path.
     #[serde(rename = "FILE_SYSTEM_ERROR")]
     FileSystem,
-    /// The operating system refused something.
     #[serde(rename = "OPERATING_SYSTEM_ERROR")]
     OperatingSystem,
-    /// Reading or writing failed.
     #[serde(rename = "IO_ERROR")]
     Io,
-    /// It took too long.
     #[serde(rename = "TIMEOUT_ERROR")]
     Timeout,
 }
@@ -31,7 +26,6 @@ impl Category {
         Category::Timeout,
     ];
 
-    /// The name.
     pub const fn name(self) -> &'static str {
         match self {
             Category::Internal => "INTERNAL_ERROR",
@@ -42,12 +36,12 @@ impl Category {
         }
     }
 
-    /// The category with this name.
+    /// Returns the category with this name.
     pub fn parse(name: &str) -> Option<Category> {
         Category::ALL.into_iter().find(|category| category.name() == name)
     }
 
-    /// The kind of a system call's error by its number (errno(3)): about a path, or of the operating system.
+    /// Returns the category of an error number (errno(3)).
     pub fn of_errno(errno: i32) -> Category {
         // ENOENT, EACCES, EEXIST, ENOTDIR, EISDIR, ENOSPC, EROFS, ENAMETOOLONG, ENOTEMPTY, ELOOP, EDQUOT
         const ABOUT_PATHS: [i32; 11] = [2, 13, 17, 20, 21, 28, 30, 36, 39, 40, 122];

@@ -1,4 +1,4 @@
-//! A process that was to go on, and ended by itself.
+//! Errors of processes that exited unexpectedly.
 
 use super::category::Category;
 use super::exit::Ended;
@@ -7,14 +7,14 @@ use super::texts::Failure;
 use crate::spawn::handshake::response::Text;
 use crate::spawn::step::Step;
 
-/// What can't be, in a few words, of a program that came up and ended.
+/// The headline for a program that came up and exited.
 pub const DOES_NOT_STAY: (&str, &str) = (
     "the application does not stay up",
     "The application came up, and ended by itself soon after. It had no request in its hands.",
 );
 
-/// Such an end, with what the process wrote. `step`: what it was to do next. `is_oom`: the kernel has killed for want of memory.
-/// `what`: what can't be, in a few words; `problem`: what happened.
+/// Explains such an exit by the output. `step`: the next step. `is_oom`: the OOM killer was active. `what`: the
+/// headline; `problem`: the text.
 pub fn explain_end(
     step: Step,
     (ended, is_oom): (Ended, bool),
@@ -24,7 +24,7 @@ pub fn explain_end(
 ) -> Failure {
     let is_word = |line: &&str| !line.is_empty() && !line.starts_with(char::is_whitespace);
     let word = headline(output).or_else(|| output.lines().rev().find(is_word));
-    // What ends by a signal has not written why.
+    // A process killed by a signal has not written why.
     let word = word.filter(|_| matches!(ended, Ended::Code(_)));
     let missing = word.and_then(|word| missing_variable(word, output));
     let (meaning, remedy) = ended.hint(is_oom).unzip();

@@ -1,25 +1,19 @@
-//! How a process ended, in words.
+//! Descriptions of process exits.
 
 use serde::{Deserialize, Serialize};
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
     /// With an exit code.
     Code(i32),
-    /// By a signal.
-    Signal {
-        /// Its number.
-        number: i32,
-        /// With a core dump.
-        core: bool,
-    },
-    /// Unknown: it was another process's child.
+    /// Killed by a signal.
+    Signal { number: i32, core: bool },
+    /// Unknown: another process's child.
     Unknown,
 }
 
 impl Ended {
-    /// In words, as the end of a sentence that begins with the process.
+    /// Returns a predicate for a sentence about the process.
     pub fn describe(self) -> String {
         match self {
             Ended::Code(code) => format!("exited with code {code}"),
@@ -31,12 +25,12 @@ impl Ended {
         }
     }
 
-    /// Whether it was killed by SIGKILL, itself or, as a shell says, what it has waited for.
+    /// Whether it was SIGKILL, to itself or, as a shell reports it, to its child.
     pub fn is_by_force(self) -> bool {
         matches!(self, Ended::Signal { number: 9, .. } | Ended::Code(137))
     }
 
-    /// What such an end commonly means, and what to do about it.
+    /// Returns the usual meaning and a remedy.
     pub fn hint(self, out_of_memory: bool) -> Option<(&'static str, &'static str)> {
         let hint = match self {
             Ended::Signal { number: 9, .. } | Ended::Code(137) if out_of_memory => (
@@ -87,7 +81,7 @@ impl Ended {
     }
 }
 
-/// The name of a signal on Linux (signal(7)); its kind where it has none.
+/// The Linux name of a signal (signal(7)), or its kind.
 fn signal_name(number: i32) -> &'static str {
     const NAMES: [&str; 31] = [
         "SIGHUP",

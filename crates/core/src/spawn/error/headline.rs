@@ -1,12 +1,11 @@
-//! The error itself, in what a program wrote before it ended.
+//! Finds the error message in a program's output.
 
-/// Python's first line of a traceback.
 const TRACEBACK: &str = "Traceback (most recent call last):";
 const MOST_CHARACTERS: usize = 400;
-/// How the names of errors end that are written before a colon.
+/// Suffixes of error names before a colon.
 const ENDINGS: [&str; 3] = ["Error", "Exception", "Exit"];
 
-/// The line with the error's type and the first line of its message, as Python, Ruby, Node.js and Go write it.
+/// Returns the line with the error's type and message, as Python, Ruby, Node.js and Go write it.
 pub fn headline(output: &str) -> Option<&str> {
     let lines = || output.lines().map(str::trim_end);
     let found = match output.rfind(TRACEBACK) {
@@ -23,7 +22,7 @@ pub fn headline(output: &str) -> Option<&str> {
     Some(&found[..end])
 }
 
-/// What to do about an error that says that a variable is missing from the environment.
+/// Returns a remedy if the error reports a missing environment variable.
 pub fn missing_variable(headline: &str, output: &str) -> Option<String> {
     let (_, quoted) = headline.split_once("KeyError: '").unwrap_or_default();
     let (_, fetched) = headline.split_once("key not found: \"").unwrap_or_default();
@@ -45,13 +44,12 @@ fn is_flush(line: &str) -> bool {
     line.starts_with(|first: char| !first.is_whitespace())
 }
 
-/// `FILE:LINE:in `METHOD': MESSAGE (CLASS)`.
 fn is_of_ruby(line: &str) -> bool {
     let place = line.split_once(":in `").or_else(|| line.split_once(":in '"));
     is_flush(line) && place.is_some_and(|(_, rest)| rest.contains("': "))
 }
 
-/// `NAME: MESSAGE`, with a name of an error, perhaps with a code: `TypeError [ERR_INVALID_ARG_TYPE]: …`.
+/// `NAME: MESSAGE`, perhaps with a code: `TypeError [ERR_INVALID_ARG_TYPE]: …`.
 fn is_error(line: &str) -> bool {
     let line = line.strip_prefix("Uncaught ").unwrap_or(line);
     let (name, _) = line.split_once(": ").unwrap_or((line, ""));

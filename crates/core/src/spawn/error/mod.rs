@@ -1,4 +1,4 @@
-//! Why a spawn failed: what happened, in which step, and what a person is told about it.
+//! Explains why a spawn failed.
 
 mod category;
 mod end;

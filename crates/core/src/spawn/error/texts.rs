@@ -1,4 +1,4 @@
-//! What a person is told: category, failed step, summary, what happened, how to solve it.
+//! Texts about failures: category, step, summary, problem and solution.
 
 use super::category::Category;
 use super::exit::Ended;
@@ -11,24 +11,17 @@ use crate::spawn::report::source::Excerpt;
 use crate::spawn::step::{Party, Route, Step};
 use serde::Serialize;
 
-/// An error, explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// What kind of error.
     pub category: Category,
-    /// The step that failed.
     #[serde(serialize_with = "step_name")]
     pub step: Step,
-    /// In a sentence.
     pub summary: String,
-    /// What happened.
     pub problem: Text,
-    /// How to solve it.
     pub solution: Text,
-    /// For developers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
-    /// The line of the application's source that failed.
+    /// The failed line of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Excerpt>,
 }
@@ -37,8 +30,7 @@ fn step_name<S: serde::Serializer>(step: &Step, serializer: S) -> Result<S::Ok, 
     serializer.serialize_str(step.name())
 }
 
-/// Explains a trouble. `journey` has the new process' own steps already; what the application says of its error goes
-/// before what we would say, unless the error is none of its own.
+/// Explains a failure. `journey` includes the process's steps; its own description takes precedence for its own errors.
 pub fn explain(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Response>) -> Failure {
     let mut failure = ours(trouble, journey, plan, response);
     let speaks = matches!(
@@ -178,7 +170,7 @@ fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<
         solution = Some(remedy.to_owned());
     }
     let check = response.and_then(|response| response.command.as_ref());
-    // What was found about the command only counts if the shell stumbled over it.
+    // The check of the command matters only if the shell failed on it.
     if let (Ended::Code(126 | 127), Some(check)) = (ended, check) {
         if let Some(fault) = &check.fault {
             problem = format!("{problem}\n{fault}");
@@ -213,7 +205,7 @@ fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<
 
 fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Response>) -> Failure {
     let stuck = match journey.route() {
-        // Before the new process is waited for nothing of it can be late.
+        // Before the handshake the process can't be late.
         _ if step != Step::KitHandshakePerform => step,
         _ => journey.likely_failed(),
     };
@@ -291,7 +283,6 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
     )
 }
 
-/// The step of the new process that is reported to have failed.
 fn reported(journey: &Journey) -> Option<Step> {
     let failed = journey
         .records()
@@ -375,7 +366,7 @@ mod tests {
         let failure = explained(Trouble::Aborted { byte: Some(b'0') }, &response);
         assert_eq!(failure.category, Category::Io);
         assert_eq!(failure.summary, "no database");
-        // A timeout stays one, whatever the application says.
+        // A timeout stays one.
         let failure = explained(Trouble::Timeout(Step::KitHandshakePerform), &response);
         assert_eq!(failure.category, Category::Timeout);
         assert_eq!(failure.summary, "no database");

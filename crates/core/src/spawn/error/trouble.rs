@@ -1,16 +1,16 @@
-//! What went wrong, as the machine finds it.
+//! Causes of failed spawns.
 
 use super::exit::Ended;
 use crate::spawn::step::Step;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A system call that failed.
+/// A failed system call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What failed and why: `mkdtemp /run/x: No space left on device (28)`.
+    /// The text: `mkdtemp /run/x: No space left on device (28)`.
     pub text: String,
-    /// The error number (errno(3)); 0 where there is none.
+    /// The error number (errno(3)), or 0.
     pub errno: i32,
 }
 
@@ -23,31 +23,30 @@ impl fmt::Display for Fault {
 /// Why a spawn failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// The plan lacks something.
+    /// The plan is invalid.
     BadPlan(Vec<String>),
-    /// The work directory, the port or the arguments could not be made.
+    /// The work directory, port or arguments could not be prepared.
     Preparation(Fault),
-    /// No process could be made.
     Fork(Fault),
-    /// The time is over; in which of forkyard's steps.
+    /// A timeout in this step.
     Timeout(Step),
-    /// The new process ended before it was up.
+    /// The process exited before it was up.
     Exited(Ended),
-    /// It said that it failed, or closed the FIFO without a word.
+    /// It reported a failure, or closed the FIFO.
     Aborted {
-        /// The byte that it wrote instead of `1`.
+        /// The byte it wrote instead of `1`.
         byte: Option<u8>,
     },
     /// The FIFO could not be read.
     Finish(Fault),
-    /// It named a category that there is none of.
+    /// Its category is unknown.
     BadCategory(String),
-    /// It gave a step a state that there is none of.
+    /// A step's state is unknown.
     BadStep(Step, String),
-    /// What is wrong with its `properties.json`.
+    /// Errors in its `properties.json`.
     Properties(Vec<String>),
     /// It wrote no `properties.json`.
     NoProperties,
-    /// It is not wanted any more.
+    /// The request was canceled.
     Cancelled,
 }

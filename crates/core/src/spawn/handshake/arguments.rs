@@ -1,4 +1,4 @@
-//! What the new process is told: `args.json`, and a file below `args` for each of its keys.
+//! The new process's input: `args.json`, and a file below `args` for each key.
 
 use crate::origin::Origin;
 use crate::spawn::plan::{Account, Kind, Limit, Plan, SPAWN_METHOD};
@@ -8,94 +8,83 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The whole of `args.json`. The env setupper reads it as well.
+/// The content of `args.json`, which the env setupper reads, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arguments {
     /// `SPAWN_DIRECTLY` or `START_PRELOADER`.
     pub journey: Route,
-    /// Name of the application.
     pub app_group_name: String,
-    /// Its directory.
     pub app_root: PathBuf,
-    /// It knows nothing of this directory.
+    /// It does not know the work directory.
     pub generic_app: bool,
     /// A wrapper loads it.
     pub starts_using_wrapper: bool,
-    /// The wrapper is not ours.
+    /// The wrapper is foreign.
     pub wrapper_supplied_by_third_party: bool,
     /// `direct`.
     pub spawn_method: String,
-    /// What is executed.
     pub start_command: String,
-    /// What a wrapper loads.
+    /// The file that a wrapper loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub startup_file: Option<PathBuf>,
-    /// Process title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process_title: Option<String>,
-    /// Language of the application.
     pub app_type: String,
-    /// `production`, `development`.
+    /// `production` or `development`.
     pub app_env: String,
-    /// Where to listen.
+    /// The address to listen on.
     pub bind_address: String,
-    /// On which port, where one was looked for.
+    /// The port, if one was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_start_port: Option<u16>,
-    /// The path of the unix socket to listen on, where one was prepared.
+    /// The prepared unix socket, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_socket: Option<PathBuf>,
-    /// The script that Node.js loads first, to listen there.
+    /// The script that Node.js loads first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_preload: Option<PathBuf>,
-    /// Address of the application on its site.
+    /// The application's path on its site.
     pub base_uri: String,
-    /// Name of the user.
     pub user: String,
-    /// Name of the group.
     pub group: String,
-    /// The same and more, as numbers.
+    /// The account with numbers.
     pub account: Account,
-    /// Whether the env setupper is to become that user.
+    /// Whether the env setupper changes to the user.
     pub switch_user: bool,
     /// The operator's environment variables.
     pub environment_variables: BTreeMap<String, String>,
     /// Run the login shell.
     pub load_shell_envvars: bool,
-    /// Resource limits.
     pub limits: Vec<Limit>,
     /// File mode creation mask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
-    /// Give up every way to gain privileges by exec.
     pub no_new_privs: bool,
-    /// What the directory has to be.
+    /// The required identity of the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// The kernel sends it SIGTERM when forkyard ends.
+    /// The kernel sends it SIGTERM when forkyard exits.
     pub dies_with_parent: bool,
-    /// The application's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file: Option<PathBuf>,
-    /// What requests carry to prove whence they come.
+    /// The password of requests.
     pub connect_password: String,
-    /// Where unix sockets are to be.
+    /// The directory of unix sockets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket_dir: Option<PathBuf>,
-    /// A unique name of the process to be.
+    /// The unique name of the future process.
     pub gupid: String,
-    /// Longest path of a unix socket (unix(7), sun_path without its NUL).
+    /// The longest unix socket path (unix(7), sun_path without NUL).
     #[serde(rename = "UNIX_PATH_MAX")]
     pub unix_path_max: usize,
-    /// Which forkyard this is.
     pub forkyard_version: String,
 }
 
-/// Longest path of a unix socket on Linux.
+/// The longest unix socket path on Linux.
 pub const UNIX_PATH_MAX: usize = 107;
 
 impl Arguments {
-    /// The arguments that follow from a plan.
+    /// Returns the arguments of a plan.
     pub fn new(plan: &Plan, route: Route, port: Option<u16>, gupid: &str) -> Arguments {
         Arguments {
             journey: route,
@@ -135,7 +124,7 @@ impl Arguments {
         }
     }
 
-    /// The files to be written: name below the work directory, and content.
+    /// Returns the files: path below the work directory, and content.
     ///
     /// # Errors
     /// serde_json's, for a path that is not UTF-8.

@@ -1,6 +1,4 @@
-//! What the new process and we write to each other: the arguments that it is given, and its response.
-//!
-//! Everything in a response is written by the application and may be wrong on purpose.
+//! The files exchanged with the new process: arguments and response. The response is untrusted.
 
 pub mod arguments;
 pub mod properties;

@@ -7,25 +7,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Longest properties file, in bytes.
+/// The longest file in bytes.
 pub const MOST_BYTES: usize = 32_768;
-/// Most sockets of one process that may accept requests.
+/// The most sockets that accept requests.
 pub const MOST_ACCEPTING: usize = 3;
-/// Most sockets that are looked at.
 const MOST_SOCKETS: usize = 64;
 
-/// Where a socket is.
+/// The address of a socket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(into = "String")]
 pub enum Address {
-    /// A unix socket; absolute.
+    /// An absolute unix socket path.
     Unix(PathBuf),
     /// Host and port.
     Tcp(String, u16),
 }
 
 impl Address {
-    /// `unix:/path` or `tcp://host:port`.
+    /// Parses `unix:/path` or `tcp://host:port`.
     pub fn parse(text: &str) -> Option<Address> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Some(Address::Unix(PathBuf::from(path)));
@@ -53,29 +52,28 @@ impl From<Address> for String {
     }
 }
 
-/// One socket of a process.
+/// A socket of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Socket {
-    /// Where it is.
     pub address: Address,
-    /// `http`, `session`, `preloader`, or anything else.
+    /// `http`, `session`, `preloader`, or another.
     pub protocol: String,
-    /// Requests at a time; 0: any number, less: unknown.
+    /// Concurrent requests; 0: any number, negative: unknown.
     pub concurrency: i64,
-    /// Whether requests are to be sent to it.
+    /// Whether it accepts requests.
     pub accept_http_requests: bool,
-    /// For people.
+    /// A description for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
 impl Socket {
-    /// The port of an application that says nothing of its sockets.
+    /// Returns the port of an application that reports no sockets.
     pub fn generic(host: &str, port: u16) -> Socket {
         Socket::at(Address::Tcp(host.to_owned(), port))
     }
 
-    /// Where an application listens that says nothing of it.
+    /// Returns the address of an application that reports no sockets.
     pub fn at(address: Address) -> Socket {
         Socket {
             address,
@@ -87,24 +85,21 @@ impl Socket {
     }
 }
 
-/// What is at the path of a unix socket.
+/// What exists at a unix socket's path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketOwner {
-    /// A socket of this user.
     Socket {
-        /// User id.
         uid: u32,
     },
-    /// Something else.
     Other,
-    /// Nothing that can be looked at, and why.
+    /// Inaccessible, with the reason.
     Nothing(String),
 }
 
-/// Reads the file.
+/// Parses the file.
 ///
 /// # Errors
-/// All that is wrong with it, each a sentence without its subject.
+/// All errors, as predicates.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Socket>, Vec<String>> {
     let document: Value =
         serde_json::from_slice(bytes).map_err(|error| vec![format!("is not valid JSON: {error}")])?;
@@ -221,7 +216,7 @@ fn socket(value: &Value) -> Result<Socket, Vec<String>> {
     }
 }
 
-/// The unix sockets that have to be looked at before [`check`]: only paths that the plan allows.
+/// Returns the unix sockets to inspect before [`check`]: only paths that the plan allows.
 pub fn to_look_at<'a>(sockets: &'a [Socket], plan: &'a Plan) -> impl Iterator<Item = &'a Path> {
     sockets.iter().filter_map(move |socket| match &socket.address {
         Address::Unix(path) if is_inside(path, plan) => Some(path.as_path()),
@@ -229,11 +224,10 @@ pub fn to_look_at<'a>(sockets: &'a [Socket], plan: &'a Plan) -> impl Iterator<It
     })
 }
 
-/// Whether the sockets may be used: those of the file system are in their directory and belong to the application's
-/// user, and one of them accepts requests.
+/// Checks that unix sockets are in their directory and the user's, and that one socket accepts requests.
 ///
 /// # Errors
-/// All that is wrong.
+/// All errors.
 pub fn check(
     sockets: &[Socket],
     found: &BTreeMap<PathBuf, SocketOwner>,

@@ -1,4 +1,4 @@
-//! What came back in the work directory, as bytes, and what it means.
+//! The response in the work directory: its bytes and their meaning.
 
 use super::properties::SocketOwner;
 use crate::spawn::error::Category;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Longest `error/category` and longest file of a step, in bytes.
+/// The longest `error/category` and step file in bytes.
 pub const MOST_SHORT: usize = 32;
-/// Longest text of an error and longest dump, in bytes.
+/// The longest error text and dump in bytes.
 pub const MOST_TEXT: usize = 131_072;
-/// Most annotations that are read, and longest name of one.
+/// The most annotations, and their longest name.
 pub const MOST_ANNOTATIONS: usize = 64;
 
-/// The files of one step, as they are.
+/// The files of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StepFiles {
     /// `state`.
@@ -31,30 +31,26 @@ pub struct StepFiles {
     pub end: Option<Vec<u8>>,
 }
 
-/// `response/properties.json`, as it is.
+/// `response/properties.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Properties {
-    /// There is none.
     #[default]
     Missing,
-    /// Longer than allowed.
     TooLong,
-    /// Its bytes.
     Bytes(Vec<u8>),
 }
 
-/// What a person may be told about an error: text, or HTML that the application wrote.
+/// An error text: plain, or the application's HTML.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Text {
-    /// Plain text.
     Plain(String),
-    /// HTML of the application: shown in a frame without rights.
+    /// The application's HTML, shown in a sandboxed frame.
     Html(String),
 }
 
 impl Text {
-    /// The text as it was written.
+    /// Returns the text as written.
     pub fn as_str(&self) -> &str {
         match self {
             Text::Plain(text) | Text::Html(text) => text,
@@ -62,7 +58,7 @@ impl Text {
     }
 }
 
-/// What the application says about its error.
+/// An application's error report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Complaint {
     /// `error/category`.
@@ -84,10 +80,10 @@ pub struct Complaint {
 }
 
 impl Complaint {
-    /// The category that the application names.
+    /// Returns the category.
     ///
     /// # Errors
-    /// The text that names none.
+    /// An unknown category.
     pub fn category(&self) -> Result<Option<Category>, String> {
         let Some(bytes) = &self.category else {
             return Ok(None);
@@ -99,102 +95,85 @@ impl Complaint {
         }
     }
 
-    /// What it says in short.
     pub fn summary(&self) -> Option<String> {
         said(self.summary.as_ref())
     }
 
-    /// What happened, in detail.
     pub fn problem(&self) -> Option<Text> {
         either(&self.problem_html, &self.problem_text)
     }
 
-    /// How to solve it.
     pub fn solution(&self) -> Option<Text> {
         either(&self.solution_html, &self.solution_text)
     }
 
-    /// For developers.
+    /// Returns details for developers.
     pub fn details(&self) -> Option<String> {
         said(self.details.as_ref())
     }
 }
 
-/// What the env setupper found out about the command before it executed it.
+/// The env setupper's check of the command.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CommandCheck {
-    /// First word of the command.
+    /// The command's first word.
     pub word: String,
-    /// The file that it names.
     pub path: Option<PathBuf>,
-    /// What is wrong with it, if anything.
+    /// Its error, if any.
     pub fault: Option<String>,
-    /// What to do about that.
     pub remedy: Option<String>,
 }
 
-/// What is known of a process' surroundings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// Its environment, a variable a line.
+    /// Environment variables, one a line.
     pub envvars: Option<String>,
-    /// Its user and groups.
     pub user_info: Option<String>,
-    /// Its limits.
     pub ulimits: Option<String>,
-    /// What it says of itself: title and text.
+    /// Annotations: title and text.
     pub annotations: Vec<(String, String)>,
 }
 
-/// Everything that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Response {
-    /// Its sockets.
     pub properties: Properties,
-    /// What is at the paths of its unix sockets.
+    /// What exists at its unix sockets' paths.
     pub found: BTreeMap<PathBuf, SocketOwner>,
-    /// Its error.
     pub complaint: Complaint,
-    /// Its steps.
     pub steps: Vec<(Step, StepFiles)>,
-    /// Its surroundings.
     pub surroundings: Surroundings,
-    /// The path of the socket that it was given.
     pub socket: Option<PathBuf>,
-    /// The port that it was given.
     pub port: Option<u16>,
-    /// The ports that it listens on; looked at only if it was given one.
+    /// The ports it listens on, checked only if it got one.
     pub listens_on: BTreeSet<u16>,
-    /// Its command.
+    /// The check of its command.
     pub command: Option<CommandCheck>,
-    /// What it wrote to standard output and error.
+    /// Standard output and error.
     #[serde(skip)]
     pub output: String,
-    /// Whether a process of its memory cgroup was killed for want of memory since it was started.
+    /// Whether the OOM killer was active in its cgroup.
     pub out_of_memory: bool,
-    /// The wall clock less the monotonic one, in nanoseconds.
+    /// Wall clock minus monotonic clock in nanoseconds.
     #[serde(skip)]
     pub wall_ahead_ns: i128,
 }
 
-/// A step whose state is no state.
+/// An unknown state of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadStep {
-    /// The step.
     pub step: Step,
-    /// What it says.
     pub text: String,
 }
 
 impl Response {
-    /// What the new process says of its steps, and the first thing that it can't mean.
+    /// Returns the new process's records, and the first invalid state.
     pub fn records(&self) -> (Vec<Record>, Option<BadStep>) {
         let mut records = Vec::new();
         let mut bad = None;
         for (step, files) in &self.steps {
             let Some(bytes) = &files.state else { continue };
             let text = clean(bytes);
-            // A directory that was just made ready and not written to.
+            // Prepared but not written.
             if text.is_empty() {
                 continue;
             }
@@ -212,7 +191,7 @@ impl Response {
         (records, bad)
     }
 
-    /// A time from the file in monotonic seconds, or else from the one in seconds since 1970.
+    /// Returns the monotonic time, or the one converted from the wall clock.
     fn time(&self, monotonic: Option<&Vec<u8>>, wall: Option<&Vec<u8>>) -> Option<Tick> {
         if let Some(nanos) = monotonic.and_then(|bytes| nanos(bytes)) {
             return u64::try_from(nanos).ok().map(Tick::from_nanos);
@@ -224,14 +203,12 @@ impl Response {
     }
 }
 
-/// Seconds with a fraction, in nanoseconds; `None` for what is no time.
 fn nanos(bytes: &[u8]) -> Option<i128> {
     let seconds: f64 = clean(bytes).parse().ok()?;
-    // A number far beyond any clock is no time.
     (seconds.is_finite() && (0.0..1e11).contains(&seconds)).then_some((seconds * 1e9) as i128)
 }
 
-/// Bytes as text without white space around it.
+/// Decodes bytes and trims white space.
 pub fn clean(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }

@@ -1,5 +1,5 @@
-//! An HTML page. Everything in it is escaped by the template engine; HTML of the application is shown in a frame that may
-//! run no scripts, load nothing and belongs to no origin.
+//! The HTML page. The template engine escapes everything; the application's HTML is shown in a sandboxed frame without
+//! scripts, resources or origin.
 
 use super::Report;
 use super::page::{self, Drawn};
@@ -35,13 +35,13 @@ struct Brief {
 
 struct Shown<'a> {
     plain: Option<&'a str>,
-    /// A document for a frame; escaped once more as an attribute.
+    /// A frame's document, escaped again as an attribute.
     document: Option<String>,
 }
 
 impl<'a> Shown<'a> {
     fn new(text: &'a Text) -> Shown<'a> {
-        // The policy forbids whatever the frame's own attribute leaves: pictures and styles from elsewhere.
+        // The policy forbids what the sandbox allows: external images and styles.
         const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
                               style-src 'unsafe-inline'\">";
         match text {
@@ -57,14 +57,14 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Who reads a page.
+/// The reader of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// Who may read the report: everything.
+    /// May read the report: gets everything.
     Owner,
-    /// Whoever can send a request: the names of the environment's variables without their values.
+    /// May send requests: gets environment variables without values.
     Browser,
-    /// Anybody: nothing but the id.
+    /// Anybody: gets only the id.
     Stranger,
 }
 

@@ -1,4 +1,4 @@
-//! A document for programs, with the fields that Passenger's error page is given.
+//! JSON with the fields of Passenger's error page.
 
 use super::Report;
 use crate::spawn::error::Ended;

@@ -1,9 +1,8 @@
-//! One line for the log.
+//! The log line.
 
 use super::Report;
 use forkyard_base::text::is_control;
 
-/// Longest summary in a log line, in characters.
 const MOST: usize = 512;
 
 pub(super) fn render(report: &Report) -> String {
@@ -22,7 +21,6 @@ pub(super) fn sentence(report: &Report) -> String {
     )
 }
 
-/// Text that can't pretend to be a line of its own.
 fn single(text: &str) -> String {
     let clean = text.chars().map(|c| if is_control(c) { ' ' } else { c });
     let words: String = clean.take(MOST).collect();

@@ -1,4 +1,4 @@
-//! The report of a spawn that failed: one value, shown as a log line, JSON, plain text or an HTML page.
+//! The report of a failed spawn, shown as a log line, JSON, text or HTML.
 
 mod html;
 mod json;
@@ -20,7 +20,7 @@ use html::Reader;
 use std::fmt;
 use std::sync::Arc;
 
-/// Names one report, in the log and on pages.
+/// Identifies a report in the log and on pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ErrorId(pub u32);
 
@@ -30,73 +30,63 @@ impl fmt::Display for ErrorId {
     }
 }
 
-/// Everything there is to say of a failure.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// Its name.
     pub id: ErrorId,
-    /// What was to be spawned.
     pub plan: Arc<Plan>,
-    /// How far it came.
     pub journey: Journey,
-    /// When it began.
     pub started: Tick,
-    /// When it was over.
     pub ended: Tick,
-    /// What failed, and what to do.
     pub failure: Failure,
-    /// The process, where there was one.
+    /// The pid, if any.
     pub pid: Option<i32>,
-    /// How it ended, where it ended by itself.
+    /// Its own exit, if any.
     pub exit: Option<Ended>,
-    /// What it wrote.
     pub output: String,
-    /// Its surroundings.
     pub subprocess: Surroundings,
-    /// Processes of it that are left although everything was done to end them.
+    /// Processes that could not be killed.
     pub left: usize,
 }
 
 impl Report {
-    /// One line for the log.
+    /// Returns the log line.
     pub fn line(&self) -> String {
         line::render(self)
     }
 
-    /// The same, for a log whose lines say whose they are.
+    /// Returns the log line without the application's name.
     pub fn sentence(&self) -> String {
         line::sentence(self)
     }
 
-    /// A document for programs. `epoch_s`: when it happened, in seconds since 1970.
+    /// Returns JSON. `epoch_s`: when it happened, in seconds since 1970.
     pub fn json(&self, epoch_s: u64) -> serde_json::Value {
         json::render(self, epoch_s)
     }
 
-    /// Plain text for a terminal.
+    /// Returns plain text for a terminal.
     pub fn text(&self) -> String {
         text::render(self)
     }
 
-    /// An HTML page that needs nothing from elsewhere, for who may read the report.
+    /// Returns a self-contained HTML page for readers of the report.
     pub fn html(&self) -> String {
         html::render(self, Reader::Owner)
     }
 
-    /// The same as an answer to a request: the environment's variables have no values.
+    /// Returns the page without values of environment variables.
     pub fn page(&self) -> String {
         html::render(self, Reader::Browser)
     }
 
-    /// The same, not longer than this as JSON text, in bytes; if it is longer, what strangers get.
+    /// Returns the page if its JSON string has at most this many bytes, otherwise the brief one.
     pub fn page_within(&self, most: usize) -> String {
         let page = self.page();
-        // Text can always be written as JSON.
         let is_short = serde_json::to_string(&page).is_ok_and(|text| text.len() <= most);
         if is_short { page } else { self.brief_html() }
     }
 
-    /// An HTML page for strangers: nothing but the id.
+    /// Returns a page with only the id.
     pub fn brief_html(&self) -> String {
         html::render(self, Reader::Stranger)
     }

@@ -1,4 +1,4 @@
-//! Parts that pages about errors share: the journey as a picture, the application's source, an exception.
+//! Parts of error pages: the journey's diagram, source code, exceptions.
 
 use super::source::Excerpt;
 use crate::spawn::journey::{Journey, StepState};
@@ -6,27 +6,22 @@ use crate::spawn::step::{Party, Step};
 use askama::Template;
 use std::time::Duration;
 
-/// Stands in a report's page where the application's source would be, if it is not known. A program that is the application's
-/// user may look for it, and put its section here.
+/// A placeholder for unknown source, which a program that runs as the user may replace.
 pub const SOURCE_MARK: &str = "<!-- source -->";
 
-/// A step, as it is drawn.
 pub(super) struct Drawn {
     pub(super) title: &'static str,
-    /// The class of its look.
     pub(super) state: &'static str,
-    /// How long it took, or why there is no time.
     pub(super) time: String,
-    /// Its part of the time, in percent of the longest.
+    /// Its share in percent of the longest.
     pub(super) share: u128,
 }
 
-/// The steps in the order in which they are taken. What was passed over is left out.
 pub(super) fn journey(journey: &Journey, failed: Step) -> Vec<Drawn> {
     let is_done = |step: Step| journey.state(step) != StepState::NotStarted;
     let of = |party| journey.steps_of(party).collect::<Vec<Step>>();
     let (kit, own) = (of(Party::Kit), of(Party::Subprocess));
-    // The process is on its way while it is waited for.
+    // The process's steps happen during the handshake.
     let mut order: Vec<Step> = kit
         .iter()
         .copied()
@@ -38,11 +33,10 @@ pub(super) fn journey(journey: &Journey, failed: Step) -> Vec<Drawn> {
         .iter()
         .rposition(|step| is_done(*step) && step.party() == Party::Subprocess);
     let mut shown = order.iter().enumerate().filter(|(index, step)| {
-        // It is waited for as long as it is on its way: that is no step of its own, unless this is what failed.
+        // The handshake is shown only if it failed.
         if **step == Step::KitHandshakePerform {
             return failed == Step::KitHandshakePerform;
         }
-        // No shell was asked, or the process told nothing of it.
         **step == failed || is_done(**step) || last.is_none_or(|last| *index > last)
     });
     let times = |step: Step| journey.duration(step).unwrap_or_default();
@@ -97,14 +91,13 @@ struct SourceExcerpt<'a> {
     lines: Vec<(usize, &'a str, bool)>,
 }
 
-/// A section of a page: the line that failed, and those around it.
+/// Returns a page section with the failed line and its context.
 pub fn source_section(excerpt: &Excerpt) -> String {
     let section = SourceExcerpt {
         file: &excerpt.file,
         line: excerpt.line,
         lines: excerpt.numbered().collect(),
     };
-    // Writing into memory does not fail.
     section.render().unwrap_or_default()
 }
 
@@ -118,8 +111,7 @@ struct Exception<'a> {
     source: Option<String>,
 }
 
-/// A page about something else than a start that failed. `kind`: what kind of error, in a few words; `remedy`, `text`: may be
-/// empty.
+/// Returns a page about another error. `kind`: the headline; `remedy` and `text` may be empty.
 pub fn exception(kind: &str, title: &str, remedy: &str, text: &str, source: Option<&Excerpt>) -> String {
     let page = Exception {
         title,

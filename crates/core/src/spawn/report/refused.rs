@@ -1,4 +1,4 @@
-//! The report of an application that was refused before anything of it ran.
+//! The report of an application that was refused before it ran.
 
 use super::{ErrorId, Report};
 use crate::spawn::error::{Category, Failure};
@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Report {
-    /// The report of an application of this pool that is not run. `owner`: the user and the group whose matter it is; `None`: root's.
-    /// `why`: names the path and what would be right; its first line is the headline.
+    /// Returns the report of a refused application. `owner`: its user and group; `None`: root. `why`: the headline,
+    /// path and remedy.
     pub fn refused(
         id: ErrorId,
         pool: &str,

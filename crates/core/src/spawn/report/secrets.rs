@@ -1,16 +1,15 @@
-//! Secrets do not belong into a report: what an application was given in its `env_file` is left out, wherever it repeats it.
+//! Removes secrets (the values of `env_file`) from a report.
 
 use super::Report;
 use crate::spawn::handshake::response::Text;
 use std::collections::BTreeMap;
 
-/// Stands in the place of a value.
 const HIDDEN: &str = "<hidden>";
-/// A shorter value is hidden only where its variable is named: elsewhere it may be any word.
+/// Shorter values are hidden only next to their variable, because they may be any word.
 const LEAST: usize = 6;
 
 impl Report {
-    /// Leaves the values of its plan's secrets out.
+    /// Returns the report without its plan's secrets.
     #[must_use]
     pub fn without_secrets(mut self) -> Report {
         let plan = std::sync::Arc::clone(&self.plan);
@@ -46,7 +45,7 @@ impl Report {
 fn without(text: &str, secrets: &BTreeMap<String, String>) -> String {
     let mut values: Vec<&str> = secrets.values().map(String::as_str).collect();
     values.retain(|value| value.len() >= LEAST);
-    // One may be a part of another.
+    // Longest first: one may contain another.
     values.sort_by_key(|value| std::cmp::Reverse(value.len()));
     let mut text = text.to_owned();
     for value in values {
@@ -55,7 +54,6 @@ fn without(text: &str, secrets: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// A variable a line, without the values of these.
 fn unnamed(text: &str, secrets: &BTreeMap<String, String>) -> String {
     let lines = text.lines().map(|line| match line.split_once('=') {
         Some((name, _)) if secrets.contains_key(name) => format!("{name}={HIDDEN}\n"),

@@ -1,18 +1,13 @@
-//! The line of the application's source that failed, with its surroundings.
-//!
-//! Languages name it in their own ways. What is looked for is a file below the application's root, and not below what others have
-//! written: the line of the developer's own code is the one to look at.
+//! Finds the application's source line that failed: a file below the application's root, outside of third-party
+//! directories.
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Lines before and behind the one that failed.
+/// Lines before and after the failed one.
 pub const AROUND: usize = 5;
-/// Most lines of an excerpt.
 const MOST_LINES: usize = 2 * AROUND + 1;
-/// Most characters of a line.
 const MOST_CHARS: usize = 300;
-/// Directories of what others have written.
 const OTHERS: [&str; 9] = [
     "site-packages",
     "dist-packages",
@@ -28,19 +23,18 @@ const OTHERS: [&str; 9] = [
 /// Lines of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Excerpt {
-    /// The file, as the application names it.
+    /// The file as the application names it.
     pub file: String,
-    /// The line that failed, counted from 1.
+    /// The failed line, from 1.
     pub line: usize,
-    /// The number of the first line here.
+    /// The first line's number.
     pub first: usize,
-    /// The lines, without their ends.
+    /// The lines without line ends.
     pub lines: Vec<String>,
 }
 
 impl Excerpt {
-    /// Of a file with this text; `None`: it has no such line. The line behind the last one, where a text ends too early, is the
-    /// last one.
+    /// Returns an excerpt; `None`: no such line, except one past the end.
     pub fn of(file: &Path, line: usize, text: &str) -> Option<Excerpt> {
         let total = text.lines().count();
         let line = if line == total.checked_add(1)? {
@@ -60,7 +54,7 @@ impl Excerpt {
         })
     }
 
-    /// What an application says, if it can be one.
+    /// Parses an application's own excerpt.
     pub fn parse(bytes: &[u8]) -> Option<Excerpt> {
         let excerpt: Excerpt = serde_json::from_slice(bytes).ok()?;
         let ends = excerpt.first.checked_add(excerpt.lines.len())?;
@@ -73,7 +67,7 @@ impl Excerpt {
         (is_whole && is_short).then_some(excerpt)
     }
 
-    /// Each line with its number, and whether it is the one that failed.
+    /// Returns lines with their numbers, and whether it is the failed one.
     pub fn numbered(&self) -> impl Iterator<Item = (usize, &str, bool)> {
         let lines = self.lines.iter().enumerate();
         lines.map(|(index, line)| {
@@ -86,19 +80,18 @@ impl Excerpt {
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// The file, absolute.
     pub file: PathBuf,
-    /// Counted from 1.
+    /// The line, from 1.
     pub line: usize,
 }
 
-/// The place below `root` that a backtrace or an error message blames: the innermost call of the application's own code.
+/// Returns the innermost call below `root` in a backtrace or error message.
 pub fn blamed(text: &str, root: &Path) -> Option<Location> {
     let mut python = text
         .lines()
         .filter_map(python)
         .filter(|location| is_own(location, root));
-    // The innermost call comes last in Python, and first elsewhere.
+    // The innermost call is last in Python, and first elsewhere.
     python.next_back().or_else(|| {
         let mut others = text.lines().filter_map(|line| other(line, root));
         others.find(|location| is_own(location, root))
@@ -153,7 +146,6 @@ fn other(text: &str, root: &Path) -> Option<Location> {
     None
 }
 
-/// The number that a text begins with.
 fn number(text: &str) -> Option<usize> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.get(..end)?.parse().ok().filter(|line| *line > 0)

@@ -50,7 +50,6 @@ pub(super) fn render(report: &Report) -> String {
     out
 }
 
-/// A line for each step: its state, and how long it took.
 fn steps(report: &Report) -> String {
     let mut lines = String::new();
     for record in report.journey.records() {

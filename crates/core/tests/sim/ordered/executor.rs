@@ -1,4 +1,4 @@
-//! What the core asks for, carried out; and whether it may ask for that.
+//! Performs and checks the core's actions.
 
 use super::{Fate, Loader, Loses, MAX, Worker, World};
 use forkyard_core::master::action::{Action, Force, Notice};
@@ -24,7 +24,7 @@ impl World {
                 }
             }
             Action::StopPreloader(id, force) => {
-                // The news of the end of one that has just ended may be on its way.
+                // The report of its exit may be pending.
                 let there = self.generations.get_mut(&id);
                 if let Some(generation) = there.filter(|it| it.loader != Loader::Absent) {
                     generation.loader = Loader::Ending;
@@ -78,7 +78,6 @@ impl World {
                 self.fail(format!("there is no reason for {action:?}"));
             }
             Action::TakeSnapshot(id) => {
-                // The slots say nothing.
                 self.tell(Event::Snapshot(id, Vec::new(), None));
             }
             Action::SetWakeOnAccept(..)

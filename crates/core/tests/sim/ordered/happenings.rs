@@ -1,4 +1,4 @@
-//! What happens by itself: orders come and are canceled, preloaders and workers come up and die, time goes by.
+//! Random events: spawn requests and cancellations, starts and crashes, time.
 
 use super::{APPLICATIONS, Fate, Generation, Loader, MAX, TIMEOUT, World};
 use forkyard_core::config::ProcessManager;
@@ -10,7 +10,6 @@ use std::time::Duration;
 const STEPS_OF_DRAINING: usize = 100;
 
 impl World {
-    /// One thing happens.
     pub(super) fn step(&mut self) {
         let faults = if self.is_calm { 0 } else { 6 };
         match self.random.below(20) {
@@ -67,7 +66,7 @@ impl World {
             }),
             starts_from_disk: false,
         };
-        // A router does not have more than its pool's total.
+        // A router does not exceed its pool's total.
         let open = self
             .orders
             .values()
@@ -184,7 +183,7 @@ impl World {
         self.now = end;
     }
 
-    /// Without faults everything that was ordered comes to be, or was told to have failed.
+    /// Without faults every spawn request succeeds or has failed.
     pub(super) fn calm_down(&mut self) {
         self.is_calm = true;
         let until = self.now + TIMEOUT;
@@ -214,7 +213,6 @@ impl World {
         }
     }
 
-    /// The daemon is to finish once the router has finished. Meanwhile all goes on as before.
     pub(super) fn drain(&mut self) {
         self.tell(Event::Drain);
         self.is_calm = false;
@@ -231,7 +229,6 @@ impl World {
 
     pub(super) fn finish(&mut self) {
         if self.random.percent(50) {
-            // Everybody is sent home first.
             for order in self.open_orders() {
                 self.canceled.insert(order);
                 self.tell(Event::Cancel(order, false));

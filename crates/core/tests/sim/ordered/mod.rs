@@ -1,9 +1,6 @@
-//! Workers that are ordered: applications begin, restart, crash and end at random, orders are canceled, preloaders hang
-//! and die, and in the end nothing is left.
-//!
-//! What is checked: every order is filled or fails, once; a worker that was not dismissed stays, whatever becomes of
-//! its application's newer code; workers and preloaders are made of the newest generation alone; a pool is closed when
-//! nothing in it is wanted, and not before; `process.max` and slots hold.
+//! Ordered workers: applications start, restart, crash and exit at random. Checks: every spawn request ends once; a
+//! worker stays until dismissed; only the newest generation forks; a pool closes exactly when nothing in it is needed;
+//! `process.max` and slots hold.
 
 mod executor;
 mod happenings;
@@ -22,10 +19,8 @@ const STEPS: usize = 400;
 const SEEDS: u64 = 1_000;
 const SEEDS_FOR_MUTANTS: u64 = 300;
 const MAX: u32 = 5;
-/// What holds workers back is over after this long.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What an executor that is built wrong loses now and then, to see whether that is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loses {
     ForkFailed,
@@ -140,7 +135,6 @@ impl World {
     }
 }
 
-/// What is wrong in the world of this seed.
 fn run(seed: u64, mutant: Option<Loses>) -> Result<(), String> {
     outcome(|| {
         let mut world = World::new(seed, mutant);

@@ -1,4 +1,4 @@
-//! A pool of workers, its clients, and the kernel between them. Times are microseconds.
+//! A pool of workers, its clients and the kernel. Times are in microseconds.
 
 use crate::random::Random;
 use forkyard_base::tick::Tick;
@@ -7,18 +7,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-/// What a worker does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// Its own connections come first.
     OwnFirst,
-    /// New connections come first.
     NewFirst,
-    /// Kept connections come before new ones.
     KeptFirst,
-    /// It has no idle watch: what it holds waits while a request runs.
     NoIdleWatch,
-    /// It leaves what it was woken for.
     LeavesWork,
 }
 
@@ -32,18 +26,17 @@ impl Mutant {
     ];
 }
 
-/// A request that was served.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Served {
     pub(crate) came: u64,
     pub(crate) begun: u64,
 }
 
-/// A wake-up takes so long, and so does what a worker does beside the request.
+/// The time of a wake-up, and of a worker's overhead.
 const WAKE: u64 = 5;
 const OVERHEAD: u64 = 4;
 const END: u64 = 150_000;
-/// As the worker has it.
+/// As in the worker.
 const LINE_INTERVAL: u64 = 500;
 const IDLE_LIMIT: u64 = 1_000;
 
@@ -51,9 +44,7 @@ const IDLE_LIMIT: u64 = 1_000;
 struct Client {
     keeps: bool,
     pause: u64,
-    /// When its request came that is not served yet.
     came: Option<u64>,
-    /// Noticed by the worker that holds the connection.
     noted: Option<Waiting>,
     holder: Option<usize>,
 }
@@ -62,7 +53,6 @@ struct Client {
 enum Doing {
     Asleep(u64),
     Woken,
-    /// The client, and the number of the request.
     Serves(usize, u64),
 }
 
@@ -74,10 +64,10 @@ struct Worker {
     contended: bool,
     took: [u64; 2],
     own: VecDeque<usize>,
-    /// Its epoll was told of the listening socket, of the queue.
+    /// Whether its epoll was woken for the listening socket, and for the queue.
     told: [bool; 2],
     line: (ListenQueueState, u64),
-    /// The request runs long: what comes is passed on at once.
+    /// During a long request it hands over what comes.
     minds: bool,
 }
 
@@ -107,7 +97,6 @@ pub(crate) struct Pool {
     listener: VecDeque<usize>,
     queue: VecDeque<Message>,
     accepted: u64,
-    /// How many requests in a hundred are slow, and how slow.
     slow: (u32, u32),
     pub(crate) served: Vec<Served>,
 }
@@ -167,7 +156,6 @@ impl Pool {
         self.workers.len()
     }
 
-    /// What it is like.
     pub(crate) fn scenario(&self) -> String {
         let kept = self.clients.iter().filter(|client| client.keeps).count();
         let (all, workers) = (self.clients.len(), self.workers.len());
@@ -206,7 +194,6 @@ impl Pool {
         Tick::from_nanos(self.now * 1_000)
     }
 
-    /// A client sends its next request.
     fn send(&mut self, client: usize) {
         let now = self.now;
         assert!(self.clients[client].came.replace(now).is_none(), "asked twice");
@@ -216,7 +203,7 @@ impl Pool {
                 self.pass_on(worker, 0);
             }
             Some(worker) => self.wake(worker),
-            // Connections in the queue are looked at when they come out.
+            // Queued connections are checked when taken out.
             None if self.queue.iter().any(|message| message.clients.contains(&client)) => {}
             None => {
                 self.listener.push_back(client);
@@ -225,7 +212,7 @@ impl Pool {
         }
     }
 
-    /// The kernel tells one epoll after the other, until a worker was asleep.
+    /// Wakes one epoll after the other until a worker was asleep.
     fn tell(&mut self, what: usize) {
         for index in 0..self.workers.len() {
             self.workers[index].told[what] = true;
@@ -255,7 +242,6 @@ impl Pool {
         line
     }
 
-    /// Between two requests.
     fn advance(&mut self, index: usize) {
         let worker = &mut self.workers[index];
         let is_recent = self.now - worker.looked < LOOK_INTERVAL.as_micros() as u64;
@@ -267,7 +253,7 @@ impl Pool {
         while !self.scan(index) {}
     }
 
-    /// False: it is to look again.
+    /// `false`: look again.
     fn scan(&mut self, index: usize) -> bool {
         let worker = &mut self.workers[index];
         let may_have_slept = !worker.contended && worker.own.is_empty();
@@ -338,7 +324,6 @@ impl Pool {
                     for client in &message.clients {
                         self.clients[*client].holder = Some(index);
                     }
-                    // A nudge, or connections that have to be looked at.
                     return false;
                 }
                 self.serve(index, message.clients[0]);
@@ -347,7 +332,7 @@ impl Pool {
                 let client = self.workers[index].own.pop_front().expect("one waits");
                 self.serve(index, client);
             }
-            // A look that may not wait is followed by one that may.
+            // A non-blocking look is followed by a blocking one.
             Next::Nothing if !may_have_slept => return false,
             Next::Nothing => self.workers[index].doing = Doing::Asleep(self.now),
         }
@@ -379,7 +364,6 @@ impl Pool {
         own.insert(place, client);
     }
 
-    /// Passes on all but the first so many.
     fn pass_on(&mut self, index: usize, stays: usize) {
         while self.workers[index].own.len() > stays {
             let client = self.workers[index].own.remove(stays).expect("there are more");
@@ -420,7 +404,6 @@ impl Pool {
         }
     }
 
-    /// A request has run for a while.
     fn mind(&mut self, index: usize, number: u64) {
         if !matches!(self.workers[index].doing, Doing::Serves(_, serves) if serves == number) {
             return;
@@ -459,7 +442,6 @@ impl Pool {
         self.advance(index);
     }
 
-    /// No worker sleeps while something waits that it could take.
     fn check_idleness(&self) {
         let is_old = |since: u64| self.now > since + IDLE_LIMIT;
         let sleeps = |worker: &Worker| matches!(worker.doing, Doing::Asleep(since) if is_old(since));
