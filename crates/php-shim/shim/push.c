@@ -20,6 +20,9 @@
 /* Far more than the answer to one job. */
 #define ANSWER_BYTES 65536
 #define ANSWER_DEPTH 8
+/* How deep a payload may be, as json_encode() has it, and what is around it. */
+#define PAYLOAD_DEPTH 512
+#define REQUEST_DEPTH 2
 
 /* Forkyard\PushUnknown: whether the job is stored is not known. */
 static zend_class_entry *push_unknown;
@@ -152,11 +155,22 @@ static void make_ref(char text[2 * REF_BYTES + 1])
     }
 }
 
-/* How long the call may take, milliseconds; -1: what it says is no time, which is thrown. */
+/* An option; NULL: it is missing, or null. */
+static zval *find_option(zval *job, const char *name)
+{
+    zval *found = zend_hash_str_find(Z_ARRVAL_P(job), name, strlen(name));
+    if (found) {
+        ZVAL_DEREF(found);
+    }
+    return found && Z_TYPE_P(found) != IS_NULL ? found : NULL;
+}
+
+/* The time limit of the call, milliseconds; -1: the option is no time, and an exception is thrown. */
 static int64_t push_millis(zval *job)
 {
-    zval *own = zend_hash_str_find(Z_ARRVAL_P(job), "push_timeout", sizeof("push_timeout") - 1);
+    zval *own = find_option(job, "push_timeout");
     if (!own) {
+        zend_hash_str_del(Z_ARRVAL_P(job), "push_timeout", sizeof("push_timeout") - 1);
         const char *text = getenv(TIMEOUT_VARIABLE);
         int64_t millis = text ? atoll(text) : 0;
         return millis > 0 ? millis : PUSH_MILLIS;
@@ -177,7 +191,7 @@ static zend_long pushed_job(char *text, size_t length, const char *ref)
     zend_long id = -1;
     if (!decode_json(&answer, text, length, ANSWER_DEPTH) || EG(exception)) {
         zend_clear_exception();
-        zend_throw_exception(spl_ce_RuntimeException, "forkyard_push(): the answer is no JSON", 0);
+        throw_unknown(ref, "the answer is no JSON; whether the job is stored is not known");
         return -1;
     }
     if (Z_TYPE(answer) == IS_ARRAY && (found = zend_hash_str_find(Z_ARRVAL(answer), "jobs", sizeof("jobs") - 1)) &&
@@ -196,6 +210,34 @@ static zend_long pushed_job(char *text, size_t length, const char *ref)
     }
     zval_ptr_dtor(&answer);
     return id;
+}
+
+/* Appends a request as a line of JSON. Returns false if that throws: an exception of the application's own code passes through. */
+static bool encode_request(smart_str *line, zval *request)
+{
+    /* json_last_error() is the application's. */
+    php_json_error_code before = JSON_G(error_code);
+    /* Without escapes the text is as short as it can be. */
+    int options = PHP_JSON_UNESCAPED_UNICODE | PHP_JSON_UNESCAPED_SLASHES;
+    zend_result encoded = php_json_encode_ex(line, request, options, PAYLOAD_DEPTH + REQUEST_DEPTH);
+    /* It succeeds where it has written a number or a key as something else. */
+    if (!EG(exception) && (encoded != SUCCESS || JSON_G(error_code) != PHP_JSON_ERROR_NONE)) {
+        zval name, why;
+        ZVAL_UNDEF(&why);
+        ZVAL_STRING(&name, "json_last_error_msg");
+        call_user_function(NULL, NULL, &name, &why, 0, NULL);
+        zval_ptr_dtor(&name);
+        zend_throw_exception_ex(spl_ce_RuntimeException, 0, "forkyard_push(): the job can't be written as JSON: %s",
+                                Z_TYPE(why) == IS_STRING ? Z_STRVAL(why) : "a value has no form there");
+        zval_ptr_dtor(&why);
+    }
+    JSON_G(error_code) = before;
+    if (EG(exception)) {
+        return false;
+    }
+    append(line, "\n", 1);
+    smart_str_0(line);
+    return true;
 }
 
 static PHP_FUNCTION(forkyard_push)
@@ -233,33 +275,26 @@ static PHP_FUNCTION(forkyard_push)
         zval_ptr_dtor(&job);
         RETURN_THROWS();
     }
-    char own_ref[2 * REF_BYTES + 1], *ref = own_ref;
-    zval *given = zend_hash_str_find(Z_ARRVAL(job), "ref", sizeof("ref") - 1);
-    if (given && Z_TYPE_P(given) == IS_STRING) {
-        ref = Z_STRVAL_P(given);
-    } else if (!given) {
+    char own_ref[2 * REF_BYTES + 1] = "";
+    zval *given = find_option(&job, "ref");
+    if (!given) {
         make_ref(own_ref);
         add_assoc_string(&job, "ref", own_ref);
     }
-    ref = estrdup(ref);
+    /* What is no text is refused. */
+    char *ref = estrdup(given && Z_TYPE_P(given) == IS_STRING ? Z_STRVAL_P(given) : own_ref);
     array_init(&request);
     add_assoc_string(&request, "command", "push");
     add_assoc_zval(&request, "job", &job);
     /* So that the process says what it knows before the time is over. */
     add_assoc_long(&request, "timeout_ms", (zend_long)(millis - millis / 8));
-    /* Without escapes the text is as short as it can be. */
-    int encoded = php_json_encode(&line, &request, PHP_JSON_UNESCAPED_UNICODE | PHP_JSON_UNESCAPED_SLASHES);
+    bool is_encoded = encode_request(&line, &request);
     zval_ptr_dtor(&request);
-    if (encoded != SUCCESS || EG(exception) || !line.s) {
+    if (!is_encoded) {
         smart_str_free(&line);
         efree(ref);
-        if (!EG(exception)) {
-            zend_throw_exception(spl_ce_RuntimeException, "forkyard_push(): the job can't be written as JSON", 0);
-        }
         RETURN_THROWS();
     }
-    append(&line, "\n", 1);
-    smart_str_0(&line);
     char *buffer = emalloc(ANSWER_BYTES + 1);
     bool is_sent = false;
     ssize_t length = ask(path, &line, buffer, now_millis() + millis, &is_sent);

@@ -1,5 +1,6 @@
 //! Background jobs on the real daemon.
 
+mod clients;
 mod commands;
 mod deaths;
 mod exact;
@@ -16,7 +17,7 @@ mod sequences;
 mod stores;
 mod tcp;
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
+use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
 use crate::support::{is_root, process, until};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -97,6 +98,21 @@ pub fn configuration(dir: &Path, global: &str, pool: &str, queue: &str, more: &s
          [jobs.queue.mail]\npool = \"www\"\nscript = \"{dir}/jobs.php\"\nbackoff = {{ first = \"20ms\", factor = 1 }}\n{queue}\n{more}"
     );
     text.replace("@DIR", &dir)
+}
+
+/// The configuration, with pools whose pages push: `push.php` of `www`, and `/` of `wsgi` and `rack`.
+pub fn with_pages(dir: &Path, php: &str, wsgi: &str, rack: &str) -> String {
+    fs::write(dir.join("push.php"), php).expect("script");
+    let mut more = String::new();
+    for (runtime, file, script) in [("wsgi", "wsgi.py", wsgi), ("rack", "config.ru", rack)] {
+        let root = dir.join(runtime);
+        fs::create_dir(&root).expect("mkdir");
+        make_writable(&root);
+        fs::write(root.join(file), script).expect("script");
+        let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.display());
+        more += &pool(dir, runtime, "pm = \"static\"\nmax_children = 1\n", &application);
+    }
+    configuration(dir, "", "max_children = 1", "", &more)
 }
 
 /// A client of the jobs' socket.

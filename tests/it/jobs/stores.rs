@@ -1,13 +1,12 @@
 //! What is told of a push, and how soon, when something is wrong with the store.
 
 use super::postgresql::Server;
-use super::{Client, Jobs, configuration};
+use super::{Client, Jobs};
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, forkyard, make_writable};
 use crate::support::strace::Failing;
 use crate::support::{place_library, until};
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -56,28 +55,8 @@ run(lambda do |env|
 end)
 "##;
 
-/// The configuration, with pools whose pages push.
 fn with_pages(dir: &Path) -> String {
-    for name in ["wsgi", "rack"] {
-        fs::create_dir(dir.join(name)).expect("mkdir");
-        make_writable(&dir.join(name));
-    }
-    fs::write(dir.join("push.php"), PHP).expect("script");
-    fs::write(dir.join("wsgi/wsgi.py"), WSGI).expect("script");
-    fs::write(dir.join("rack/config.ru"), RACK).expect("script");
-    let mut more = String::new();
-    for runtime in ["wsgi", "rack"] {
-        let application = format!(
-            "runtime = \"{runtime}\"\nroot = \"{}/{runtime}\"\n",
-            dir.display()
-        );
-        let _ = write!(
-            more,
-            "{}",
-            pool(dir, runtime, "pm = \"static\"\nmax_children = 1\n", &application)
-        );
-    }
-    configuration(dir, "", "max_children = 1", "", &more)
+    super::with_pages(dir, PHP, WSGI, RACK)
 }
 
 /// What one that pushes is told, and how soon: by each library, over the socket and on the command line.

@@ -42,10 +42,12 @@ def push(queue, kind, payload=None, push_timeout=None, **options):
         job["payload_base64"] = base64.b64encode(payload).decode()
     elif payload is not None:
         job["payload"] = payload
-    ref = job.setdefault("ref", os.urandom(16).hex())
-    # The server answers before the time is over.
+    if job.get("ref") is None:
+        job["ref"] = os.urandom(16).hex()
+    ref = job["ref"]
+    # The process says what it knows before the time is over.
     request = {"command": "push", "job": job, "timeout_ms": max(1, int(seconds * 875))}
-    line = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    line = _encode(request)
     answer = _ask(path, line, ref, time.monotonic() + seconds)
     if answer.get("result") == "pushed":
         return answer["jobs"][0]["id"]
@@ -56,9 +58,22 @@ def push(queue, kind, payload=None, push_timeout=None, **options):
 def _seconds(own):
     if own is None:
         return int(os.environ.get("FORKYARD_JOBS_TIMEOUT") or 0) / 1000 or _SECONDS
-    if not own > 0:
+    if not 0 < own < 1e6:
         raise ValueError("push_timeout is a number of seconds above 0")
     return own
+
+
+def _encode(request):
+    try:
+        return json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        # What the application's own objects raise passes through.
+        last = error.__traceback__
+        while last.tb_next is not None:
+            last = last.tb_next
+        if last.tb_frame.f_globals.get("__name__") not in (__name__, json.encoder.__name__):
+            raise
+        raise PushError(f"the job can't be written as JSON: {error}") from error
 
 
 def _ask(path, line, ref, until):
@@ -77,7 +92,7 @@ def _ask(path, line, ref, until):
                         raise ConnectionResetError("the connection ended before the answer")
                     answer += part
                 return json.loads(answer)
-        except ConnectionResetError as error:
+        except (BrokenPipeError, ConnectionResetError) as error:
             failure = error
         except (OSError, ValueError) as error:
             failure = error

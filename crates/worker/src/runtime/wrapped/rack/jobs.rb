@@ -5,7 +5,9 @@ module Forkyard
     # The default timeout of a push in seconds, and how often to push a job whose connection closed before the answer.
     SECONDS = 2
     TRIES = 3
-    private_constant :SECONDS, :TRIES
+    # How deep a payload may be, as PHP has it, and what is around it.
+    DEPTH = 512 + 2
+    private_constant :SECONDS, :TRIES, :DEPTH
 
     # The job was not pushed.
     class PushError < StandardError; end
@@ -32,11 +34,12 @@ module Forkyard
       require "io/wait"
       path = ENV.fetch("FORKYARD_JOBS") { raise PushError, "the daemon's configuration has no [jobs]" }
       seconds = seconds(push_timeout)
-      job = { ref: Random.urandom(16).unpack1("H*") }.merge(options, queue: queue, kind: kind)
+      job = options.merge(queue: queue, kind: kind)
+      job[:ref] = Random.urandom(16).unpack1("H*") if job[:ref].nil?
       job[:payload] = payload unless payload.nil?
       # The server answers before the time is over.
       request = { command: "push", job: job, timeout_ms: [1, (seconds * 875).to_i].max }
-      answer = ask(path, JSON.generate(request), job[:ref], now + seconds)
+      answer = ask(path, encode(request), job[:ref], now + seconds)
       return answer["jobs"][0]["id"] if answer["result"] == "pushed"
 
       message = answer["message"] || "the answer is about something else"
@@ -48,7 +51,7 @@ module Forkyard
 
       def seconds(own)
         return [ENV["FORKYARD_JOBS_TIMEOUT"].to_i / 1000.0, SECONDS].find(&:positive?) if own.nil?
-        raise ArgumentError, "push_timeout is a number of seconds above 0" unless own.positive?
+        raise ArgumentError, "push_timeout is a number of seconds above 0" unless own.positive? && own < 1e6
 
         own
       end
@@ -57,7 +60,28 @@ module Forkyard
         Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
-      # The answer. If the server was replaced, asks the next one, which recognises the job by its name.
+      def encode(request)
+        text = JSON.generate(request, max_nesting: DEPTH)
+        check_form(request)
+        text
+      rescue JSON::JSONError, EncodingError => e
+        raise PushError, "the job can't be written as JSON: #{e.message}"
+      end
+
+      # Refuses a Proc, an IO and the like: JSON has them as their to_s, which is their class alone.
+      def check_form(value)
+        case value
+        when Hash then value.each_value { |inner| check_form(inner) }
+        when Array then value.each { |inner| check_form(inner) }
+        else
+          is_any = value.method(:to_json).owner == Object.instance_method(:to_json).owner
+          return unless is_any && value.to_s.start_with?("#<")
+
+          raise PushError, "the job can't be written as JSON: #{value.class} has no form there"
+        end
+      end
+
+      # An answer; where the process was replaced that of the next: the job has a name by which it is known again.
       def ask(path, line, ref, till)
         tries, is_sent = 0, false
         begin
