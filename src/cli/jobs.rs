@@ -29,7 +29,7 @@ const EXIT_UNKNOWN: u8 = 75;
 /// How often a progress bar is drawn.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long the status waits for the figures of jobs.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Push background jobs, and look after them
 #[derive(Debug, Args)]
@@ -329,8 +329,11 @@ fn said(output: String) -> CommandOutcome {
 
 /// The figures of the process behind a socket, for the status; `None`: it does not answer.
 pub(super) fn stats(socket: &Path) -> Option<Stats> {
-    let mut conversation = Conversation::begin_within(socket, PATIENCE)?;
-    match conversation.ask(&request(&What::Stats)).ok()? {
+    let mut conversation = Conversation::begin_with(socket)?;
+    match conversation
+        .ask_for(&request(&What::Stats), Some(STATUS_PATIENCE))
+        .ok()?
+    {
         JobsAnswer::Stats(stats) => Some(*stats),
         _ => None,
     }

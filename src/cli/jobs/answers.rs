@@ -1,5 +1,6 @@
 //! What is asked of the process that keeps jobs, and how its answers are shown.
 
+use super::conversation::PATIENCE;
 use super::display::{
     Bar, age, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
 };
@@ -102,7 +103,9 @@ impl Conversation {
             bar.show(&job_bar(&job));
             std::thread::sleep(LOOK);
         }
-        let answer = self.ask(&wait(name, left_ms()))?;
+        let left_ms = left_ms();
+        let limit = left_ms.map(|left_ms| Duration::from_millis(left_ms).saturating_add(PATIENCE));
+        let answer = self.ask_for(&wait(name, left_ms), limit)?;
         let is_done = matches!(&answer, JobsAnswer::Job { job } if job.state == "done" && job.status.as_deref() != Some("error"));
         self.shown_as(answer, is_done, json)
     }

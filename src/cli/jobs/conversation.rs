@@ -3,10 +3,11 @@
 use super::{JobsArguments, failed};
 use crate::cli::control::CommandOutcome;
 use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE};
-use crate::config::{self, Secret};
+use crate::config::{self, Errors, Loaded, Secret};
 use crate::jobs::{JobsAnswer, JobsRequest, SecretRequest};
 use crate::secret;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -18,6 +19,8 @@ const EXIT_UNAVAILABLE: u8 = 69;
 /// How long a push may take where no configuration says it, and how often it is tried.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 const PUSH_TRIES: usize = 3;
+/// How long an answer is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Where the socket is by default.
 const SOCKET: &str = "/run/forkyard-jobs.sock";
 
@@ -76,59 +79,51 @@ impl Write for Stream {
     }
 }
 
+type Configuration = Result<Loaded, Errors>;
+
 /// The socket that a configuration names, or the usual one where that can't be read.
-fn socket_of(config: &Path) -> Result<PathBuf, CommandOutcome> {
-    match config::load(config) {
-        Ok(loaded) => match loaded.config.jobs {
-            Some(jobs) => Ok(jobs.listen),
-            None => Err(failed(
-                EXIT_CONFIG,
-                &format!("{} has no [jobs]", config.display()),
-            )),
+fn socket_of(path: &Path, configuration: &Configuration) -> Result<PathBuf, CommandOutcome> {
+    match configuration {
+        Ok(loaded) => match &loaded.config.jobs {
+            Some(jobs) => Ok(jobs.listen.clone()),
+            None => Err(failed(EXIT_CONFIG, &format!("{} has no [jobs]", path.display()))),
         },
-        Err(errors) if config.exists() && std::fs::File::open(config).is_ok() => {
-            Err(failed(EXIT_CONFIG, &errors.to_string()))
-        }
+        Err(errors) if File::open(path).is_ok() => Err(failed(EXIT_CONFIG, &errors.to_string())),
         Err(_) => Ok(PathBuf::from(SOCKET)),
     }
-}
-
-/// The file with the secret that a configuration names.
-fn secret_file_of(config: &Path) -> Result<PathBuf, CommandOutcome> {
-    let loaded = config::load(config).ok();
-    let tcp = loaded
-        .and_then(|loaded| loaded.config.jobs)
-        .and_then(|jobs| jobs.tcp);
-    let missing = "name the file with the secret: --secret-file FILE";
-    tcp.map(|tcp| tcp.secret_file)
-        .ok_or_else(|| failed(EXIT_CONFIG, missing))
 }
 
 impl Conversation {
     /// Begins one as the command line says.
     pub(super) fn begin(arguments: &JobsArguments) -> Result<Conversation, CommandOutcome> {
+        let configuration = config::load(&arguments.config);
+        let jobs = configuration
+            .as_ref()
+            .ok()
+            .and_then(|loaded| loaded.config.jobs.as_ref());
         let address = match (&arguments.connect, &arguments.socket) {
             (Some(address), _) => {
-                let file = match &arguments.secret_file {
-                    Some(file) => file.clone(),
-                    None => secret_file_of(&arguments.config)?,
-                };
-                let secret = secret::read(&file).map_err(|error| failed(EXIT_CONFIG, &error.to_string()))?;
+                let configured = jobs
+                    .and_then(|jobs| jobs.tcp.as_ref())
+                    .map(|tcp| &tcp.secret_file);
+                let missing = "name the file with the secret: --secret-file FILE";
+                let file = arguments.secret_file.as_ref().or(configured);
+                let file = file.ok_or_else(|| failed(EXIT_CONFIG, missing))?;
+                let secret = secret::read(file).map_err(|error| failed(EXIT_CONFIG, &error.to_string()))?;
                 JobsAddress::Tcp(*address, secret)
             }
             (None, Some(path)) => JobsAddress::Unix(path.clone()),
-            (None, None) => JobsAddress::Unix(socket_of(&arguments.config)?),
+            (None, None) => JobsAddress::Unix(socket_of(&arguments.config, &configuration)?),
         };
-        let loaded = config::load(&arguments.config).ok();
-        let jobs = loaded.and_then(|loaded| loaded.config.jobs);
-        let push_timeout = jobs.map_or(PUSH_TIMEOUT, |jobs| jobs.push_timeout);
-        Conversation::begin_at(address, push_timeout)
+        Conversation::begin_at(address, jobs.map_or(PUSH_TIMEOUT, |jobs| jobs.push_timeout))
     }
 
     fn begin_at(address: JobsAddress, push_timeout: Duration) -> Result<Conversation, CommandOutcome> {
         let connected = match &address {
             JobsAddress::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-            JobsAddress::Tcp(address, _) => TcpStream::connect(address).map(Stream::Tcp),
+            JobsAddress::Tcp(address, _) => {
+                TcpStream::connect_timeout(address, push_timeout).map(Stream::Tcp)
+            }
         };
         let stream = connected.map_err(|error| {
             let key = match &address {
@@ -147,7 +142,7 @@ impl Conversation {
         if let JobsAddress::Tcp(_, secret) = &conversation.address {
             let secret = secret.reveal().to_owned();
             let command = "secret".to_owned();
-            conversation.ask(&SecretRequest { command, secret })?;
+            conversation.ask_for(&SecretRequest { command, secret }, Some(push_timeout))?;
         }
         Ok(conversation)
     }
@@ -159,15 +154,10 @@ impl Conversation {
         }
     }
 
-    /// One whose answers come within a time; `None`: there is no process.
-    pub(super) fn begin_within(socket: &Path, limit: Duration) -> Option<Conversation> {
-        let stream = UnixStream::connect(socket).ok()?;
-        stream.set_read_timeout(Some(limit)).ok()?;
-        Some(Conversation {
-            address: JobsAddress::Unix(socket.to_owned()),
-            push_timeout: PUSH_TIMEOUT,
-            stream: BufReader::new(Stream::Unix(stream)),
-        })
+    /// With the process behind a socket; `None`: there is none.
+    pub(super) fn begin_with(socket: &Path) -> Option<Conversation> {
+        let address = JobsAddress::Unix(socket.to_owned());
+        Conversation::begin_at(address, PUSH_TIMEOUT).ok()
     }
 
     /// Asks for something that may be asked for twice, and waits no longer than this for the answer: after that whether it was done
@@ -183,9 +173,7 @@ impl Conversation {
             if left.is_zero() {
                 break;
             }
-            self.set_patience(Some(left));
-            let answer = self.try_ask(request);
-            self.set_patience(None);
+            let answer = self.try_ask(request, Some(left));
             if answer.is_ok() {
                 return answer;
             }
@@ -216,23 +204,61 @@ impl Conversation {
     }
 
     pub(super) fn ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
-        match self.try_ask(request)? {
+        self.ask_for(request, Some(PATIENCE))
+    }
+
+    /// Asks, and waits so long for the answer; `None`: until it comes.
+    pub(super) fn ask_for(
+        &mut self,
+        request: &impl serde::Serialize,
+        limit: Option<Duration>,
+    ) -> Result<JobsAnswer, CommandOutcome> {
+        match self.try_ask(request, limit)? {
             JobsAnswer::Error { message, .. } => Err(failed(EXIT_SOFTWARE, &message)),
             answer => Ok(answer),
         }
     }
 
     /// Asks; an error is that there is no answer.
-    pub(super) fn try_ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
-        let lost = |address: &JobsAddress, error: &dyn fmt::Display| {
-            failed(EXIT_SOFTWARE, &format!("{address}: no answer: {error}"))
-        };
+    pub(super) fn try_ask(
+        &mut self,
+        request: &impl serde::Serialize,
+        limit: Option<Duration>,
+    ) -> Result<JobsAnswer, CommandOutcome> {
+        self.set_patience(limit);
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         line.push(b'\n');
-        let sent = self.stream.get_mut().write_all(&line);
-        sent.map_err(|error| lost(&self.address, &error))?;
         let mut answer = Vec::new();
-        (self.stream.read_until(b'\n', &mut answer)).map_err(|error| lost(&self.address, &error))?;
-        serde_json::from_slice(&answer).map_err(|error| lost(&self.address, &error))
+        let sent = self.stream.get_mut().write_all(&line);
+        let read = sent.and_then(|()| self.stream.read_until(b'\n', &mut answer));
+        read.and_then(|_| Ok(serde_json::from_slice(&answer)?))
+            .map_err(|error| {
+                let why = match (error.kind(), limit) {
+                    (io::ErrorKind::WouldBlock, Some(limit)) => format!("none came within {limit:?}"),
+                    _ => error.to_string(),
+                };
+                failed(EXIT_SOFTWARE, &format!("{}: no answer: {why}", self.address))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::Nothing;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_process_that_does_not_answer_is_not_waited_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("jobs.sock");
+        let _listener = UnixListener::bind(&path).expect("a socket");
+        let mut conversation = Conversation::begin_with(&path).expect("a conversation");
+        let asked = conversation.ask_for(&JobsRequest::Queues(Nothing {}), Some(Duration::from_millis(20)));
+        let error = asked.err().map(|failed| failed.errors).unwrap_or_default();
+        assert!(
+            error.contains("jobs.sock: no answer: none came within 20ms"),
+            "{error}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! workers. How far it is stands in the store: where the process that keeps jobs is killed, or this command is started again
 //! with the same name, it goes on behind the last job that was added.
 
+use super::conversation::PATIENCE;
 use super::display::{Bar, sequence_bar};
 use super::{Conversation, LOOK, Push, failed, new_job};
 use crate::base64;
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 const MOST_TOGETHER: usize = 200;
 /// Bytes of jobs added at once, and of a line.
 const MOST_BYTES: usize = 4 << 20;
-/// How long a process that keeps jobs is waited for when it is gone.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked for.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -264,7 +263,7 @@ fn ask(
 ) -> Result<SequenceView, CommandOutcome> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let error = match conversation.try_ask(request) {
+        let error = match conversation.try_ask(request, Some(conversation.push_timeout)) {
             Ok(JobsAnswer::Sequence { sequence }) => return Ok(*sequence),
             Ok(JobsAnswer::Error {
                 message,

@@ -4,6 +4,7 @@ use super::{Client, Jobs};
 use crate::support::daemon::forkyard;
 use crate::support::until;
 use serde_json::{Value, json};
+use std::process::Command;
 
 /// `forkyard jobs` with these arguments: exit code, output, errors.
 fn command(jobs: &Jobs, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -102,6 +103,24 @@ fn the_command_line_does_what_the_socket_does() {
         (Some(70), true),
         "{errors}"
     );
+}
+
+#[test]
+fn a_command_reads_the_configuration_once() {
+    let jobs = Jobs::start("max_children = 1", "");
+    let trace = jobs.dir().join("trace");
+    let command = forkyard(&["jobs", "queues"], &jobs.dir());
+    let output = Command::new("strace")
+        .args(["-f", "-e", "trace=openat", "-o"])
+        .arg(&trace)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .output()
+        .expect("strace");
+    assert!(output.status.success(), "{output:?}");
+    let opened = std::fs::read_to_string(trace).expect("a trace");
+    let count = opened.matches("forkyard.toml\"").count();
+    assert_eq!(count, 1, "{opened}");
 }
 
 #[test]

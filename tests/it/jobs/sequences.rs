@@ -1,12 +1,14 @@
 //! Jobs that come from a source, one after the other.
 
 use super::Jobs;
-use crate::support::daemon::forkyard;
+use crate::support::daemon::{directory, forkyard};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
 fn command(jobs: &Jobs, arguments: &[&str]) -> Command {
@@ -143,4 +145,46 @@ fn a_command_s_lines_are_all_there_are_only_if_it_ends_well() {
     assert_eq!(ended(&jobs, &["sequence", &id, "--wait"]).0, Some(70));
     let (_, shown, _) = ended(&jobs, &["sequences"]);
     assert_eq!(shown.lines().count(), 4, "{shown}");
+}
+
+#[test]
+fn jobs_whose_addition_is_not_answered_are_added_again_from_the_same_place() {
+    let dir = directory();
+    let socket = dir.path().join("jobs.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    listener.set_nonblocking(true).expect("a listener");
+    fs::write(dir.path().join("lines"), "a\nb\n").expect("lines");
+    let mut command = forkyard(&["jobs", "push", "mail", "line"], dir.path());
+    command.arg("--each-line").arg(dir.path().join("lines"));
+    command.arg("--socket").arg(&socket);
+    let child = command.stdout(Stdio::piped()).spawn().expect("forkyard");
+    let accept = || {
+        let (stream, _) = until("a connection", || listener.accept().ok());
+        stream.set_nonblocking(false).expect("a connection");
+        BufReader::new(stream)
+    };
+    let hear = |stream: &mut BufReader<UnixStream>| -> Value {
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("a request");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    };
+    let answer = |stream: &mut BufReader<UnixStream>, state: &str, given: u64| {
+        let sequence = json!({
+            "id": 7, "queue": "mail", "state": state, "given": given, "waiting": given,
+            "running": 0, "done": 0, "failed": 0, "cancelled": 0, "begun_ms": 0,
+        });
+        let answer = json!({"result": "sequence", "sequence": sequence});
+        writeln!(stream.get_mut(), "{answer}").expect("an answer");
+    };
+    let mut hanging = accept();
+    assert_eq!(hear(&mut hanging)["command"], "sequence-begin");
+    answer(&mut hanging, "open", 0);
+    let added = hear(&mut hanging);
+    let mut next = accept();
+    assert_eq!(hear(&mut next), added);
+    answer(&mut next, "open", 2);
+    assert_eq!(hear(&mut next)["command"], "sequence-end");
+    answer(&mut next, "complete", 2);
+    let output = child.wait_with_output().expect("forkyard");
+    assert!(output.status.success(), "{output:?}");
 }
