@@ -12,7 +12,6 @@ use crate::sys::invocation;
 use serde_json::Value;
 use std::time::Duration;
 
-/// The program that runs.
 fn program() -> Option<Box<Program>> {
     let invocation = invocation::get()?;
     Some(Box::new(Program {
@@ -23,7 +22,6 @@ fn program() -> Option<Box<Program>> {
 }
 
 impl Master {
-    /// Carries out a request that came over the control socket. What is not answered here is answered later, or was already.
     pub(super) fn handle_request(&mut self, asker: u64, request: &Request) {
         let rights = self.executor.control.rights(asker);
         if !Master::is_for_owners(request, rights) {

@@ -4,19 +4,14 @@ use crate::config::{self, Config, Diagnostic, Severity, Skipped};
 use crate::control::protocol::Complaint;
 use std::path::{Path, PathBuf};
 
-/// Reads a configuration, or says what is wrong with it.
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
 /// The title of a daemon that is in php-fpm's place.
 pub(super) const FPM_TITLE: &str = "php-fpm";
 
-/// The command that the daemon was started by: its name, its titles, its configuration.
 pub struct Frontend {
-    /// Its name in the log.
     pub name: &'static str,
-    /// The word before the colon in process titles.
     pub title: &'static str,
-    /// Reads the configuration anew. If it can't be used, the log says why, too.
     pub read_config: ReadConfig,
 }
 
@@ -26,7 +21,6 @@ impl Frontend {
         self.title == FPM_TITLE
     }
 
-    /// forkyard itself, with the configuration file that it reads anew.
     pub fn forkyard(path: PathBuf) -> Frontend {
         Frontend {
             name: "forkyard",
@@ -59,7 +53,6 @@ pub(crate) fn log_diagnostics(diagnostics: &[Diagnostic]) {
     warnings.for_each(|diagnostic| log::warn!("{}", diagnostic.said_of(None)));
 }
 
-/// Tells which pools can't be had, and why.
 pub(super) fn say_skipped(skipped: &[Skipped]) {
     for one in skipped {
         for reason in &one.reasons {

@@ -19,7 +19,6 @@ use std::time::Duration;
 pub(super) struct Expulsions(Vec<(Tick, Vec<PoolId>)>);
 
 impl Expulsions {
-    /// When the first is due.
     pub(super) fn deadline(&self) -> Option<Tick> {
         self.0.iter().map(|(until, _)| *until).min()
     }
@@ -80,7 +79,6 @@ impl Master {
         None
     }
 
-    /// Gives an instance away, of an application or of a group.
     pub(super) fn lend(&mut self, asker: u64, of: &str, wait: Option<Duration>) -> Option<Answer> {
         let of_group = self.executor.applications.router_of_group(of).transpose();
         let id = match of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of))) {
@@ -92,7 +90,6 @@ impl Master {
         None
     }
 
-    /// Gives an instance no more requests; `enable`: gives it requests again.
     pub(super) fn disable(&mut self, asker: u64, pid: i32, enable: bool) -> Option<Answer> {
         self.about_instance(asker, pid, AdminRequest::Disable { pid, enable })
     }
@@ -125,7 +122,6 @@ impl Master {
         Ok(())
     }
 
-    /// Gives a pool of one application new processes, if a worker has found a reason.
     pub(super) fn restart_if_asked(&mut self) {
         let is_ending = self.lifecycle.stopping().is_some();
         let Some(id) = self.executor.pool_to_restart(is_ending) else {
@@ -136,7 +132,6 @@ impl Master {
         }
     }
 
-    /// Ends the request of a worker.
     pub(super) fn end_request(&mut self, asker: u64, pid: i32) -> Answer {
         match self.executor.end_request(asker, pid) {
             Ok(event) => {
@@ -147,7 +142,6 @@ impl Master {
         }
     }
 
-    /// Tells a router something of one of its instances.
     pub(super) fn about_instance(&mut self, asker: u64, pid: i32, request: AdminRequest) -> Option<Answer> {
         let Some((id, application)) = self.executor.instance_with_pid(pid) else {
             let message = format!("process {pid} is no instance of an application");
@@ -188,7 +182,6 @@ impl Master {
         self.apply_other(config, asker)
     }
 
-    /// Removes a pool. `limit`: how long its workers have.
     pub(super) fn remove_pool(
         &mut self,
         asker: u64,
@@ -211,7 +204,6 @@ impl Master {
         Ok(())
     }
 
-    /// Applies a configuration that differs from the one in force in some pools.
     fn apply_other(&mut self, config: Config, asker: u64) -> Result<(), Answer> {
         if self.lifecycle.stopping().is_some() {
             return Err(Answer::refusal("the daemon is ending".to_owned()));
@@ -229,7 +221,6 @@ impl Master {
         }
     }
 
-    /// Ends what is left of pools whose time is over.
     pub(super) fn expel(&mut self) {
         let now = clock::now();
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.expulsions.0)
@@ -250,7 +241,6 @@ impl Master {
             | Request::Status {}
             | Request::Restart { .. }
             | Request::RestartPool { .. }
-            // Of their own pools and applications.
             | Request::Error { .. }
             | Request::Terminate { .. }
             | Request::Detach { .. } => true,

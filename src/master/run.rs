@@ -19,7 +19,6 @@ use signal_hook_mio::v1_0::Signals;
 use std::io;
 use std::time::Duration;
 
-/// Events taken at once.
 const EVENTS: usize = 256;
 /// Requests over the control socket that are carried out between two looks at everything else.
 const REQUESTS: usize = 16;
@@ -35,15 +34,12 @@ pub(super) struct Master {
     pub(super) manager: Manager,
     pub(super) service: Service,
     pub(super) read_config: ReadConfig,
-    /// What the daemon is about.
     pub(super) lifecycle: Lifecycle,
-    /// Whether load balancers are to send requests here, as long as the daemon is not told to stop.
     pub(super) mode: DaemonMode,
     pub(super) expulsions: Expulsions,
 }
 
 impl Master {
-    /// Performs what follows from what was taken over, then applies the configuration; or goes on ending.
     pub(super) fn begin(&mut self, wanted: CoreConfig) {
         for action in std::mem::take(&mut self.executor.handover.todo) {
             self.executor.perform(action);
@@ -114,7 +110,6 @@ impl Master {
         }
     }
 
-    /// Reaps children, and says which sources, after these, and which other signals are to be taken up.
     fn take(&mut self, events: &Events, mut sources: Vec<Source>) -> (Vec<Source>, Vec<i32>) {
         if self.executor.processes.has_more_dead {
             self.take_signals(vec![SIGCHLD]);
@@ -146,7 +141,6 @@ impl Master {
         is_more
     }
 
-    /// Does what is asked for over the control sockets: guests have one request in a turn.
     fn handle_requests(&mut self) {
         for _ in 0..REQUESTS {
             let Some((asker, request)) = self.executor.control.next_request() else {

@@ -7,7 +7,6 @@ use crate::tick::Tick;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// The service manager, if there is one that wants to know.
 pub(super) struct Service {
     notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
@@ -24,7 +23,6 @@ impl Service {
         }
     }
 
-    /// Requests are served.
     pub(super) fn tell_ready(&self) {
         let pid = std::process::id();
         self.tell(&format!(
@@ -32,14 +30,12 @@ impl Service {
         ));
     }
 
-    /// The configuration is read anew.
     pub(super) fn tell_reloading(&self) {
         if let Some(notifier) = &self.notifier {
             notifier.tell_reloading();
         }
     }
 
-    /// The daemon ends.
     pub(super) fn tell_stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=Stopping\n");
     }
@@ -50,12 +46,10 @@ impl Service {
         }
     }
 
-    /// The variables by which a service manager is found.
     pub(super) fn variables(&self) -> &[(&'static str, OsString)] {
         self.notifier.as_ref().map_or(&[][..], Notifier::variables)
     }
 
-    /// How often it is told what the pools do. Without a service manager that wants to know, nothing is due.
     pub(super) fn set_bulletin(&mut self, interval: Option<Duration>) {
         let is_known = self.bulletin.as_ref().map(|bulletin| bulletin.interval) == interval;
         if self.notifier.is_some() && !is_known {
@@ -63,19 +57,16 @@ impl Service {
         }
     }
 
-    /// Whether there is a service manager that wants to know.
     pub(super) fn is_there(&self) -> bool {
         self.notifier.is_some()
     }
 
-    /// When [`Service::poll`] is to be called next.
     pub(super) fn deadline(&self) -> Option<Tick> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
         let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
         watchdog.into_iter().chain(bulletin).min()
     }
 
-    /// Tells what is due.
     pub(super) fn poll(&mut self, executor: &Executor) {
         let now = clock::now();
         let Some(notifier) = &self.notifier else { return };
@@ -98,11 +89,9 @@ pub(super) fn say_interval(interval: Option<Duration>) {
     }
 }
 
-/// Tells the service manager what the pools do, now and then.
 struct Bulletin {
     interval: Duration,
     due: Tick,
-    /// Requests up to the one before.
     requests: u64,
 }
 
@@ -115,7 +104,6 @@ impl Bulletin {
         }
     }
 
-    /// php-fpm's words.
     fn text(&mut self, totals: &Totals) -> String {
         let Totals {
             active,
@@ -123,7 +111,6 @@ impl Bulletin {
             requests,
             slow,
         } = *totals;
-        // A reload begins to count anew.
         let new = requests.checked_sub(self.requests).unwrap_or(requests);
         self.requests = requests;
         let rate = new as f64 / self.interval.as_secs_f64();

@@ -25,7 +25,6 @@ use crate::sys::{self, clock};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 impl Master {
-    /// Does what signals are for.
     pub(super) fn take_signals(&mut self, signals: Vec<i32>) {
         for signal in signals {
             match signal {
@@ -65,7 +64,6 @@ impl Master {
         }
     }
 
-    /// Lets requests that run finish, and ends.
     fn finish(&mut self) {
         log::info!("Finishing ...");
         self.service.tell_stopping();
@@ -88,7 +86,6 @@ impl Master {
         }
     }
 
-    /// Has the new program try whether it could take over; `follow_lifecycle` hears what came of it.
     fn rehearse(&mut self) {
         log::info!("the program was replaced, trying whether the new one can take over");
         if let Err(error) = self.executor.rehearse(&self.manager, self.lifecycle.stopping()) {
@@ -96,7 +93,6 @@ impl Master {
         }
     }
 
-    /// Replaces this program by the new one; returns if that fails, or if the daemon ends.
     fn hand_over(&mut self, asker: Asker) {
         // A signal that this program has taken, and not acted upon, would be lost with it.
         let mask = sys::signal::block_all();
@@ -130,7 +126,6 @@ impl Master {
         self.advance(LifecycleCause::Unable);
     }
 
-    /// An upgrade came to nothing.
     fn resume_service(&mut self) {
         self.executor.raise_routers();
         if let Err(answer) = self.reload(ReloadScope::Changed, ReloadCause::Upgrade, None) {
@@ -139,7 +134,6 @@ impl Master {
         self.service.tell_ready();
     }
 
-    /// Opens all logs anew, after they were moved away.
     pub(super) fn reopen_logs(&mut self) {
         match Log::install().reopen() {
             Ok(()) => log::info!("error log file re-opened"),
@@ -208,7 +202,6 @@ impl Master {
         }
     }
 
-    /// What a reload would change. It would not be carried out where the configuration is wrong.
     pub(super) fn compare(&mut self, all: bool) -> Answer {
         let scope = match all {
             true => ReloadScope::All,
@@ -234,7 +227,6 @@ impl Master {
         }
     }
 
-    /// Goes on with an upgrade, or with the end of the daemon, if what that waits for has come.
     pub(super) fn follow_lifecycle(&mut self) {
         if self.lifecycle.waits_for_routers() && !self.executor.applications.has_routers() {
             self.advance(LifecycleCause::RoutersGone);
@@ -249,7 +241,6 @@ impl Master {
         }
     }
 
-    /// Takes up what changes where the daemon is in its lifecycle, and does what follows.
     pub(super) fn advance(&mut self, cause: LifecycleCause) {
         let (lifecycle, step) = self.lifecycle.after(cause);
         self.lifecycle = lifecycle;

@@ -24,7 +24,6 @@ use signal_hook_mio::v1_0::Signals;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the daemon's end waits for what applications have said last.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Runs the daemon until it is told to stop.

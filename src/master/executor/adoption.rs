@@ -161,7 +161,6 @@ impl Executor {
                     up: worker.up,
                     told: worker.told.map(|(told, when)| (told, Tick::from_nanos(when))),
                 }),
-                // It ended just now.
                 Err(error) => {
                     log::debug!("[pool {}] {error}", left.name);
                     self.pools.free_lost_slot(id, worker);
@@ -296,7 +295,6 @@ impl Pools {
         Ok(())
     }
 
-    /// The slot of a worker that is gone is free, unless another process has written there since.
     fn free_lost_slot(&mut self, id: GenerationId, gone: &document::Worker) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;

@@ -23,7 +23,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Bytes of a line in a log of its own before it is wrapped.
 const LINE_BYTES: usize = 4096;
 
 /// Bytes of lines that are appended at once; more than an entry has.
@@ -33,17 +32,13 @@ const PIECE_BYTES: usize = MOST_APPENDED / 2;
 #[derive(Debug)]
 pub(super) struct AppLog {
     file: Appender,
-    /// Lines that were read and not appended yet.
     lines: RefCell<Vec<u8>>,
-    /// Whether lines were lost since the log has said so.
     has_lost: Cell<bool>,
     held: RefCell<Held>,
 }
 
-/// What waits for room.
 #[derive(Debug, Default)]
 struct Held {
-    /// What is watched for it.
     socket: Option<Rc<OwnedFd>>,
     sources: Vec<Source>,
 }
@@ -87,7 +82,6 @@ impl AppLog {
         }
     }
 
-    /// Whether there is room. If not, `source` is read when there is.
     fn has_room_for(
         &self,
         pool: &str,
@@ -126,11 +120,9 @@ impl AppLog {
     }
 }
 
-/// Where the lines go that one process writes to its standard output and error.
 #[derive(Debug)]
 pub(super) struct Outlet<'a> {
     pub(super) log: &'static Log,
-    /// The application's own log.
     pub(super) file: Option<&'a AppLog>,
     pub(super) speaker: Speaker<'a>,
 }
@@ -144,7 +136,6 @@ impl Outlet<'_> {
         }
     }
 
-    /// Writes a line, or several that belong together.
     pub(super) fn write(&self, entry: &[u8]) {
         match self.file {
             Some(file) => file.write(entry, self.speaker.pool),
@@ -161,7 +152,6 @@ impl Drop for Outlet<'_> {
     }
 }
 
-/// Opens the log of what a pool's processes write, if it has one of its own.
 fn open(settings: &Settings) -> Result<Option<File>, LogError> {
     let opened = try_open(settings);
     opened
@@ -193,7 +183,6 @@ fn try_open(settings: &Settings) -> Option<(&Path, io::Result<File>)> {
     Some((log.path.as_path(), file))
 }
 
-/// User and group of a pool's processes.
 pub(super) fn owner(settings: &Settings) -> (u32, u32) {
     match &settings.identity {
         Some(identity) => (identity.uid, identity.gid),
@@ -213,7 +202,6 @@ impl Generation {
         Ok(self.app_log.is_some())
     }
 
-    /// The same; if it can't be opened, what was there before goes on.
     pub(super) fn try_open_app_log(&mut self) {
         if let Err(error) = self.open_app_log() {
             let instead = match self.app_log {
@@ -224,13 +212,11 @@ impl Generation {
         }
     }
 
-    /// Goes on in this log of slow requests, if there is one, and opens its application's log anew.
     pub(super) fn open_logs(&mut self, slow: Option<File>) {
         self.take_slow_log(slow);
         self.try_open_app_log();
     }
 
-    /// Nothing writes at present: lets go of what lines are sent over. Says what waited for room.
     pub(super) fn rest_app_log(&self, sources: &mut Sources) -> Vec<Source> {
         let Some(log) = &self.app_log else {
             return Vec::new();
@@ -267,21 +253,18 @@ impl Pools {
         self.generations.get(&id)?.app_log.as_ref()
     }
 
-    /// Closes them, at the end.
     pub(in crate::master) fn close_app_logs(&mut self) {
         for generation in self.generations.values_mut() {
             generation.app_log = None;
         }
     }
 
-    /// Whether a generation's output is logged in entries.
     pub(super) fn logs_entries(&self, id: GenerationId) -> bool {
         self.generations.get(&id).is_some_and(Generation::logs_entries)
     }
 }
 
 impl Executor {
-    /// Whether what comes from a source can be written. If not, it is taken up again when it can.
     pub(super) fn has_room(&mut self, source: Source) -> bool {
         let Executor {
             pools,
@@ -305,7 +288,6 @@ impl Executor {
         })
     }
 
-    /// There is room in an application's log.
     pub(super) fn room_in_app_log(&mut self, id: GenerationId, now: Tick) {
         let Some(log) = self.pools.app_log(id) else { return };
         let held = log.release(&mut self.context.sources);
@@ -313,7 +295,6 @@ impl Executor {
         self.context.sources.hold_entry(Some(now));
     }
 
-    /// Writes the entries to which nothing was added for a while.
     pub(in crate::master) fn poll_entries(&mut self, now: Tick) {
         if self.context.sources.take_entries_due(now).is_none() {
             return;
@@ -382,7 +363,6 @@ impl Executor {
 }
 
 impl Generation {
-    /// Where one of its processes writes to.
     pub(super) fn outlet<'g>(
         &'g self,
         log: &'static Log,
@@ -405,7 +385,6 @@ impl Generation {
     }
 }
 
-/// Where the lines of a preloader go.
 pub(super) fn outlet_of_preloader<'a>(
     log: &'static Log,
     name: &'a str,
@@ -425,7 +404,6 @@ pub(super) fn outlet_of_preloader<'a>(
     }
 }
 
-/// Whose a preloader is, and that pool's log.
 pub(super) fn whose<'g>(
     generations: &'g Indexed<GenerationId, Generation>,
     preloader: &Preloader,

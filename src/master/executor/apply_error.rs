@@ -9,30 +9,18 @@ use crate::sys::Error;
 use nix::errno::Errno;
 use std::fmt;
 
-/// Why a configuration can't be applied. What ran before goes on.
 #[derive(Debug)]
 pub enum ApplyError {
-    /// A pool's socket can't be had.
     Listen(String, ListenError),
-    /// A pool's user or group is unknown.
     Identity(String, Error),
-    /// A pool's log of slow requests can't be opened.
     SlowLog(String, std::path::PathBuf, std::io::Error),
-    /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
-    /// A pool can't be confined as it is to be.
     Confine(String, ConfineError),
-    /// A pool's application is a Rust handler that this program does not have.
     Handler(String),
-    /// A pool's access log can't be opened.
     AccessLog(String, LogError),
-    /// The log of what a pool's processes write can't be opened.
     AppLog(String, LogError),
-    /// A pool's compiled scripts can't be kept.
     OpcacheCache(String, Error),
-    /// What clients of jobs have to know can't be had.
     Secret(SecretError),
-    /// The TCP socket of jobs can't be had.
     JobsListen(ListenError),
 }
 
@@ -61,7 +49,6 @@ impl ApplyError {
         }
     }
 
-    /// What is wrong, without the pool's name.
     pub(super) fn matter(&self) -> String {
         match self {
             ApplyError::Listen(_, error) => format!("listen: {error}"),

@@ -12,7 +12,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Executor {
-    /// Compares them. `scope`: how much the reload would replace.
     pub(in crate::master) fn what_a_reload_changes(&self, mut config: Config, scope: ReloadScope) -> Changes {
         config.go_on_with(&self.reload.config);
         let _accounts = accounts::hold();
@@ -91,7 +90,6 @@ fn change(pool: &str, outcome: Outcome, reason: Option<String>) -> PoolChange {
     }
 }
 
-/// Where PHP keeps compiled files.
 fn cache(pool: &Pool) -> Option<&Path> {
     match &pool.application {
         Application::Php(php) => php.opcache_cache.as_deref(),

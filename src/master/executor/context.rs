@@ -12,27 +12,20 @@ use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-/// What every part works with.
 pub(in crate::master) struct Context {
     pub(super) log: &'static Log,
     pub(super) handlers: Handlers,
-    /// The directory in which the preloaders' executables are.
     pub(super) libexec: PathBuf,
     pub(super) descriptor_limit: Option<(u64, u64)>,
     /// The log has php-fpm's words alone where it has any.
     pub(in crate::master) speaks_as_fpm: bool,
     pub(super) sources: Sources,
-    /// What is taken up again in the next turn of the loop.
     pub(in crate::master) again: Vec<Source>,
-    /// What the log has said last of how many descriptors there can be, and what pools need.
     pub(super) told_of_room: Option<(u64, Descriptors)>,
-    /// A keeper or a service manager starts another master if this one is killed.
     pub(in crate::master) is_followed: bool,
     /// Where the control groups of pools are made that name none. Found when the first pool wants one.
     pub(super) group_parent: OnceCell<GroupParent>,
-    /// What happened while actions were performed.
     pub(in crate::master) happened: VecDeque<Event>,
-    /// How the daemon ends.
     pub(in crate::master) outcome: Option<ExitOutcome>,
 }
 

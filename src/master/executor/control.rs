@@ -14,10 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Connections taken at once.
 const ACCEPTS: usize = 16;
 
-/// Which control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum ControlSocket {
     /// The one for root and the daemon's own user.
@@ -35,7 +33,6 @@ impl ControlSocket {
     }
 }
 
-/// The sockets and the conversations over them.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Control {
     listener: Option<Listener>,
@@ -43,11 +40,9 @@ pub(in crate::master) struct Control {
     sessions: HashMap<u64, Session>,
     last: u64,
     asked: VecDeque<(u64, Request)>,
-    /// What guests ask for; one is answered in a turn of the loop.
     asked_by_guests: VecDeque<(u64, Request)>,
     /// The users behind conversations that may not ask for everything.
     guests: Guests,
-    /// Accepting has failed: when it is tried again.
     pause: AcceptPause,
 }
 
@@ -61,7 +56,6 @@ pub(in crate::master) enum Rights {
 }
 
 impl Control {
-    /// Whether a conversation goes on.
     pub(super) fn is_there(&self, id: u64) -> bool {
         self.sessions.contains_key(&id)
     }
@@ -154,7 +148,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Tries again what has failed; the socket is not watched for connections that it told of before.
     pub(in crate::master) fn poll_control(&mut self, now: Tick) {
         // As many as can have queued up; of later ones the socket tells.
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
@@ -168,7 +161,6 @@ impl Executor {
         }
     }
 
-    /// Answers what was asked, if the client is still there.
     pub(in crate::master) fn answer(&mut self, id: u64, answer: &Answer) {
         if let Some(session) = self.control.sessions.get_mut(&id) {
             session.answer(answer);
@@ -179,7 +171,6 @@ impl Executor {
 }
 
 impl Control {
-    /// Removes the sockets' files; at the end.
     pub(in crate::master) fn remove_control_file(&self) {
         let listeners = self.listener.iter().chain(&self.owners_listener);
         listeners.for_each(Listener::remove_file);
@@ -198,12 +189,10 @@ impl Control {
         self.asked_by_guests.pop_front()
     }
 
-    /// Whether something is asked.
     pub(in crate::master) fn has_requests(&self) -> bool {
         !self.asked.is_empty() || !self.asked_by_guests.is_empty()
     }
 
-    /// When the socket is to be tried again whose connections could not be accepted.
     pub(in crate::master) fn control_deadline(&self) -> Option<Tick> {
         self.pause.deadline()
     }
@@ -310,7 +299,6 @@ impl Control {
         self.guests.user(id).map_or(Rights::All, Rights::Own)
     }
 
-    /// Goes on with a conversation.
     pub(super) fn on_session_ready(
         &mut self,
         context: &mut Context,

@@ -15,24 +15,20 @@ use std::collections::HashMap;
 pub(super) struct AllCounters(HashMap<String, PoolCounters>);
 
 impl AllCounters {
-    /// There is such a pool. If there was one already, its counters goes on.
     pub(super) fn begin(&mut self, pool: &str, from: PoolCounters) {
         self.0.entry(pool.to_owned()).or_insert(from);
     }
 
-    /// There is no pool of this name any more.
     pub(super) fn end(&mut self, pool: &str) {
         self.0.remove(pool);
     }
 
-    /// Whether a pool is counted under its own name.
     fn knows(&self, pool: &str) -> bool {
         self.0.contains_key(pool)
     }
 }
 
 impl Pools {
-    /// What a pool has counted, without its generations that are there.
     pub(super) fn past(&self, pool: &str) -> PoolCounters {
         self.counters.0.get(pool).cloned().unwrap_or_default()
     }
@@ -51,7 +47,6 @@ impl Pools {
         name
     }
 
-    /// What generations have counted that end with this master.
     pub(super) fn counted_by_ordered(&self) -> HashMap<&str, PoolCounters> {
         let mut all: HashMap<&str, PoolCounters> = HashMap::new();
         let ordered = self.generations.iter().filter(|(_, it)| it.is_ordered());
@@ -68,7 +63,6 @@ impl Pools {
         all
     }
 
-    /// The pools whose entries in the hand-over document change with a generation: its own, and the one that it is counted with.
     pub(super) fn counted_with(&self, generation: &Generation) -> Vec<PoolId> {
         let shown = self.shown_with(generation).to_owned();
         let shown = self.by_id.of(&shown).map(|(id, _)| id);
@@ -85,28 +79,24 @@ impl Pools {
         self.tally_of(generation)
     }
 
-    /// A worker was made.
     pub(super) fn count_start(&mut self, id: WorkerId) {
         if let Some(counters) = self.tally_of_worker(id) {
             counters.starts += 1;
         }
     }
 
-    /// A worker has used so much processor time when it ended.
     pub(super) fn count_cpu(&mut self, id: WorkerId, micros: u64) {
         if let Some(counters) = self.tally_of_worker(id) {
             counters.gone_cpu_us = counters.gone_cpu_us.saturating_add(micros);
         }
     }
 
-    /// A request took too long.
     pub(super) fn count_terminated(&mut self, id: WorkerId) {
         if let Some(counters) = self.tally_of_worker(id) {
             counters.terminated += 1;
         }
     }
 
-    /// A worker has ended.
     pub(super) fn count_exit(&mut self, id: WorkerId, exit: Exit) {
         let worker = self.workers.get(&id);
         let told = worker.and_then(|worker| worker.told);
@@ -130,7 +120,6 @@ impl Pools {
         }
     }
 
-    /// A generation is about to be forgotten.
     pub(super) fn take_over_counts(&mut self, id: GenerationId) {
         let counted = self.generations.get(&id).map(|it| it.reading().counts);
         if let (Some(counted), Some(counters)) = (counted, self.tally_of(id)) {

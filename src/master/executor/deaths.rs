@@ -13,15 +13,12 @@ use crate::sys::process::{self, Ended};
 use crate::sys::sender::Origin;
 use std::rc::Rc;
 
-/// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
-/// Most children that are reaped in one turn of the loop.
 const MOST_REAPED: usize = 256;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 pub(super) const LAST_LOOKS: usize = 64;
 
 impl Executor {
-    /// Reaps children that have ended: all, or as many as others can wait for.
     pub(in crate::master) fn reap(&mut self) {
         // What preloaders have said comes first, so that children are known.
         let preloaders: Vec<i32> = self.helpers.preloaders.keys().copied().collect();
@@ -87,7 +84,6 @@ impl Executor {
         self.settle_orphans();
     }
 
-    /// A worker that another process reaps has ended.
     pub(super) fn foreign_gone(&mut self, id: WorkerId) {
         let Some(worker) = self.pools.workers.get(&id) else {
             return;
@@ -126,7 +122,6 @@ impl Executor {
             .push_back(Event::WorkerExited(id, exit, had_work));
     }
 
-    /// A preloader has ended, and was reaped.
     pub(super) fn preloader_gone(&mut self, pid: i32, exit: Exit) {
         // What it answered before it ended counts: those workers exist.
         for _ in 0..LAST_LOOKS {
@@ -344,7 +339,6 @@ impl Processes {
         had_work
     }
 
-    /// Takes a child out of those that ended before they were known.
     pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
         let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
         self.early_deaths.remove(at).map(|(_, ended)| exit_of(ended))
@@ -352,7 +346,6 @@ impl Processes {
 }
 
 impl Helpers {
-    /// The generation of a worker that this preloader was asked for and has not made yet.
     fn unforked_of(&self, pools: &Pools, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
         let worker = pools.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
         let members = &self.preloaders.get(&preloader)?.members;
@@ -362,7 +355,6 @@ impl Helpers {
     }
 }
 
-/// Who has sent a worker with this pid its signal, as the end of a sentence. The numbers are the worker's word.
 fn by_whom(origin: Origin, worker: i32) -> String {
     let (pid, uid) = match origin {
         Origin::Kernel => return "the kernel".to_owned(),
@@ -380,7 +372,6 @@ fn by_whom(origin: Origin, worker: i32) -> String {
     }
 }
 
-/// What a worker was doing when it ended.
 fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
     match entry.stage {
         RequestStage::Creating
@@ -407,7 +398,6 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
     }
 }
 
-/// How a process ended, for the core.
 pub(super) fn exit_of(ended: Ended) -> Exit {
     match ended {
         Ended::Code(code) => Exit::Code(code),

@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 impl Executor {
-    /// The document as of now.
     pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
         let ending = self.pools.counted_by_ordered();
         let pools = self.pools.by_id.iter();
@@ -42,7 +41,6 @@ impl Executor {
         }
     }
 
-    /// Returns the parts that changed since the document was written.
     pub(super) fn changes(&self, manager: &Manager, stopping: Option<Stopping>, stale: &Stale) -> Changes {
         let mut changes = Changes {
             stopping,
@@ -54,7 +52,6 @@ impl Executor {
         let mut stale_pools = stale.pools.clone();
         for id in &stale.generations {
             let generation = self.pools.generations.get(id);
-            // The pool's counters have changed, too.
             stale_pools.extend(generation.into_iter().flat_map(|it| self.pools.counted_with(it)));
             match generation.and_then(|it| self.generation_entry(*id, it)) {
                 Some(entry) => changes.generations.push(entry),
@@ -101,7 +98,6 @@ impl Executor {
         })
     }
 
-    /// Returns every descriptor that the next master needs, by name.
     pub(in crate::master) fn descriptors(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let mut all: Vec<(String, &OwnedFd)> = Vec::new();
         for (id, pool) in self.pools.by_id.iter() {
@@ -186,7 +182,6 @@ impl Pools {
         })
     }
 
-    /// Returns the entries of a generation's workers.
     fn worker_entries(&self, generation: &ExecutorGeneration) -> Vec<Worker> {
         let ids = generation.slots.values();
         let mut entries: Vec<Worker> = ids.filter_map(|id| entry(*id, self.workers.get(id)?)).collect();
@@ -195,7 +190,6 @@ impl Pools {
     }
 }
 
-/// Returns a worker's entry. A worker that is gone, or not forked yet, has none.
 fn entry(id: WorkerId, worker: &WorkerProcess) -> Option<Worker> {
     let pid = worker.pid?;
     if worker.start_time.get().is_none() {

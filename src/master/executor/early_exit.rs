@@ -18,14 +18,12 @@ use crate::tick::Tick;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The words for a worker that ended before it took up work.
 const CANT_BEGIN: (&str, &str) = (
     "a worker can't begin",
     "The application is loaded. Code that it runs in each worker before the first request (the start of its \
      lifespan, functions that run after the fork) ended the worker.",
 );
 
-/// The same where each worker loads the application.
 const CANT_LOAD: (&str, &str) = (
     CANT_BEGIN.0,
     "The application is loaded in each worker. Loading it, or code that it runs there before the first request \
@@ -88,7 +86,6 @@ impl Executor {
 }
 
 impl Executor {
-    /// Whether a worker, or another of its generation, has reported since its start why a program can't be started.
     fn has_told_of_start(&mut self, worker: &WorkerProcess) -> bool {
         // Its last report may still be unread.
         self.pools.hear_reports(worker.generation);
@@ -101,7 +98,6 @@ impl Executor {
     }
 }
 
-/// How a process ended, for a report.
 pub(super) fn ended_of(exit: Exit) -> Ended {
     match exit {
         Exit::Unknown => Ended::Unknown,
@@ -110,22 +106,18 @@ pub(super) fn ended_of(exit: Exit) -> Ended {
     }
 }
 
-/// A process that ended by itself.
 pub(super) struct End {
     pub(super) plan: Plan,
     pub(super) route: Route,
-    /// Its next step.
     pub(super) step: Step,
     pub(super) pid: i32,
     pub(super) ended: Ended,
     pub(super) began: Tick,
     pub(super) output: String,
     pub(super) is_output_seen: bool,
-    /// The failure in a few words, and the details.
     pub(super) words: (&'static str, &'static str),
 }
 
-/// The report of a process that ended by itself.
 pub(super) fn report_of_end(end: End) -> Report {
     let now = clock::now();
     let mut journey = Journey::new(end.route, end.plan.kind.has_wrapper());

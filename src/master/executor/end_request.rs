@@ -9,7 +9,6 @@ use crate::worker::TERMINATE;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 
-/// Whether a worker has several requests: it answers one whose time is up itself, and goes on with the others.
 pub(super) fn keeps_time(pool: &Pool) -> bool {
     match &pool.application {
         Application::Wrapped(wrapped) => wrapped.is_concurrent(),
@@ -78,7 +77,6 @@ impl Executor {
     }
 }
 
-/// Tells a worker to end one of its requests. The master does not wait for it to read.
 fn tell(worker: &WorkerProcess) -> Result<(), &'static str> {
     let Some(pipe) = &worker.stop_pipe else {
         return Err("is already finishing; kill -TERM ends it now");

@@ -5,18 +5,14 @@ use std::time::Duration;
 
 /// How long an entry is held for the lines that may follow: an application writes a backtrace line by line.
 const HOLD: Duration = Duration::from_millis(50);
-/// Bytes of an entry; what is longer begins another.
 const MOST_BYTES: usize = 16 * 1024;
 
-/// What begins Python's backtraces, also behind other text (`+ Exception Group Traceback …`).
 const TRACEBACK: &[u8] = b"Traceback (most recent call last):";
-/// Lines that belong to what stands before them, beside those that begin with white space.
 const CONTINUATIONS: [&[u8]; 6] = [
     // Python: what led to an exception that was raised while another was handled.
     b"During handling of the above exception",
     b"The above exception was the direct cause",
     TRACEBACK,
-    // PHP.
     b"Stack trace:",
     // Java's way, which others have taken up.
     b"Caused by:",
@@ -24,28 +20,22 @@ const CONTINUATIONS: [&[u8]; 6] = [
     b"}",
 ];
 
-/// What comes next in an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Expected {
     #[default]
     Anything,
-    /// The lines of a Python backtrace: after those that are indented, the exception.
     Exception,
-    /// After a line that points at a place in the line before it, the error.
     Error,
 }
 
-/// An entry that is not complete.
 #[derive(Debug, Default)]
 pub(super) struct UnfinishedEntry {
     text: Vec<u8>,
     expected: Expected,
-    /// When its last line came.
     last: Option<Tick>,
 }
 
 impl UnfinishedEntry {
-    /// Takes a line without its newline; gives the entry before it if the line does not belong to that.
     pub(super) fn take(&mut self, line: &[u8], now: Tick, mut complete: impl FnMut(&[u8])) {
         let is_full = self.text.len() + line.len() >= MOST_BYTES;
         if self.last.is_some() && (is_full || !self.goes_on_with(line)) {
@@ -59,7 +49,6 @@ impl UnfinishedEntry {
         self.expect_after(line);
     }
 
-    /// Passes on the lines that there are, as a complete entry.
     pub(super) fn end(&mut self, mut complete: impl FnMut(&[u8])) {
         if self.last.take().is_some() {
             complete(&self.text);

@@ -40,7 +40,6 @@ impl Generation {
         Ok(())
     }
 
-    /// The settings for a process of this start.
     pub(super) fn settings_with_secrets(&self) -> Settings {
         let mut settings = self.settings_in_use();
         // What an application says in its own settings holds.
@@ -150,7 +149,6 @@ fn check(
     }
 }
 
-/// Whether an open directory is what a path says, and no link leads there.
 fn is_exactly(path: &Path, directory: &OwnedFd) -> bool {
     let exactly = beneath::open_exactly(path);
     let entries = exactly.and_then(|exactly| {

@@ -158,7 +158,6 @@ impl Executor {
 }
 
 impl Context {
-    /// What a token stands for.
     pub(in crate::master) fn source(&self, token: Token) -> Option<Source> {
         self.sources.source(token)
     }
@@ -204,7 +203,6 @@ impl Pools {
         })
     }
 
-    /// `, script '/x.php' (request: "GET /x.php")`, as the worker's slot has it.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
         let Some(worker) = self.workers.get(&id) else {
             return String::new();
@@ -259,7 +257,6 @@ impl Helpers {
 }
 
 impl Processes {
-    /// What a preloader wrote last, as the end of a sentence.
     pub(super) fn last_lines(&self, id: GenerationId) -> String {
         match self.last_lines.get(&id) {
             Some(lines) if !lines.is_empty() => {

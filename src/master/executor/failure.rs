@@ -8,22 +8,14 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why the daemon did not start, or ended.
 #[derive(Debug)]
 pub enum RunError {
-    /// The configuration can't be applied.
     Apply(ApplyError),
-    /// The log can't be opened.
     Log(crate::logs::LogError),
-    /// The process can't go to the background.
     Background(sys::Error),
-    /// A system call failed.
     System(sys::Error),
-    /// The pid file can't be written.
     Pid(PathBuf, io::Error),
-    /// The control socket can't be had.
     Control(ListenError),
-    /// Not one worker could be made at the start.
     NoWorker,
 }
 

@@ -14,32 +14,25 @@ use crate::sys::{Error, clock, memfile};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The byte that tells a worker to finish: the channel's end is not seen while a copy of it is kept.
 const FINISH: &[u8] = b"f";
 /// Bytes of changes that may stand behind a short document, before it is written as a whole again. Behind a long one there may
 /// be as many as it has itself.
 const ROOM_FOR_CHANGES: usize = 64 << 10;
 
-/// What is left with the service manager.
 #[derive(Debug)]
 pub(in crate::master) struct FdStore {
     notifier: Notifier,
     copies: [OwnedFd; 2],
-    /// The copy that was written last, how long the document is in it, and where the changes behind that end.
     current: usize,
     whole: usize,
     end: usize,
-    /// The number of the last frame.
     sequence: u64,
-    /// What the document says that is no longer so.
     pub(super) stale: Stale,
-    /// What the log has said last of how many descriptors there are to be left.
     told_of_room: Option<u64>,
     has_failed: bool,
 }
 
 impl FdStore {
-    /// A store with two empty copies.
     pub(in crate::master) fn new(notifier: Notifier) -> Result<FdStore, Error> {
         Ok(FdStore {
             notifier,
@@ -71,7 +64,6 @@ impl FdStore {
         }
     }
 
-    /// Writes the document over the older copy.
     fn write(&mut self, document: &Document) {
         let bytes = self.frame(&document.encode());
         self.current = 1 - self.current;
@@ -79,7 +71,6 @@ impl FdStore {
         self.append(&bytes);
     }
 
-    /// Writes changes behind the newer one, if there is room for them.
     fn write_behind(&mut self, changes: &[u8]) -> bool {
         let most = self.whole + self.whole.max(ROOM_FOR_CHANGES);
         let has_room = self.end + changes.len() <= most;
@@ -103,7 +94,6 @@ impl FdStore {
         self.end += bytes.len();
     }
 
-    /// What a next master would read.
     fn read(&self) -> Option<Document> {
         let read = |copy: &OwnedFd| memfile::read(copy.as_fd(), frame::MOST_BYTES).ok();
         let [first, second] = [read(&self.copies[0])?, read(&self.copies[1])?];
@@ -131,7 +121,6 @@ impl FdStore {
 }
 
 impl Executor {
-    /// Begins to leave everything with a service manager. `stored`: what that has already.
     pub(in crate::master) fn open_fd_store(
         &mut self,
         notifier: Notifier,
@@ -153,7 +142,6 @@ impl Executor {
         self.handover.fd_store = Some(store);
     }
 
-    /// Brings the document up to date, if anything has changed.
     pub(in crate::master) fn save(&mut self, manager: &Manager, stopping: Option<Stopping>) {
         let Some(store) = self.handover.fd_store.as_mut().filter(|it| !it.stale.is_empty()) else {
             return;
@@ -176,7 +164,6 @@ impl Executor {
         }
     }
 
-    /// For debug builds: what a next master would read is what is so.
     fn compare(&self, manager: &Manager, stopping: Option<Stopping>) {
         let Some(store) = self.handover.fd_store.as_ref().filter(|it| !it.has_failed) else {
             return;
@@ -198,7 +185,6 @@ impl Executor {
         );
     }
 
-    /// Takes everything back: the daemon has ended as it was asked to, and nothing is to go on.
     pub(in crate::master) fn clear_fd_store(&mut self) {
         let ours: Vec<String> = self.descriptors().into_iter().map(|(name, _)| name).collect();
         self.handover
@@ -256,7 +242,6 @@ impl Handover {
         }
     }
 
-    /// Keeps the TCP socket of jobs.
     pub(super) fn keep_jobs(&mut self, socket: &OwnedFd) {
         if let Some(store) = &mut self.fd_store {
             store.keep(names::JOBS, socket.as_fd());
@@ -326,7 +311,6 @@ impl Handover {
         }
     }
 
-    /// A worker is gone: its channels, unless they were taken back before.
     pub(super) fn unkeep_worker(&mut self, id: WorkerId, worker: &WorkerProcess) {
         self.generation_changed(worker.generation);
         if worker.channel.is_some() {
@@ -341,7 +325,6 @@ impl Handover {
 }
 
 impl Pools {
-    /// Tells a worker to finish, for good.
     pub(super) fn close_stop_pipe(&mut self, handover: &mut Handover, id: WorkerId) {
         let Some(stop_pipe) = self
             .workers

@@ -21,7 +21,6 @@ use std::ffi::OsString;
 use std::os::fd::{OwnedFd, RawFd};
 
 impl Executor {
-    /// Makes a worker, or asks its preloader for one.
     pub(super) fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) {
         if let Err(error) = self.try_fork(worker, id, slot) {
             log::error!(
@@ -32,7 +31,6 @@ impl Executor {
         }
     }
 
-    /// Forgets a worker that was not made.
     pub(super) fn fork_failed(&mut self, worker: WorkerId) {
         if let Some(failed) = self.pools.workers.remove(&worker) {
             if let Some(generation) = self.pools.generations.get_mut(&failed.generation) {
@@ -118,7 +116,6 @@ impl Executor {
         }
     }
 
-    /// Starts a worker whose runtime is part of the program.
     fn start_worker(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
         // The worker of a program passes requests on, and is given no secrets.
         if !self.pools.has_program(id) {
@@ -169,7 +166,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Forks a worker that runs a handler of this program.
     fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
         let context = self.pools.context(id)?;
         let name = context.settings.pool.name.clone();
@@ -192,7 +188,6 @@ impl Executor {
         }
     }
 
-    /// A worker exists.
     pub(super) fn forked_as(&mut self, worker: WorkerId, pid: i32) {
         if let Some(new) = self.pools.workers.get_mut(&worker) {
             let generation = self.pools.generations.get(&new.generation);
@@ -225,7 +220,6 @@ impl Executor {
         }
     }
 
-    /// Brings a generation's scoreboard and pipes into being and watches them.
     pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
@@ -244,7 +238,6 @@ impl Executor {
 }
 
 impl Pools {
-    /// What carries a worker's standard output and error.
     fn catch_output(&mut self, context: &mut Context, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
         let mut ends = Vec::new();
         let generation = self.workers.get(&worker).map(|worker| worker.generation);
@@ -296,7 +289,6 @@ impl Pools {
         older.any(|(_, generation)| generation.slots.values().any(stays))
     }
 
-    /// Reads a generation's `env_file` for a start.
     pub(super) fn read_env_file(&mut self, id: GenerationId) -> Result<(), String> {
         let generation = self.generations.get_mut(&id);
         generation.map_or(Ok(()), Generation::read_env_file)
@@ -318,7 +310,6 @@ impl Pools {
                 let http = pool.http.as_ref().map(|http| &*http.socket);
                 generation.context(&listener.socket, http, queue)
             }
-            // Its workers are given their connections.
             None => generation.context(&null()?, None, queue),
         }
     }
@@ -359,7 +350,6 @@ impl Helpers {
     }
 }
 
-/// In the child: closes what is the master's, and becomes a worker. Says the exit code.
 fn be_worker(
     context: GenerationContext,
     own: WorkerContext,

@@ -33,23 +33,14 @@ pub(super) struct Generation {
     /// When it began; `None`: before this master.
     pub(super) began: Option<Tick>,
     pub(super) resources: Option<Box<Resources>>,
-    /// What was published before there was a scoreboard to publish it in.
     pub(super) notify: WakeOnAccept,
-    /// Which worker has which slot.
     pub(super) slots: HashMap<u32, WorkerId>,
-    /// What it was made from.
     pub(super) make: Make,
-    /// Its access log, open, as its workers have it.
     access: Option<OwnedFd>,
-    /// Where slow requests are written down.
     pub(super) slow_log: Option<Appender>,
-    /// Where what its processes write goes, in place of the daemon's log.
     pub(super) app_log: Option<AppLog>,
-    /// Workers that ended by themselves and were not replaced yet.
     pub(super) unreplaced: u32,
-    /// What its `env_file` had at the last start.
     pub(super) secrets: BTreeMap<String, String>,
-    /// Where its workers find the processes of its program.
     pub(super) share: Option<Share>,
 }
 
@@ -59,26 +50,21 @@ pub(super) struct Resources {
     pub(super) board: Board,
     /// What its processes are connected by; `None`: it has no process, and they were closed.
     pub(super) pipes: Option<Pipes>,
-    /// The pid of the process that makes its workers.
     pub(super) preloader: Option<i32>,
     /// The pid of the next mold, once it is known.
     pub(super) next_mold: Option<i32>,
-    /// How many preloaders in a row were made from workers.
     pub(super) promotions: usize,
     /// What its workers have in place of what all workers of their zygote would share, such as OPcache's memory. It goes with
     /// the zygote, whose addresses it is for.
     pub(super) memory: Option<OwnedFd>,
 }
 
-/// What connects a generation's processes with the master. All of its processes have the same.
 #[derive(Debug)]
 pub(super) struct Pipes {
     pub(super) accept_notify: (Guarded, OwnedFd),
     pub(super) messages: Lines,
     pub(super) messages_in: OwnedFd,
-    /// What its workers tell of starts that failed, where they start something.
     pub(super) reports: Option<Reports>,
-    /// Where workers find the access log.
     pub(super) access: Option<Handout>,
 }
 
@@ -107,7 +93,6 @@ impl Pipes {
         })
     }
 
-    /// The descriptors of a generation that the master watches, each with what it stands for.
     pub(super) fn sources(&self, id: GenerationId) -> impl Iterator<Item = (&OwnedFd, Source)> {
         let reports = self.reports.as_ref();
         let reports = reports.map(|reports| (reports.ends().0, Source::Reports(id)));
@@ -137,7 +122,6 @@ impl Resources {
 }
 
 impl Generation {
-    /// Writes slow requests down there from now on.
     pub(super) fn take_slow_log(&mut self, file: Option<File>) {
         match (&mut self.slow_log, file) {
             (_, None) => {}
@@ -156,7 +140,6 @@ impl Keyed for Generation {
 }
 
 impl Generation {
-    /// A generation without resources.
     pub(super) fn new(pool: PoolId, settings: Settings, access: Option<OwnedFd>) -> Generation {
         let mut generation = Generation {
             pool,
@@ -183,7 +166,6 @@ impl Generation {
         generation
     }
 
-    /// The table of a program of so many processes.
     pub(super) fn share(&mut self, instances: usize) -> Result<Share, Error> {
         if let Some(share) = &self.share {
             return Ok(share.clone());
@@ -198,7 +180,6 @@ impl Generation {
         matches!(self.settings.pool.pm, ProcessManager::Ordered { .. })
     }
 
-    /// Brings the scoreboard and the pipes into being.
     pub(super) fn open(&mut self) -> Result<(), Error> {
         if self.pipes().is_some() {
             return Ok(());
@@ -222,7 +203,6 @@ impl Generation {
         Ok(())
     }
 
-    /// What its processes are connected by, if it has any.
     pub(super) fn pipes(&self) -> Option<&Pipes> {
         self.resources.as_ref()?.pipes.as_ref()
     }
@@ -237,7 +217,6 @@ impl Generation {
             .ok_or_else(|| Error::new("start", name, nix::errno::Errno::EINVAL))
     }
 
-    /// The pipes of a generation that has processes, to be changed.
     pub(super) fn pipes_mut(&mut self) -> Option<&mut Pipes> {
         self.resources.as_mut()?.pipes.as_mut()
     }
@@ -253,7 +232,6 @@ impl Generation {
         Ok(true)
     }
 
-    /// Goes on with another file as its access log, if it has one.
     pub(super) fn take_access_log(&mut self, file: OwnedFd) -> Result<(), LogError> {
         let Some(settings) = &self.settings.pool.access else {
             return Ok(());
@@ -280,7 +258,6 @@ impl Generation {
         }
     }
 
-    /// Publishes when workers have to tell.
     pub(super) fn set_wake_on_accept(&mut self, notify: WakeOnAccept) {
         self.notify = notify;
         if let Some(resources) = &self.resources {
@@ -292,7 +269,6 @@ impl Generation {
         }
     }
 
-    /// What a new process of this generation gets: copies of the descriptors.
     pub(super) fn context(
         &self,
         listener: &OwnedFd,
@@ -342,7 +318,6 @@ impl Generation {
         })
     }
 
-    /// Gives a slot to a worker that is about to be made.
     pub(super) fn occupy(&mut self, slot: u32, worker: WorkerId) {
         if let Some(resources) = &self.resources {
             resources.board.wipe(slot as usize);
@@ -352,7 +327,6 @@ impl Generation {
         self.slots.insert(slot, worker);
     }
 
-    /// Takes a slot back. What its worker counted is added to the generation's past.
     pub(super) fn free_slot(&mut self, slot: u32) {
         self.slots.remove(&slot);
         if let Some(share) = &self.share {

@@ -5,12 +5,10 @@ use crate::master::action::{Action, Fact};
 use crate::master::event::{GenerationId, PoolId, WorkerId};
 use std::collections::BTreeSet;
 
-/// The parts of the document that have changed. A pool's counters change with its generations.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stale {
     pub(super) pools: BTreeSet<PoolId>,
     pub(super) generations: BTreeSet<GenerationId>,
-    /// There was a reload.
     pub(super) last_reload: bool,
 }
 
@@ -29,28 +27,24 @@ impl Stale {
 }
 
 impl Handover {
-    /// Something of a pool is not as the document says.
     pub(super) fn pool_changed(&mut self, id: PoolId) {
         if let Some(store) = &mut self.fd_store {
             store.stale.pool(id);
         }
     }
 
-    /// Something of a generation is not as the document says.
     pub(super) fn generation_changed(&mut self, id: GenerationId) {
         if let Some(store) = &mut self.fd_store {
             store.stale.generation(id);
         }
     }
 
-    /// There was another reload than the document says.
     pub(super) fn last_reload_changed(&mut self) {
         if let Some(store) = &mut self.fd_store {
             store.stale.last_reload = true;
         }
     }
 
-    /// Notes what an action is about to change of what the document says.
     pub(super) fn note_change(&mut self, pools: &Pools, action: &Action) {
         if self.fd_store.is_none() {
             return;

@@ -13,18 +13,14 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The program, beside the preloaders' executables.
 const PROGRAM: &str = "forkyard";
-/// Room for a longer process title.
 const TITLE_ROOM_BYTES: usize = 96;
 
-/// The program of helpers. `directory`: where forkyard's own are.
 pub(super) fn program(directory: &Path) -> PathBuf {
     directory.join(PROGRAM)
 }
 
 impl Context {
-    /// Starts a helper with these descriptors; says its pid.
     pub(super) fn start_helper(
         &self,
         reload: &Reload,
@@ -42,7 +38,6 @@ impl Context {
         self.start_program(PROGRAM, &title, &start, descriptors, environment)
     }
 
-    /// Starts one of forkyard's own programs with a document and these descriptors; says its pid.
     pub(super) fn start_program(
         &self,
         name: &str,
@@ -88,7 +83,6 @@ pub(super) fn own_user() -> Option<Identity> {
         .flatten()
 }
 
-/// The time zone in which status pages and logs show times.
 pub(super) fn zone() -> Option<(OsString, OsString)> {
     Some(("TZ".into(), std::env::var_os("TZ")?))
 }

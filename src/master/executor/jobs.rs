@@ -40,14 +40,11 @@ use std::time::Duration;
 
 /// Every user may connect: the process looks who it is.
 const MODE: u32 = 0o666;
-/// Messages taken up at once.
 const LOOKS: usize = 64;
 /// How long the process may take when the daemon has ended, to write down how the last jobs did.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
-/// The process' title, and its name in lines of the log.
 const TITLE: &str = "forkyard: jobs";
 
-/// The process that keeps jobs, over all its lives.
 #[derive(Debug)]
 pub(super) struct JobsState {
     settings: Jobs,
@@ -64,7 +61,6 @@ struct JobsProcess {
 }
 
 impl Executor {
-    /// Takes up what the configuration in force says of jobs.
     pub(in crate::master) fn set_jobs(&mut self) {
         let is_tcp_changed = self.helpers.jobs_tcp.take_up(&mut self.handover);
         let wanted = self.reload.config.jobs.clone();
@@ -134,7 +130,6 @@ impl Executor {
         bind(&private(address, MODE), &mut self.handover.inherited)
     }
 
-    /// Does what is due.
     pub(in crate::master) fn poll_jobs(&mut self, now: Tick) {
         let Some(state) = &mut self.helpers.jobs else {
             return;
@@ -227,7 +222,6 @@ impl Executor {
         Ok(())
     }
 
-    /// A process that kept jobs was reaped.
     pub(super) fn jobs_gone(&mut self, pid: i32, ended: Ended) {
         self.read_jobs_messages();
         // One of a configuration before this one ends by itself.
@@ -246,7 +240,6 @@ impl Executor {
         self.tell_life_of_jobs(Happened::Failed);
     }
 
-    /// Where jobs are asked for.
     pub(super) fn jobs_status(&self) -> Option<Box<JobsStatus>> {
         let jobs = self.reload.config.jobs.as_ref()?;
         Some(Box::new(JobsStatus {
@@ -255,13 +248,11 @@ impl Executor {
         }))
     }
 
-    /// The daemon ends: no further job starts, and workers that end were told to.
     pub(in crate::master) fn stop_jobs(&mut self) {
         let limit = self.reload.config.global.process_control_timeout;
         self.tell_life_of_jobs(Happened::Leave(limit));
     }
 
-    /// Waits for the end of the process; before the daemon ends.
     pub(in crate::master) fn end_jobs(&mut self) {
         let Some(state) = self.helpers.jobs.take() else {
             return;
@@ -288,7 +279,6 @@ impl Executor {
             let Some(process) = process else { return false };
             let bytes = match process.channel.receive(&mut buffer) {
                 Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
-                // The end is reaped.
                 Ok(_) | Err(_) => return false,
             };
             match serde_json::from_slice::<FromJobs>(bytes) {
@@ -315,7 +305,6 @@ impl Executor {
         true
     }
 
-    /// Ends the worker that shows a start of a job.
     fn end_job(&mut self, pool: &str, query: &str, is_forced: bool) {
         let is_ours = |state: &JobsState| state.settings.queues.iter().any(|queue| queue.pool == pool);
         if !self.helpers.jobs.as_ref().is_some_and(is_ours) {
@@ -329,7 +318,6 @@ impl Executor {
         }
     }
 
-    /// Tells of a worker that ended with a job.
     pub(super) fn tell_jobs_of_death(&mut self, id: WorkerId, pid: i32, exit: Exit) {
         let Some(state) = &self.helpers.jobs else { return };
         let Some(worker) = self.pools.workers.get(&id) else {
@@ -395,7 +383,6 @@ impl Executor {
         let Some(process) = process else { return false };
         let look = process.messages.read(|line| {
             let (level, text) = parse_message(line);
-            // It speaks for no pool.
             let text = text.strip_prefix("jobs: ").unwrap_or(&text);
             log.write(level, &format!("jobs: {text}"));
         });
@@ -407,7 +394,6 @@ impl Executor {
 }
 
 impl Helpers {
-    /// When something is to be done about the process that keeps jobs.
     pub(in crate::master) fn jobs_deadline(&self) -> Option<Tick> {
         self.jobs.as_ref()?.life.deadline()
     }
@@ -442,7 +428,6 @@ impl JobsState {
 }
 
 impl Pools {
-    /// The workers of a pool's generations, and what each shows.
     fn at_work(&self, pool: &str) -> Vec<(WorkerId, RequestStage, SlotEntry)> {
         let mut found = Vec::new();
         for id in self.pools_named(pool) {
@@ -492,7 +477,6 @@ impl Pools {
     }
 }
 
-/// The start of a job that a worker shows while it is at it.
 fn shown(entry: &SlotEntry) -> Option<String> {
     let is_busy = matches!(
         entry.stage,

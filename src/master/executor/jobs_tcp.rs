@@ -11,14 +11,12 @@ use crate::secret;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-/// The socket, and what a client has to know.
 #[derive(Debug)]
 pub(super) struct Tcp {
     listener: Listener,
     secret: Secret,
 }
 
-/// What there is, and what a configuration wants that is not in force yet.
 #[derive(Debug, Default)]
 pub(super) struct JobsTcp {
     present: Option<Tcp>,
@@ -28,28 +26,23 @@ pub(super) struct JobsTcp {
 #[derive(Debug)]
 struct Prepared {
     address: SocketAddr,
-    /// Nothing: the present one is at this address.
     listener: Option<Listener>,
     secret: Secret,
 }
 
 impl JobsTcp {
-    /// The socket.
     pub(super) fn socket(&self) -> Option<&OwnedFd> {
         self.present.as_ref().map(|tcp| &*tcp.listener.socket)
     }
 
-    /// What a client has to know.
     pub(super) fn secret(&self) -> Option<&Secret> {
         self.present.as_ref().map(|tcp| &tcp.secret)
     }
 
-    /// What was prepared is not going to be in force.
     pub(super) fn give_up(&mut self) {
         self.prepared = None;
     }
 
-    /// What was prepared is in force; says whether anything has changed.
     pub(super) fn take_up(&mut self, handover: &mut Handover) -> bool {
         let Some(prepared) = self.prepared.take() else {
             let before = self.present.take();
@@ -78,7 +71,6 @@ impl JobsTcp {
 }
 
 impl Executor {
-    /// Opens what a configuration wants that is not there, and reads the secret. What there is goes on.
     pub(super) fn prepare_jobs_tcp(&mut self, config: &Config) -> Result<(), ApplyError> {
         let Some(wanted) = config.jobs.as_ref().and_then(|jobs| jobs.tcp.as_ref()) else {
             self.helpers.jobs_tcp.prepared = None;
@@ -86,7 +78,6 @@ impl Executor {
         };
         let secret = secret::read(&wanted.secret_file).map_err(ApplyError::Secret)?;
         let address = Address::Tcp(wanted.address);
-        // The daemon's start may prepare twice.
         let before = self.helpers.jobs_tcp.prepared.take();
         let opened = before.filter(|before| before.address == wanted.address);
         let is_there = |tcp: &Tcp| tcp.listener.address == address;

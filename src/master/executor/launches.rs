@@ -34,35 +34,26 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Exit code of a preloader that could not even be started (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
 /// Bytes that a preloader's process title may have beside its arguments.
 const TITLE_ROOM_BYTES: usize = 96;
-/// The descriptor on which a preloader finds its channel.
 const PRELOADER_CHANNEL: RawFd = runtime::php::protocol::SOCKET;
-/// Lines of a preloader that are kept for the line about its end.
 pub(super) const LAST_LINES: usize = 4;
-/// Lines that are logged of why a process can't start.
 const MOST_LINES_OF_A_REPORT: usize = 200;
 
-/// A process that is to make workers.
 struct Launching {
     purpose: Purpose,
-    /// What it is called in its title and its reports.
     name: String,
     /// What it is told first, and given with that.
     settings: Settings,
     descriptors: Vec<OwnedFd>,
     made_from: Option<MadeFrom>,
     source: StartSource,
-    /// What no report may show.
     secrets: BTreeMap<String, String>,
-    /// What is wrong with it already.
     problem: Option<String>,
 }
 
 impl Executor {
-    /// Starts a generation's preloader, or attaches it to a zygote.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
         let is_program = self.pools.has_program(id);
         self.recall_unfit(id);
@@ -134,7 +125,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Starts a zygote that pools will have workers of: none is its yet.
     pub(super) fn start_zygote(&mut self, common: Settings) -> Result<(), Error> {
         let source = self.reload.start_source(&self.context, &common.pool);
         let launching = Launching {
@@ -175,7 +165,6 @@ impl Executor {
         let arguments = std::iter::once(title).chain(launch.arguments);
         plan.internal = Some(Internal {
             program: launch.path,
-            // Room for the process title.
             arguments: arguments.chain([" ".repeat(TITLE_ROOM_BYTES)]).collect(),
         });
         let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
@@ -237,13 +226,11 @@ impl Executor {
         self.drain_spawner();
     }
 
-    /// Time has passed for what is being started.
     pub(in crate::master) fn poll_spawner(&mut self, now: Tick) {
         self.helpers.spawner.pass(now);
         self.drain_spawner();
     }
 
-    /// Takes up what the kit has to tell.
     pub(super) fn drain_spawner(&mut self) {
         while let Some(tidings) = self.helpers.spawner.next() {
             match tidings {
@@ -303,7 +290,6 @@ impl Executor {
         }
     }
 
-    /// Nothing is left of a zygote that was started for no pool in particular.
     fn zygote_start_failed(&mut self, token: Token, report: &Report) {
         let exit = exit_of_report(report);
         let Some(pid) = self.helpers.starting(token) else {
@@ -314,7 +300,6 @@ impl Executor {
         }
     }
 
-    /// A preloader did not come up; its process, if there was one, is gone.
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
         let exit = exit_of_report(report);
         let starting = self.helpers.starting(token);
@@ -340,17 +325,14 @@ impl Executor {
 }
 
 impl Helpers {
-    /// When [`Executor::poll_spawner`] is to be called next.
     pub(in crate::master) fn spawner_deadline(&self) -> Option<Tick> {
         self.spawner.next_deadline()
     }
 
-    /// Removes what the kit has on disk; at the end.
     pub(in crate::master) fn end_spawner(&mut self) {
         self.spawner.end();
     }
 
-    /// A start failed: it is logged, and kept for the control socket.
     fn take_report(&self, pools: &mut Pools, report: Arc<Report>) {
         let before = pools.errors.last(&report.plan.group);
         let is_known = before.is_some_and(|before| {
@@ -396,7 +378,6 @@ impl Helpers {
         log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid);
     }
 
-    /// The preloader whose start has this token.
     fn starting(&self, token: Token) -> Option<i32> {
         let mut preloaders = self.preloaders.values();
         let found = preloaders.find(|preloader| preloader.start == Some(token));
@@ -428,13 +409,11 @@ impl Helpers {
     }
 }
 
-/// Why a start has failed, for a line that has it in the middle.
 pub(super) fn summary(report: &Report) -> &str {
     let first = report.failure.summary.lines().next();
     first.unwrap_or_default().trim_end_matches('.')
 }
 
-/// How the process ended that could not be started.
 pub(super) fn exit_of_report(report: &Report) -> Exit {
     match report.exit {
         Some(crate::spawn::error::Ended::Code(code)) => Exit::Code(code),
@@ -448,8 +427,6 @@ pub(super) fn exit_of_report(report: &Report) -> Exit {
     }
 }
 
-/// What the kit has to know of a preloader. Limits, user and confinement it sets itself
-/// ([`worker::apply_process_settings`]).
 fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     let pool = &settings.pool;
     let (root, language) = match &pool.application {
@@ -490,7 +467,6 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     plan
 }
 
-/// The user whom a pool's processes run as.
 pub(super) fn account(identity: Option<Identity>) -> Account {
     let identity = identity.unwrap_or_else(|| Identity {
         uid: crate::sys::identity::own_user(),

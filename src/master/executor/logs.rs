@@ -5,10 +5,8 @@ use crate::control::logs::{DaemonLog, PoolLog, PoolLogKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// PHP's setting for its messages.
 const ERROR_LOG: &str = "error_log";
 
-/// Where the daemon's log goes.
 pub(super) fn of_daemon(target: &LogTarget) -> DaemonLog {
     match target {
         LogTarget::Stderr => DaemonLog::Stderr,
@@ -17,7 +15,6 @@ pub(super) fn of_daemon(target: &LogTarget) -> DaemonLog {
     }
 }
 
-/// The logs of a pool: by the settings that are written, of its generations, and of its applications.
 pub(super) fn of_all<'p>(settings: impl Iterator<Item = &'p Arc<Pool>>) -> Vec<PoolLog> {
     let mut logs: Vec<PoolLog> = Vec::new();
     for log in settings.flat_map(|pool| of_pool(pool)) {
@@ -33,7 +30,6 @@ fn of_pool(pool: &Pool) -> Vec<PoolLog> {
         Application::Php(php) => {
             let mut all = php.php_admin_value.iter().chain(&php.php_value);
             let found = all.find(|(name, _)| name == ERROR_LOG);
-            // `syslog` is no file.
             found
                 .map(|(_, path)| Path::new(path))
                 .filter(|path| path.is_absolute())
@@ -41,7 +37,6 @@ fn of_pool(pool: &Pool) -> Vec<PoolLog> {
         _ => None,
     };
     let output = pool.app_log.as_ref().map(|log| match pool.applications {
-        // As seen from each application's root.
         Some(_) => log.path.strip_prefix("/").unwrap_or(&log.path).to_owned(),
         None => log.path.clone(),
     });

@@ -96,10 +96,8 @@ pub(super) use totals::Totals;
 pub(super) use upgrade::UpgradeError;
 pub(crate) use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
 
-/// Workers' runtimes that live in this process: by pool name.
 pub type Handlers = HashMap<String, Box<dyn Runtime>>;
 
-/// What the master holds of the world, in parts that each own their state.
 pub(super) struct Executor {
     pub(super) context: Context,
     pub(super) processes: Processes,
@@ -155,7 +153,6 @@ impl Executor {
         })
     }
 
-    /// The earliest time at which [`Executor::poll`] has something to do, or an upgrade goes on.
     pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
         let deadlines = [
             self.helpers.reporters_deadline(),
@@ -175,7 +172,6 @@ impl Executor {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Does what is due.
     pub(in crate::master) fn poll(&mut self, now: Tick, manager: &Manager) {
         self.poll_reporters(now, |pool| manager.serving(pool));
         self.poll_routers(now);
@@ -188,7 +184,6 @@ impl Executor {
         self.context.log.end_gathered(now);
     }
 
-    /// Performs one action.
     pub(in crate::master) fn perform(&mut self, action: Action) {
         self.handover.note_change(&self.pools, &action);
         match action {

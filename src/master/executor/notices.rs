@@ -7,21 +7,18 @@ use crate::master::event::{Exit, GenerationId, PoolId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
-/// How a worker ended.
 #[derive(Debug)]
 pub(super) struct Death {
     pub(super) pid: i32,
     pub(super) pool: String,
     pub(super) uptime: Duration,
     pub(super) generation: GenerationId,
-    /// What it was doing, as the end of a sentence: `serving "GET /"`.
     pub(super) doing: Option<String>,
     /// A signal that it was sent, and by whom, as the end of a sentence: `process 12 (kill), user id 0`.
     pub(super) sender: Option<(i32, String)>,
 }
 
 impl Executor {
-    /// Says something in the log.
     pub(super) fn say(&mut self, notice: &Notice) {
         match notice {
             Notice::MaxChildrenReached(pool, max) => log::warn!(
@@ -137,7 +134,6 @@ impl Executor {
                     }
                 }
             }
-            // Why is in the log already.
             Notice::PreloaderLost(generation, _, wait) if self.processes.reported.remove(generation) => {
                 log::info!(
                     "[pool {}] the application is started again in {}",
@@ -193,7 +189,6 @@ impl Executor {
 }
 
 impl Helpers {
-    /// Whether a preloader is being started by the spawning kit, which reports why that fails.
     fn is_starting(&self, id: GenerationId) -> bool {
         let mut preloaders = self.preloaders.values();
         preloaders
@@ -273,7 +268,6 @@ pub(super) fn how(exit: Exit) -> String {
     }
 }
 
-/// Why a process that was killed is still there, in a sentence.
 fn stays(pid: i32) -> String {
     let place = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
     let place = match place.trim() {

@@ -5,7 +5,6 @@ use crate::sys::identity::Identity;
 use crate::sys::{Error, dir};
 use std::sync::Arc;
 
-/// The pool with what `opcache_cache` stands for, whose directory exists then.
 pub(super) fn applied(pool: &Arc<Pool>, identity: &Identity) -> Result<Arc<Pool>, Error> {
     let parent = match &pool.application {
         Application::Php(php) => php.opcache_cache.as_ref(),

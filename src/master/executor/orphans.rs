@@ -12,46 +12,34 @@ use crate::tick::Tick;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Leaders that are remembered without a look whether they have left anything.
 const LOOK_AT: usize = 64;
-/// How long a count holds: each is a pass over /proc.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How processes of a worker are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kin {
-    /// They are in the process group that it leads.
     Group,
-    /// They are in the session that it leads, in groups of their own.
     Session,
 }
 
-/// A worker that has ended, and whose processes are to be ended or counted.
 #[derive(Debug)]
 struct Departed {
     leader: Leader,
     kin: Kin,
-    /// The pool whose status shows it.
     pool: String,
     ends: bool,
 }
 
-/// Leaders of groups and sessions whose workers are gone.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Orphans {
-    /// With the name of the pool that shows them.
     left: BTreeMap<Leader, String>,
     /// So many are remembered until the next look.
     room: usize,
     counted: Option<(Tick, HashMap<String, u32>)>,
-    /// Those of sessions that are to be ended: one pass over /proc finds those of all.
     doomed: Vec<Leader>,
-    /// The daemon ends.
     pub(in crate::master) daemon_stops: bool,
 }
 
 impl Executor {
-    /// A worker has ended, and is not reaped: what it has started is ended, or remembered.
     pub(super) fn part_from(&mut self, pid: i32, exit: Exit) {
         let Some(Who::Worker(worker)) = self.processes.by_pid.get(&pid) else {
             return;
@@ -85,7 +73,6 @@ impl Executor {
         }
     }
 
-    /// After workers were reaped: ends what is to end, and forgets who has left nothing.
     pub(super) fn settle_orphans(&mut self) {
         let doomed = std::mem::take(&mut self.orphans.doomed);
         session::kill_rest(&doomed);
@@ -96,7 +83,6 @@ impl Executor {
         }
     }
 
-    /// A pool has stopped: what workers that are gone have left of it ends with it.
     pub(super) fn end_orphans_of(&mut self, pool: &str) {
         let all = self.orphans.left.iter();
         let own: Vec<Leader> = all
@@ -109,7 +95,6 @@ impl Executor {
         });
     }
 
-    /// The same of all pools: the daemon ends.
     pub(in crate::master) fn end_orphans(&mut self) {
         let all: Vec<Leader> = std::mem::take(&mut self.orphans.left).into_keys().collect();
         session::kill_rest(&all);
@@ -117,7 +102,6 @@ impl Executor {
 }
 
 impl Orphans {
-    /// How many processes there are of each pool.
     pub(super) fn count(&mut self) -> HashMap<String, u32> {
         let now = clock::now();
         let known = self.counted.as_ref();
@@ -129,7 +113,6 @@ impl Orphans {
         counts
     }
 
-    /// Looks who is left; forgets the leaders of nobody.
     fn look(&mut self) -> HashMap<String, u32> {
         let leaders: Vec<Leader> = self.left.keys().copied().collect();
         let members = session::members(&leaders);

@@ -12,16 +12,13 @@ const LINE_BYTES: usize = 4096;
 /// Bytes read per look, so that a flood from one worker does not keep the master from the others.
 const LOOK_BYTES: usize = 16 * 1024;
 
-/// A pipe that is read line by line.
 #[derive(Debug)]
 pub(super) struct Lines {
     pipe: Guarded,
     splitter: Splitter,
-    /// Lines that belong together are given as one.
     entry: Option<UnfinishedEntry>,
 }
 
-/// Bytes to lines, whichever way they come.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     partial: Vec<u8>,
@@ -29,21 +26,16 @@ pub(super) struct Splitter {
     most: usize,
     /// php-fpm's mark ends a line, too.
     knows_mark: bool,
-    /// Lines without text count as well.
     keeps_empty: bool,
 }
 
 /// By what php-fpm's workers end the output of a request. Scripts write it as well; what it does is to end a line.
 const MARK: &[u8] = b"\0fscf\0";
 
-/// What a look at a pipe came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PipeRead {
-    /// Nothing more for now.
     Drained,
-    /// More is there: look again after the others had their turn.
     More,
-    /// No process can write any more.
     Ended,
 }
 
@@ -53,7 +45,6 @@ impl Lines {
         Lines::resume(pipe, Splitter::default())
     }
 
-    /// Goes on reading what another master has read up to here.
     pub(super) fn resume(pipe: Guarded, splitter: Splitter) -> Lines {
         Lines {
             pipe,
@@ -62,14 +53,12 @@ impl Lines {
         }
     }
 
-    /// The same with lines that belong together given as one, newlines between them.
     pub(super) fn in_entries(mut self, is_so: bool) -> Lines {
         self.splitter.keeps_empty = is_so;
         self.entry = is_so.then(UnfinishedEntry::default);
         self
     }
 
-    /// When what is held is given at the latest ([`Lines::end_entry`]).
     pub(super) fn due(&self) -> Option<Tick> {
         self.entry.as_ref().and_then(UnfinishedEntry::due)
     }
@@ -87,22 +76,18 @@ impl Lines {
         self
     }
 
-    /// The pipe.
     pub(super) fn pipe(&self) -> &OwnedFd {
         &self.pipe
     }
 
-    /// Reads what is there and gives each line, without its newline.
     pub(super) fn read(&mut self, line: impl FnMut(&[u8])) -> PipeRead {
         self.read_within(LINE_BYTES, line)
     }
 
-    /// Whether a line has begun that is not complete.
     pub(super) fn is_unfinished(&self) -> bool {
         !self.splitter.partial.is_empty()
     }
 
-    /// Gives what there is of a line as if it were complete.
     pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
         let now = clock::now();
         let Some(entry) = &mut self.entry else {
@@ -143,7 +128,6 @@ impl Splitter {
         self.take(bytes, LINE_BYTES, &mut line);
     }
 
-    /// Gives what there is of a line as if it were complete.
     pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
         self.wrap(self.most, &mut line);
         if !self.partial.is_empty() {
@@ -176,7 +160,6 @@ impl Splitter {
         }
     }
 
-    /// Gives what a line has too much.
     fn wrap(&mut self, most: usize, line: &mut impl FnMut(&[u8])) {
         while most > 0 && self.partial.len() > most {
             let end = whole_characters(&self.partial[..most]);
@@ -193,7 +176,6 @@ impl Splitter {
     }
 }
 
-/// Bytes of the longest character.
 const CHARACTER_BYTES: usize = 4;
 
 /// Where to cut a text so that no character at its end is cut. All of it, if it does not end in UTF-8.

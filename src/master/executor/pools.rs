@@ -39,11 +39,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The message that wakes a worker and brings it nothing.
 const WAKE: [u8; 1] = [0];
 /// How much longer than `request_terminate_timeout` a request may run whose worker is to end it itself.
 const LOOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the end of the daemon waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
 /// A pool, as the executor knows it. Several may have the same name while one takes the other's place.
@@ -52,16 +50,12 @@ pub(super) struct RunningPool {
     pub(super) name: String,
     /// Its listening socket; `None`: it is an application's, and a router has that.
     pub(super) listener: Option<Listener>,
-    /// Where its workers speak HTTP besides.
     pub(super) http: Option<Listener>,
     /// The hand-off queue of kept connections: out, in. Made with the pool's first process.
     pub(super) queue: Option<(Guarded, Guarded)>,
     pub(super) watched: bool,
-    /// The generation that the core was told of last.
     pub(super) latest: Option<GenerationId>,
-    /// The one that serves, as far as the core has said.
     pub(super) serving: Option<GenerationId>,
-    /// When its last worker ended.
     pub(super) left_at: Option<Tick>,
     /// Of the workers that it had under the master before this one, until it has others.
     pub(super) had: Option<Had>,
@@ -116,26 +110,20 @@ impl RunningPool {
     }
 }
 
-/// Pools, their generations and workers, and what is counted of them.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Pools {
     pub(super) by_id: Indexed<PoolId, RunningPool>,
     pub(super) generations: Indexed<GenerationId, Generation>,
     pub(super) workers: HashMap<WorkerId, WorkerProcess>,
-    /// Generations that have lost a process since [`Executor::rest_generations`].
     pub(super) vacated: BTreeSet<GenerationId>,
-    /// The pools' control groups.
     pub(super) groups: Vec<crate::confine::Group>,
-    /// What was counted of pools.
     pub(super) counters: AllCounters,
-    /// Why starts failed.
     pub(super) errors: Errors,
     pub(super) last_pool: u32,
     pub(super) last_generation: u32,
 }
 
 impl Executor {
-    /// Makes a pool's hand-off queue.
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
         let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return Ok(());
@@ -154,7 +142,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Forgets a generation that has no process any more.
     pub(super) fn drop_generation(&mut self, id: GenerationId) {
         self.reload.forget_reload_of(id);
         self.pools.take_over_counts(id);
@@ -234,24 +221,20 @@ impl Pools {
             .map_or("?", |g| g.settings.pool.name.as_str())
     }
 
-    /// The scoreboard and pipes of a generation that has had a process.
     pub(super) fn resources(&self, id: GenerationId) -> Option<&Resources> {
         self.generations.get(&id)?.resources.as_deref()
     }
 
-    /// The resources of a generation that has some, to be changed.
     pub(super) fn resources_mut(&mut self, id: GenerationId) -> Option<&mut Resources> {
         self.generations.get_mut(&id)?.resources.as_deref_mut()
     }
 
-    /// Publishes when a generation's workers have to tell.
     pub(super) fn set_wake_on_accept(&mut self, id: GenerationId, notify: WakeOnAccept) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.set_wake_on_accept(notify);
         }
     }
 
-    /// Publishes what the core has counted.
     pub(super) fn publish(&self, id: GenerationId, figures: Figures) {
         if let Some(resources) = self.resources(id) {
             let words = resources.board.header();
@@ -292,14 +275,12 @@ impl Pools {
         id
     }
 
-    /// Notes which generation serves.
     pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
         if let Some(pool) = self.by_id.get_mut(&pool) {
             pool.serving = Some(generation);
         }
     }
 
-    /// A pool of an application in an application pool.
     pub(super) fn add_pool_of_application(&mut self, handover: &mut Handover, name: &str) -> PoolId {
         self.add_pool(handover, name, None)
     }
@@ -374,7 +355,6 @@ impl Pools {
         handover.keep_http(self, id);
     }
 
-    /// Wakes a worker that waits: a message without connections in the hand-off queue.
     pub(super) fn wake_worker(&self, id: PoolId) {
         if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
             // A queue that is full wakes the workers that take out of it.
@@ -412,7 +392,6 @@ impl Pools {
         }
     }
 
-    /// Remembers the pools' control groups, and removes those of pools that are gone, unless a process is in them.
     pub(super) fn take_groups(&mut self, groups: Vec<Group>) {
         let before = std::mem::take(&mut self.groups);
         let gone = before.into_iter().filter(|group| !groups.contains(group));
@@ -477,7 +456,6 @@ impl Pools {
         outcome
     }
 
-    /// Removes the files of every socket, and the control groups; at the end.
     pub(in crate::master) fn remove_socket_files(&self) {
         let listeners = self
             .by_id
@@ -493,7 +471,6 @@ impl Pools {
 }
 
 impl Context {
-    /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
     pub(super) fn settings<'p>(
         &self,
         pool: &'p Arc<Pool>,
@@ -529,7 +506,6 @@ impl Context {
         Ok(settings)
     }
 
-    /// What of a pool's settings takes no look at the system.
     pub(super) fn bare_settings(&self, pool: Arc<Pool>, global: &Global) -> Settings {
         Settings {
             slots: pool.pm.max_children(),

@@ -17,15 +17,11 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
-/// Bytes of one answer; a longer one ends the preloader.
 const ANSWER_BYTES: usize = 64 * 1024;
-/// Most messages that are read from a preloader before the other sources have their turn.
 const LOOKS: usize = 16;
 
-/// What the master says to a preloader.
 pub(super) type Command = protocol::Command<Settings>;
 
-/// A running preloader.
 #[derive(Debug)]
 pub(super) struct Preloader {
     pub(super) pid: i32,
@@ -34,41 +30,29 @@ pub(super) struct Preloader {
     pub(super) channel: Guarded,
     /// Its standard output and error, once it is up.
     pub(super) output: Option<Lines>,
-    /// The generations whose workers it makes.
     pub(super) members: Members,
-    /// Of a zygote: what it was made from.
     pub(super) made_from: Option<MadeFrom>,
-    /// What it said when it was ready.
     pub(super) facts: Option<Facts>,
-    /// It does not keep to the protocol, and is killed.
     pub(super) is_given_up: bool,
-    /// The preloader was told to end.
     pub(super) is_ending: bool,
-    /// A zygote's memory, as each pool has to have it of its own.
     pub(super) template: Option<Template>,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     partial: Vec<u8>,
-    /// The last lines it wrote, for the report when it fails.
     pub(super) last_lines: VecDeque<String>,
-    /// Its executable, and so its workers': device and inode.
     pub(super) executable: Option<(u64, u64)>,
     /// How its workers can be traced, once it has said so.
     pub(super) traceable: Option<Rc<Traceable>>,
 }
 
-/// The result of reading the channel.
 #[derive(Debug)]
 pub(super) enum ChannelInput {
     /// These answers, in the order in which the preloader sent them.
     Answers(Vec<Answer>),
-    /// Something that is no answer: what is wrong with it.
     Nonsense(String),
-    /// The channel is closed.
     Closed,
 }
 
 impl Preloader {
-    /// One whose start has this token; none: it was not started by the kit.
     pub(super) fn new(pid: i32, channel: Guarded, start: Option<Token>) -> Preloader {
         Preloader {
             pid,
@@ -106,7 +90,6 @@ impl Preloader {
         }
     }
 
-    /// Sends what could not be sent before.
     pub(super) fn push(&mut self) {
         while let Some((line, descriptors)) = self.unsent.front_mut() {
             let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
@@ -125,7 +108,6 @@ impl Preloader {
         }
     }
 
-    /// Keeps what it wrote for the line about its end.
     pub(super) fn note_output(&mut self, output: &[u8]) {
         for line in output
             .split(|byte| *byte == b'\n')
@@ -139,17 +121,14 @@ impl Preloader {
         }
     }
 
-    /// Whether it makes workers for pools of any user.
     pub(super) fn is_zygote(&self) -> bool {
         self.made_from.is_some()
     }
 
-    /// Whether it has said that it is ready.
     pub(super) fn is_ready(&self) -> bool {
         self.facts.is_some()
     }
 
-    /// Reads the answers that the preloader has sent.
     pub(super) fn hear(&mut self) -> ChannelInput {
         let mut answers = Vec::new();
         if self.is_given_up {
@@ -193,7 +172,6 @@ impl Preloader {
         ChannelInput::Answers(answers)
     }
 
-    /// No script of a pool has run in a zygote, nor does one later.
     fn is_about_to_send_template(&self) -> bool {
         self.is_zygote() && self.facts.is_none() && self.template.is_none()
     }

@@ -21,17 +21,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Users and groups that were looked up, by their names.
 pub(super) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Identity>;
 
-/// A pool that had a worker within this time is tried before another generation takes over.
 const LATELY: Duration = Duration::from_secs(3600);
 
-/// What is to become of a pool of the new configuration.
 enum Prospect {
-    /// It has what its settings ask for.
     Open(Box<Opened>),
-    /// It goes on with the generation that it has.
     Unchanged(PoolId, GenerationId, Arc<Pool>),
 }
 
@@ -129,7 +124,6 @@ impl Executor {
         Ok((wanted, changes))
     }
 
-    /// Opens what each pool needs. `config` becomes what can be had of it.
     fn prospects(&mut self, config: &mut Config, extent: ReloadScope) -> Result<Vec<Prospect>, ApplyError> {
         let mut written = std::mem::take(&mut config.pools);
         // Pools that have not changed keep their settings in the memory of before, so that a reload of many costs none.
@@ -184,7 +178,6 @@ impl Executor {
         }
     }
 
-    /// Opens what a pool needs.
     fn open_pool<'p>(
         &mut self,
         pool: &'p Arc<Pool>,
@@ -216,7 +209,6 @@ impl Executor {
         })
     }
 
-    /// Takes up a pool that has what it needs.
     fn begin(
         &mut self,
         opened: Opened,
@@ -350,7 +342,6 @@ impl Prospect {
         }
     }
 
-    /// Removes the files of sockets that were opened for nothing.
     fn undo(&self) {
         if let Prospect::Open(opened) = self {
             opened.sockets.remove_files();

@@ -35,7 +35,6 @@ pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
 }
 
 impl Executor {
-    /// Reads what a worker says of the preloader that it was asked for.
     pub(super) fn hear_next_mold(&mut self, id: GenerationId) {
         let name = self.pools.generation_name(id).to_owned();
         match self.helpers.seconds.get_mut(&id).map(Preloader::hear) {
@@ -71,7 +70,6 @@ impl Executor {
         }
     }
 
-    /// A process exists that is to be a preloader; it waits to be begun.
     fn next_mold_forked(&mut self, id: GenerationId, pid: i32) {
         if let Some(exit) = self.processes.early_death(pid) {
             return self
@@ -175,7 +173,6 @@ impl Executor {
 }
 
 impl Pools {
-    /// The pid of a generation's next mold, if that is known.
     pub(super) fn next_mold_pid(&self, id: GenerationId) -> Option<i32> {
         self.generations.get(&id)?.resources.as_ref()?.next_mold
     }
@@ -193,7 +190,6 @@ impl Pools {
             .collect();
     }
 
-    /// The next mold is gone.
     pub(super) fn detach_next_mold(&mut self, context: &mut Context, id: GenerationId, exit: Exit) {
         if let Some(resources) = self.resources_mut(id) {
             resources.next_mold = None;
@@ -203,7 +199,6 @@ impl Pools {
 }
 
 impl Helpers {
-    /// Asks a worker for a preloader.
     pub(super) fn promote(
         &mut self,
         context: &mut Context,
@@ -243,7 +238,6 @@ impl Helpers {
         Ok(())
     }
 
-    /// A worker made no preloader after all.
     fn give_up_next_mold(
         &mut self,
         context: &mut Context,

@@ -18,54 +18,39 @@ use crate::worker::Settings;
 use forkyard_base::text::is_control;
 use std::path::PathBuf;
 
-/// Bytes of what a preloader says of itself to clients.
 const MOST_OF_A_NAME: usize = 100;
 
-/// What a generation's processes were made from, as far as its settings don't say it.
 #[derive(Debug, Default)]
 pub(super) struct Make {
-    /// The files, when its preloader was started.
     pub(super) origin: Option<Fingerprint>,
     /// The directory of its extensions, and those from elsewhere, when its preloader was ready.
     extensions: Vec<(PathBuf, Fingerprint)>,
-    /// What its preloader says of itself to clients.
     pub(super) powered_by: Option<String>,
-    /// Its preloader has said what it is.
     pub(super) is_known: bool,
-    /// Some of its workers come from a preloader that was started from other files.
     is_mixed: bool,
-    /// Its processes do not look at the code again.
     is_code_cached: bool,
-    /// Why no zygote can make its workers: it has a preloader of its own.
     pub(super) unfit: Option<String>,
     /// The search for settings that keep PHP from starting; `None`: it starts with all of them.
     pub(super) trial: Option<Trial>,
-    /// The log has the result of the search.
     pub(super) has_told_trial: bool,
-    /// Its processes could not be made, and none was since.
     pub(super) has_failed: bool,
-    /// A worker of it has been up.
     pub(super) came_up: bool,
     /// How long its application took to boot, if it boots once and this master has seen it.
     pub(super) boot: Option<BootTimes>,
-    /// Each worker loads the application: it had connected to these servers when a preloader loaded it.
     pub(super) connected_to: Option<String>,
 }
 
-/// As much of a reason as the log and the status show.
 pub(super) fn credible_reason(reason: &str) -> String {
     const MOST: usize = 200;
     reason.chars().filter(|c| !is_control(*c)).take(MOST).collect()
 }
 
 impl Make {
-    /// The pool's workers under the master before this one came from these files: the next reload compares with them.
     pub(super) fn remember(&mut self, had: Had) {
         self.origin = had.origin.map(Fingerprint::from_number);
         self.is_code_cached = had.is_code_cached;
     }
 
-    /// Its workers come from a process that was started from these files. `has_workers`: it has some already.
     pub(super) fn begin(&mut self, origin: Option<Fingerprint>, has_workers: bool) {
         if self.origin.is_some() && self.origin != origin && has_workers {
             self.is_mixed = true;
@@ -109,7 +94,6 @@ impl Executor {
 }
 
 impl Pools {
-    /// What a next master has to know of the workers that a pool had.
     pub(super) fn had(&self, pool: &RunningPool) -> Option<Had> {
         let serving = pool.serving.and_then(|serving| self.generations.get(&serving));
         let make = serving.map(|serving| &serving.make);
@@ -120,7 +104,6 @@ impl Pools {
         })
     }
 
-    /// The generation that is kept for these settings, or why there is none.
     pub(super) fn kept(
         &self,
         context: &Context,
@@ -138,20 +121,17 @@ impl Pools {
         reload_diff::kept(known.map(|(id, it)| (id, context.difference(it, settings, extent, fingerprints))))
     }
 
-    /// Notes what a preloader is about to be started from.
     pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.begin(origin, !generation.slots.is_empty());
         }
     }
 
-    /// Whether each worker of a generation loads the application, as it was found to be necessary.
     pub(super) fn loads_in_workers(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
         generation.is_some_and(|generation| generation.make.connected_to.is_some())
     }
 
-    /// Notes what a generation's preloader has told of the code that it loaded.
     pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.is_code_cached = facts.is_code_cached;
@@ -179,7 +159,6 @@ impl Pools {
         }
     }
 
-    /// Notes of what has happened what the next reload has to know.
     pub(super) fn note(&mut self, fact: Fact) {
         match fact {
             Fact::Serves(id) => {
@@ -239,7 +218,6 @@ impl Context {
     }
 }
 
-/// What a pool of PHP says of a setting that is on or off.
 fn flag(pool: &Pool, name: &str) -> Option<bool> {
     match &pool.application {
         Application::Php(php) => php_settings::flag(php, name),
@@ -247,7 +225,6 @@ fn flag(pool: &Pool, name: &str) -> Option<bool> {
     }
 }
 
-/// Whether workers of one serve as well for the other, whose user is the same.
 fn is_alike(now: &Settings, wanted: &Settings) -> bool {
     let rest = Settings {
         started: now.started,

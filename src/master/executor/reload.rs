@@ -27,20 +27,13 @@ use std::time::Duration;
 /// Arguments that php-fpm shows, its name among them.
 const MOST_ARGUMENTS: usize = 11;
 
-/// The configuration in force, and the state of the reload that brought it.
 #[derive(Debug)]
 pub(in crate::master) struct Reload {
-    /// Set by [`Reload::take`].
     pub(super) config: Config,
-    /// Where in it a pool is, by name.
     positions: HashMap<String, usize>,
-    /// What PHP was started from at the daemon's start or its last reload.
     pub(super) starts: start_source::Starts,
-    /// When the configuration was read last, and what became of that.
     pub(super) last: Option<LastReload>,
-    /// The last reload, as long as it is not done.
     pub(super) under_way: Option<UnderWay>,
-    /// How often a configuration was prepared.
     pub(super) count: u64,
     /// Generations whose workers ask for new processes of their pools, each for each reason once.
     asked: BTreeMap<(GenerationId, u32), RestartRequest>,
@@ -48,19 +41,15 @@ pub(in crate::master) struct Reload {
     full: HashMap<PoolId, Tick>,
 }
 
-/// How soon reasons that are kept for later are judged again.
 const JUDGED_AGAIN: Duration = Duration::from_secs(1);
 
-/// A generation asks for new processes of its pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RestartRequest {
     pub(super) generation: GenerationId,
     pub(super) why: RestartReason,
-    /// The time that it is about ([`pool_restart::timestamp`]).
     pub(super) since: u32,
 }
 
-/// What comes of that.
 enum Verdict {
     Granted(PoolId),
     Later,
@@ -70,7 +59,6 @@ enum Verdict {
 /// its pool can have accept(2) block (O_NONBLOCK is of the socket, which all of its processes have).
 const LAST_CONNECTION: Duration = Duration::from_secs(5);
 
-/// The workers that wait for a connection, as far as they say, each with when it was told to finish.
 fn waiting_workers<'p>(
     pools: &'p Pools,
     generation: &'p Generation,
@@ -87,15 +75,11 @@ fn waiting_workers<'p>(
     })
 }
 
-/// A reload that is under way.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     progress: ReloadProgress,
-    /// The sockets that the daemon had before.
     sockets: Vec<NamedSocket>,
-    /// The client that waits for the result.
     asker: Option<u64>,
-    /// Why the configuration was read; nothing where pools were replaced by the one in force.
     by: Option<ReloadCause>,
 }
 
@@ -140,7 +124,6 @@ fn say_as_fpm(sockets: &[NamedSocket], interval: Option<Duration>) {
 }
 
 impl Executor {
-    /// Begins to follow a reload. Called before the core learns of it.
     pub(in crate::master) fn begin_reload(
         &mut self,
         changes: Changes,
@@ -168,13 +151,11 @@ impl Executor {
         });
     }
 
-    /// Keeps what became of a reload, for the status and for the next master.
     pub(in crate::master) fn remember_reload(&mut self, last: LastReload) {
         self.reload.last = Some(last);
         self.handover.last_reload_changed();
     }
 
-    /// Makes everything anew with the configuration that is in force.
     pub(super) fn renew(&mut self) {
         let sockets = self.named_sockets();
         match self.prepare(self.reload.config.clone(), ReloadScope::All) {
@@ -204,7 +185,6 @@ impl Executor {
         sockets
     }
 
-    /// Notes a fact, for the reload that is under way and for the next one.
     pub(super) fn note(&mut self, fact: Fact) {
         if let Some(reload) = &mut self.reload.under_way {
             let pools = &self.pools.by_id;
@@ -218,7 +198,6 @@ impl Executor {
         self.pools.note(fact);
     }
 
-    /// A reason is kept for later.
     pub(super) fn restart_deadline(&self) -> Option<Tick> {
         let is_asked = !self.reload.asked.is_empty();
         is_asked.then(|| clock::now() + JUDGED_AGAIN)
@@ -252,7 +231,6 @@ impl Executor {
         Some(pool)
     }
 
-    /// `None`: refused.
     fn judge(&self, asked: RestartRequest, is_ending: bool) -> Option<Verdict> {
         let RestartRequest {
             generation: id,
@@ -261,7 +239,6 @@ impl Executor {
         } = asked;
         let generation = self.pools.generations.get(&id)?;
         let pool = self.pools.by_id.get(&generation.pool)?;
-        // A router looks after applications.
         pool.listener.as_ref()?;
         let latest_id = pool.latest?;
         let latest = self.pools.generations.get(&latest_id)?;
@@ -293,7 +270,6 @@ impl Executor {
         situation.grants(why).then_some(Verdict::Granted(generation.pool))
     }
 
-    /// When a reload that is under way waits no longer for a worker that was told to finish.
     pub(super) fn reload_deadline(&self) -> Option<Tick> {
         self.reload.under_way.as_ref()?;
         let now = clock::now();
@@ -303,7 +279,6 @@ impl Executor {
         due.filter(|due| *due > now).min()
     }
 
-    /// Tells of the reload if it is done.
     pub(in crate::master) fn finish_reload(&mut self) {
         let (pools, now) = (&self.pools, clock::now());
         let takes_up = |id: GenerationId| {
@@ -351,7 +326,6 @@ impl Reload {
         self.asked.insert((asked.generation, asked.why.bits()), asked);
     }
 
-    /// Nothing was prepared yet.
     pub(super) fn new(config: Config) -> Reload {
         Reload {
             positions: positions(&config),
@@ -365,18 +339,15 @@ impl Reload {
         }
     }
 
-    /// Another configuration is in force.
     pub(super) fn take(&mut self, config: Config) {
         self.positions = positions(&config);
         self.config = config;
     }
 
-    /// A pool of the configuration in force.
     pub(super) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.config.pools.get(*self.positions.get(name)?)
     }
 
-    /// The last reload, if what is written is not in force since.
     pub(in crate::master) fn trouble(&self) -> Option<&LastReload> {
         self.last.as_ref().filter(|last| !last.is_done())
     }
@@ -385,7 +356,6 @@ impl Reload {
         self.under_way.is_some()
     }
 
-    /// A generation is gone: no reload need wait for it.
     pub(super) fn forget_reload_of(&mut self, id: GenerationId) {
         if let Some(reload) = &mut self.under_way {
             reload.progress.forget(id);

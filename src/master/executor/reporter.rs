@@ -21,10 +21,8 @@ use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How long reporters that were told to go are waited for when the daemon ends.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A pool's address for its status, and the reporter there.
 #[derive(Debug)]
 pub(super) struct ReporterState {
     pub(super) listener: Listener,
@@ -37,14 +35,11 @@ pub(super) struct ReporterState {
 #[derive(Debug)]
 struct ReporterProcess {
     pid: i32,
-    /// Closing it tells the reporter to leave.
     channel: Option<OwnedFd>,
-    /// The generation whose scoreboard it shows.
     generation: GenerationId,
 }
 
 impl Executor {
-    /// Takes up what a new configuration says of a pool's status; `opened`: its socket, if it was not open yet.
     pub(super) fn set_reporter(
         &mut self,
         pool: PoolId,
@@ -87,7 +82,6 @@ impl Executor {
         }
     }
 
-    /// Ends every reporter; before the daemon does.
     pub(in crate::master) fn end_reporters(&mut self) {
         let pools: Vec<PoolId> = self.helpers.reporters.keys().copied().collect();
         let pid = |reporter: &ReporterState| reporter.process.as_ref().map(|process| process.pid);
@@ -103,7 +97,6 @@ impl Executor {
         }
     }
 
-    /// Does what is due, and lets those leave that show a generation that serves no longer.
     pub(in crate::master) fn poll_reporters(
         &mut self,
         now: Tick,
@@ -143,7 +136,6 @@ impl Executor {
         }
     }
 
-    /// A client connects to a pool's status address.
     pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
         let is_early = serving.is_some_and(|serving| self.helpers.is_starting_php(&self.pools, serving));
         let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
@@ -224,7 +216,6 @@ impl Executor {
 }
 
 impl Helpers {
-    /// The pool of this name that has its status where a new configuration wants it.
     pub(super) fn reporter_at(&self, pools: &Pools, name: &str, wanted: &Listen) -> Option<PoolId> {
         let mut known = self.reporters.iter();
         known
@@ -232,12 +223,10 @@ impl Helpers {
             .map(|(pool, _)| *pool)
     }
 
-    /// Whether a process tells a pool's status.
     pub(super) fn has_reporter(&self, pool: PoolId) -> bool {
         (self.reporters.get(&pool)).is_some_and(|reporter| reporter.process.is_some())
     }
 
-    /// Closes a pool's status address. Its reporter has no client left to answer.
     pub(super) fn close_reporter(&mut self, context: &mut Context, handover: &mut Handover, pool: PoolId) {
         if let Some(listener) = self.release_reporter(context, handover, pool) {
             listener.remove_file();
@@ -259,13 +248,11 @@ impl Helpers {
         Some(reporter.listener)
     }
 
-    /// The earliest time at which something is to be done about a reporter.
     pub(in crate::master) fn reporters_deadline(&self) -> Option<Tick> {
         let deadlines = self.reporters.values().map(|reporter| reporter.life.deadline());
         deadlines.flatten().min()
     }
 
-    /// Whether a generation's preloader is being started, and none before it has said what it is.
     fn is_starting_php(&self, pools: &Pools, id: GenerationId) -> bool {
         let is_known = pools
             .generations
@@ -277,7 +264,6 @@ impl Helpers {
         !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
     }
 
-    /// A reporter was reaped.
     pub(super) fn reporter_gone(
         &mut self,
         context: &mut Context,
@@ -324,7 +310,6 @@ impl Helpers {
             return;
         };
         match step {
-            // A start follows from `reporter_wanted` alone.
             HelperAction::None | HelperAction::Start => {}
             HelperAction::Idle => {
                 let socket = &reporter.listener.socket;

@@ -22,20 +22,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Messages looked at before others have their turn.
 const MOST_LOOKS: usize = 16;
-/// Reports of a generation that are read in a [`WINDOW`]; the log has all of them.
 const MOST_IN_WINDOW: u32 = 16;
 const WINDOW: Duration = Duration::from_secs(10);
 /// What may wait in the socket: as the kernel counts, a message of the greatest length and a bit.
 const BUFFER_BYTES: usize = MOST_BYTES;
 
-/// A generation's socket for reports.
 #[derive(Debug)]
 pub(super) struct Reports {
     out: Guarded,
     into: OwnedFd,
-    /// Since when, and how many were read.
     window: (Tick, u32),
 }
 
@@ -51,7 +47,6 @@ impl Reports {
         Ok(Some(Reports::adopt(Guarded::new(out), into)))
     }
 
-    /// One that another master has made.
     pub(super) fn adopt(out: Guarded, into: OwnedFd) -> Reports {
         Reports {
             out,
@@ -60,7 +55,6 @@ impl Reports {
         }
     }
 
-    /// Where reports come out, and where they go in.
     pub(super) fn ends(&self) -> (&OwnedFd, &OwnedFd) {
         (&self.out, &self.into)
     }
@@ -86,7 +80,6 @@ impl Reports {
 }
 
 impl Pools {
-    /// A copy of the end that a generation's next worker is given, if it is to have one.
     pub(super) fn reports_for_worker(&self, id: GenerationId) -> Result<Option<OwnedFd>, Error> {
         let pipes = self.generations.get(&id).and_then(Generation::pipes);
         let Some(reports) = pipes.and_then(|pipes| pipes.reports.as_ref()) else {
@@ -121,7 +114,6 @@ impl Pools {
         true
     }
 
-    /// What is left of a generation that is dropped.
     pub(super) fn hear_last_reports(
         &mut self,
         settings: &Settings,
@@ -138,7 +130,6 @@ impl Pools {
     }
 }
 
-/// The report, made of what the worker says and of what the master knows.
 fn kept(
     settings: &Settings,
     secrets: &BTreeMap<String, String>,

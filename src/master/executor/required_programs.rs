@@ -4,7 +4,6 @@ use crate::config::{Application, Pool};
 use crate::runtime;
 use std::path::{Path, PathBuf};
 
-/// The files that have to be there before a pool can be had. `directory`: where forkyard's own are.
 pub(crate) fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {
     let is_native = !matches!(
         pool.application,

@@ -11,7 +11,6 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 impl Executor {
-    /// Closes what generations whose last process has gone can do without.
     pub(in crate::master) fn rest_generations(&mut self) {
         for id in std::mem::take(&mut self.pools.vacated) {
             if !self.pools.rests(&self.helpers, id) {
@@ -34,7 +33,6 @@ impl Executor {
         }
     }
 
-    /// Reads for the last time what a generation's processes have said, and closes what they were connected by.
     pub(super) fn disconnect(&mut self, id: GenerationId, generation: &Generation, mut pipes: Pipes) {
         if !generation.is_ordered() {
             self.handover.generation_changed(id);
@@ -56,19 +54,16 @@ impl Executor {
 }
 
 impl Helpers {
-    /// Whether a process answers for a pool beside its workers.
     fn answers_for(&self, pool: PoolId) -> bool {
         self.unavailable_responders.contains_key(&pool) || self.has_reporter(pool)
     }
 }
 
 impl Pools {
-    /// Notes that a pool has lost a process.
     pub(super) fn vacate(&mut self, pool: PoolId) {
         self.vacated.extend(self.generations.of(&pool).map(|(id, _)| id));
     }
 
-    /// Whether a generation has its pipes open, and no process that could use them.
     fn rests(&self, helpers: &Helpers, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return false;
@@ -92,7 +87,6 @@ impl Pools {
             && !helpers.answers_for(generation.pool)
     }
 
-    /// Closes a pool's hand-off queue, if no process can have it and nothing waits in it.
     fn close_queue(&mut self, context: &mut Context, handover: &mut Handover, id: PoolId) {
         if self.generations.of(&id).any(|(_, it)| it.pipes().is_some()) {
             return;

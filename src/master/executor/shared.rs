@@ -22,12 +22,9 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The generations of a process.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    /// It makes workers of these.
     pub(super) kept: BTreeSet<GenerationId>,
-    /// These are told that they have left when it has done what they had asked for.
     pub(super) leaving: BTreeSet<GenerationId>,
 }
 
@@ -40,7 +37,6 @@ impl Members {
         self.kept.contains(&id) || self.leaving.contains(&id)
     }
 
-    /// All of them: those that stay, and those that leave. None are left.
     pub(super) fn take(&mut self) -> (BTreeSet<GenerationId>, BTreeSet<GenerationId>) {
         (std::mem::take(&mut self.kept), std::mem::take(&mut self.leaving))
     }
@@ -51,34 +47,25 @@ impl Members {
     }
 }
 
-/// What a zygote was made from.
 #[derive(Debug)]
 pub(super) struct MadeFrom {
-    /// The settings that its pools have in common.
     common: Settings,
-    /// The files that it was started from.
     origin: Option<Fingerprint>,
-    /// A reload has come since that found something of it changed.
     pub(super) is_outdated: bool,
 }
 
-/// What a process said of itself when it was ready.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
-    /// Nothing looks by itself whether code that it has loaded was changed.
     pub(super) is_code_cached: bool,
     /// How long its application took to boot, if it boots once.
     pub(super) boot: Option<BootTimes>,
-    /// The servers that its application has connected to: each worker loads it.
     pub(super) connected_to: Option<String>,
-    /// What it says of itself to clients.
     pub(super) powered_by: Option<String>,
     /// The directory of its extensions, and those from elsewhere, as they were then.
     pub(super) extensions: Vec<(PathBuf, Fingerprint)>,
 }
 
 impl MadeFrom {
-    /// From these settings, and files.
     pub(super) fn new(common: Settings, origin: Option<Fingerprint>) -> MadeFrom {
         MadeFrom {
             common,
@@ -87,12 +74,10 @@ impl MadeFrom {
         }
     }
 
-    /// Whether a zygote made from this could make the workers of a generation.
     pub(super) fn serves(&self, generation: &Generation) -> bool {
         !self.is_outdated && generation.common().as_ref() == Some(&self.common)
     }
 
-    /// The settings that its pools have in common.
     pub(super) fn settings(&self) -> &Settings {
         &self.common
     }
@@ -136,7 +121,6 @@ impl Executor {
         Ok(true)
     }
 
-    /// Makes a generation's preloader end, or, if others use its process, the generation leave it.
     pub(super) fn stop_preloader(&mut self, id: GenerationId, force: Force) {
         if self.stop_program(id, force) {
             return;
@@ -202,7 +186,6 @@ impl Executor {
         }
     }
 
-    /// A process has let go of a generation, as it says. One that was not told to is not listened to.
     pub(super) fn forgotten(&mut self, pid: i32, generation: u64) {
         let members = self
             .helpers
@@ -218,7 +201,6 @@ impl Executor {
         }
     }
 
-    /// A generation has no preloader any more.
     pub(super) fn detach(&mut self, id: GenerationId, exit: Exit) {
         self.find_unannounced(id);
         self.helpers.end_warm_up(&mut self.context, id);
@@ -252,19 +234,16 @@ impl Executor {
 }
 
 impl Helpers {
-    /// The process that makes a generation's workers.
     pub(super) fn preloader_of(&mut self, pools: &Pools, id: GenerationId) -> Option<&mut Preloader> {
         let pid = pools.preloader_pid(id)?;
         self.preloaders.get_mut(&pid)
     }
 
-    /// What a preloader is called in log lines.
     pub(super) fn preloader_name(&self, pools: &Pools, pid: i32) -> String {
         let preloader = self.preloaders.get(&pid);
         preloader.map_or_else(String::new, |it| whose(&pools.generations, it).0)
     }
 
-    /// A generation's own preloader and next mold, and the processes of its program.
     pub(super) fn pids_of(&self, pools: &Pools, id: GenerationId) -> Vec<i32> {
         let resources = pools.generations.get(&id).and_then(|it| it.resources.as_ref());
         let molds = resources.into_iter().flat_map(|it| [it.preloader, it.next_mold]);
@@ -277,7 +256,6 @@ impl Helpers {
         self.zygote_from(&pools.generations.get(&id)?.common()?)
     }
 
-    /// The youngest zygote that is made from this and still makes workers for pools that come.
     pub(super) fn zygote_from(&self, wanted: &Settings) -> Option<i32> {
         let fits = |preloader: &&Preloader| {
             let made_from = preloader.made_from.as_ref();
@@ -287,7 +265,6 @@ impl Helpers {
         fitting.map(|preloader| preloader.pid).max()
     }
 
-    /// Takes up a process that was started for a generation.
     pub(super) fn take_preloader(&mut self, pools: &mut Pools, id: GenerationId, mut preloader: Preloader) {
         let pid = preloader.pid;
         preloader.members.kept.insert(id);
@@ -300,12 +277,10 @@ impl Helpers {
 }
 
 impl Pools {
-    /// The pid of a generation's preloader.
     pub(super) fn preloader_pid(&self, id: GenerationId) -> Option<i32> {
         self.generations.get(&id)?.resources.as_ref()?.preloader
     }
 
-    /// The workers of a generation that were asked for and are not there yet.
     fn unforked_of(&self, id: GenerationId) -> Vec<WorkerId> {
         let generation = self.generations.get(&id);
         let workers = generation.into_iter().flat_map(|it| it.slots.values());
@@ -334,7 +309,6 @@ impl Pools {
 }
 
 impl Context {
-    /// Whether a zygote would be made the same again.
     pub(super) fn is_as_made(&self, made_from: &MadeFrom, preloader: &Preloader) -> bool {
         // What is not ready yet is not known well enough.
         let Some(facts) = &preloader.facts else {
@@ -359,7 +333,6 @@ impl Generation {
     }
 }
 
-/// What pools with such settings have in common, if they have workers of one zygote.
 pub(super) fn common(settings: &Settings) -> Settings {
     Settings {
         pool: Arc::new(sharing::common(&settings.pool)),

@@ -67,7 +67,6 @@ impl Context {
 }
 
 impl Executor {
-    /// Removes what was made to hold the groups of pools; at the end.
     pub(in crate::master) fn leave_group_parent(&self) {
         self.context
             .group_parent

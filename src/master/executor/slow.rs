@@ -21,19 +21,14 @@ use std::path::Path;
 /// Tracers at work at once. Each ends within seconds; a pool of workers that are all slow must not become a burst of
 /// processes.
 const MOST_TRACERS: usize = 16;
-/// Where a tracer reads its job.
 const STANDARD_INPUT: i32 = 0;
 
-/// What a preloader's workers can be traced by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Traceable {
-    /// Where their calls are, as the preloader says.
     pub(super) source: StackSource,
-    /// The executable that they run, device and inode. A worker that runs another one is not looked into.
     pub(super) executable: (u64, u64),
 }
 
-/// Opens a pool's log for append.
 pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
     let open = |path| open_in_time(&format!("pool {}", pool.name), || open_log(path));
     pool.slow_log.as_ref().map(|slow| open(&slow.path)).transpose()
@@ -46,7 +41,6 @@ pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Executor {
-    /// Writes down what a worker is busy with.
     pub(super) fn trace(&mut self, id: WorkerId) {
         if let Err(error) = self.try_trace(id) {
             let (pool, pid) = self.pools.name_worker(id);
@@ -144,7 +138,6 @@ impl Executor {
         Ok(())
     }
 
-    /// A tracer has ended.
     pub(super) fn tracer_gone(&self, pid: i32, ended: Ended) {
         match ended {
             Ended::Code(0) => log::info!("finished trace of {pid}"),
@@ -158,7 +151,6 @@ impl Executor {
 }
 
 impl Pools {
-    /// Opens the logs of slow requests anew, after they were moved away. One that can't be goes on in the old file.
     pub(in crate::master) fn reopen_slow_logs(&mut self) {
         for generation in self.generations.values_mut() {
             match open(&generation.settings.pool) {
@@ -179,15 +171,12 @@ pub(super) fn questions(pool: &Pool) -> Result<Option<(OwnedFd, OwnedFd)>, Error
     is_asked.then(|| socket_pair(SockType::Stream)).transpose()
 }
 
-/// How a worker is looked at.
 struct TraceMeans {
     means: Means,
     descriptors: Vec<(OwnedFd, RawFd)>,
-    /// The tracer: a program beside the daemon, and its argument.
     program: (&'static str, &'static str),
 }
 
-/// `None`: there is no way.
 fn means(
     application: &Application,
     worker: &WorkerProcess,

@@ -8,7 +8,6 @@ use crate::tick::Tick;
 use std::sync::atomic::AtomicU64;
 
 impl Pools {
-    /// Tells the core what a generation's workers do.
     pub(super) fn take_snapshot(&self, context: &mut Context, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else {
             return;

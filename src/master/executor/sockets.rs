@@ -17,27 +17,18 @@ const SILENT: [u8; 1] = [0];
 /// where the backlog does not.
 const MOST_PASSED_ON: usize = 65_536;
 
-/// A pool's sockets, as a configuration wants them.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    /// The pool that has this socket open already.
     pub(super) known: Option<PoolId>,
-    /// The socket, where no pool has it.
     pub(super) own: Option<Listener>,
-    /// The address of its status, if that was not open.
     pub(super) status: Option<Listener>,
-    /// Where HTTP is spoken, if that was not open.
     pub(super) http: Option<Listener>,
-    /// That was open, and can't be reached.
     pub(super) status_lost: bool,
-    /// The pool whose socket it had, and which can't be reached.
     pub(super) lost: Option<PoolId>,
-    /// Why that could not be bound again.
     pub(super) problem: Option<String>,
 }
 
 impl Sockets {
-    /// Removes the files of those that were opened: the configuration is not taken.
     pub(super) fn remove_files(&self) {
         let opened = [&self.own, &self.status, &self.http].into_iter().flatten();
         opened.for_each(Listener::remove_file);
@@ -45,7 +36,6 @@ impl Sockets {
 }
 
 impl Executor {
-    /// Opens what a pool needs and has not. On an error nothing is left open.
     pub(super) fn open_sockets(&mut self, pool: &Pool) -> Result<Sockets, ListenError> {
         let mut sockets = Sockets {
             known: self.pools.pool_listening_as(pool),
@@ -142,7 +132,6 @@ impl Executor {
 }
 
 impl Pools {
-    /// Whether a reload binds the pool's socket again.
     pub(super) fn has_lost_socket(&self, pool: &Pool) -> bool {
         let known = self.pool_listening_as(pool);
         let state = self.socket_state_of(known);
@@ -150,13 +139,11 @@ impl Pools {
         http.is_some_and(is_own_shut_down) || state.is_some_and(|state| state != ListenerState::Open)
     }
 
-    /// What became of a pool's own socket.
     fn socket_state_of(&self, pool: Option<PoolId>) -> Option<ListenerState> {
         let listener = self.by_id.get(&pool?)?.listener.as_ref()?;
         listener.is_ours().then(|| listener.state())
     }
 
-    /// The pool of this name, if its socket is the one that is wanted.
     pub(super) fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
         let listens = |pool: &RunningPool| {
             let listener = pool.listener.as_ref();
@@ -166,7 +153,6 @@ impl Pools {
         pools.find(|(_, pool)| listens(pool)).map(|(id, _)| id)
     }
 
-    /// A socket that is kept follows the new configuration as far as an open one can.
     pub(super) fn adjust_listener(&self, reload: &Reload, id: PoolId, wanted: &Pool) {
         let listener = self.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
         let Some(listener) = listener else { return };
@@ -233,7 +219,6 @@ fn pass_some_on(old: BorrowedFd<'_>, queue_in: BorrowedFd<'_>) -> Result<usize, 
     Ok(connections.len())
 }
 
-/// Whether code of the pool has shut down a socket that the daemon can bind again.
 fn is_own_shut_down(listener: &Listener) -> bool {
     listener.is_ours() && listener.state() == ListenerState::ShutDown
 }

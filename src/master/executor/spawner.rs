@@ -28,55 +28,37 @@ use std::time::Duration;
 /// How long the end waits for what is removed. What a tenant keeps from being removed the next daemon finds.
 const LAST_REMOVALS: Duration = Duration::from_secs(1);
 
-/// What a process is started for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It is to make the workers of this generation, and perhaps of others.
     Preloader(GenerationId),
-    /// It is to make workers of pools that will ask for some.
     Zygote,
-    /// It is one of this generation's program, the one at this place.
     Program(GenerationId, usize),
 }
 
-/// What the kit has to tell.
 #[derive(Debug)]
 pub(super) enum Tidings {
-    /// A process that is not up yet wrote a line.
     Line(OutputLine),
-    /// A start failed. Comes before the answer to the request for it.
     Report(Arc<Report>),
-    /// A process is up.
     Up(Token, Purpose, Box<Started>),
-    /// A process did not come up, and nothing is left of it.
     Failed(Token, Purpose, Arc<Report>),
 }
 
-/// A line of a process that is not up yet.
 #[derive(Debug)]
 pub(super) struct OutputLine {
     /// The request for the process; `None`: the kit itself wanted it.
     pub(super) token: Option<Token>,
-    /// What the process is for.
     pub(super) group: String,
-    /// The pid of the process.
     pub(super) pid: i32,
-    /// What it wrote.
     pub(super) line: Vec<u8>,
 }
 
-/// A process that is up.
 #[derive(Debug)]
 pub(super) struct Started {
-    /// What is known of it.
     pub(super) up: Up,
-    /// The process itself. The receiver of this reaps it.
     pub(super) process: Process,
-    /// The line of its output that is not complete.
     pub(super) splitter: Splitter,
 }
 
-/// The kit, and what each process is for.
 #[derive(Debug)]
 pub(super) struct Spawner {
     machine: Machine,
@@ -88,10 +70,8 @@ pub(super) struct Spawner {
     next: u64,
 }
 
-/// What processes wrote, as it came.
 type OutputQueue = Rc<RefCell<Vec<(JourneyId, Vec<u8>)>>>;
 
-/// A journey under way.
 #[derive(Debug)]
 struct Traveller {
     token: Option<Token>,
@@ -102,7 +82,6 @@ struct Traveller {
 }
 
 impl Spawner {
-    /// Nothing is started yet. `program` has the env setupper.
     pub(super) fn new(registry: Registry, program: PathBuf, descriptor_limit: Option<(u64, u64)>) -> Spawner {
         let heard = OutputQueue::default();
         let ear = Rc::clone(&heard);
@@ -129,7 +108,6 @@ impl Spawner {
         }
     }
 
-    /// Starts a process, which is given these descriptors by these numbers. `Up` or `Failed` follows under this token.
     pub(super) fn spawn(
         &mut self,
         plan: Plan,
@@ -152,17 +130,14 @@ impl Spawner {
         token
     }
 
-    /// It is not wanted any more; it is ended, and `Failed` follows.
     pub(super) fn cancel(&mut self, token: Token) {
         self.tell(Event::Cancel(token));
     }
 
-    /// It took too long; it is ended, and `Failed` follows.
     pub(super) fn expire(&mut self, token: Token) {
         self.tell(Event::Expire(token));
     }
 
-    /// It has told its master that it is up.
     pub(super) fn is_up(&mut self, token: Token) {
         if let Some(id) = self.journey(token) {
             self.effects.is_up(id);
@@ -170,7 +145,6 @@ impl Spawner {
         }
     }
 
-    /// It has told its master why it fails. It ends by itself.
     pub(super) fn complain(&mut self, token: Token, summary: &str) {
         if let Some(id) = self.journey(token) {
             self.effects.failed(id, summary);
@@ -199,7 +173,6 @@ impl Spawner {
         self.effects.pid(self.journey(token)?)
     }
 
-    /// Whether a process is being started by the kit.
     pub(super) fn knows(&self, pid: i32) -> bool {
         self.effects.knows(pid)
     }
@@ -211,13 +184,11 @@ impl Spawner {
         known
     }
 
-    /// Something that the kit watches is ready.
     pub(super) fn ready(&mut self, token: mio::Token) {
         self.effects.ready(token);
         self.drain();
     }
 
-    /// When [`Spawner::pass`] is to be called next.
     pub(super) fn next_deadline(&self) -> Option<Tick> {
         let held = self.journeys.values().filter_map(|it| it.entry.due());
         held.chain(self.machine.next_deadline())
@@ -225,7 +196,6 @@ impl Spawner {
             .min()
     }
 
-    /// Time has passed, and what processes were started for has been asked of them.
     pub(super) fn pass(&mut self, now: Tick) {
         self.effects.clear_up();
         self.effects.pass(now);
@@ -246,23 +216,19 @@ impl Spawner {
         self.drain();
     }
 
-    /// What is to be told next.
     pub(super) fn next(&mut self) -> Option<Tidings> {
         self.tidings.pop_front()
     }
 
-    /// This program is about to become another one: what is being started is killed, and nothing stays on disk.
     pub(super) fn abandon(&mut self) {
         self.effects.abandon();
         self.effects.remove_base();
     }
 
-    /// Has the sockets removed that a process has left.
     pub(super) fn remove_sockets(&mut self, sockets: Vec<SocketFile>) {
         self.effects.remove_sockets(sockets);
     }
 
-    /// The daemon ends.
     pub(super) fn end(&mut self) {
         self.effects.remove_base();
         self.effects.settle(LAST_REMOVALS);
@@ -375,7 +341,6 @@ impl Spawner {
         }
     }
 
-    /// Takes what processes have written.
     fn listen(&mut self) {
         for (id, bytes) in self.heard.take() {
             let Some(traveller) = self.journeys.get_mut(&id) else {

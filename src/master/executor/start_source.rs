@@ -15,7 +15,6 @@ use std::path::PathBuf;
 
 const SCAN_DIR: &str = "PHP_INI_SCAN_DIR";
 
-/// What PHP was started from, by what says where that is.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Starts(HashMap<Key, Start>);
 
@@ -29,26 +28,21 @@ struct Key {
     scan_dir: Option<OsString>,
 }
 
-/// One origin, as it was at the start.
 #[derive(Debug)]
 struct Start {
     held: IniSnapshot,
-    /// What the log has last said of it.
     told: Option<Changes>,
     /// Which release libphp is, once that was asked for.
     release: Option<Option<String>>,
 }
 
-/// What a preloader is about to be started from.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) fingerprint: Option<Fingerprint>,
-    /// The files of settings, if it is not to read those that are there.
     pub(super) ini: Option<OwnedFd>,
 }
 
 impl Executor {
-    /// A preloader has loaded extensions from these files. What one of the same start loads later is to be the same.
     pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
         let Some(preloader) = self.helpers.preloaders.get(&pid) else {
             return;
@@ -130,7 +124,6 @@ impl Reload {
         Source { fingerprint, ini }
     }
 
-    /// What PHP will say of itself to clients, for a pool whose PHP was not started yet.
     pub(super) fn expected_name(&mut self, context: &Context, pool: &Pool) -> Option<String> {
         let Application::Php(php) = &pool.application else {
             return None;
@@ -164,7 +157,6 @@ fn start_key(pool: &Pool) -> Option<Key> {
     })
 }
 
-/// PHP_INI_SCAN_DIR of a preloader's environment ([`crate::worker::environment`]).
 pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
     let mut own = pool.env.iter().filter(|(name, _)| name == SCAN_DIR);
     let inherited = || (!pool.clear_env).then(|| std::env::var_os(SCAN_DIR)).flatten();

@@ -19,7 +19,6 @@ use crate::worker::{BackendStage, BackendStatus};
 use std::collections::HashMap;
 
 impl Executor {
-    /// The state of the daemon, as the control socket tells it.
     pub(super) fn status(&mut self, views: &[(String, serde_json::Value)]) -> Status {
         let orphans = self.orphans.count();
         // One look at each scoreboard, whatever pool it counts for.
@@ -141,7 +140,6 @@ impl Executor {
         Answer::Report { report }
     }
 
-    /// An instance for which there is no place or no process has an id, for its visitors, and no report.
     fn why_no_report(&self, rights: Rights, id: Option<&str>) -> String {
         let Some(id) = id else {
             return "there is no report of any error; only the last few are kept".to_owned();
@@ -158,7 +156,6 @@ impl Executor {
 }
 
 impl Pools {
-    /// Whether the last generation of a pool serves and has had a worker, and its last start went well.
     fn is_well(&self, pool: &RunningPool) -> bool {
         let serving = pool.serving.filter(|serving| pool.latest == Some(*serving));
         let serving = serving.and_then(|id| self.generations.get(&id));
@@ -282,7 +279,6 @@ impl Pools {
         }
     }
 
-    /// The programs that a generation's workers have started, as far as their word can be taken.
     fn helper_processes_status(&self, generation: &Generation) -> Vec<protocol::Process> {
         let Some(resources) = &generation.resources else {
             return Vec::new();
@@ -363,7 +359,6 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
     })
 }
 
-/// Why a socket can't be reached.
 fn unreachable(listener: &Listener) -> Option<String> {
     match listener.state() {
         ListenerState::Open if listener.is_for_root_alone() => Some(

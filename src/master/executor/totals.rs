@@ -6,31 +6,25 @@ use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::layout::{header as field, slot};
 use crate::scoreboard::{RequestStage, header, refusals, slot_reader};
 
-/// Sums over all pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::master) struct Totals {
     pub(in crate::master) active: u64,
     pub(in crate::master) idle: u64,
-    /// Requests since the pools' present configurations came into force.
     pub(in crate::master) requests: u64,
     pub(in crate::master) slow: u64,
 }
 
-/// What one scoreboard shows, or the sum of several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct BoardTotals {
-    /// Workers without a request, with one, and those that are not able to serve yet.
     pub(super) idle: u32,
     pub(super) busy: u32,
     pub(super) starting: u32,
-    /// What it has counted.
     pub(super) counts: PoolCounters,
     /// Processor time of its workers that are there, microseconds.
     pub(super) cpu_us: u64,
 }
 
 impl BoardTotals {
-    /// Adds what another scoreboard shows.
     pub(super) fn add(&mut self, other: &BoardTotals) {
         self.idle += other.idle;
         self.busy += other.busy;
@@ -41,7 +35,6 @@ impl BoardTotals {
 }
 
 impl Generation {
-    /// One look at the scoreboard, word by word.
     pub(super) fn reading(&self) -> BoardTotals {
         let mut reading = BoardTotals::default();
         let Some(resources) = &self.resources else {
@@ -96,7 +89,6 @@ impl Generation {
 }
 
 impl Pools {
-    /// Sums up the scoreboards of all generations.
     pub(in crate::master) fn totals(&self) -> Totals {
         let mut all = BoardTotals::default();
         for generation in self.generations.values() {

@@ -57,7 +57,6 @@ impl Executor {
         true
     }
 
-    /// Ends the search: the next start has all settings.
     pub(super) fn end_trial(&mut self, id: GenerationId) {
         if let Some(generation) = self.pools.generations.get_mut(&id) {
             generation.make.trial = None;
@@ -69,7 +68,6 @@ impl Executor {
         self.context.speaks_as_fpm && is_phps_end
     }
 
-    /// The preloader that failed, and its generation, if one of its settings can be left out.
     fn on_trial(&self, report: &Report) -> Option<(i32, GenerationId)> {
         let pid = report.pid.filter(|_| self.may_try(report))?;
         let preloader = self.helpers.preloaders.get(&pid)?;
@@ -89,7 +87,6 @@ impl Executor {
         can_go_on.then_some((pid, id))
     }
 
-    /// The settings that PHP needs at its start, without those of a newer configuration.
     fn start_settings(&self, id: GenerationId) -> Vec<StartSetting> {
         let Some(generation) = self.pools.generations.get(&id) else {
             return Vec::new();
@@ -117,7 +114,6 @@ fn names(left_out: impl Iterator<Item = LeftOut>) -> String {
 }
 
 impl Generation {
-    /// The settings without those that keep PHP from starting.
     pub(super) fn settings_without_faults(&self) -> Settings {
         let mut settings = self.settings.clone();
         if let Some(trial) = &self.make.trial {
@@ -139,7 +135,6 @@ impl Generation {
         }
     }
 
-    /// The left-out settings, for the control socket.
     pub(super) fn left_out(&self) -> Vec<protocol::LeftOut> {
         let trial = self.make.trial.as_ref().filter(|_| self.make.is_known);
         let all = trial.into_iter().flat_map(Trial::left_out);

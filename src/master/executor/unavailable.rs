@@ -13,14 +13,12 @@ use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// A page that is longer is not sent: a message between processes has a limit.
 const LONGEST_PAGE: usize = 96 * 1024;
 
 /// A process that refuses a pool's requests with 503 while its application can't be started.
 #[derive(Debug)]
 pub(super) struct UnavailableResponder {
     pid: i32,
-    /// Brings it what to answer; its end tells it to leave.
     channel: OwnedFd,
     generation: GenerationId,
 }
@@ -61,7 +59,6 @@ impl Executor {
         }
     }
 
-    /// Ends all of them; before the daemon does.
     pub(in crate::master) fn end_unavailable_responders(&mut self) {
         self.helpers.unavailable_responders.clear();
         let stands_in =
@@ -112,12 +109,10 @@ impl Executor {
 }
 
 impl Helpers {
-    /// Lets it go: it ends what it has begun to say.
     pub(super) fn stop_unavailable_responder(&mut self, pool: PoolId) {
         self.unavailable_responders.remove(&pool);
     }
 
-    /// A process that stood in was reaped.
     pub(super) fn unavailable_responder_gone(
         &mut self,
         context: &mut Context,
@@ -141,7 +136,6 @@ impl Helpers {
 }
 
 impl Pools {
-    /// Names the report of a generation's last failure, behind what has failed.
     pub(super) fn report_named(&self, id: GenerationId) -> String {
         let kept = self.generations.get(&id).and_then(|generation| {
             let kept = self.errors.last(&generation.settings.pool.name)?;

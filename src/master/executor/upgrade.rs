@@ -19,7 +19,6 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
-/// The option by which the new program is asked whether it could take over, and the descriptor of the document.
 pub(crate) const OPTION: &str = "--can-take-over=";
 /// What it answers, beside exit code 0: a program that knows nothing of this does not say it by chance.
 pub(crate) const ANSWER: &str = "forkyard can take over";
@@ -27,25 +26,16 @@ pub(crate) const ANSWER: &str = "forkyard can take over";
 /// How long the new program may try, and how long workers that are being made are waited for after that.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(2);
-/// The descriptor on which it finds the document.
 const DOCUMENT: RawFd = 3;
-/// What is kept of what it says.
 const LAST_LINES: usize = 8;
-/// Looks at what it has left in its pipe.
 const LAST_LOOKS: usize = 8;
 
-/// Why the new program does not take over, and this one goes on.
 #[derive(Debug)]
 pub(in crate::master) enum UpgradeError {
-    /// It is not known how this program was started.
     Unknown,
-    /// The new one can't be started.
     Start(Error),
-    /// It ended like this, having said that.
     Refused(Ended, String),
-    /// It did not answer in time.
     Mute,
-    /// It can't take this one's place.
     Exec(Error),
 }
 
@@ -70,7 +60,6 @@ impl fmt::Display for UpgradeError {
     }
 }
 
-/// The new program, which tries whether it can take over.
 #[derive(Debug)]
 pub(in crate::master) struct Rehearsal {
     pid: i32,
@@ -85,14 +74,12 @@ enum RehearsalState {
     Running(Tick),
     /// It was killed because it took too long.
     Killed,
-    /// The new program ended with this code or signal.
     Ended(Ended),
     /// It can; until then workers that are being made are waited for.
     Able(Tick),
 }
 
 impl Executor {
-    /// Begins to let the new program try.
     pub(in crate::master) fn rehearse(
         &mut self,
         manager: &Manager,
@@ -188,7 +175,6 @@ impl Executor {
         let Some(invocation) = invocation::get() else {
             return UpgradeError::Unknown;
         };
-        // The next master starts its own.
         self.helpers.spawner.abandon();
         let descriptors = self.descriptors();
         let numbers = descriptors
@@ -223,7 +209,6 @@ impl Executor {
 }
 
 impl Handover {
-    /// Takes in what the new program says.
     pub(super) fn hear_rehearsal(&mut self, context: &mut Context) -> bool {
         let Some(rehearsal) = &mut self.rehearsal else {
             return false;
@@ -240,7 +225,6 @@ impl Handover {
         look == PipeRead::More
     }
 
-    /// The new program has ended.
     pub(super) fn rehearsal_ended(&mut self, context: &mut Context, ended: Ended) {
         for _ in 0..LAST_LOOKS {
             if !self.hear_rehearsal(context) {
@@ -277,7 +261,6 @@ fn arguments(invocation: &Invocation) -> Vec<CString> {
     invocation.arguments.iter().map(c_string).collect()
 }
 
-/// The environment as it is, and these.
 fn environment(more: &[(&str, OsString)]) -> Vec<CString> {
     let variable = |name: &OsString, value: &OsString| {
         let mut text = name.clone();
@@ -292,7 +275,6 @@ fn environment(more: &[(&str, OsString)]) -> Vec<CString> {
     all
 }
 
-/// Arguments and variables came from strings of that kind.
 fn c_string(text: &OsString) -> CString {
     CString::new(text.as_bytes()).unwrap_or_else(|_| {
         let short: Vec<u8> = text

@@ -24,12 +24,9 @@ const WORTH_BYTES: u64 = 256 << 10;
 /// How long a warm-up may take beyond its own limits.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// A generation with workers of a zygote that is being warmed up.
 #[derive(Debug)]
 pub(super) struct WarmUp {
-    /// It closes when everything is compiled.
     done: OwnedFd,
-    /// The generation serves from then on in any case: a pool's user can stop the process that compiles.
     until: Tick,
 }
 
@@ -41,7 +38,6 @@ impl Executor {
         }
     }
 
-    /// Ends the warm-ups whose time is over.
     pub(super) fn poll_warm_ups(&mut self, now: Tick) {
         let warm_ups = self.helpers.warm_ups.iter();
         let late = warm_ups.filter(|(_, warm_up)| warm_up.until <= now);
@@ -52,12 +48,10 @@ impl Executor {
 }
 
 impl Helpers {
-    /// When [`Executor::poll_warm_ups`] is to be called next.
     pub(super) fn warm_ups_deadline(&self) -> Option<Tick> {
         self.warm_ups.values().map(|warm_up| warm_up.until).min()
     }
 
-    /// Has the process that makes the old workers of a generation's pool name their scripts. Returns where the names come.
     pub(super) fn ask_for_scripts(&mut self, pools: &Pools, id: GenerationId) -> Option<OwnedFd> {
         let generation = pools.generations.get(&id)?;
         let most = php(generation).map_or(0, |php| php.warm_up);

@@ -28,13 +28,11 @@ const INTERESTS: Flags = Flags::IN_CLOSE_WRITE
     .union(Flags::IN_MOVE_SELF)
     .union(Flags::IN_ONLYDIR);
 
-/// The directories, and what has changed in them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     patterns: Vec<PathBuf>,
     open: Option<Open>,
     changes: Debounce,
-    /// The log already says that a directory is gone.
     misses: bool,
 }
 
@@ -45,7 +43,6 @@ struct Open {
 }
 
 impl Executor {
-    /// The configuration that is about to be in force names these patterns.
     pub(super) fn watch_directories(&mut self, patterns: &[PathBuf]) {
         if self.watch.patterns == patterns {
             return;
@@ -58,7 +55,6 @@ impl Executor {
         }
     }
 
-    /// Watches the directories that are there now in descriptor of those that were.
     fn open_watch(&mut self) {
         let opened = match self.watch.patterns.as_slice() {
             [] => Ok(None),
@@ -80,7 +76,6 @@ impl Executor {
         }
     }
 
-    /// Takes up what has changed.
     pub(super) fn read_watch(&mut self) {
         let Some(open) = &self.watch.open else { return };
         let mut is_cause = false;
@@ -97,12 +92,10 @@ impl Executor {
         }
     }
 
-    /// When [`Executor::take_changes`] has something to say.
     pub(super) fn watch_deadline(&self) -> Option<Tick> {
         self.watch.changes.deadline()
     }
 
-    /// Whether the configuration is to be read again, since its files have changed.
     pub(in crate::master) fn take_changes(&mut self) -> bool {
         if !self.watch.changes.take(clock::now()) {
             return false;

@@ -18,33 +18,25 @@ pub(super) struct WorkerProcess {
     pub(super) generation: GenerationId,
     pub(super) slot: u32,
     pub(super) pid: Option<i32>,
-    /// A byte, or closing it, tells the worker to finish.
     pub(super) stop_pipe: Option<Guarded>,
     pub(super) output: Vec<(Lines, &'static str)>,
     /// The end of what it wrote until it was up.
     pub(super) first_output: Vec<u8>,
     pub(super) begun: crate::tick::Tick,
     pub(super) up: bool,
-    /// How it was told to go, and when.
     pub(super) told: Option<(StopRequest, crate::tick::Tick)>,
-    /// It is not this process' child: readable when it has ended.
     pub(super) foreign: Option<OwnedFd>,
-    /// If it is not this process' child: by what the processes are found that it has started.
     pub(super) leader: Option<Leader>,
     /// When its process started, once that was asked for.
     pub(super) start_time: std::cell::Cell<Option<u64>>,
-    /// A line of its output is not complete.
     pub(super) unfinished: bool,
-    /// The router's end of its channel, if a router gives it its connections.
     pub(super) channel: Option<Guarded>,
     /// How what it is busy with can be seen; `None`: it can't.
     pub(super) traceable: Option<Rc<slow::Traceable>>,
-    /// Over which it is asked that, if it is.
     pub(super) questions: Option<Guarded>,
 }
 
 impl Pools {
-    /// Tells a worker to finish.
     pub(super) fn retire(&mut self, handover: &mut Handover, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
@@ -57,7 +49,6 @@ impl Pools {
         }
     }
 
-    /// Ends a worker by a signal; to ask is to close its channel.
     pub(super) fn kill(&mut self, handover: &mut Handover, id: WorkerId, force: Force) {
         self.close_stop_pipe(handover, id);
         let Some(worker) = self.workers.get_mut(&id) else {
@@ -79,7 +70,6 @@ impl Pools {
         }
     }
 
-    /// The worker answers for its request, and ends.
     pub(super) fn respond_timeout(&mut self, handover: &mut Handover, id: WorkerId) {
         self.count_terminated(id);
         self.close_stop_pipe(handover, id);

@@ -13,7 +13,6 @@ use crate::scoreboard::layout::slot;
 use crate::scoreboard::{header, slot_reader};
 use std::sync::atomic::AtomicU64;
 
-/// Bytes that are kept of what a worker writes before it is up.
 const MOST_FIRST_OUTPUT: usize = 16 * 1024;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 const LAST_LOOKS: usize = 64;
@@ -79,7 +78,6 @@ impl Pools {
         }
     }
 
-    /// Logs what a worker that is gone has left.
     pub(super) fn read_last_output(&self, context: &mut Context, worker: &mut WorkerProcess, pid: i32) {
         if worker.unfinished {
             worker.unfinished = false;
@@ -107,7 +105,6 @@ impl Pools {
     }
 }
 
-/// The page of a worker's slot.
 fn page<'g>(generation: &'g Generation, worker: &WorkerProcess) -> Option<&'g [AtomicU64]> {
     let resources = generation.resources.as_ref()?;
     resources.board.slot(worker.slot as usize)

@@ -24,10 +24,8 @@ use std::time::Duration;
 
 const MEMORY: &str = "forkyard php";
 const SETTINGS: &str = "forkyard settings";
-/// What is remembered not to do; there is one for each set of settings that PHP has to know at its start.
 const MOST_UNFIT: usize = 64;
 
-/// What no zygote could be made from since the last reload, and why.
 #[derive(Debug, Default)]
 pub(super) struct Unfit(Vec<(Settings, u64, String)>);
 
@@ -69,7 +67,6 @@ impl Generation {
         may && self.make.unfit.is_none() && sharing::wants_zygote(&self.settings.pool)
     }
 
-    /// Whether it is an application pool's, whose applications have generations of their own.
     pub(super) fn has_applications(&self) -> bool {
         self.settings.pool.applications.is_some()
     }
@@ -86,7 +83,6 @@ impl Generation {
         (Some(Preloading::Own.as_str().to_owned()), Some(reason.to_owned()))
     }
 
-    /// The settings without those of PHP that it does not start with, and with the preloader that the pool has.
     pub(super) fn settings_in_use(&self) -> Settings {
         let mut settings = self.settings_without_faults();
         if let Application::Php(php) = &mut Arc::make_mut(&mut settings.pool).application {
@@ -171,7 +167,6 @@ impl Executor {
         true
     }
 
-    /// It says so itself: the others are started in its place, and it ends.
     pub(super) fn zygote_unfit(&mut self, pid: i32, reason: &str) {
         let Some((kept, leaving)) = self.give_up_zygote(pid, reason, false) else {
             return;
@@ -250,7 +245,6 @@ impl Executor {
         }
     }
 
-    /// Ends the zygotes that no pool uses and not several could, if anything has changed that could be so.
     pub(in crate::master) fn end_unused_zygotes(&mut self) {
         if !std::mem::take(&mut self.helpers.zygotes_to_check) {
             return;
@@ -276,7 +270,6 @@ impl Executor {
                     self.helpers.spawner.cancel(token);
                     self.drain_spawner();
                 }
-                // Answers may still be under way.
                 None => {
                     let _ = shutdown(zygote.channel.as_raw_fd(), Shutdown::Write);
                 }
@@ -285,9 +278,7 @@ impl Executor {
     }
 }
 
-/// Pools whose zygotes would all differ have them when they need them.
 const MOST_STARTED_AT_ONCE: usize = 4;
-/// So many kinds are looked at: comparing them takes time.
 const MOST_KINDS: usize = 16;
 
 /// How long a process that was killed may take to end before it is left alone.
@@ -314,7 +305,6 @@ fn several(kinds: impl Iterator<Item = (Settings, bool)>, most: usize) -> Vec<Se
 }
 
 impl Helpers {
-    /// Ends what no worker is left of; at the end.
     pub(in crate::master) fn end_zygotes(&mut self) {
         let zygotes = self.preloaders.values().filter(|it| it.is_zygote());
         for pid in zygotes.map(|it| it.pid) {
@@ -357,7 +347,6 @@ impl Helpers {
 }
 
 impl Pools {
-    /// Whether several pools could have workers of a zygote, which is kept for them.
     fn need(&self, made_from: &MadeFrom) -> bool {
         let mut users = self.generations.values().filter(|it| made_from.serves(it));
         let Some(first) = users.next() else {
@@ -366,7 +355,6 @@ impl Pools {
         first.has_applications() || users.any(|it| it.has_applications() || it.pool != first.pool)
     }
 
-    /// What a zygote passes on to a process that it makes for a generation.
     pub(super) fn parcel(
         &self,
         id: GenerationId,
@@ -385,7 +373,6 @@ impl Pools {
         Ok((parcel, descriptors))
     }
 
-    /// The memory of a generation, which is made now if there is none.
     pub(super) fn memory(&mut self, id: GenerationId, template: &Template) -> Result<OwnedFd, Error> {
         let nothing = || Error::new("memory", "the pool is closed", nix::errno::Errno::EINVAL);
         let resources = self.resources_mut(id).ok_or_else(nothing)?;

@@ -14,43 +14,32 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most questions that a router has not answered.
 const MOST_ASKED: usize = 1000;
-/// How long the status waits for the routers.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 const NO_ROUTER: &str = "the pool's router does not run right now; ask again";
-/// Starts whose processes' own words are read for a status: each costs some looks at files.
 const MOST_READ: usize = 32;
 
-/// The client that asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::master::executor) enum Asker {
-    /// No client waits for the answer.
     NoClient,
-    /// A conversation over the control socket.
     Session(u64),
-    /// The same, for an instance that is checked out for it.
     Lease(u64, PoolId),
-    /// The status of a pool, for this conversation.
     View(u64, String),
     /// A restart that concerns several pools, for this conversation.
     Restart(u64),
 }
 
-/// A restart of an application that several pools have.
 #[derive(Debug)]
 pub(in crate::master::executor) struct PendingRestart {
     asker: u64,
     waiting: usize,
     done: Option<Value>,
     refused: Option<String>,
-    /// It is not enough that one pool has restarted it.
     is_strict: bool,
 }
 
 impl PendingRestart {
-    /// A router has answered.
     fn take(&mut self, result: Result<Value, String>) {
         self.waiting = self.waiting.saturating_sub(1);
         match (result, self.done.take()) {
@@ -73,7 +62,6 @@ impl PendingRestart {
     }
 }
 
-/// What two routers have done with an application: it rolls if both roll, and was started if both have started it.
 fn both(one: Value, other: Value) -> Value {
     let is = |value: &Value, key: &str| value.get(key).and_then(Value::as_bool) == Some(true);
     match (is(&one, "started"), is(&other, "started")) {
@@ -83,7 +71,6 @@ fn both(one: Value, other: Value) -> Value {
     }
 }
 
-/// A status that waits for routers.
 #[derive(Debug)]
 pub(in crate::master::executor) struct PendingStatus {
     asker: u64,
@@ -93,7 +80,6 @@ pub(in crate::master::executor) struct PendingStatus {
 }
 
 impl AppPool {
-    /// Asks the router.
     pub(super) fn ask(&mut self, what: AdminRequest, asked: Asker) -> bool {
         if self.asked.len() >= MOST_ASKED || self.router.pid().is_none() {
             return false;
@@ -107,7 +93,6 @@ impl AppPool {
 }
 
 impl Executor {
-    /// The router has answered.
     pub(super) fn answered(&mut self, asked: Asker, result: Result<Value, String>) {
         match asked {
             Asker::NoClient => {}
@@ -192,7 +177,6 @@ impl Executor {
         self.answer(asker, &Answer::Status(Box::new(status)));
     }
 
-    /// What there is to say of an application pool.
     pub(in crate::master::executor) fn applications_status(
         &self,
         id: PoolId,
@@ -284,7 +268,6 @@ impl Executor {
         }
     }
 
-    /// The pool and the application of an instance.
     pub(in crate::master) fn instance_with_pid(&self, pid: i32) -> Option<(PoolId, PathBuf)> {
         let super::super::Who::Worker(worker) = self.processes.by_pid.get(&pid)? else {
             return None;
@@ -294,7 +277,6 @@ impl Executor {
         Some((*id, instance.application.clone()))
     }
 
-    /// Whether something of the application runs, or has run and is remembered.
     pub(in crate::master) fn knows_application(&self, id: PoolId, root: &Path) -> bool {
         let app_pool = self.applications.routers.get(&id);
         app_pool.is_some_and(|app_pool| app_pool.applications.contains_key(root))
@@ -325,7 +307,6 @@ impl Executor {
         }
     }
 
-    /// A checked-out instance comes back.
     pub(in crate::master) fn give_back(&mut self, asker: u64, lease: u64, ok: bool) -> Result<(), String> {
         let held = self
             .applications
@@ -346,7 +327,6 @@ impl Executor {
         self.answer(asker, &Answer::refusal(NO_ROUTER.to_owned()));
     }
 
-    /// Has the routers of these pools restart an application. The client is answered when all of them have answered.
     pub(in crate::master) fn pass_restart_on(
         &mut self,
         pools: &[PoolId],
@@ -442,7 +422,6 @@ impl Applications {
         }
     }
 
-    /// The pool of this name, if it has a router.
     pub(in crate::master) fn router_named(&self, name: &str) -> Option<PoolId> {
         let mut routers = self.routers.iter();
         routers
@@ -450,7 +429,6 @@ impl Applications {
             .map(|(id, _)| *id)
     }
 
-    /// The pool that has a group of this name.
     pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, String> {
         let has = |app_pool: &AppPool| {
             let applications = app_pool.template.applications.as_ref();
@@ -466,7 +444,6 @@ impl Applications {
         }
     }
 
-    /// The first of [`Applications::routers_for`].
     pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
         self.routers_for(application).map(|(first, _)| first)
     }
@@ -502,7 +479,6 @@ impl Applications {
         })
     }
 
-    /// Changes the total of a pool, for the master's part.
     pub(in crate::master) fn resize(&mut self, id: PoolId, max: u32) -> Result<(), String> {
         match self.routers.get_mut(&id) {
             Some(app_pool) if max > 0 => app_pool.max = max,
@@ -512,7 +488,6 @@ impl Applications {
         Ok(())
     }
 
-    /// A conversation is over: its leases end, and the instances come back as failed, since their state is unknown.
     pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
         self.statuses.retain(|status| status.asker != session);
         self.restarts.retain(|restart| restart.asker != session);
@@ -530,7 +505,6 @@ impl Applications {
         }
     }
 
-    /// The conversations that hold leases.
     pub(in crate::master::executor) fn lease_holders(&self) -> Vec<u64> {
         let leases = self
             .routers

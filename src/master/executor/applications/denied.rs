@@ -3,15 +3,12 @@
 use crate::inspector::protocol::Refusal;
 use crate::spawn::report::ErrorId;
 
-/// Why an instance is not started.
 #[derive(Debug)]
 pub(super) struct Denied {
     pub(super) why: String,
-    /// `None`: there is no report.
     pub(super) report: Option<Matter>,
 }
 
-/// Whose matter an error is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Matter {
     /// Its name; `None`: it has none yet.
@@ -21,7 +18,6 @@ pub(super) struct Matter {
 }
 
 impl Denied {
-    /// What nobody can do something about.
     pub(super) fn for_now(why: &str) -> Denied {
         Denied {
             why: why.to_owned(),
@@ -29,7 +25,6 @@ impl Denied {
         }
     }
 
-    /// What root alone may read.
     pub(super) fn for_root(why: String) -> Denied {
         Denied {
             why,

@@ -29,12 +29,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-/// Messages taken up at once.
 const LOOKS: usize = 64;
 /// Most messages that wait until a router reads; one that reads nothing is killed.
 const MOST_UNSENT: usize = 100_000;
 
-/// Which helper process of an application pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum Which {
     Router,
@@ -50,7 +48,6 @@ impl fmt::Display for Which {
     }
 }
 
-/// One of them, over all its lives.
 #[derive(Debug)]
 pub(super) struct HelperProcess {
     pub(super) life: Helper,
@@ -62,13 +59,10 @@ pub(super) struct HelperProcess {
 #[derive(Debug)]
 pub(super) struct RunningHelper {
     pid: i32,
-    /// The master's end of the socket to a router.
     pub(super) channel: Option<Guarded>,
-    /// What it says for the log.
     pub(super) messages: Lines,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     heartbeat: Heartbeat,
-    /// Where its bytes are sent.
     heartbeat_in: Guarded,
     clock: Option<clock::ProcessClock>,
 }
@@ -86,12 +80,10 @@ impl HelperProcess {
         self.process.as_ref().map(|process| process.pid)
     }
 
-    /// When [`HelperProcess::check_heartbeat`] is to be called.
     pub(super) fn heartbeat_deadline(&self) -> Option<Tick> {
         self.process.as_ref().map(|process| process.heartbeat.deadline())
     }
 
-    /// Looks whether it takes up what it is sent, if it is time; why it has to be replaced.
     pub(super) fn check_heartbeat(&mut self, now: Tick) -> Option<&'static str> {
         let process = self
             .process
@@ -160,12 +152,10 @@ impl AppPool {
         }
     }
 
-    /// The pids of router and inspector.
     pub(super) fn pids(&self) -> (Option<i32>, Option<i32>) {
         (self.router.pid(), self.inspector.pid())
     }
 
-    /// Says something to the router, now or when there is room. Nothing if there is none: the next one is told anew.
     pub(super) fn say(&mut self, message: &ToRouter, descriptors: Vec<OwnedFd>) {
         let Some(process) = &mut self.router.process else {
             return;
@@ -177,7 +167,6 @@ impl AppPool {
         self.push();
     }
 
-    /// Sends what could not be sent before.
     pub(super) fn push(&mut self) {
         let Some(process) = &mut self.router.process else {
             return;
@@ -188,7 +177,6 @@ impl AppPool {
             match send_with(channel.as_fd(), bytes, &raw) {
                 Ok(_) => _ = process.unsent.pop_front(),
                 Err(error) if error.errno == Errno::EAGAIN => break,
-                // It is gone, and reaped soon.
                 Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {
                     process.unsent.clear();
                     return;
@@ -212,7 +200,6 @@ impl AppPool {
         }
     }
 
-    /// Asks the inspector about an application. Asked again when there is another inspector.
     pub(super) fn look_at(&self, number: u64, root: &std::path::Path) {
         let question = protocol::InspectRequest {
             number,
@@ -233,7 +220,6 @@ impl AppPool {
 }
 
 impl Executor {
-    /// Starts a router or an inspector.
     pub(super) fn start_helper_process(&mut self, id: PoolId, which: Which) -> Result<(), Error> {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let app_pool = self.applications.routers.get(&id).ok_or_else(nothing)?;
@@ -404,7 +390,6 @@ impl Applications {
         Ok(())
     }
 
-    /// A new inspector is asked again what the one before it has not answered.
     fn brief_inspector(&mut self, id: PoolId) -> Result<(), Error> {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return Ok(());
@@ -460,7 +445,6 @@ impl Applications {
 }
 
 impl Context {
-    /// Stops watching what belongs to a router that has ended.
     pub(super) fn forget_helper_processes(&mut self, app_pool: &AppPool) {
         self.sources.forget(&app_pool.sockets.master);
         for process in [&app_pool.router.process, &app_pool.inspector.process]
@@ -475,7 +459,6 @@ impl Context {
     }
 }
 
-/// What the helper is told to be.
 fn role(which: Which, template: &Pool, identity: Option<Identity>) -> Option<Role> {
     let applications = template.applications.as_ref()?;
     Some(match which {

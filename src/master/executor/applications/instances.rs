@@ -27,7 +27,6 @@ const LONGEST_PAGE: usize = crate::router::messages::MOST_BYTES - 4096;
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
 
 impl Executor {
-    /// Takes up what a router says.
     pub(super) fn router_said(&mut self, id: PoolId, message: ToMaster) {
         match message {
             ToMaster::Spawn {
@@ -54,7 +53,6 @@ impl Executor {
                     self.answered(asked, result);
                 }
             }
-            // The router ends by itself.
             ToMaster::Finished => {}
         }
     }
@@ -66,7 +64,6 @@ impl Executor {
         };
         let InspectReply { found, refusal, .. } = seen;
         let Some(number) = app_pool.looks.remove(&seen.number) else {
-            // The router has told its visitors.
             if let (Err(why), Some(refusal)) = (&found, &refusal) {
                 app_pool.keep_refusal(ErrorId(refusal.id), &refusal.root, refusal.owner, why);
             }
@@ -81,7 +78,6 @@ impl Executor {
         }
     }
 
-    /// Orders a worker for an instance, of the application's pool, or of a new one.
     fn order_instance(&mut self, id: PoolId, number: u64, found: FoundApplication) -> Result<(), Denied> {
         let closed = || Denied::for_now("the pool is closed");
         let owner = found.owner;
@@ -146,7 +142,6 @@ impl Executor {
         Ok(())
     }
 
-    /// A new generation for an application, in the pool that it has or in a new one.
     fn begin_application(
         &mut self,
         id: PoolId,
@@ -195,7 +190,6 @@ impl Executor {
         Ok((pool, generation))
     }
 
-    /// The router is gone: the instances that it was not told of have no router.
     pub(super) fn orphan_instances(&mut self, id: PoolId) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
@@ -282,7 +276,6 @@ impl Applications {
         }
     }
 
-    /// A worker is up.
     pub(in crate::master::executor) fn instance_up(&mut self, pools: &Pools, worker: WorkerId) {
         let Some((id, number)) = self.instances.get(&worker).copied() else {
             return;
@@ -331,7 +324,6 @@ impl Applications {
         self.end_instance(id, number, &Denied::for_now(NOT_MADE));
     }
 
-    /// Nothing is left of an instance: tells the router.
     fn end_instance(&mut self, id: PoolId, number: u64, denied: &Denied) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
@@ -355,7 +347,6 @@ impl Applications {
         }
     }
 
-    /// The preloader of generations could not be started.
     pub(in crate::master::executor) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
         for app_pool in self.routers.values_mut() {
             let applications = app_pool.applications.values_mut();
@@ -370,7 +361,6 @@ impl Applications {
         }
     }
 
-    /// A process of a generation's program did not stay up.
     pub(in crate::master::executor) fn note_death(&mut self, id: GenerationId, report: &Report) {
         for app_pool in self.routers.values_mut() {
             let mut applications = app_pool.applications.iter();
@@ -381,14 +371,12 @@ impl Applications {
         }
     }
 
-    /// Which application an error's id is of, and why it could not be started.
     pub(in crate::master::executor) fn last_error(&self, id: &str) -> Option<(&Path, &str)> {
         let mut errors = self.routers.values().flat_map(|it| it.last_errors.iter());
         let error = errors.find(|error| error.id == id)?;
         Some((&error.application, &error.why))
     }
 
-    /// The reports of applications that were refused before anything of them ran.
     pub(in crate::master::executor) fn refusals(&self) -> impl Iterator<Item = &Kept> {
         let errors = self.routers.values().flat_map(|it| it.last_errors.iter());
         errors.filter_map(|error| error.refusal.as_ref())
@@ -398,7 +386,6 @@ impl Applications {
         self.routers.get_mut(&id)?.registry.get_mut(number)
     }
 
-    /// Forgets an application whose pool was closed.
     pub(in crate::master::executor) fn forget_application(&mut self, pool: PoolId) {
         for app_pool in self.routers.values_mut() {
             app_pool
@@ -478,7 +465,6 @@ impl AppPool {
     }
 }
 
-/// The pool of an application's own.
 pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Result<Pool, String> {
     let database = crate::inspector::users::SystemDatabase;
     let pool = crate::inspector::pool_of(template, found, &database, identity::is_root());
@@ -493,22 +479,18 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Re
     Ok(pool)
 }
 
-/// The last errors of applications, for the status: a few, the newest last.
 #[derive(Debug, Default)]
 pub(super) struct LastErrors(std::collections::VecDeque<LastError>);
 
-/// Why an application could not be started when that was last tried.
 #[derive(Debug)]
 pub(super) struct LastError {
     pub(super) application: PathBuf,
     pub(super) id: String,
     pub(super) why: String,
     pub(super) epoch_s: u64,
-    /// The report, if nothing of it ran.
     pub(super) refusal: Option<Kept>,
 }
 
-/// Errors that are remembered.
 const LAST_ERRORS: usize = 64;
 
 impl LastErrors {
@@ -542,13 +524,11 @@ impl From<&LastError> for StartError {
     }
 }
 
-/// A name for an error, from which the next can't be guessed.
 fn error_id() -> ErrorId {
     let random = std::collections::hash_map::RandomState::new();
     ErrorId((random.build_hasher().finish() & u64::from(u32::MAX)) as u32)
 }
 
-/// An application that ran as the user of router and inspector could stop them, or look into them, for all others.
 fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
     let is_switching = (app_pool.template.applications.as_ref()).is_some_and(|it| it.user_switching);
     let user = settings.user.as_deref();

@@ -33,7 +33,6 @@ use std::time::Duration;
 pub(super) use admin_requests::{Asker, PendingRestart, PendingStatus};
 pub(in crate::master) use helper_process::Which;
 
-/// Application pools.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Applications {
     pub(super) routers: BTreeMap<PoolId, AppPool>,
@@ -47,10 +46,8 @@ pub(in crate::master) struct Applications {
     pub(super) restarts: Vec<PendingRestart>,
 }
 
-/// An application pool.
 #[derive(Debug)]
 pub(super) struct AppPool {
-    /// What is configured.
     pub(super) template: Pool,
     /// Most instances; an operator may have changed it.
     pub(super) max: u32,
@@ -58,58 +55,43 @@ pub(super) struct AppPool {
     runs_as: Option<u32>,
     router: HelperProcess,
     inspector: HelperProcess,
-    /// The sockets between inspector and router and between inspector and master. They outlive each of the processes.
     sockets: Sockets,
     pub(super) registry: InstanceRegistry,
-    /// Applications that have a pool.
     pub(super) applications: HashMap<PathBuf, RunningApplication>,
-    /// Questions to the inspector that are not answered, and the instance that each is for.
     looks: BTreeMap<u64, u64>,
     last_look: u64,
-    /// What operators asked and the router has not answered.
     pub(super) asked: BTreeMap<u64, Asker>,
     last_asked: u64,
     last_errors: instances::LastErrors,
-    /// Leases, and the conversations that hold them.
     leases: BTreeMap<u64, u64>,
 }
 
 #[derive(Debug)]
 struct Sockets {
-    /// The inspector's ends: to the router, and to the master.
     inspector: (OwnedFd, OwnedFd),
-    /// The other ends: the router's, and the master's.
     router: OwnedFd,
     master: OwnedFd,
 }
 
-/// An application that has a pool of its own.
 #[derive(Debug)]
 pub(super) struct RunningApplication {
     pub(super) pool: PoolId,
     pub(super) generation: GenerationId,
-    /// The router's number of the restart that the generation was made for.
     restarts: u32,
-    /// What it was made from.
     settings: Pool,
     found: FoundApplication,
-    /// Why its preloader could not be started.
     failure: Option<PreloaderFailure>,
 }
 
-/// Why an application's preloader could not be started.
 #[derive(Debug, Clone)]
 struct PreloaderFailure {
-    /// The report's id.
     error: String,
-    /// The report in a line.
     why: String,
     /// The report as a page, where visitors may see it.
     page: Option<String>,
 }
 
 impl RunningApplication {
-    /// Whether it is this user's: whose files it is made of, or whom it runs as.
     pub(super) fn is_owned_by(&self, uid: u32) -> bool {
         let runs_as = self
             .settings
@@ -121,7 +103,6 @@ impl RunningApplication {
 }
 
 impl Executor {
-    /// The time of a pool that was removed is over: its router ends now. Says which pools the core has of it.
     pub(in crate::master) fn expel(&mut self, id: PoolId) -> Vec<PoolId> {
         let Some(app_pool) = self.applications.routers.get(&id) else {
             return vec![id];
@@ -191,7 +172,6 @@ impl Executor {
         self.applications.has_routers()
     }
 
-    /// Kills all of them: the daemon ends now.
     pub(in crate::master) fn kill_routers(&mut self) {
         for app_pool in self.applications.routers.values() {
             app_pool.router.kill();
@@ -203,7 +183,6 @@ impl Executor {
         }
     }
 
-    /// Ends and reaps all of them; before the daemon does.
     pub(in crate::master) fn end_routers(&mut self) {
         let helper_processes = self
             .applications
@@ -229,7 +208,6 @@ impl Executor {
         self.applications.routers.clear();
     }
 
-    /// Starts routers for the pools that have none: an upgrade was to end them and has failed.
     pub(in crate::master) fn raise_routers(&mut self) {
         let pools: Vec<Arc<Pool>> = self
             .reload
@@ -246,7 +224,6 @@ impl Executor {
         }
     }
 
-    /// Does what is due.
     pub(in crate::master) fn poll_routers(&mut self, now: Tick) {
         if self.applications.routers.is_empty() && self.applications.asking_deadline().is_none() {
             return;
@@ -305,7 +282,6 @@ impl Executor {
         }
     }
 
-    /// There is no router any more and there will be none: whatever it had is let go.
     fn router_ended(&mut self, id: PoolId) {
         let Some(app_pool) = self.applications.routers.remove(&id) else {
             return;
@@ -320,7 +296,6 @@ impl Executor {
         }
     }
 
-    /// A router or an inspector was reaped.
     pub(super) fn helper_process_gone(
         &mut self,
         id: PoolId,
@@ -336,7 +311,6 @@ impl Executor {
         if app_pool.helper_process(which).pid() != Some(pid) {
             return;
         }
-        // The inspector goes with its router.
         let is_leaving = [which, Which::Router]
             .into_iter()
             .any(|one| app_pool.helper_process(one).life.is_leaving());
@@ -359,14 +333,12 @@ impl Executor {
 }
 
 impl Reload {
-    /// The configuration in force.
     pub(in crate::master) fn config(&self) -> &crate::config::Config {
         &self.config
     }
 }
 
 impl Pools {
-    /// The pools of this name.
     pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
         let name = name.to_owned();
         let named = self.by_id.of(&name).filter(|(_, pool)| pool.listener.is_some());
@@ -375,12 +347,10 @@ impl Pools {
 }
 
 impl Applications {
-    /// Whether there is still a router, or an inspector beside it.
     pub(in crate::master) fn has_routers(&self) -> bool {
         !self.routers.is_empty()
     }
 
-    /// The earliest time at which something is to be done about a router or an inspector.
     pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
         let of = |it: &HelperProcess| [it.life.deadline(), it.heartbeat_deadline()];
         let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.inspector)];
@@ -388,7 +358,6 @@ impl Applications {
         helper_processes.into_iter().chain(self.asking_deadline()).min()
     }
 
-    /// A router or an inspector that hangs serves no request, either.
     fn check_heartbeats(&mut self, now: Tick) {
         for app_pool in self.routers.values_mut() {
             let name = &app_pool.template.name;

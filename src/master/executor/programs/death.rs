@@ -14,18 +14,15 @@ use crate::tick::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A process that was up and ended unasked.
 #[derive(Debug)]
 pub(super) struct Death {
     pub(super) pid: i32,
     pub(super) ended: Ended,
-    /// When it was up.
     pub(super) since: Tick,
     pub(super) output: String,
 }
 
 impl Executor {
-    /// A process is started again after a while. `refuses`: that is no accident.
     pub(super) fn program_backs_off(
         &mut self,
         id: GenerationId,

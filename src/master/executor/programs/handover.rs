@@ -102,7 +102,6 @@ impl Executor {
 }
 
 impl Helpers {
-    /// What a next master is told of a generation's program: those of its processes that are to go on.
     pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
         let slots = self.programs.get(&id).map(|record| record.slots.as_slice());
         let slots = slots.unwrap_or_default();
@@ -119,7 +118,6 @@ impl Helpers {
         running(slots).filter_map(entry).collect()
     }
 
-    /// Their ends that are the master's, by name.
     pub(in crate::master::executor) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
         let slots = self.programs.get(&id).map(|record| record.slots.as_slice());
         let mut ends = Vec::new();
@@ -150,7 +148,6 @@ impl Executor {
     }
 }
 
-/// A socket's file as the hand-over document has it, for the next master.
 fn left_socket(socket: &SocketFile) -> document::SocketFile {
     let Mark { device, inode, made } = socket.mark;
     document::SocketFile {
@@ -160,7 +157,6 @@ fn left_socket(socket: &SocketFile) -> document::SocketFile {
     }
 }
 
-/// A socket's file of the hand-over document, from the master before this one.
 fn adopted_socket(socket: &document::SocketFile) -> SocketFile {
     let (device, inode, made) = socket.mark;
     SocketFile {
@@ -170,7 +166,6 @@ fn adopted_socket(socket: &document::SocketFile) -> SocketFile {
     }
 }
 
-/// The processes that run and are not on their way out.
 fn running(slots: &[ProcessSlot]) -> impl Iterator<Item = (usize, &ProgramProcess)> {
     slots
         .iter()

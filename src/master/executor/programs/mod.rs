@@ -31,80 +31,62 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Between two looks at what a process has left behind.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Looks at that; a process that does not die of SIGKILL must not keep the others from being started.
 const MOST_LOOKS: u32 = 200;
-/// A generation's program, as the executor knows it.
 #[derive(Debug)]
 pub(super) struct RunningProgram {
     program: Program,
     share: Share,
     slots: Vec<ProcessSlot>,
-    /// How the last of its processes ended that could not be started.
     last_exit: Exit,
-    /// Why one could not be started, or did not stay, the last time.
     last_error: Option<ErrorId>,
-    /// No process is up, and requests are refused.
     failing: bool,
 }
 
-/// The place of one process of a program, with or without a process.
 #[derive(Debug, Default)]
 struct ProcessSlot {
-    /// Under which it is being started.
     token: Option<Token>,
     running: Option<ProgramProcess>,
-    /// What one that has ended left behind.
     left: Option<RemainingProcess>,
     /// Of the last one that ended unasked, until it is clear whether that has to be told.
     death: Option<Death>,
-    /// How many of its processes have come up.
     ups: u64,
 }
 
-/// A process that is up.
 #[derive(Debug)]
 struct ProgramProcess {
     pid: i32,
-    /// Closing it asks the process to end.
     input: Option<OwnedFd>,
     output: Option<Lines>,
     remains: Remains,
     is_ending: bool,
-    /// Since when.
     since: Tick,
-    /// What it has written since.
     words: Capture,
 }
 
 #[derive(Debug)]
 struct RemainingProcess {
     remains: Remains,
-    /// It had a request in its hands.
     was_at_work: bool,
     due: Tick,
     looks: u32,
 }
 
 impl RunningProgram {
-    /// Whether one of its processes is being started under this token.
     pub(super) fn starts(&self, token: Token) -> bool {
         self.slots.iter().any(|slot| slot.token == Some(token))
     }
 
-    /// Whether no process is up, and requests are refused.
     pub(super) fn is_failing(&self) -> bool {
         self.failing
     }
 
-    /// Its processes.
     pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
         let running = self.slots.iter().filter_map(|slot| slot.running.as_ref());
         running.map(|running| running.pid)
     }
 
-    /// What its processes write, with their pids.
     pub(super) fn outputs(&mut self) -> impl Iterator<Item = (i32, &mut Lines)> {
         let running = self.slots.iter_mut().filter_map(|slot| slot.running.as_mut());
         running.filter_map(|running| Some((running.pid, running.output.as_mut()?)))
@@ -112,7 +94,6 @@ impl RunningProgram {
 }
 
 impl Executor {
-    /// Starts a generation's program.
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         // Only a reload looks whether its code has changed.
@@ -140,7 +121,6 @@ impl Executor {
         Ok(())
     }
 
-    /// A generation serves from now on.
     pub(super) fn program_takes_over(&mut self, id: GenerationId) {
         self.change_program(id, |program, _| program.takes_over());
     }
@@ -152,7 +132,6 @@ impl Executor {
         is_one
     }
 
-    /// Lets a program's core take a step, and does what follows.
     fn change_program(&mut self, id: GenerationId, step: impl FnOnce(&mut Program, &mut Vec<ProgramAction>)) {
         let mut actions = Vec::new();
         if let Some(record) = self.helpers.programs.get_mut(&id) {
@@ -213,7 +192,6 @@ impl Executor {
         self.drain_spawner();
     }
 
-    /// A process of a program is up.
     pub(super) fn process_up(&mut self, id: GenerationId, index: usize, started: Started) {
         let name = self.pools.generation_name(id).to_owned();
         let address = address_of(&started.up.sockets);
@@ -290,7 +268,6 @@ impl Executor {
         }
     }
 
-    /// A process of a program could not be started. Nothing of it is left.
     pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
         self.applications.note_failure(&[id], report);
         self.processes.reported.insert(id);
@@ -306,7 +283,6 @@ impl Executor {
         });
     }
 
-    /// A process of a program has ended, and was reaped.
     pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: process::Ended) {
         for _ in 0..super::deaths::LAST_LOOKS {
             if !self
@@ -369,7 +345,6 @@ impl Executor {
         self.sweep_processes(clock::now());
     }
 
-    /// Ends what processes have left behind; when nothing is left, they are gone.
     fn sweep_processes(&mut self, now: Tick) {
         let (mut gone, mut sockets) = (Vec::new(), Vec::new());
         let pids = &self.processes.by_pid;
@@ -396,7 +371,6 @@ impl Executor {
         }
     }
 
-    /// Does what is due for programs, if something is.
     pub(in crate::master) fn poll_programs(&mut self, now: Tick) {
         if self.helpers.programs_deadline().is_none_or(|due| due > now) {
             return;
@@ -409,13 +383,11 @@ impl Executor {
 }
 
 impl Pools {
-    /// Whether a generation's application is a program that is started for it.
     pub(super) fn has_program(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
         generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
     }
 
-    /// The processes of all programs of a pool.
     pub(super) fn programs_of(&self, helpers: &Helpers, pool: PoolId) -> Vec<protocol::Process> {
         let own = self
             .generations
@@ -471,7 +443,6 @@ impl Helpers {
         running.remains.signal_group(signal);
     }
 
-    /// The processes of a generation's program, for the status.
     pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
         let Some(record) = self.programs.get(&id) else {
             return Vec::new();
@@ -494,7 +465,6 @@ impl Helpers {
         record.slots.iter().enumerate().map(one).collect()
     }
 
-    /// When [`Executor::poll_programs`] is to be called next.
     pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
         let cores = self
             .programs

@@ -8,7 +8,6 @@ use crate::spawn::plan::{Kind, Limit, OwnSocket, Plan};
 use crate::sys::identity;
 use crate::worker::{self, Settings};
 
-/// Where a process wants its requests.
 pub(super) fn address_of(sockets: &[Socket]) -> Option<Address> {
     let fit = |socket: &&Socket| socket.accept_http_requests && socket.protocol == "http";
     match &sockets.iter().find(fit)?.address {
@@ -53,7 +52,6 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
     Some(plan)
 }
 
-/// The pool's own limits, where the program's do not say otherwise.
 fn limits(settings: &Settings) -> Vec<Limit> {
     use crate::config::CoreLimit;
     let pool = &settings.pool;
