@@ -1,5 +1,5 @@
-//! `disable_functions`: a function that is disabled is as if it did not exist (function_exists() is false, a call throws,
-//! scripts may define their own), also one that PHP compiles into the script, and whatever OPcache holds.
+//! `disable_functions`: a function that is disabled is as if it did not exist (function_exists() is false, a call
+//! throws, scripts may define their own), also one that PHP compiles into the script, and whatever OPcache holds.
 
 use super::client::{Kept, Request};
 use super::scripts;
@@ -63,7 +63,6 @@ fn a_requests_functions_are_gone_and_back_after_it() {
         }
         let ours = PhpFpm::start_as(forkyard_fpm(), &setup);
         let mut kept = Kept::open(&ours.socket);
-        // Compiled with, compiled without, and found in OPcache either way; other functions in between.
         for round in 0..4 {
             super::assert_equal(&expected, &kept.send(&with(LIST)));
             super::assert_equal(&expected, &with(LIST).send(&ours.socket));
@@ -81,8 +80,6 @@ fn a_requests_functions_are_gone_and_back_after_it() {
 
 #[test]
 fn php_fpm_runs_what_opcache_holds() {
-    // The reason why it is not followed there: once the script is in OPcache, strlen() is called, and the worker crashes
-    // where it calls what is not compiled in.
     let theirs = PhpFpm::start_as(PHP_FPM, &Setup::new());
     let ours = PhpFpm::start_as(forkyard_fpm(), &Setup::new());
     for (list, own) in [

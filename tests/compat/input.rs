@@ -195,7 +195,6 @@ const NOTES: &str = "<?php $errors = array_map(fn($file) => [$file['error'], $fi
 const WORKER: &str =
     "<?php while (forkyard_handle_request(function () { include $_SERVER['SCRIPT_FILENAME']; }));";
 
-/// php-src#12343: "amount=10" of "amount=1000000" must not be taken for the whole.
 #[test]
 fn what_a_client_that_leaves_has_sent_of_a_body() {
     let place = directory();
@@ -246,7 +245,6 @@ fn what_a_client_that_leaves_has_sent_of_a_body() {
                 .with("OUT", &out.display().to_string());
             let mut wire = request.encode(false);
             if sent < body.len() {
-                // Without the empty record that ends the body.
                 wire.truncate(wire.len() - 8);
             }
             let mut client = UnixStream::connect(socket).expect("the server listens");

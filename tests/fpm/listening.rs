@@ -18,7 +18,6 @@ fn port_of(fpm: &Fpm) -> &str {
     fpm.address.rsplit(':').next().unwrap_or_default()
 }
 
-/// The bodies of pings over IPv4 and IPv6; nothing where no answer came.
 fn pings(fpm: &Fpm) -> [String; 2] {
     ["127.0.0.1", "[::1]"].map(|host| {
         let address = format!("{host}:{}", port_of(fpm));
@@ -28,7 +27,6 @@ fn pings(fpm: &Fpm) -> [String; 2] {
     })
 }
 
-/// Starts a pool that listens elsewhere than at its port on 127.0.0.1.
 fn start(program: &str, host: &str, pool: &str) -> Fpm {
     let pool = format!("{PING}{pool}\nlisten = {host}{{PORT}}");
     Fpm::start(program, "", &pool, &[])
@@ -115,7 +113,6 @@ fn a_wrong_address_in_the_list_is_an_error_and_not_the_end() {
         assert_eq!(logs[0], logs[1], "{list}");
         assert!(!logs[1].is_empty());
     }
-    // Where the workers are not heard, the daemon says so itself.
     let fpm = start(forkyard_fpm(), "127.0.0.1:", "listen.allowed_clients = xxx");
     let log = fpm.read("error");
     for text in [

@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 40;
 const WORKERS: u64 = 2;
-/// php-fpm measures once a second.
 const LOAD: Duration = Duration::from_millis(2_600);
 
-/// Loads a pool with more clients than workers, and says afterwards what its page has.
 fn after_a_load(fpm: &Fpm) -> Value {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

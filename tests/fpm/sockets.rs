@@ -43,7 +43,6 @@ fn a_path_that_is_too_long_is_cut_as_in_php_fpm() {
         let mut client = Client::connect(Path::new(cut)).expect("the cut path");
         let answer = client.request(&fpm.params("ok.php", ""), b"").expect("an answer");
         assert_eq!(answer.body(), "fine");
-        // php-fpm says so since 8.4.
         let directory = fpm.path("").display().to_string();
         let line = format!(
             "WARNING: [pool www] cannot bind to UNIX socket 'DIR/{name}.sock' as path is too long (found length: {}, maximal \

@@ -11,13 +11,10 @@ const LIMITS: Limits = Limits {
     params_count: 12,
 };
 
-/// Nothing that a peer sends makes a responder hold more: twice the limits for growth by doubling, one record of questions,
-/// and the sizes that buffers begin with.
 const MOST_MEMORY: usize = 4 * 300 + 2 * 65_536 + 64 * 64 + 8192;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What was said, however the input was cut.
 #[derive(Debug, PartialEq)]
 enum Said {
     Request(u16, Role, bool, Pairs),
@@ -223,7 +220,6 @@ fn expected_pairs(mut content: &[u8]) -> Result<Pairs, Violation> {
     Ok(pairs)
 }
 
-/// A part of an answer, however it was cut.
 #[derive(Debug, Clone, PartialEq)]
 enum Heard {
     Piece(u16, RecordType, Vec<u8>),
@@ -280,7 +276,6 @@ impl Reader {
     }
 }
 
-/// What a program answers means the same however it is cut.
 pub(super) fn answers(input: &[u8]) {
     let (mut whole, mut pieces) = (Reader::default(), Reader::default());
     whole.hear(input);
@@ -288,7 +283,6 @@ pub(super) fn answers(input: &[u8]) {
     assert_eq!(whole.heard, pieces.heard);
 }
 
-/// Whatever is said in whatever order comes out of the records as it was said.
 pub(super) fn output(input: &[u8]) {
     let mut below = numbers_of(input);
     let mut output = Output::new();
@@ -340,7 +334,6 @@ pub(super) fn output(input: &[u8]) {
     for part in reader.heard {
         match part {
             Heard::Piece(id, kind, bytes) => note(&mut heard, id, kind, &bytes),
-            // Streams are closed before the end.
             Heard::Closed(..) => {}
             other => heard.push(other),
         }

@@ -11,7 +11,6 @@ use std::process::{Command, Stdio};
 
 /// What accept(2) says when the process, the machine or the kernel has none left.
 const ERRORS: [&str; 4] = ["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"];
-/// Attempts that fail before the next one succeeds.
 const FAILURES: usize = 3;
 
 /// One of each: a pool with workers and a status address, one whose application can't be started, one of applications, and a
@@ -51,7 +50,6 @@ fn start() -> Daemon {
     daemon
 }
 
-/// The master's child with this title.
 fn child(daemon: &Daemon, title: &str) -> u32 {
     until(title, || {
         let children = process::children(daemon.pid());
@@ -64,7 +62,6 @@ fn ask(socket: &Path, params: &Params) -> Answer {
     client.request(params, b"").expect("answer")
 }
 
-/// A request that comes while a process can accept nothing is answered once it can; by the same process.
 fn is_tried_again(daemon: &Daemon, title: &str, socket: &Path, params: &Params, wanted: &str) {
     for error in ERRORS {
         let text = ask(socket, params).text();
@@ -114,7 +111,6 @@ fn a_router_s_whose_descriptors_are_used_up() {
     let pid = child(&daemon, "forkyard: router sites");
     let [uid, gid] = process::user_and_group(pid);
     let limit = |files: &str| {
-        // As the router's user: root may have no CAP_SYS_RESOURCE.
         let mut prlimit = Command::new("setpriv");
         prlimit
             .args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "prlimit"])
@@ -137,7 +133,6 @@ fn a_reporter_s() {
     is_tried_again(&daemon, "forkyard: reporter www", &socket, &params, "pong");
 }
 
-/// Of one that stands in for workers that can't be started.
 #[test]
 fn a_503_responder_s() {
     let daemon = start();

@@ -145,7 +145,6 @@ fn output_of_workers_is_caught() {
     );
 }
 
-/// Noise in every pipe that a worker holds (accept-notify among them), as fast as it goes. PHP itself can't get at them.
 #[test]
 fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     let daemon = Daemon::start(|dir| {
@@ -163,7 +162,6 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     });
     daemon.write("ok.php", "<?php echo 'fine';");
     let worker = daemon.wait_for_workers("hostile", 1)[0];
-    // Sockets can't be opened by name.
     let script = "import ctypes, os, socket, sys\n\
         libc, pid, open_ones = ctypes.CDLL(None), int(sys.argv[1]), []\n\
         for name in os.listdir(f'/proc/{pid}/fd'):\n    \

@@ -80,7 +80,6 @@ impl Site {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// Lets the busy worker finish.
     fn finish(mut self) {
         drop(
             fs::OpenOptions::new()
@@ -91,7 +90,6 @@ impl Site {
     }
 }
 
-/// A program that runs until it is dropped.
 struct Running {
     child: Child,
     name: &'static str,

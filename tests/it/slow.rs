@@ -75,7 +75,6 @@ fn entry(log: &Path) -> String {
     fs::read_to_string(log).unwrap_or_default()
 }
 
-/// What doesn't differ from run to run.
 fn comparable(entry: &str, dir: &Path) -> String {
     let dir = dir.display().to_string();
     let line = |line: &str| -> String {
@@ -97,7 +96,6 @@ fn comparable(entry: &str, dir: &Path) -> String {
     entry.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Stock php-fpm with the same pool.
 struct Stock {
     process: Child,
     dir: tempfile::TempDir,
@@ -148,7 +146,6 @@ impl Stock {
     }
 }
 
-/// A line of the log, without what differs from run to run.
 fn comparable_line(log: &str, text: &str, dir: &Path) -> String {
     let line = log
         .lines()
@@ -158,7 +155,6 @@ fn comparable_line(log: &str, text: &str, dir: &Path) -> String {
     let line = line.replace(&dir.display().to_string(), "DIR");
     let mut shown = String::new();
     let mut rest = line.as_str();
-    // Pids and seconds; the small numbers are settings.
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
         let (before, from) = rest.split_at(at);
         let end = from
@@ -338,7 +334,6 @@ fn usr1_opens_the_log_again() {
     );
 }
 
-/// Workers go on when their preloader is gone, and the next one has its calls elsewhere.
 #[test]
 fn workers_of_an_earlier_preloader_are_seen() {
     let daemon = Daemon::start(|dir| {
@@ -382,7 +377,6 @@ fn without_root() {
     let text = slow_pool(dir.path(), "").replace("user = \"www-data\"\n", "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
     let mut command = forkyard(&["run"], dir.path());
-    // The user and group "nobody".
     command.uid(65_534).gid(65_534);
     let daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
@@ -407,7 +401,6 @@ fn a_log_that_cannot_be_opened_is_an_error_at_the_start() {
     assert!(!dir.path().join("www.sock").exists());
 }
 
-/// A container's root, as a rule. `None`, and the test is skipped, if only root could start it.
 fn without_the_capability(settings: &str) -> Option<(Daemon, tempfile::TempDir)> {
     if crate::skip::needs_root() {
         return None;

@@ -114,7 +114,6 @@ fn other_connections_of_the_worker_lose_nothing() {
     for client in &mut clients {
         assert_eq!(client.request(&ok, b"").expect("answer").body(), "fine");
     }
-    // Two of them take both workers, which hold all the others.
     let slow = Params::get(&daemon.dir, "sleep.php", "");
     let mut late = clients.split_off(8);
     for client in &mut late {
@@ -157,7 +156,6 @@ fn a_browser_sees_504() {
     assert_eq!(ask("/ok.php"), "fine 200");
 }
 
-/// A worker that is stopped does not answer, shows what it was doing, and is killed.
 #[test]
 fn a_stopped_worker_is_killed() {
     let daemon = daemon("");
@@ -223,7 +221,6 @@ fn work_after_the_answer_is_ended_where_that_is_wanted() {
     assert_well(&daemon);
 }
 
-/// php-fpm's hard end runs no shutdown functions either.
 #[test]
 fn no_shutdown_function_runs() {
     let daemon = daemon("");

@@ -170,7 +170,6 @@ fn what_nobody_asks_for_is_forgotten() {
 fn an_instance_that_uses_too_much_memory_is_replaced() {
     let stand = Stand::start(&["shop"], &["max=1", "memory_limit=1"]);
     let first = stand.said("shop", "x").pid;
-    // It is measured every few seconds at most.
     until("another one", || {
         (stand.said("shop", "x").pid != first).then_some(())
     });

@@ -18,7 +18,6 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The PHP that the tests are for.
 pub const PHP_VERSION: &str = env!("FORKYARD_PHP");
 
 /// How long anything may take before a test gives up: a loaded machine is slow.
@@ -53,7 +52,6 @@ pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Does over and over what a machine that is busy can spoil, and does not cause: once it has to come out well.
 pub fn once_in(attempts: u32, mut attempt: impl FnMut() -> Result<(), String>) {
     let mut spoilt = Vec::new();
     for _ in 0..attempts {
@@ -99,7 +97,6 @@ pub fn write_program(path: &Path, content: impl AsRef<[u8]>) {
     assert!(install.wait().expect("install").success(), "{path:?}");
 }
 
-/// Copies a program, as [`write_program`] does.
 pub fn copy_program(from: &Path, to: &Path) {
     let status = Command::new("install")
         .args(["-m", "755"])
@@ -108,20 +105,17 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(status.expect("install").success(), "{from:?} to {to:?}");
 }
 
-/// A moment for the processes under test.
 pub fn pause() {
     let mut nothing = [];
     let _ = nix::poll::poll(&mut nothing, 10_u8);
 }
 
-/// A socket at this path, for [`hear`].
 pub fn ear(path: &Path) -> UnixDatagram {
     let socket = UnixDatagram::bind(path).expect("bind");
     socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
     socket
 }
 
-/// Receives until a message has this text; says it.
 pub fn hear(socket: &UnixDatagram, text: &str) -> String {
     let mut buffer = [0; 4096];
     loop {
@@ -135,12 +129,10 @@ pub fn hear(socket: &UnixDatagram, text: &str) -> String {
     }
 }
 
-/// Whether the tests run as root, in which case pools need a user.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Puts the library of the C ABI, which `cargo test` leaves among its intermediate files, beside the daemon.
 pub fn place_library() {
     static PLACED: std::sync::Once = std::sync::Once::new();
     PLACED.call_once(|| {
@@ -152,7 +144,6 @@ pub fn place_library() {
     });
 }
 
-/// Where cgroup2 is mounted, and whether it has these controllers.
 pub fn cgroup2(controllers: &[&str]) -> Option<(PathBuf, bool)> {
     let mounts = std::fs::read_to_string("/proc/mounts").expect("mounts");
     let place = mounts.lines().find_map(|line| {

@@ -9,7 +9,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
-/// Users of every Debian system, and their pools.
 const USERS: [&str; 2] = ["www-data", "daemon"];
 
 fn start() -> Daemon {
@@ -152,7 +151,6 @@ fn fill(root: &Path, user: &str) {
     fs::write(root.join("index.php"), script).expect("script");
 }
 
-/// As an ordinary user, workers are that user; the settings that need root are told of and left out.
 #[test]
 fn without_root_workers_are_the_master_s_user() {
     let dir = directory();

@@ -90,13 +90,11 @@ fn write_repository(place: &Path) {
         &["manage.py", "makemigrations", "stock"],
     );
     commit("v2");
-    // Which its migrations do not notice.
     fs::write(work.join("shop/wsgi.py"), "import a_module_that_is_missing\n").expect("wsgi.py");
     commit("v3");
     run(place, "git", &["clone", "--quiet", "--bare", "work", "shop.git"]);
 }
 
-/// Runs a text of the document; its exit code, and what it said.
 fn run_text(place: &Path, text: &str, version: &str) -> (Option<i32>, String) {
     let text = text.replace("/srv/shop", &place.display().to_string());
     fs::write(place.join("deploy"), text).expect("deploy");

@@ -45,7 +45,6 @@ fn use_all(daemon: &Daemon, count: usize) {
 #[test]
 fn a_pool_has_one_descriptor_and_four_when_it_was_used() {
     let (few, many) = (start(POOLS), start(2 * POOLS));
-    // What the start of the zygote needed is closed in a moment.
     until("one descriptor for each pool", || {
         (open(many.pid()) == open(few.pid()) + POOLS).then_some(())
     });

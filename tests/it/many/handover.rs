@@ -7,7 +7,6 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
 
-/// Cold starts that are looked at: one of them may fall together with the whole document being written.
 const LOOKS: usize = 3;
 
 /// Bytes that a process writes into memory files while `act` runs, and until it waits again.
@@ -30,7 +29,6 @@ fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
     counts.sum()
 }
 
-/// The least that one more worker costs where so many pools have one.
 fn least_written(count: usize) -> usize {
     let dir = directory();
     let path = dir.path();

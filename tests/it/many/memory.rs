@@ -3,7 +3,6 @@
 use super::descriptors::start;
 use crate::support::process;
 
-/// Bytes of the master's own memory for each pool. It is 4 KiB; what the allocator leaves between them differs.
 const MOST: usize = 6 << 10;
 
 fn own_bytes(pid: u32) -> usize {

@@ -6,7 +6,6 @@ use crate::support::daemon::{Daemon, make_writable};
 use crate::support::fcgi::Params;
 use std::fs;
 
-/// The application of both: counts its boots and its requests.
 const APPLICATION: &str = r#"<?php
 class Application
 {

@@ -33,7 +33,6 @@ fn a_worker_ends_after_its_requests_or_when_its_script_does_and_none_is_lost() {
         let text = fs::read_to_string(daemon.dir.join("ended")).ok()?;
         (text.len() == 3).then_some(())
     });
-    // Over one connection that is kept, too.
     let mut client = daemon.client("limited").kept();
     for token in 0..10 {
         let params = case(&daemon, "", &format!("token={token}"));
@@ -213,7 +212,6 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
     assert_eq!(daemon.get("www", "any.php").body(), "one");
     let first = daemon.preloaders("www");
 
-    // A boot that fails: the old workers serve on.
     daemon.write("worker.php", "<?php throw new Exception('not this release');");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("not this release");

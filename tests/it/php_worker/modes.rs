@@ -12,14 +12,12 @@ while (forkyard_handle_request(function () use ($boot) {
 }));
 "#;
 
-/// A pool, and what it comes to.
 struct Case {
     name: &'static str,
     settings: &'static str,
     application: &'static str,
     mode: &'static str,
     isolation: Option<&'static str>,
-    /// Part of why it is not what `worker_mode` says.
     because: Option<&'static str>,
     text: &'static str,
 }

@@ -8,7 +8,6 @@ use crate::support::fcgi::{Answer, Client, Params};
 use std::fmt::Write as _;
 use std::fs;
 
-/// An application whose error handler throws, as Laravel's does, and that reports little.
 const SCRIPT: &str = r#"<?php
 set_error_handler(fn (int $number, string $message) => throw new ErrorException("handler: $message"));
 error_reporting(E_WARNING);

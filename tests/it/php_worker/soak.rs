@@ -1,5 +1,5 @@
-//! A worker is put back after each of many requests, of two users and with all extensions there are: a sample of `scripts/soak
-//! boot-once`, which does this for a long time.
+//! A worker is put back after each of many requests, of two users and with all extensions there are: a sample of
+//! `scripts/soak boot-once`, which does this for a long time.
 
 use super::PHP;
 use std::process::Command;

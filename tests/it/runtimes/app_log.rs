@@ -113,7 +113,6 @@ fn an_app_log_has_plain_lines_and_belongs_to_the_pool_s_user() {
             nix::unistd::Uid::current().as_raw()
         };
         assert_eq!((data.uid(), data.mode() & 0o777), (owner, 0o600), "{runtime}");
-        // Moved away, it is made anew, and no worker is replaced.
         fs::rename(&path, path.with_extension("old")).expect("rename");
         daemon.signal(Signal::SIGUSR1);
         daemon.wait_for("application log file re-opened");

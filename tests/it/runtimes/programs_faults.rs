@@ -7,7 +7,6 @@ use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::process::{Command, Stdio};
 
-/// Workers are there from the beginning, and wait for the program's return by themselves.
 const STATIC: &str = "pm = \"static\"\nmax_children = 4\n";
 
 #[test]
@@ -48,7 +47,6 @@ fn requests_wait_for_the_only_process_and_those_in_its_hands_fail() {
     let files = [("server.js", SERVER)];
     let site = Site::start(&files, STATIC, "node", "");
     let old = site.get("pid");
-    // It has lived for a second, and is started again at once.
     until("a second", || {
         let began = site.daemon.log().contains("of the application is up");
         let age = Command::new("ps").args(["-o", "etimes=", "-p", &old]).output();
@@ -129,7 +127,6 @@ fn one_that_hangs_or_listens_elsewhere_is_given_up() {
     std::thread::scope(|scope| {
         scope.spawn(|| never_up(elsewhere, "", "and not on the one that it was given"));
         scope.spawn(|| never_up(hangs, "", "longer than 6 s"));
-        // It does not hear signals, and has a child.
         scope.spawn(|| never_up(deaf, "", "longer than 6 s"));
     });
 }
@@ -153,7 +150,6 @@ fn one_that_goes_to_the_background_is_told_so() {
 
 #[test]
 fn one_that_goes_to_the_background_once_it_is_up_is_started_again_and_its_shadow_ended() {
-    // The first process ends a second after its child has begun to listen.
     const PROGRAM: &str = "if (process.argv[2] !== 'child') {\
         require('child_process').spawn('node', ['server.js', 'child'], { detached: true, stdio: 'ignore' }).unref();\
         setTimeout(() => process.exit(0), 1500);\
@@ -236,7 +232,6 @@ fn a_client_that_leaves_leaves_nothing_counted() {
     let pool = format!("{STATIC}request_terminate_timeout = \"500ms\"\n");
     let site = Site::start(&files, &pool, "node", "instances = 2");
     site.daemon.wait_for_count("of the application is up", 2);
-    // Each of them is ended with its worker, in the middle of what it had given to a process.
     for _ in 0..3 {
         let answer = site.daemon.get("app", "hang");
         assert!(answer.text().starts_with("Status: 504"), "{}", answer.text());

@@ -52,7 +52,6 @@ fn a_process_that_is_killed_leaves_no_socket() {
     let second: u32 = site.get("x").parse().expect("a pid");
     assert_ne!(first, second);
     assert_eq!(sockets(&site.root), [own(second)]);
-    // Another program's socket at the same place stays.
     fs::remove_file(own(second)).expect("remove");
     let _other = std::os::unix::net::UnixListener::bind(own(second)).expect("bind");
     let kept = own(second);
@@ -111,7 +110,6 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
     let old = daemon.kept_master();
     process::signal(old, Signal::SIGKILL);
     daemon.wait_for("taking over from process");
-    // Also one that an old worker takes up is answered, by the new program.
     let began = std::time::Instant::now();
     let second: u32 = until("the new program", || daemon.get("www", "x").body().parse().ok());
     assert_ne!(first, second);

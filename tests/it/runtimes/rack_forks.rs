@@ -30,7 +30,6 @@ fn hooks_run_once_for_each_worker_and_workers_differ() {
     for _ in 0..5 {
         let body = application.get("x", "").body();
         let (told, drawn) = body.split_once("; ").expect("parts");
-        // A worker that was forked later has seen the hooks of earlier forks run in the preloader.
         let last = told.replace("before true, ", "");
         assert_eq!(last, "gem's, after false, Passenger's true");
         let drawn: Vec<&str> = drawn.split(' ').collect();

@@ -71,11 +71,9 @@ fn a_program_whose_new_code_does_not_start_is_not_ended_by_its_limits() {
     site.finish(Signal::SIGTERM);
 }
 
-/// A runtime whose application lies in a directory: its files, and lines of its table.
 struct Row {
     name: &'static str,
     file: &'static str,
-    /// It answers VERSION.
     text: &'static str,
     broken: &'static str,
     table: &'static str,
@@ -134,7 +132,6 @@ const ROWS: [Row; 6] = [
     },
 ];
 
-/// Puts code in its place, and touches `tmp/restart.txt`: each time is another, whatever the disk's clock.
 fn deploy(root: &Path, file: &str, code: &str, turn: u64) {
     fs::write(
         root.join(".new"),
@@ -191,7 +188,6 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
     for row in &ROWS {
         wait_for(row, "the first");
     }
-    // A file that is there at the start, and removed, is no reason.
     for row in &ROWS {
         fs::remove_file(daemon.dir.join(row.name).join("tmp/restart.txt")).expect("remove");
     }
@@ -210,10 +206,8 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
         let root = daemon.dir.join(row.name);
         deploy(&root, row.file, &row.text.replace("VERSION", "the second"), 2);
         wait_for(row, "the second");
-        // What does not start leaves the old code in service.
         deploy(&root, row.file, row.broken, 3);
         until(&format!("the failed start of {}", row.name), || {
-            // One old worker may take a last request.
             ask(row);
             let line = format!("failed, and tried again: {}", row.name);
             daemon.log().contains(&line).then_some(())
@@ -221,7 +215,6 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
         deploy(&root, row.file, &row.text.replace("VERSION", "the third"), 4);
         wait_for(row, "the third");
     }
-    // Once for each touch at most, however many workers have seen it. A start that is tried again may find the mended code.
     for row in &ROWS {
         let line = format!(
             "[pool {}] tmp/restart.txt has changed: it gets new processes",

@@ -8,7 +8,6 @@ use crate::support::{place_library, write_program};
 use std::path::Path;
 use std::process::{Child, Command};
 
-/// A runtime, the file of its application, that file's text, and lines of the application's table.
 type Short = (&'static str, &'static str, &'static str, &'static str);
 
 const PHP: &str = "<?php header('Content-Length: 100000'); echo 'four'; flush(); ini_set('memory_limit', '3M'); \
@@ -91,7 +90,6 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 /// Their connections are closed without END_REQUEST. Without buffering nginx takes that for the end of a whole answer.
 const BROKEN_OFF: [&str; 3] = ["wsgi.py", "asgi.py", "short_http.py"];
 
-/// Programs that end with the test, whatever becomes of it.
 #[derive(Default)]
 struct Programs(Vec<Child>);
 
@@ -104,7 +102,6 @@ impl Drop for Programs {
     }
 }
 
-/// What curl says of a path, as its exit status.
 fn ask(nginx: &Nginx, path: &str) -> Option<i32> {
     let mut command = Command::new("curl");
     command.args(["--silent", "--output", "/dev/null", "--max-time", "60"]);
@@ -130,7 +127,6 @@ fn serve(dir: &Path, port: u16, short: &Short, name: &str) -> (String, Option<Ch
 
 #[test]
 fn a_browser_sees_at_once_that_an_answer_is_cut() {
-    /// curl's CURLE_PARTIAL_FILE.
     const CUT: Option<i32> = Some(18);
     place_library();
     let names: Vec<String> = (0..SHORT.len()).map(|index| format!("p{index}")).collect();

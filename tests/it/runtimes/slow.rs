@@ -8,7 +8,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// `pm` and the slow log, for one worker.
 fn settings(dir: &Path) -> String {
     format!(
         "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nslowlog = \"{}\"\n\
@@ -58,7 +57,6 @@ impl Site {
         body
     }
 
-    /// The entries, once the log has said so many times that one is done or could not be.
     fn entries(&self, done: usize, failed: usize) -> Vec<String> {
         if done > 0 {
             self.daemon.wait_for_count("finished trace of ", done);
@@ -74,7 +72,6 @@ impl Site {
         entries.collect()
     }
 
-    /// The lines of the only entry that follow its header, whose own are looked at.
     fn calls(&self) -> String {
         let entries = self.entries(1, 0);
         assert_eq!(entries.len(), 1, "{entries:?}");
@@ -155,7 +152,6 @@ fn wsgi_shows_pythons_calls_and_is_not_disturbed() {
             calls.contains(&format!("{how}() ROOT/wsgi.py:")),
             "{how}: {calls}"
         );
-        // The wrapper is left out.
         assert!(calls.ends_with("application() ROOT/wsgi.py:37"), "{how}: {calls}");
         assert!(entries[index].contains(&format!("\nrequest = GET /x?{how}\n")));
     }
@@ -257,7 +253,6 @@ def flood():
     }
 }
 
-/// An application that has taken the signal for itself keeps it.
 #[test]
 fn an_application_may_have_the_signal() {
     let text = format!(
@@ -380,7 +375,6 @@ fn rack_shows_rubys_calls_and_is_not_disturbed() {
     assert!(entries[2].ends_with("x?silenced\n+++ dump failed"), "{entries:?}");
 }
 
-/// A worker that was told to go, or whose master went, is not asked any more, and goes.
 #[test]
 fn workers_that_can_be_asked_leave_in_order() {
     for (runtime, name, text) in [
@@ -456,7 +450,6 @@ fn fastcgi_shows_the_program_and_what_it_has_started() {
     );
 }
 
-/// Nothing is known of what is in another process.
 #[test]
 fn a_rust_handler_is_named_by_its_request() {
     let dir = directory();
@@ -482,7 +475,6 @@ fn a_rust_handler_is_named_by_its_request() {
         ..forkyard::fastcgi::Request::default()
     };
     request.encode(&mut whole);
-    // The end of the body: 8 bytes.
     let (begin, end) = whole.split_at(whole.len() - 8);
     client.send_raw(begin).expect("send");
     daemon.wait_for("executing too slow");

@@ -7,7 +7,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The last value of a series that the csv plugin has written.
 fn last(dir: &Path, plugin: &str, series: &str) -> Option<f64> {
     let entries = fs::read_dir(dir.join("csv/here").join(plugin)).ok()?;
     let file = entries.flatten().find(|entry| {

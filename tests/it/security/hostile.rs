@@ -31,7 +31,6 @@ fn hostile_named(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
     pool(dir, name, &settings, application)
 }
 
-/// Starts a daemon whose pools that have HOSTILE in their environment are run by `hostile.py`.
 fn start(dir: &Path, configuration: &str) -> Daemon {
     make_writable(dir);
     let ours = Path::new(env!("CARGO_BIN_EXE_forkyard"));
@@ -77,7 +76,6 @@ fn orphan(daemon: &Daemon) -> u32 {
     pid
 }
 
-/// Processes that hostile workers left behind, ended when the test is.
 struct Leftovers<'d>(&'d Path);
 
 impl Leftovers<'_> {
@@ -93,7 +91,6 @@ impl Leftovers<'_> {
 impl Drop for Leftovers<'_> {
     fn drop(&mut self) {
         for pid in self.pids() {
-            // A number of which another process may have become the owner is left alone.
             if process::title(pid).contains("hostile.py") {
                 let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL);
             }
@@ -125,7 +122,6 @@ fn descriptors(pid: u32) -> usize {
         .count()
 }
 
-/// Waits for the daemon to be asked to reload without some pools, and to be rid of them.
 fn reload_without(daemon: &Daemon, configuration: &str, gone: &[&str]) {
     fs::write(daemon.dir.join("forkyard.toml"), configuration).expect("write");
     daemon.signal(Signal::SIGUSR2);
@@ -170,7 +166,6 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
     for pid in [victims[0], orphan, daemon.pid(), 1] {
         daemon.wait_for(&named(pid));
     }
-    // A process of the pool's own user that is a child of the preloader's and not of the master's.
     let child = fs::read_to_string(path.join("child")).expect("its child");
     daemon.wait_for(&named(child.parse().expect("a pid")));
     daemon.wait_for("[pool unasked] the preloader names a worker that it was not asked for");
@@ -181,7 +176,6 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
         path.join("sent").exists().then_some(())
     });
     daemon.wait_for("[pool chatter] preloader ");
-    // Preloaders that say nothing are ended after their start timeout.
     for kind in ["nothing", "deaf"] {
         until("its preloader to be replaced or given up", || {
             daemon
@@ -209,8 +203,6 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
     assert!(daemon.wait().success());
 }
 
-/// They write noise into their slots, pipes and the queue of kept connections, and leave processes behind that go on
-/// with it when their worker, and even their pool, is gone.
 #[test]
 fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     if needs_root() {
@@ -238,7 +230,6 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     );
     let pools = ["workers", "dynamic", "ondemand"];
     let mut daemon = start(path, &format!("{quiet}{all}"));
-    // Connections that no worker will serve make an ondemand pool's workers.
     let waiting: Vec<_> = (0..3).map(|_| daemon.client("ondemand")).collect();
     daemon.wait_for_workers("quiet", 2);
     let leftovers = Leftovers(path);
@@ -257,7 +248,6 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
             .then_some(())
     });
     assert_fine(&daemon);
-    // They were left alone, or replaced by the reload.
     daemon.wait_for_workers("quiet", 2);
     assert!(
         leftovers.pids().iter().any(|pid| process::runs(*pid)),

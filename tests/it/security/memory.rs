@@ -9,7 +9,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// No other text of the configuration, the test or a library has it.
 const SECRET: &str = "Lq7-of-the-first-pool-alone";
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
@@ -77,7 +76,6 @@ fn configuration(dir: &Path) -> String {
     )
 }
 
-/// Says which of these processes have a text in memory that can be read, and which are gone.
 const SEARCH: &str = r#"
 import sys
 secret = sys.argv[1].encode()
@@ -100,7 +98,6 @@ for pid in sys.argv[2:]:
     print(pid, "knows" if found else "ignorant")
 "#;
 
-/// What each process knows: `true` for one that has the secret in memory. One that has ended is not in the answer.
 fn search(pids: &[u32]) -> BTreeMap<u32, bool> {
     let pids = pids.iter().map(u32::to_string);
     let output = Command::new("/usr/bin/python3")
@@ -121,7 +118,6 @@ fn search(pids: &[u32]) -> BTreeMap<u32, bool> {
         .collect()
 }
 
-/// All processes below a process.
 fn descendants(pid: u32) -> Vec<u32> {
     let children = process::children(pid);
     let below = children.iter().flat_map(|child| descendants(*child));

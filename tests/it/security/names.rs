@@ -15,7 +15,6 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("stat").permissions().mode() & 0o777
 }
 
-/// A directory of the attacker's, with links to a file of root's.
 fn trap(names: &[&str]) -> tempfile::TempDir {
     let dir = directory();
     let precious = dir.path().join("precious");
@@ -37,17 +36,14 @@ fn assert_untouched(dir: &Path) {
 
 /// Below the attacker's directory, the names on the way to the logs. Each may be a link that the attacker has put there.
 const WAY: [&str; 3] = ["one", "two", "a.log"];
-/// The settings that name a log.
 const LOGS: [&str; 3] = ["error_log", "access.log", "slowlog"];
 
-/// The first names of [`WAY`], below a directory.
 fn way(base: &Path, names: usize) -> PathBuf {
     WAY[..names]
         .iter()
         .fold(base.to_owned(), |path, name| path.join(name))
 }
 
-/// A directory of the attacker's, and one of root's with the same names in it, to which links may lead.
 fn two_ways() -> tempfile::TempDir {
     let dir = trap(&[]);
     let elsewhere = dir.path().join("elsewhere");
@@ -56,13 +52,11 @@ fn two_ways() -> tempfile::TempDir {
     dir
 }
 
-/// Puts a link in the place of one of the names, to where root's file is.
 fn mislead(dir: &Path, names: usize) {
     let [theirs, elsewhere] = ["theirs", "elsewhere"].map(|base| way(&dir.join(base), names));
     symlink(elsewhere, theirs).expect("symlink");
 }
 
-/// Nothing is written or made at the end of a link.
 fn assert_not_misled(dir: &Path) {
     let elsewhere = dir.join("elsewhere");
     let precious = fs::read_to_string(way(&elsewhere, 3)).expect("read");
@@ -73,7 +67,6 @@ fn assert_not_misled(dir: &Path) {
     }
 }
 
-/// A configuration with these logs, each at its path.
 fn with_logs(dir: &Path, path: impl Fn(&str) -> PathBuf) -> String {
     let line = |name: &str| format!("{name} = \"{}\"\n", path(name).display());
     let logs = format!(
@@ -85,7 +78,6 @@ fn with_logs(dir: &Path, path: impl Fn(&str) -> PathBuf) -> String {
     format!("[global]\n{}{pool}", line("error_log"))
 }
 
-/// The daemon does not start, and says this, on standard error or in its log.
 fn assert_refused(dir: &Path, wanted: &str) {
     let mut daemon = Daemon::launch(dir, forkyard(&["run"], dir));
     assert!(!daemon.wait().success());
@@ -99,7 +91,6 @@ const NOT_FOLLOWED: &str = "is a symbolic link in a directory that others can wr
 
 #[test]
 fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
-    // A second name for root's file.
     for log in LOGS {
         let dir = two_ways();
         let theirs = way(&dir.path().join("theirs"), 3);
@@ -124,7 +115,6 @@ fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
         let dir = two_ways();
         fs::create_dir_all(way(&dir.path().join("theirs"), names - 1)).expect("mkdir");
         mislead(dir.path(), names);
-        // The others lie where no other user can write.
         let text = with_logs(dir.path(), |name| match name == log {
             true => way(&dir.path().join("theirs"), 3),
             false => dir.path().join(name),
@@ -178,7 +168,6 @@ fn nor_when_it_is_opened_again() {
         let dir = two_ways();
         let theirs = dir.path().join("theirs");
         fs::create_dir_all(way(&theirs, 2)).expect("mkdir");
-        // All that is opened again, at the end of the same way.
         let text = with_logs(dir.path(), |name| match name {
             "error_log" => way(&theirs, 3),
             other => way(&theirs, 2).join(other),
@@ -200,8 +189,6 @@ fn nor_when_it_is_opened_again() {
     }
 }
 
-/// The log's own directory is root's, but the one above is the site's: its user puts a link in the place of the log's
-/// directory. Neither the daemon's log nor a pool's is made at the link's end.
 #[test]
 fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
     if needs_root() {
@@ -280,7 +267,6 @@ fn a_pid_file_takes_a_link_s_place_and_not_its_target_s() {
     assert_untouched(dir.path());
 }
 
-/// A reload gives a socket its new mode. The owner of the directory has put a link to another file in its place.
 #[test]
 fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
     let dir = trap(&[]);
@@ -330,7 +316,6 @@ while not os.path.exists(stop):
 for line in sorted(seen): print(*line)
 ";
 
-/// A file that is made when this is dropped.
 struct Stopper(PathBuf);
 
 impl Drop for Stopper {
@@ -353,7 +338,6 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
         pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP),
     )
     .expect("write");
-    // However the daemon fares, the watcher comes to an end.
     let (stop, stopper) = (dir.path().join("stop"), Stopper(dir.path().join("stop")));
     let output = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
@@ -392,7 +376,6 @@ fn a_socket_is_never_there_with_another_mode_than_its_own() {
     }
     let owner = seen_of_a_socket("owner = \"www-data\"");
     let wanted = [
-        // It is there, and not the web server's yet: in this time no client may connect.
         "False 0o600 0 False",
         "False 0o600 33 False",
         "True 0o600 33 False",
@@ -403,9 +386,7 @@ fn a_socket_is_never_there_with_another_mode_than_its_own() {
         .collect();
     assert!(others.is_empty(), "{owner:?}");
     let list = seen_of_a_socket("acl_users = [\"www-data\"]");
-    // The list's mask is seen as the group's rights.
     let wanted_list = ["False 0o600 0 False", "False 0o660 0 True", "True 0o660 0 True"];
-    // The mode is read before the list, which may come in between.
     let read_between = "False 0o600 0 True";
     let others: Vec<&String> = list
         .iter()

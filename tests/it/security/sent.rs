@@ -46,12 +46,10 @@ def application(environ, start):
 struct Sent {
     daemon: Daemon,
     dir: tempfile::TempDir,
-    /// Whose queue the connections fill.
     port: TcpListener,
 }
 
 impl Sent {
-    /// `is_old`: for the daemon, the kernel is as one before 6.16.
     fn start(is_old: bool) -> Sent {
         place_library();
         let dir = directory();
@@ -126,7 +124,6 @@ impl Sent {
         fs::remove_file(said).expect("unlink");
     }
 
-    /// The master and root's commands answer.
     fn is_well(&self) {
         let well = Params::get(&self.dir.path().join("well"), "x", "");
         let answer = self.daemon.client("quiet").request(&well, b"");
@@ -163,12 +160,10 @@ fn no_last_close_is_the_masters(is_old: bool) {
     let path = sent.dir.path().to_owned();
     let hello = || sent.ask("hello").answer().expect("an answer").body();
     assert_eq!(hello(), "hello");
-    // A worker, over all that it has.
     let count = sent.while_stopped(|| sent.ask("").answer().expect("an answer").body());
     let count: u32 = count.parse().expect("a number");
     assert!(count > if is_old { 2 } else { 0 }, "{count}: nothing was tried");
     sent.is_well();
-    // One that ends then.
     let client = sent.while_stopped(|| {
         let client = sent.ask("end");
         sent.says("ends");
@@ -177,7 +172,6 @@ fn no_last_close_is_the_masters(is_old: bool) {
     drop(client);
     sent.daemon.wait_for("exited with code 3");
     sent.is_well();
-    // A user who has no pool, over the control sockets.
     let number = sent.port.local_addr().expect("an address").port();
     for (name, uid) in [("control.sock.owners", NOBODY), ("control.sock", 0)] {
         let socket = path.join(name);
@@ -190,7 +184,6 @@ fn no_last_close_is_the_masters(is_old: bool) {
         assert!(output.status.success(), "{output:?}");
         sent.is_well();
     }
-    // What makes a pool's workers.
     fs::write(path.join("attack"), "").expect("write");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command
@@ -201,7 +194,6 @@ fn no_last_close_is_the_masters(is_old: bool) {
     sent.while_stopped(|| {
         fs::write(path.join("stopped"), "").expect("write");
         sent.says("sent");
-        // It is not asked for again.
         fs::remove_file(path.join("attack")).expect("unlink");
     });
     if is_old {
@@ -212,7 +204,6 @@ fn no_last_close_is_the_masters(is_old: bool) {
     }
     sent.is_well();
     process::wait(&mut restart, "the restart");
-    // The pool goes, with what its workers have sent each other, which holds them up themselves.
     let worker = sent.while_stopped(|| sent.ask(""));
     Sent::configure(&path, false);
     sent.is_well();

@@ -9,7 +9,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Says what came, each time, and all that came so far. It takes what it can understand, not what it should.
 const PROGRAM: &str = r#"
 const all = [];
 require("http").createServer({ insecureHTTPParser: true, requireHostHeader: false }, (request, response) => {
@@ -21,27 +20,20 @@ require("http").createServer({ insecureHTTPParser: true, requireHostHeader: fals
 }).listen(process.env.PORT);
 "#;
 
-/// What becomes of it at `http_listen`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// 400, and the connection is closed.
     Refused,
-    /// One request with this body; the connection is closed after its answer.
     One(&'static str),
-    /// Its end does not come: there is no answer.
     Open,
 }
 
 use Fate::{One, Open, Refused};
 
-/// What is hidden behind each.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 const TE: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// The head up to what is looked at, the rest, and its fate. ` / ` is put in place by the case's own path.
 const CORPUS: &[(&str, &str, Fate)] = &[
-    // Both ways to mark the end off, in every order (CVE-2024-1135, CVE-2024-6827, CVE-2023-38697).
     (
         TE,
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -77,7 +69,6 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "Content_Length: 50\r\nContent-Length: 5\r\n\r\nhello",
         One("hello"),
     ),
-    // Codings other than the one.
     (TE, "Transfer-Encoding: gzip\r\n\r\n0\r\n\r\n", Refused),
     (TE, "Transfer-Encoding: identity\r\n\r\n", Refused),
     (TE, "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", Refused),
@@ -154,7 +145,6 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "Connection: Content-Length\r\nContent-Length: 5\r\n\r\nhello",
         One("hello"),
     ),
-    // Lengths.
     (TE, "Content-Length: 5\r\n\r\nhello", One("hello")),
     (TE, "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", Refused),
     (TE, "Content-Length: 5\r\nContent-Length: 0\r\n\r\nhello", Refused),
@@ -172,7 +162,6 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     (TE, "Content-Length: 005\r\n\r\nhello", One("hello")),
     (TE, "Content-Length : 5\r\n\r\nhello", Refused),
     (TE, "Content-Length: 5\x00\r\n\r\nhello", Refused),
-    // Chunks (CVE-2025-43859).
     (CHUNKED, "5\r\nhello\r\n0\r\n\r\n", One("hello")),
     (CHUNKED, "5;a=b;c=\"d\"\r\nhello\r\n0;last\r\n\r\n", One("hello")),
     (CHUNKED, "005\r\nhello\r\n000\r\n\r\n", One("hello")),
@@ -201,7 +190,6 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     (CHUNKED, "0\r\nTrailer: x\r\nContent-Length: 9\r\n\r\n", One("")),
     (CHUNKED, "0\r\nTrailer: x\nTransfer-Encoding: y\r\n\r\n", Refused),
     (CHUNKED, "0\r\n\n", Refused),
-    // Versions, targets and hosts.
     (
         "POST / HTTP/1.0\r\nHost: a\r\n",
         "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -279,7 +267,6 @@ impl Site {
     }
 }
 
-/// The request with its own path, and what is hidden behind it.
 fn case(number: usize, (head, rest, _): (&str, &str, Fate)) -> String {
     let path = format!("/case{number}x");
     let is_open = matches!(head.find("/ "), Some(0..=12));
@@ -293,7 +280,6 @@ fn case(number: usize, (head, rest, _): (&str, &str, Fate)) -> String {
 /// All that is said on a connection, until it is closed; or until nothing comes.
 fn say(port: u16, text: &str, is_open: bool) -> String {
     let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connect");
-    // Only what has no end takes so long.
     let limit = if is_open { 1 } else { 30 };
     client
         .set_read_timeout(Some(Duration::from_secs(limit)))
@@ -313,7 +299,6 @@ fn answers(said: &str) -> usize {
     said.matches("HTTP/1.1 ").count() - said.matches(" HTTP/1.1 ").count()
 }
 
-/// What the program has seen.
 fn seen(port: u16) -> Vec<String> {
     let said = say(port, "GET /all HTTP/1.1\r\nHost: a\r\n\r\n", false);
     let list = &said[said.find('[').expect("a list")..=said.rfind(']').expect("its end")];
@@ -381,10 +366,8 @@ fn what_nginx_passes_on_is_what_the_program_sees() {
         );
         let nginx = Nginx::start(&server, http);
         for (number, found) in CORPUS.iter().enumerate() {
-            // nginx closes its connection after this one.
             let text = case(number, *found) + "GET /end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
             let said = say(nginx.port, &text, found.2 == Open);
-            // Answers of the program name what they answer.
             let named: Vec<&str> = said
                 .split("</")
                 .skip(1)

@@ -12,7 +12,6 @@ fn put(path: &Path, text: &str) {
     fs::write(path, text).expect("write");
 }
 
-/// A site with a script and with a link to one that is outside of it.
 fn site(dir: &Path, root: &str) {
     let root = dir.join(root);
     put(&root.join("index.php"), "<?php echo 'inside';");
@@ -114,7 +113,6 @@ fn an_application_s_scripts_are_below_its_root() {
     );
     fs::remove_file(&current).expect("rm");
     symlink("two", &current).expect("a link");
-    // By a path that no worker's PHP remembers.
     put(&apps.join("two/next.php"), "<?php echo 'next';");
     assert_eq!(
         ask(&daemon, "sites", Some(&current), &current.join("next.php")),

@@ -12,7 +12,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An application pool with applications in ASGI.
 pub(super) struct Bench {
     pub sites: Sites,
 }
@@ -49,7 +48,6 @@ impl Bench {
         let mut other = self.send(root, "until", "");
         let mut before = Vec::new();
         while !answer.is_finished() {
-            // Not so many that an instance has no room for them.
             (0..5).for_each(|_| pause());
             before.push(std::mem::replace(&mut other, self.send(root, "until", "")));
         }
@@ -58,7 +56,6 @@ impl Bench {
         other
     }
 
-    /// What the status says of an application.
     pub(super) fn status(&self, root: &Path) -> Value {
         let status = self.sites.status();
         let all = status["book"]["applications"]
@@ -71,7 +68,6 @@ impl Bench {
             .unwrap_or_default()
     }
 
-    /// Requests under way in each instance.
     pub(super) fn sessions(&self, root: &Path) -> Vec<u64> {
         let status = self.status(root);
         let instances = status["instances"].as_array().cloned().unwrap_or_default();
@@ -328,7 +324,6 @@ fn an_application_is_spread_over_the_instances_it_asks_for() {
     bench.sites.end();
 }
 
-/// What computes in its event loop keeps others waiting there, and not elsewhere.
 #[test]
 fn a_loop_that_is_held_up_gets_no_more_requests() {
     let bench = Bench::start("max = 3\nreserve = 0");
@@ -363,7 +358,6 @@ fn an_instance_has_the_threads_that_its_application_asks_for() {
         let mut clients: Vec<Client> = (0..3).map(|_| bench.send(&root, "met", "3")).collect();
         let answers: BTreeSet<String> = clients.iter_mut().map(body).collect();
         assert_eq!(answers.len(), 1, "{runtime}: {answers:?}");
-        // The fourth waits.
         let mut clients: Vec<Client> = (0..4)
             .map(|query| bench.send(&root, "until", &query.to_string()))
             .collect();

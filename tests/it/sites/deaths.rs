@@ -9,7 +9,6 @@ fn php(sites: &Sites) {
     assert_eq!(sites.body("/app/"), "fine");
 }
 
-/// How many answers were not good.
 fn bad(answers: &[(u16, String)]) -> usize {
     answers
         .iter()
@@ -30,7 +29,6 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
     assert_ne!(next, router);
     load.wait_for(60);
     let answers = load.end();
-    // What the router had in its hands is lost with it, and no more.
     assert!(
         bad(&answers) <= 3,
         "{} of {}\n{}",

@@ -9,7 +9,6 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// An instruction that jumps to itself.
 #[cfg(target_arch = "x86_64")]
 const LOOP: [u8; 2] = [0xeb, 0xfe];
 #[cfg(target_arch = "aarch64")]
@@ -30,7 +29,6 @@ while not select.select([sys.stdin], [], [], 0.05)[0]:
 ptrace(17, pid, zero, zero)
 ";
 
-/// The process waits in a system call: when that returns, it runs in a loop.
 fn hang(pid: u32) {
     let place = until("it waits", || {
         let call = fs::read_to_string(format!("/proc/{pid}/syscall")).expect("proc");
@@ -64,8 +62,6 @@ pub(in crate::it) fn hold(pid: u32) -> Child {
     holder
 }
 
-/// What was done to each of the two is noticed in time, and requests are served again: by an application that runs, and by one
-/// that has to be looked at.
 fn is_replaced(why: &str, harm: impl Fn(u32) -> Option<Child>) {
     let sites = Sites::start("max = 3");
     sites.cgi("app", 0, "echo app");
@@ -102,7 +98,6 @@ fn one_that_hangs_in_a_loop_is_replaced() {
     });
 }
 
-/// The kernel does not tell the master of such a stop.
 #[test]
 fn one_that_a_tracer_holds_is_replaced() {
     if crate::skip::needs_root() {
@@ -111,7 +106,6 @@ fn one_that_a_tracer_holds_is_replaced() {
     is_replaced("it is stopped", |pid| Some(hold(pid)));
 }
 
-/// As after a machine was asleep, or had no processor for any of them.
 #[test]
 fn one_that_was_held_up_together_with_the_master_goes_on() {
     if crate::skip::needs_root() {
@@ -145,7 +139,6 @@ fn one_that_was_held_up_together_with_the_master_goes_on() {
     sites.end();
 }
 
-/// Time is what passes here, and no event.
 fn wait(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {

@@ -52,7 +52,6 @@ fn of_a_hundred_applications_that_start_at_once_one_that_hangs_delays_none() {
         errors.iter().any(|error| error["id"] == id.as_str()),
         "{id}: {status}"
     );
-    // Nothing is left of it, and no other application has noticed.
     for pid in pids.split(' ') {
         let pid = pid.parse().expect("a process id");
         until("its end", || (!process::runs(pid)).then_some(()));

@@ -8,7 +8,6 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Something mounted; unmounted when it is dropped.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -85,7 +84,6 @@ fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it(
     drop(mounts);
 }
 
-/// A file system that an operator has mounted without set-user-id programs is none of those.
 #[test]
 fn a_nosuid_file_system_of_the_operator_s_is_as_any_other() {
     if needs_root() {

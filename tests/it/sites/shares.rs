@@ -8,7 +8,6 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::process::Command;
 
-/// Starts only when the gate is there.
 const HANGING: &str = "import os, time\nwhile not os.path.exists(os.path.dirname(__file__) + '/tmp/gate'):\n    time.sleep(0.01)\n\
     def application(environ, start_response):\n    start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [b'late']\n";
 
@@ -17,7 +16,6 @@ fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
     if needs_root() {
         return;
     }
-    // With the defaults: four starts at a time.
     let sites = Sites::start("");
     let names = ["one", "two", "three", "four", "five"];
     let hanging: Vec<(Client, _)> = names
@@ -51,7 +49,6 @@ fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
     sites.end();
 }
 
-/// Waits in each request until the gate is there.
 const WAITING: &str = "import os, time\ndef application(environ, start_response):\n    \
     while not os.path.exists(os.path.dirname(__file__) + '/tmp/gate'):\n        time.sleep(0.01)\n    \
     start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [b'late']\n";
@@ -86,7 +83,6 @@ fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
     let quiet = sites.wsgi("quiet", 1, "'quiet'");
     let mut client = send(&quiet);
     waiting(8);
-    // The first application's other requests, and the third's, were there before.
     fs::write(roots[0].join("tmp/gate"), "").expect("write");
     assert_eq!(client.answer().expect("answer").body(), "quiet");
     for root in roots.iter().skip(1).chain([&third]) {

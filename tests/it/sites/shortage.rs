@@ -7,7 +7,6 @@ use nix::sys::signal::Signal;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// A user that every Debian has, and that no other test's processes are.
 const USER: &str = "uucp";
 /// Sends descriptors, as the router's user, until there may be no more of them under way, and keeps them there. It may have as
 /// many open as the router.

@@ -48,7 +48,6 @@ fn each_example_comes_up_and_answers() {
             answer.starts_with("HTTP/1.") && answer.contains(" 200 OK\r\n"),
             "{name}: {answer}"
         );
-        // It goes when its standard input ends.
         kit.stop();
         kit.assert_clean();
     }

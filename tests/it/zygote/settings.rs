@@ -92,7 +92,6 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         member(dir, "a", &chroot, "", "") + &member(dir, "b", &limits, "", "")
     });
     let a = daemon.wait_for_workers("a", 2)[0];
-    // A worker has its name before it has its root.
     until("the root", || {
         let root = fs::read_link(format!("/proc/{a}/root")).expect("a root");
         (root == daemon.dir.join("root")).then_some(())
@@ -104,7 +103,6 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         "/ /in.php 3"
     );
     let b = daemon.wait_for_workers("b", 2)[0];
-    // The last that it is given.
     until("a filter of system calls", || {
         let mode = process::status_line(b, "Seccomp");
         (mode.as_deref().map(str::trim) == Some("2")).then_some(())
@@ -193,7 +191,6 @@ fn a_file_cache_is_its_users_own_and_outlives_the_zygote() {
     let script = daemon.write("code.php", "<?php echo 'code';");
     assert_eq!(daemon.get("b", "code.php").body(), "code");
     assert_eq!(daemon.get("a", "code.php").body(), "code");
-    // Below a directory that is named after the version of PHP.
     let system = fs::read_dir(&own)
         .expect("the cache")
         .next()

@@ -9,7 +9,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles the extension, with what it leaves behind.
 pub(super) fn extension(dir: &Path, leaves: &str) -> PathBuf {
     let includes = Command::new(format!("php-config{PHP}"))
         .arg("--includes")
@@ -35,7 +34,6 @@ pub(super) fn extension(dir: &Path, leaves: &str) -> PathBuf {
     path
 }
 
-/// Two pools with these settings, which a zygote turns out not to do for.
 fn falls_back(values: &str, application: &str, why: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         member(dir, "a", STATIC, values, application) + &member(dir, "b", STATIC, values, application)

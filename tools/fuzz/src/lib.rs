@@ -1,11 +1,4 @@
 //! Fuzz targets: functions that feed a parser of what another process, or another's file, says.
-//!
-//! A target takes any bytes and fails where the parser does not keep a promise: what is read and written again is the same,
-//! what comes in pieces means what it means at once, what is held stays within its limit. Targets of parsers that other crates
-//! don't see are in the crate's `fuzz` module, the others in `tests/fuzz`.
-//!
-//! Tests give each target its corpus (`fuzz/corpus/TARGET`) and some inputs made of it ([`check()`]); `scripts/fuzz` runs it guided
-//! by coverage, with as many inputs as are wanted.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -68,7 +61,6 @@ pub const fn target(
 
 /// What an input decides beside its bytes, such as where it is cut.
 fn random_of(input: &[u8]) -> Random {
-    // FNV-1a.
     let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -121,7 +121,6 @@ impl Mutation<'_> {
                 let word = self.word();
                 lines.insert(at, word);
             }
-            // Another value behind the sign.
             5 | 6 => {
                 let line = &mut lines[at];
                 if let Some(sign) = line.iter().position(|byte| b"=: ".contains(byte)) {
@@ -237,7 +236,6 @@ impl Mutation<'_> {
                 let padding = self.random.pick(&[0, 1, 7, 8, 255]);
                 records[at].padding = vec![0xa5; padding];
             }
-            // A record in two.
             7 => {
                 let mut second = records[at].clone();
                 let cut = self.random.below(second.content.len() + 1);
@@ -245,7 +243,6 @@ impl Mutation<'_> {
                 records.insert(at + 1, second);
             }
             8 => {
-                // A length that lies.
                 let length = self.random.pick(&[0, 1, 7, 8, 9, 255, 256, 65_535]);
                 records[at].said = Some(length);
             }

@@ -237,7 +237,6 @@ impl Load {
                     ErrorKind::WouldBlock | ErrorKind::NotConnected => return Ok(()),
                     ErrorKind::Interrupted => {}
                     _ if *written == 0 || *is_reused => return Err(error),
-                    // The server reads no more; it may have answered all the same.
                     _ => return Ok(()),
                 },
             }

@@ -115,7 +115,6 @@ fn failures_are_told_by_kind() {
     let listener = UnixListener::bind(&socket).expect("a socket");
     let server = std::thread::spawn(move || -> io::Result<()> {
         serve(listener.accept()?.0, 1)?;
-        // Closed in the middle of the request.
         listener.accept()?.0.read_exact(&mut [0; 8])?;
         let mut stream = listener.accept()?.0;
         stream.read_exact(&mut [0; 8])?;
