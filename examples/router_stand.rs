@@ -62,7 +62,6 @@ struct Stand {
     workers: BTreeMap<u64, Worker>,
     next: u64,
     request: u64,
-    /// Applications whose instances can't be started.
     broken: Vec<PathBuf>,
 }
 
@@ -71,7 +70,7 @@ fn say(what: &Value) {
     let _ = std::io::stdout().flush();
 }
 
-/// Answers with the application's root, the process and the length of the body; the query says what else is to happen.
+/// Answers with the application's root, the process and the body's length; the query selects other behavior.
 fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
     let root = root.display().to_string();
     move |request: &mut Request<'_>| {
@@ -83,7 +82,6 @@ fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
         let mut body = Vec::new();
         let length = std::io::copy(request, &mut body).unwrap_or(0);
         if let Some(millis) = query.strip_prefix("sleep=").and_then(|text| text.parse().ok()) {
-            // The answer is to take so long.
             std::thread::sleep(Duration::from_millis(millis));
         }
         if query == "die" {
@@ -105,7 +103,6 @@ fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
 }
 
 impl Stand {
-    /// Forks a router and tells it what runs.
     fn start_router(&mut self) {
         let (master, theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
         let (inspector, inspector_theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
@@ -316,7 +313,7 @@ impl Stand {
         }
     }
 
-    /// Does what a line asks for; `false`: to end.
+    /// Executes one order; `false` ends the program.
     fn obey(&mut self, line: &str) -> bool {
         let mut words = line.split_whitespace();
         let (word, rest): (_, Vec<&str>) = (words.next().unwrap_or_default(), words.collect());
@@ -436,7 +433,6 @@ impl Stand {
     }
 }
 
-/// What an inspector would say.
 fn found(root: &Path, directory: &Path) -> Result<FoundApplication, String> {
     let real = std::fs::canonicalize(root).map_err(|error| error.to_string())?;
     if !real.starts_with(directory) || real == directory {

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 
-/// A responder that tells what it was sent: parameters line by line, an empty line, the body. The parameter
-/// `TEST_STDERR` is said on STDERR, `TEST_BYTES` asks for that many more bytes of output.
+/// A responder that returns its parameters line by line, an empty line, and the body. It writes the parameter
+/// `TEST_STDERR` to STDERR; `TEST_BYTES` requests that many more bytes of output.
 struct Echo {
     directory: TempDir,
     server: Option<JoinHandle<io::Result<()>>>,

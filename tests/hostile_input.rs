@@ -44,7 +44,7 @@ fn a_slot_is_read_within_its_page_whatever_is_in_it() {
         let _ = BackendStatus::read(slot_reader::program(&page)).map(|sight| sight.doing.name());
         let stage = page[slot::STAGE].load(Ordering::Relaxed);
         assert!(stage <= u64::from(u32::MAX) || slot_reader::stage(&page) == entry.stage);
-        // What the master does with a slot's counts, beside its own: they never go down, and nothing else changes.
+        // The master's counts for a slot never fall, and nothing else changes.
         let own: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(edge(random))).collect();
         let numbers = || -> Vec<u64> { own.iter().map(|word| word.load(Ordering::Relaxed)).collect() };
         let mut before = numbers();

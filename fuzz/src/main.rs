@@ -1,4 +1,4 @@
-//! One of forkyard's fuzz targets under libFuzzer: `FORKYARD_FUZZ_TARGET` says which.
+//! Runs the fuzz target named by `FORKYARD_FUZZ_TARGET` under libFuzzer.
 #![no_main]
 
 use forkyard_fuzz::{Target, mutate};
@@ -48,7 +48,7 @@ fn add(bytes: usize) {
     }
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());

@@ -1,4 +1,4 @@
-//! A small FastCGI client of its own, so that a mistake of the library's codec can't hide itself.
+//! A small independent FastCGI client: a bug in the library's codec can't hide itself.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

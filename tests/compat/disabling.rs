@@ -1,5 +1,4 @@
-//! `disable_functions`: a function that is disabled is as if it did not exist (function_exists() is false, a call
-//! throws, scripts may define their own), also one that PHP compiles into the script, and whatever OPcache holds.
+//! `disable_functions`, also for functions that PHP compiles into opcodes or that OPcache has cached.
 
 use super::client::{Kept, Request};
 use super::scripts;
@@ -47,8 +46,7 @@ fn a_pools_functions_are_gone_as_in_php_fpm() {
 #[test]
 fn a_requests_functions_are_gone_and_back_after_it() {
     for setup in setups() {
-        // php-fpm's answer in a process that has compiled nothing yet: what the directive is documented to do. After
-        // that its functions are gone for good.
+        // php-fpm's answer in a process that has compiled nothing yet: afterwards its functions are gone for good.
         let [expected_plain, expected] =
             [plain(), with(LIST)].map(|request| request.send(&PhpFpm::start_as(PHP_FPM, &setup).socket));
         let body = expected.body();

@@ -187,7 +187,6 @@ fn body_in_a_file() {
     pair.get("/server.php");
 }
 
-/// Writes what it was given into a file: the client is gone.
 const NOTES: &str = "<?php $errors = array_map(fn($file) => [$file['error'], $file['size']], $_FILES);
     $seen = json_encode([$_POST, $errors, strlen(file_get_contents('php://input'))]);
     file_put_contents($_SERVER['OUT'] . '.new', $seen);

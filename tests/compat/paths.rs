@@ -1,4 +1,4 @@
-//! Which script is run, and what it is told about it.
+//! Which script runs, and its path variables.
 
 use super::client::Request;
 use super::servers::forkyard::Forkyard;
@@ -81,7 +81,6 @@ fn paths(text: &str) -> Vec<String> {
     text.lines().filter(is_path).map(str::to_owned).collect()
 }
 
-/// A worker script answers for every path, and finds in `$_SERVER` what the script of the path would.
 #[test]
 fn fix_ups_for_a_worker_script() {
     let place = directory();

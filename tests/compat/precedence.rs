@@ -1,4 +1,4 @@
-//! Who wins: `.user.ini`, `php_value`, `php_admin_value`, `PHP_VALUE`, `PHP_ADMIN_VALUE`, ini_set().
+//! Precedence of `.user.ini`, `php_value`, `php_admin_value`, `PHP_VALUE`, `PHP_ADMIN_VALUE` and ini_set().
 
 use super::client::{Kept, Request};
 use super::servers::php_fpm::{PHP_FPM, PhpFpm};

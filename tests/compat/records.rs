@@ -70,7 +70,7 @@ fn built_in() -> Vec<Request> {
     ]
 }
 
-/// Without what differs: a worker script's calls in a stack, and the numbers of the status pages.
+/// Removes a worker script's stack frames and the status pages' numbers.
 fn comparable(mut reply: Reply) -> Reply {
     if let Some(at) = reply.errors().find("\nStack trace") {
         reply.stderr.truncate(at);

@@ -1,4 +1,4 @@
-//! What a script sees of the request.
+//! Request variables that scripts see.
 
 use super::client::Request;
 use super::servers::Setup;

@@ -1,4 +1,4 @@
-//! Zero bytes in what a web server sends.
+//! Zero bytes in a web server's input.
 
 use super::client::{Reply, Request};
 use super::servers::Setup;

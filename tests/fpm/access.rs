@@ -1,4 +1,4 @@
-//! The access log, line by line beside php-fpm's.
+//! The access log, compared line by line with php-fpm's.
 
 use super::both::forkyard_fpm;
 use super::pair::{Fpm, is_possible};

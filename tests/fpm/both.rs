@@ -1,4 +1,4 @@
-//! Runs both programs and compares what they say.
+//! Runs both programs and compares their output.
 
 use std::process::{Command, Output, Stdio};
 

@@ -185,8 +185,7 @@ fn plain(line: &str) -> String {
     words.join(" ")
 }
 
-/// php-fpm's own: its worker is stopped by the slow log, replaced when logs are opened anew, and it counts children that it
-/// can't make.
+/// Lines only php-fpm writes: the slow log stops its worker, and it replaces the worker when logs are reopened.
 const OF_STOCK: &[&str] = &[" stopped for tracing", " seems busy "];
 const OF_OURS: &[&str] = &[
     " child N was serving ",

@@ -210,7 +210,7 @@ fn every_line_that_debian_comments_out_is_read_alike() {
             let main = copy.path("fpm/php-fpm.conf").to_string_lossy().into_owned();
             let arguments = ["-n", "-tt", "-p", &prefix, "-y", &main];
             if line.contains("setfib") {
-                // php-fpm says the wrong line of the file that includes, so that the rest is not the same.
+                // php-fpm reports a wrong line of the including file, so the rest differs.
                 let [stock, ours] = [STOCK, forkyard_fpm()].map(|program| said(program, &arguments));
                 assert!(stock.0.contains("unknown entry 'listen.setfib'"), "{}", stock.0);
                 assert_eq!((stock.0.lines().next(), stock.1), (ours.0.lines().next(), ours.1));

@@ -133,7 +133,7 @@ pub(crate) const CASES: &[&str] = &[
 pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
     let path = directory.join(name);
     let directory = directory.to_string_lossy();
-    // Without a log of its own a file would be tested with the system's.
+    // Without its own log a file would be tested with the system's log.
     let text = text.replace("{POOL}", POOL).replace("{DIR}", &directory);
     let text = if text.contains("error_log") || !text.contains("[www]\nlisten") {
         text

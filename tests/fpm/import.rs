@@ -72,7 +72,7 @@ fn last_of_each(list: &[(String, String)]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Imports a file and reads the outcome; says whether php-fpm would take the file.
+/// Imports a file and reads the result; returns whether php-fpm would accept the file.
 fn round_trip(path: &str) -> Option<Imported> {
     let host = Host::default();
     let imported = import(&options(path), &host);
@@ -132,7 +132,6 @@ fn debians_files_are_taken_over_whole_without_what_they_explain() {
     assert_eq!(comments.len(), 2, "{text}");
 }
 
-/// What is documented: the command, the exit codes, and what it says.
 #[test]
 fn the_command_says_what_it_could_not_take_over() {
     if needs_root() {

@@ -1,4 +1,4 @@
-//! What is logged at each `log_level`, by whom it is written, and whether output is caught and decorated.
+//! Log output at each `log_level`, and worker output with and without decoration.
 
 use super::both::{STOCK, forkyard_fpm, without_time};
 use super::pair::{Fpm, is_possible};

@@ -1,4 +1,4 @@
-//! Where pools listen, and which clients may connect: IPv4 beside IPv6, and lists with mistakes.
+//! Listening addresses and allowed clients: IPv4, IPv6, and malformed lists.
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there, said, without_time};
 use super::pair::{Fpm, is_possible};

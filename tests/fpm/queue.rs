@@ -1,4 +1,4 @@
-//! `max listen queue` tells what a full pool had waiting, as in php-fpm.
+//! `max listen queue` reports a full pool's backlog, as in php-fpm.
 
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;

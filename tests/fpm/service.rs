@@ -90,7 +90,7 @@ impl Daemon {
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = crate::support::until("the program to be nobody's to write to", || {
             match command.spawn() {
-                // A copy that was just made is open in what another thread has forked meanwhile, until that executes.
+                // Another thread's forked child inherits the open copy until it executes a program.
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
                 child => Some(child.expect("it can be run")),
             }

@@ -1,4 +1,4 @@
-//! Sockets' files: one that was deleted, which php-fpm never binds again, and one whose name is too long.
+//! Socket files that were deleted, which php-fpm never binds again, or that have too long a name.
 
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;

@@ -1,4 +1,4 @@
-//! What is said when the daemon can't start, and how it exits then; foreground and background alike.
+//! Messages and exit codes of failed starts, in the foreground and background.
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use std::net::TcpListener;

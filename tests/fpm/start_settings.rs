@@ -1,5 +1,4 @@
-//! Settings of pools that php-fpm sets when PHP has started, and forkyard-fpm before: whatever their values, a pool that php-fpm
-//! serves is served.
+//! Settings that php-fpm sets after PHP has started, and forkyard-fpm before.
 
 use super::both::{STOCK, forkyard_fpm, said};
 use super::pair::{Fpm, is_possible};

@@ -78,7 +78,7 @@ impl Drop for Server {
     }
 }
 
-/// Every number becomes `#`, and every blank run one blank: what is padded to the length of a number differs with it.
+/// Masks numbers, and the padding that depends on their width.
 fn masked(text: &str) -> String {
     let mut masked = String::new();
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! Which PHP the pools get: what the configuration's path says, or else the name that the program was called by.
+//! The PHP version: by the configuration's path, or by the program's name.
 
 use super::both::forkyard_fpm;
 use std::path::{Path, PathBuf};

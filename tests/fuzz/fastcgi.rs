@@ -109,8 +109,8 @@ fn of(params: &Params) -> Pairs {
     params.iter().map(owned).collect()
 }
 
-/// A connection's whole input: it means the same however it is cut, holds bounded memory, and each request that was
-/// understood is understood again when it is sent anew.
+/// Parses a connection's input: the result doesn't depend on how it is split, memory is bounded, and each parsed
+/// request survives a round trip.
 pub(super) fn requests(input: &[u8]) {
     for answers_early in [false, true] {
         let mut whole = Listener::new(LIMITS, answers_early);
@@ -161,7 +161,7 @@ fn sent_anew(said: &Said) {
     assert_eq!(again.said, [request, Said::Body(b"body".to_vec()), Said::BodyEnd]);
 }
 
-/// What PARAMS records hold: the pairs that section 3.4 says, read by a second reader that knows nothing of the first.
+/// Compares the pairs of PARAMS records with those of a second, independent reader (section 3.4).
 pub(super) fn pairs(input: &[u8]) {
     let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
     wire.extend([0, 1, 0, 0, 0, 0, 0, 0]);

@@ -99,7 +99,8 @@ fn check(plan: &Plan, facts: &Facts) {
     );
 }
 
-/// A frame is whole or refused. The input is looked at as it is, and as the body of two frames, each of which may be spoilt.
+/// A frame is accepted whole or rejected. The input is used as it stands, and as the body of two frames, each possibly
+/// corrupt.
 pub(super) fn frames(input: &[u8]) {
     let _ = Document::newest([input, input]);
     if let Ok((sequence, body)) = frame::decode(input) {

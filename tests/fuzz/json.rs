@@ -1,4 +1,4 @@
-//! Messages that are JSON: what is understood means the same when it is passed on.
+//! JSON messages survive a round trip.
 
 use forkyard_fuzz::survives;
 use forkyard_protocol::channel::{self, HEAD_BYTES, MOST_BYTES, MessageKind, ToRouter as Said, ToWorker};

@@ -1,4 +1,4 @@
-//! What a master says to its keeper.
+//! Messages from a master to its keeper.
 
 use forkyard_protocol::keeper::Message;
 

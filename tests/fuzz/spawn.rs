@@ -1,4 +1,4 @@
-//! What an application writes for the spawning kit.
+//! Files that an application writes for the spawning kit.
 
 use forkyard_base::tick::Tick;
 use forkyard_core::spawn::capture::Capture;
@@ -29,7 +29,7 @@ static PLAN: LazyLock<Arc<Plan>> = LazyLock::new(|| {
     Arc::new(plan)
 });
 
-/// Sockets are where they may be: no path is looked at but in their own directory.
+/// Socket paths stay in their own directory.
 pub(super) fn properties(input: &[u8]) {
     let sockets = match parse(input) {
         Ok(sockets) => sockets,

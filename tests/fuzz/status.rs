@@ -1,4 +1,4 @@
-//! What is asked of a status page, and what stands in it.
+//! Status page queries and content.
 
 use forkyard_fuzz::number_of;
 use forkyard_scoreboard::status::{ListenQueue, PageFormat, Selection, Snapshot, WorkerRow, render};

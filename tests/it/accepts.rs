@@ -9,12 +9,10 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What accept(2) says when the process, the machine or the kernel has none left.
+/// Errors of accept(2) when the process, the machine or the kernel is out of resources.
 const ERRORS: [&str; 4] = ["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"];
 const FAILURES: usize = 3;
 
-/// One of each: a pool with workers and a status address, one whose application can't be started, one of applications, and a
-/// control socket.
 fn start() -> Daemon {
     place_library();
     let daemon = Daemon::start(|dir| {
@@ -98,7 +96,7 @@ fn a_router_s() {
     );
 }
 
-/// Without an injected error: the process has none left, and gets some again.
+/// Without an injected error: the process runs out of descriptors, and later has some again.
 #[test]
 fn a_router_s_whose_descriptors_are_used_up() {
     if crate::skip::needs_root() {

@@ -1,4 +1,4 @@
-//! The access log as JSON, whatever a client sends: every line is read by Python's parser.
+//! The JSON access log: Python's parser reads every line, whatever a client sends.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};

@@ -16,7 +16,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What nginx has to be told for a PHP site below `root`, beside `extra` in the location of the scripts.
 fn php_location(root: &str, upstream: &str, extra: &str) -> String {
     format!(
         "root {root};\nindex index.php doku.php;\nlocation ~ ^.+\\.(php|txt)(/|$) {{\n\

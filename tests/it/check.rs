@@ -1,4 +1,4 @@
-//! What `forkyard check` says beyond the configuration's own rules: PHP, programs, directories.
+//! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
 use crate::support::daemon::{directory, forkyard, php_pool, pool};
@@ -408,7 +408,6 @@ fn the_versions_of_php_are_listed() {
     );
 }
 
-/// What only shows at the start is told as `check` would tell it: with the pool, the key, and what to do.
 #[test]
 fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
     let dir = directory();
@@ -466,7 +465,7 @@ fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
     }
 }
 
-/// A socket of root's that nobody was given: a web server could not connect.
+/// A socket owned by root: a web server could not connect.
 #[test]
 fn a_socket_of_roots_without_an_owner_is_a_warning() {
     let dir = directory();

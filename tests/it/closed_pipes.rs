@@ -1,4 +1,4 @@
-//! Commands whose output goes into a pipe that is not read: they end by SIGPIPE, as other programs do, and say nothing of it.
+//! Commands that write to a closed pipe exit by SIGPIPE, without a message.
 
 use super::dev::stand::{command, site};
 use super::jobs::Jobs;
@@ -60,7 +60,6 @@ fn a_command_ends_quietly_when_its_output_is_not_read() {
     }
 }
 
-/// What goes to standard error is not read either: the exit code says what was wrong.
 #[test]
 fn a_command_that_fails_has_its_exit_code_when_its_errors_are_not_read() {
     let place = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Requests that compute, on one processor: those of busy workers first, and what else is under way beside them.
+//! Requests that use the CPU, on one processor.
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::Params;

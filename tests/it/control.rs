@@ -267,7 +267,7 @@ fn strangers_are_refused() {
             .gid(65534)
             .output()
     };
-    // The directory of the executable may be closed to the user "nobody".
+    // The user "nobody" may have no access to the executable's directory.
     let Ok(output) = as_nobody() else {
         return crate::skip::skip("the user nobody can't execute forkyard where it was built");
     };

@@ -1,4 +1,4 @@
-//! `forkyard dev`: serves a directory over HTTP, and loads it anew when its files change.
+//! `forkyard dev` serves a directory over HTTP and reloads it when files change.
 
 mod frameworks;
 mod pages;

@@ -1,4 +1,4 @@
-//! What the documents show is true: every example is checked or run, and every link leads somewhere.
+//! Runs or checks every example in the documents, and follows every link.
 
 pub(crate) mod blocks;
 mod container;

@@ -288,8 +288,6 @@ fn another_user_s_file_is_not_read() {
     assert!(said.contains("a link is on the way"), "{said}");
 }
 
-/// A start that fails shows the environment to the operator, without what is in the file.
-/// What an application names in its own settings is read as its user would: root's files are not.
 #[test]
 fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
     if crate::skip::needs_root() {

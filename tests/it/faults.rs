@@ -205,7 +205,6 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     assert!(daemon.workers("hostile").len() <= 3 && daemon.workers("quiet").len() <= 3);
 }
 
-/// What one client has not read must never be told to the next.
 #[test]
 fn an_answer_that_nobody_reads_is_nobody_elses() {
     let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));

@@ -1,4 +1,4 @@
-//! `forkyard status`: all pools at a glance, one of them in full.
+//! `forkyard status`: a summary of all pools, and one in full.
 
 use crate::support::daemon::{Daemon, forkyard, pool};
 use crate::support::fcgi::Params;
@@ -124,7 +124,7 @@ fn one_pool_is_shown_with_its_requests() {
     for (sort, name) in [("name", "one"), ("busy", "one")] {
         assert_eq!(first(sort).as_deref(), Some(name), "{sort}");
     }
-    // Which of them has more depends on what the kernel has shared out by then.
+    // The order depends on which memory the kernel has shared by then.
     let table = text(&status(&daemon, &["--sort", "memory"]).stdout);
     let first = table.lines().nth(3).expect("a line");
     let [one, two] = ["one", "two"].map(|name| {

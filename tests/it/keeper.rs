@@ -69,7 +69,7 @@ impl Kept {
         assert_eq!(held.answer().expect("answer").body(), "held");
     }
 
-    /// Waits until only new workers are left, all of them the master's own.
+    /// Waits until only new workers are left, all children of the master.
     fn wait_for_new_workers(&self, before: &[u32]) {
         until("new workers only", || {
             let now = process::children(self.master());

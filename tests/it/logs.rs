@@ -1,4 +1,4 @@
-//! Where log lines go, how they look, and what becomes of a full disk.
+//! Log destinations, formats, and a full disk.
 
 use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
 use crate::support::{PATIENCE, ear, hear, until};
@@ -35,7 +35,7 @@ fn syslog_gets_what_php_fpm_would_send() {
     let workers = daemon.wait_for_workers("www", 1);
     crate::support::process::signal(workers[0], Signal::SIGKILL);
     assert!(hear(&socket, "exited on signal 9").starts_with("<156>"));
-    // No process reads any more: the daemon goes on, and says it where it can.
+    // No process reads the socket now: the daemon continues and reports it elsewhere.
     drop(socket);
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for("error log file re-opened");
@@ -310,7 +310,6 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
     assert_eq!(said(Some("forkyard::config=debug")), reads);
 }
 
-/// The daemon tells what it does until its log is open, and what is not wanted of that is said as ever.
 #[test]
 fn the_daemon_tells_what_it_does_until_its_log_is_open() {
     let dir = directory();

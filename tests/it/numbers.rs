@@ -1,4 +1,4 @@
-//! The numbers for monitoring systems: all pools, whatever they run, as strict readers of others read them.
+//! Metrics of all runtimes, read by strict third-party parsers.
 
 use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -188,7 +188,7 @@ fn ask_all(daemon: &Daemon) {
     }
 }
 
-/// The numbers once all workers are idle: what they have used no longer rises.
+/// The metrics once all workers are idle and use no more CPU.
 fn settled(daemon: &Daemon) -> Samples {
     until("idle workers", || {
         let now = samples(daemon);

@@ -12,8 +12,8 @@ const WORKERS: usize = 2;
 const GREEDY: usize = 12;
 const NEWCOMERS: usize = 15;
 const TOLERANCE_NANOS: u64 = 1_000_000;
-/// By how many requests nine in ten may be overtaken. It should be as many as there are workers; but a thread of a worker that
-/// the system holds up passes nothing on meanwhile, and on a busy machine that takes long now and then.
+/// The overtaking requests that nine in ten may see. Ideal is one for each worker; on a busy machine a descheduled
+/// worker thread delays the requests it holds.
 const MOST: usize = 10 * WORKERS;
 
 const PHP: &str = "<?php echo hrtime(true); usleep(5000);";
@@ -118,7 +118,7 @@ fn requests_of_python_are_served_in_the_order_of_arrival() {
     assert_in_order(&saturate(&daemon, "page"));
 }
 
-/// A worker may be woken alone for what it then leaves to others: they are woken for it.
+/// The kernel may wake a worker alone for connections that it leaves to others: those have to be woken.
 #[test]
 fn no_worker_sleeps_while_something_waits() {
     let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 3\n", ""));

@@ -1,4 +1,4 @@
-//! Where the suites of php-src get their tests (`tests/conformance/sources.py`), with an apt that plays a mirror.
+//! The sources of php-src's test suites (`tests/conformance/sources.py`), from a mirror that a fake apt plays.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! FastCGI as it should not be: an error answer where there is one, else the end of the connection; never a hang.
+//! Invalid FastCGI: an error answer or a closed connection, never a hang.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;

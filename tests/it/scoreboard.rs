@@ -1,4 +1,4 @@
-//! The status page, and slots whose workers lie.
+//! The status page, and slots of workers that lie.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;

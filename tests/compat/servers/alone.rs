@@ -1,4 +1,4 @@
-//! forkyard-php alone: this plays the master, so that what the two say to each other can be tested.
+//! forkyard-php without its master: the test plays the master.
 
 use super::{Setup, directory, is_root, wait_for};
 use forkyard::config::{
@@ -164,7 +164,7 @@ impl Alone {
         self.workers[0].pid
     }
 
-    /// What was said for the log so far: a digit for the level, and the text.
+    /// Log lines so far: a digit for the level, and the text.
     pub(crate) fn log(&self) -> String {
         let mut bytes = vec![0; 64 * 1024];
         let count = nix::unistd::read(self.messages.as_fd(), &mut bytes).unwrap_or(0);

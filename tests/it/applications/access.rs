@@ -1,4 +1,4 @@
-//! Two pools of different users: what is one's is not the other's.
+//! Two pools of different users can't reach each other's files.
 
 use super::assert_quiet;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};

@@ -1,4 +1,4 @@
-//! What a worker is given: environment, directory, descriptors.
+//! A worker's environment, directory and descriptors.
 
 use super::assert_quiet;
 use crate::support::daemon::{Daemon, directory, php_pool};

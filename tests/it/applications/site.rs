@@ -1,4 +1,4 @@
-//! What a site does beside answering 200 to a GET.
+//! Everything a site does except answering 200 to a GET.
 
 use super::{Site, assert_quiet, http};
 use crate::support::nginx::curl;

@@ -1,4 +1,4 @@
-//! Reading Markdown, as far as the documents use it.
+//! Reads the Markdown subset that the documents use.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,5 +1,4 @@
-//! What the document says of containers: the daemon as process 1, its end by the signal that is named there, and the manifests for
-//! Kubernetes.
+//! Containers: the daemon as process 1, its stop signal, and the Kubernetes manifests.
 
 use super::blocks;
 use super::served::settle_toml;

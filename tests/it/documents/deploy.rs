@@ -154,7 +154,7 @@ impl Shop {
         curl(&["--include", &self.nginx.url("/")])
     }
 
-    /// Deploys the versions one after the other while requests come, none of which is lost.
+    /// Deploys one version after another under load; no request may be lost.
     fn deploy(&self, script: &str, back: &str) {
         assert!(self.page().ends_with("v1 0"), "{}", self.page());
         let is_over = Arc::new(AtomicBool::new(false));

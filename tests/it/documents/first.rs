@@ -119,7 +119,6 @@ fn the_sites_that_are_written_pass_on_the_port_and_large_requests() {
 
 const DEFAULT: &str = "server {\n    listen 80 default_server;\n    server_name _;\n}\n";
 
-/// What `forkyard init` writes beside the site that Debian's nginx has: a pool and a site.
 pub(super) fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
     let (pool, site) = (root.with_file_name("pool.toml"), root.with_file_name("site.conf"));
     fs::write(root.with_file_name("default.conf"), DEFAULT).expect("a site");

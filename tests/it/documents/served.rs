@@ -38,7 +38,7 @@ pub(crate) fn settle_nginx(text: &str, dir: &Path, port: u16) -> String {
     text.lines().filter(other).collect::<Vec<_>>().join("\n")
 }
 
-/// Daemon and nginx on these texts; the site's root has an index.php that says what it is.
+/// Daemon and nginx with these configurations, and a site with an index.php.
 struct Served {
     daemon: Daemon,
     _nginx: Nginx,
@@ -140,7 +140,7 @@ fn the_sample_configuration_is_right_as_it_is() {
     );
 }
 
-/// What nginx says of a site that it does not accept without a word.
+/// nginx's warnings and errors for a site.
 fn refused_by_nginx(site: &str) -> Option<String> {
     let dir = directory();
     let site = settle_nginx(site, dir.path(), free_port());

@@ -17,7 +17,7 @@ fn open(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// A daemon whose zygote is there, so that the master has all that it needs for itself.
+/// A daemon that has started its zygote.
 pub(super) fn start(count: usize) -> Daemon {
     let daemon = Daemon::start(|dir| pools(dir, count));
     daemon.write("pid.php", "<?php echo getmypid();");

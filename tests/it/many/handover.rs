@@ -1,4 +1,4 @@
-//! What a master with many pools leaves to the next one: only what has changed is written when a worker is made.
+//! The state a master with many pools hands over: a new worker writes only what has changed.
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};

@@ -1,4 +1,4 @@
-//! What the master holds of a pool that is not used.
+//! The master's memory for an unused pool.
 
 use super::descriptors::start;
 use crate::support::process;

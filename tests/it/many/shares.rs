@@ -1,4 +1,4 @@
-//! `cpu_weight` and `memory_max`: by control groups where the daemon has some, else by what each process can be given.
+//! `cpu_weight` and `memory_max`: by control groups if available, otherwise by limits of each process.
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};
@@ -130,7 +130,7 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
     assert!(!group.0.join("p0").exists(), "it is removed at the end");
 }
 
-/// With `Delegate=yes`, as systemd gives it: the daemon alone in a group of its own.
+/// With `Delegate=yes`, as systemd sets it: the daemon alone in its group.
 #[test]
 fn in_a_delegated_group_each_pool_has_one_of_its_own() {
     if !is_root() {

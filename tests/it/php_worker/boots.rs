@@ -1,4 +1,4 @@
-//! The boot: what it finds, and each way in which it fails.
+//! The boot's environment, and each way in which it fails.
 
 use super::{ONE, worker_pool};
 use crate::support::daemon::{Daemon, make_writable};

@@ -173,7 +173,7 @@ fn its_functions_say_what_the_worker_is() {
     assert_eq!((&first["requests"], &second["requests"]), (&1.into(), &2.into()));
     assert_eq!(first["booted"], second["booted"]);
 
-    // What is sent early is sent: the headers after it are not.
+    // Headers after output that was flushed early are not sent.
     let answer = super::ask(&daemon, "www", &super::case(&daemon, "headers send", ""), b"");
     let text = answer.text();
     assert!(

@@ -1,5 +1,4 @@
-//! How requests end: what the boot and the warm-up requests have registered for it, as in a pool whose script runs from
-//! its beginning for each request.
+//! Shutdown handlers of the boot and of warm-up requests run as in a pool without a worker script.
 
 use super::applications::{self, POOLS, request};
 use super::{ONE, ask, mode_pool, ordinary_pool, worker_pool};

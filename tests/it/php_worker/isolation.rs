@@ -1,4 +1,4 @@
-//! What one request could leave to the next by a way that is easily overlooked.
+//! State that could leak from one request to the next.
 
 use super::states::{POOLS, twice};
 use super::{ONE, ask, both, case, say, worker_pool, write_script};

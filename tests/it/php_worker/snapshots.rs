@@ -131,7 +131,7 @@ fn memory(pid: u32) -> Vec<Piece> {
         let mut bytes = vec![0; (end - start) as usize];
         file.read_exact_at(&mut bytes, start).expect("read");
         let name = rest.splitn(5, ' ').nth(4).unwrap_or_default().trim().to_owned();
-        // The kernel may list one mapping as two, where a part of it was made anew.
+        // The kernel may list one mapping as two if a part of it was mapped again.
         match all.last_mut() {
             Some(last) if last.name == name && last.start + last.bytes.len() as u64 == start => {
                 last.bytes.extend(bytes);
@@ -382,7 +382,7 @@ fn a_new_worker_for_each_request_only_where_it_is_asked_for() {
         let refused = "confine.deny_system_calls = true\n";
         let ondemand = format!("pm = \"ondemand\"\nmax_children = 1\n{refused}");
         snapshot_pool(dir, "snap", "worker.php", ONE, &fork)
-            // Where the kernel refuses what it takes, there is no silent way out.
+            // If the kernel rejects the snapshot, there is no silent fallback.
             + &snapshot_pool(dir, "auto", "worker.php", &format!("{ONE}{refused}"), SETTINGS)
             + &snapshot_pool(dir, "rewind", "worker.php", &ondemand, "isolation = \"rewind\"\n")
     });

@@ -1,4 +1,4 @@
-//! What a request finds of the ones before it: in an ordinary pool and in the loop, by the same expectations.
+//! State that a request sees of earlier ones: the same in an ordinary pool and in the loop.
 
 use super::{ask, both, case, post, say};
 use crate::support::daemon::Daemon;

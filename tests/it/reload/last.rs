@@ -1,4 +1,4 @@
-//! What became of the last reload is known afterwards, and what a reload changes of sockets that are there.
+//! The result of the last reload, and changes that a reload makes to open sockets.
 
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
@@ -271,7 +271,7 @@ fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
     assert_eq!(owners()[0].0, www_data.0);
 }
 
-/// Nobody but root can connect: the daemon isn't ready, and a reload gives the socket its mode again.
+/// Only root can connect: the daemon isn't ready, and a reload restores the socket's mode.
 #[test]
 fn a_socket_for_root_alone_is_unreachable() {
     if needs_root() {

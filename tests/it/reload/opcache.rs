@@ -1,4 +1,4 @@
-//! OPcache in all its ways, and what a reload does to it.
+//! OPcache in all its modes, across reloads.
 
 use crate::support::daemon::{Daemon, php_pool, pool};
 use crate::support::{PHP_VERSION, until};

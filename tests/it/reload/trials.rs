@@ -1,5 +1,5 @@
-//! A restart tries the new code whatever the pool's process manager, and whether it has a worker or not: code that
-//! can't serve takes the place of none that can.
+//! A restart tries new code in every process manager, with and without a worker: broken code never replaces working
+//! code.
 
 use super::super::cells::RUNTIMES;
 use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};

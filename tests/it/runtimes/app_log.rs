@@ -1,4 +1,4 @@
-//! Where what an application writes goes: by default to the daemon's log, with `app_log` to a file of its own.
+//! Application output: in the daemon's log, or with `app_log` in a separate file.
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;

@@ -1,4 +1,4 @@
-//! CGI programs: their environment, bodies both ways, and what goes wrong with them.
+//! CGI programs: environment, bodies in both directions, and failures.
 
 use super::assert_echoes;
 use crate::support::daemon::{Daemon, make_writable, pool};

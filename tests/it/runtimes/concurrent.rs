@@ -304,7 +304,7 @@ fn what_has_come_of_a_body_is_given_in_one_piece() {
         request.encode(&mut wire);
         wire
     };
-    // Without a body there is the record that ends it: a header of eight bytes.
+    // An empty body still has its end record: a header of eight bytes.
     let head = encoded(b"").len() - 8;
     let whole = encoded(&[b'x'; 150_000]);
     let mut client = daemon.client("www");
@@ -401,7 +401,7 @@ fn a_loop_that_is_held_up_lets_siblings_serve() {
     assert_eq!(body(&mut holder), held);
 }
 
-/// What a worker was held up with may be taken by a sibling, and then nothing wakes its event loop.
+/// A sibling may take the connection that a busy worker was woken for; then no event wakes its loop.
 #[test]
 fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_waited() {
     if crate::skip::needs_root() {

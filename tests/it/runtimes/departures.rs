@@ -1,5 +1,4 @@
-//! A worker that is on its way out ends when the last of what it has is over, whatever that is and by whichever way it
-//! came.
+//! A leaving worker exits when its last request or connection has ended.
 
 use super::programs::Site;
 use super::websockets::Socket;

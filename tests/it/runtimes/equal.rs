@@ -19,7 +19,7 @@ struct Runtime {
     text: &'static str,
     application: &'static str,
     answer: &'static str,
-    /// What the slow log has behind the header, of a worker that waits for the body.
+    /// The slow log's text after the header, for a worker that waits for the body.
     slow: &'static str,
     counts_memory: bool,
 }
@@ -193,7 +193,7 @@ impl Site {
             request.encode(&mut wire);
             wire
         };
-        // Without a body there is the record that ends it: a header of eight bytes.
+        // An empty body still has its end record: a header of eight bytes.
         let before = encoded(b"").len() - 8;
         let whole = encoded(b"body");
         let mut client = self.daemon.client(POOL);
@@ -212,7 +212,7 @@ impl Site {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Waits until the status page has a worker like that; says its row.
+    /// Waits for a worker's row in the status page that matches, and returns it.
     fn wait_for_row(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         until(&format!("{}: {what}", self.runtime.name), || {
             let status = self.status();
@@ -238,7 +238,6 @@ impl Drop for Site {
     }
 }
 
-/// The row of a request: what it is, and numbers that can be.
 fn assert_describes(site: &Site, row: &Value) {
     let name = site.runtime.name;
     for (field, expected) in [

@@ -130,7 +130,7 @@ fn a_program_that_is_killed_is_replaced_at_each_stage() {
     for _ in 0..3 {
         let pid = pid_of(&ask(&daemon, ""));
         process::signal(pid, Signal::SIGKILL);
-        // Until it runs once more, to its end, the kernel may still give it what comes.
+        // Until the process runs again and exits, the kernel may still queue connections for it.
         wait_for_end(pid);
         assert_ne!(pid_of(&ask(&daemon, "")), pid);
         daemon.wait_for(&format!("the FastCGI program (pid {pid}) was killed by signal 9"));

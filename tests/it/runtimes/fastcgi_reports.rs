@@ -1,4 +1,4 @@
-//! Reports of FastCGI programs that could not be started: with the operator, and only of their own pool.
+//! Reports of FastCGI programs that failed to start: for the operator, and only of their own pool.
 
 use super::fastcgi_programs::{ODD, pid_of, start};
 use crate::support::daemon::{Daemon, forkyard, make_writable, pool};

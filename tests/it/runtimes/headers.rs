@@ -1,4 +1,4 @@
-//! What an application sees of a request's headers and of the path below which it is mounted.
+//! Request headers and mount path, as an application sees them.
 
 use super::python::start_as;
 use super::serve_http;

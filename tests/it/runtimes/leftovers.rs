@@ -1,5 +1,4 @@
-//! What a worker has started and leaves behind: it ends with the pool, the daemon and a worker whose limit is reached;
-//! a worker that is recycled leaves it, and PHP's workers always do.
+//! Processes that a worker started and left: which of its ends kill them.
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;

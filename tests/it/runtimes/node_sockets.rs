@@ -1,4 +1,4 @@
-//! Where programs of Node.js listen: on a socket of their own that only the pool's workers reach, whatever they ask for.
+//! Node.js programs listen on a private socket that only the pool's workers reach.
 
 use super::programs::{ONDEMAND, Site};
 use crate::support::daemon::Daemon;

@@ -1,4 +1,4 @@
-//! Out-of-band work in pools of one application, whose workers agree among themselves.
+//! Out-of-band work in pools of one application, coordinated by the workers.
 
 use super::python;
 use super::rack::Application;

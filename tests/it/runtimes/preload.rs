@@ -1,4 +1,4 @@
-//! Where an application is loaded: in the preloader, or in each worker.
+//! Applications load in the preloader or in each worker.
 
 use super::python::start_as;
 use super::rack::Application;

@@ -1,4 +1,4 @@
-//! Programs that speak HTTP and do not what they should: whatever they do, it is told, and nothing is left behind.
+//! HTTP programs that misbehave: each fault is reported, and no process is left.
 
 use super::programs::{ONDEMAND, SERVER, Site};
 use crate::support::fcgi::Params;
@@ -35,7 +35,7 @@ fn a_process_that_is_killed_under_load_is_back_and_others_are_asked() {
         codes.extend(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned));
     }
     let good = codes.iter().filter(|code| *code == "200").count();
-    // They are GETs: what was in its hands is asked of the other one.
+    // GET requests: those of the failed program are retried with the other one.
     assert_eq!((good, codes.len()), (2000, 2000));
     site.daemon.wait_for_count("of the application is up", 3);
     assert!(!site.wait_for_processes(2).contains(&doomed));
@@ -79,8 +79,8 @@ fn a_request_that_ends_its_process_is_not_passed_on_for_ever() {
     site.finish(Signal::SIGTERM);
 }
 
-/// The program never comes up: the log says so, nothing is left, and when it is mended it serves without a reload. It has
-/// six seconds: on a busy machine the mended one takes some, too.
+/// The program never starts: the log reports it, no process is left, and once repaired it serves without a reload. It
+/// has six seconds: a repaired one is slow on a busy machine.
 fn never_up(program: &str, application: &str, summary: &str) {
     let application = format!("start_command = \"node broken.js\"\nstart_timeout = \"6s\"\n{application}");
     let site = Site::start(&[("broken.js", program)], ONDEMAND, "http", &application);
@@ -103,7 +103,7 @@ fn never_up(program: &str, application: &str, summary: &str) {
     std::fs::write(site.root.join("broken.js"), SERVER).expect("write");
     until("the application to serve", || site.get("pid").parse::<u32>().ok());
     site.wait_until_tidy();
-    // Nothing of the failed starts is left. What was killed may be a while about it.
+    // Failed starts leave no process, though a killed one may take a while to exit.
     site.wait_for_processes(1);
     site.finish(Signal::SIGTERM);
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Listens at a path of its own, and never removes it. Tells its path and pid.
+/// Listens at its own path, never removes it, and prints path and pid.
 const NATIVE: &str = r#"
 import json, os, signal, socket
 

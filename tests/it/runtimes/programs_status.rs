@@ -1,4 +1,4 @@
-//! What the operator sees of programs' processes: those that the daemon starts, and those that workers start.
+//! Program processes in the status, those that workers start included.
 
 use super::fastcgi_programs::{ODD, pid_of};
 use super::programs::SERVER;

@@ -142,7 +142,6 @@ fn an_application_of_the_other_interface_is_told() {
     daemon.wait_for("is a WSGI application, and the runtime is asgi");
 }
 
-/// What is not loaded yet when the link comes to name another release comes from the release that runs.
 #[test]
 fn an_old_release_loads_its_own_modules() {
     place_library();
@@ -237,7 +236,6 @@ def application(environ, start):
     return [f"{sys.prefix} {sys.flags.dev_mode} {os.getuid()} {sorted(k for k in os.environ if 'FORKYARD' in k)}".encode()]
 "#;
 
-/// A site's own interpreter runs the site's code as it starts: never as root.
 #[test]
 fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
     let make = |root: &std::path::Path, name: &str| {
@@ -382,7 +380,6 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
     }
 }
 
-/// Python's code lies in huge pages in each worker, and the application runs; where the kernel has none, the log says so.
 #[test]
 fn code_is_in_huge_pages_where_the_settings_say_so() {
     const WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";

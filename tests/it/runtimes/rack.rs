@@ -51,7 +51,7 @@ impl Application {
         self.request(&self.params(path, query), b"")
     }
 
-    /// The answer; what the web server would log is shown if the test fails.
+    /// The answer; a failing test shows the web server's log.
     fn request(&self, params: &Params, body: &[u8]) -> Answer {
         let answer = self.daemon.client("www").request(params, body).expect("answer");
         eprint!("{}", answer.error_text());

@@ -98,7 +98,7 @@ fn a_child_of_a_worker_does_not_keep_its_descriptors() {
     }
 }
 
-/// Counts what a worker has open of the database that was used while the application was loaded.
+/// Counts a worker's open descriptors of the database that was used at load time.
 const RECORDS: &str = r##"
 require "active_record"
 ActiveRecord::Base.establish_connection(adapter: "sqlite3", database: File.join(__dir__, "shop.db"))

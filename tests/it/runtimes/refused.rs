@@ -1,4 +1,4 @@
-//! Uploads that the application answers without reading them: the client sees the answer, whatever it still sends.
+//! Uploads answered before they are read: the client receives the answer while it still sends.
 
 use super::programs::Site;
 use crate::support::fcgi::Params;

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 const SERVER: &str = "require('http').createServer((request, response) => setTimeout(() => \
                       response.end(String(process.pid)), 5)).listen(process.env.PORT);";
 
-/// Clients that ask until `done` is there; says all that has answered. Every answer is one.
+/// Sends requests until `done` returns true; returns all pids that answered.
 fn under_load(site: &Site, mut done: impl FnMut(&BTreeSet<u32>) -> bool) -> BTreeSet<u32> {
     let is_over = AtomicBool::new(false);
     let seen = std::sync::Mutex::new(BTreeSet::new());

@@ -87,7 +87,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
     ("fastcgi", "unused", "", "program = \"PROGRAM\"\n"),
 ];
 
-/// Their connections are closed without END_REQUEST. Without buffering nginx takes that for the end of a whole answer.
+/// Their connections close without END_REQUEST. Without buffering nginx takes that for the end of a complete answer.
 const BROKEN_OFF: [&str; 3] = ["wsgi.py", "asgi.py", "short_http.py"];
 
 #[derive(Default)]

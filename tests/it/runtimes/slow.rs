@@ -43,7 +43,7 @@ impl Site {
         self.daemon.get("www", path).body()
     }
 
-    /// The answer to a request that is slow until the log has said so many times that an entry is done or could not be.
+    /// The answer to a slow request that ends after this many log entries are complete or failed.
     fn slow(&self, path: &str, done: usize, failed: usize) -> String {
         let (script, query) = path.split_once('?').expect("a query");
         let mut client = self.daemon.client("www");
@@ -175,7 +175,6 @@ fn there_are_as_many_calls_as_are_wanted() {
     assert_eq!(site.calls(), "sleep() ROOT/wsgi.py:10");
 }
 
-/// An application may do what it likes: it is not ended by a question, and the entry says that there was no answer.
 #[test]
 fn an_application_that_spoils_the_answer_is_left_alone() {
     let spoil = r#"

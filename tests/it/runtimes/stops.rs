@@ -1,4 +1,4 @@
-//! What is stopped gets SIGTERM first, and `stop_timeout` to clean up: programs, and workers whose requests do not end.
+//! Stopping sends SIGTERM first and waits `stop_timeout`, for programs and for workers with endless requests.
 
 use super::fastcgi_programs::compiled;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};

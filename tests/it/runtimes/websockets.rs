@@ -1,4 +1,4 @@
-//! HTTP and WebSocket at an address of their own (`http_listen`), with a web server and a real client.
+//! HTTP and WebSocket on a separate address (`http_listen`), with a web server and a real client.
 
 use super::programs::Site;
 use crate::support::nginx::{Nginx, curl, free_port};
@@ -312,7 +312,6 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
     assert!(socket.ask("y").ends_with(" one y"));
 }
 
-/// The keeper is killed, and the master, the worker and the program go on: what is open stays open, and the address goes on.
 #[test]
 fn a_killed_keeper_leaves_websockets_open() {
     let first = site(STATIC);
@@ -341,7 +340,6 @@ fn a_killed_keeper_leaves_websockets_open() {
     assert!(socket.hear().starts_with("closed"));
 }
 
-/// An upgrade of the daemon: what is open stays open, and the address goes on.
 #[test]
 fn an_upgrade_leaves_websockets_open() {
     let site = site(STATIC);

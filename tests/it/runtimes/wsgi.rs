@@ -18,7 +18,7 @@ def application(environ, start_response):
     yield f"{loaded != os.getpid()}\n".encode()
 "#;
 
-/// A file for each path: what the interface allows, and what it forbids.
+/// A file for each path: behavior that the interface allows or forbids.
 const CASES: &str = r#"
 import atexit, os, sys, time, io
 from wsgiref.validate import validator
