@@ -1,4 +1,4 @@
-//! The status and ping pages, compared byte for byte with those of php-fpm 8.2 itself, which has to be installed.
+//! Status and ping pages, compared byte for byte with those of an installed php-fpm 8.2.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

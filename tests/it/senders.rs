@@ -1,4 +1,4 @@
-//! Who has sent a worker the signal that ends it.
+//! The sender of the signal that kills a worker.
 
 use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
 use crate::support::fcgi::{Client, Params};

@@ -237,7 +237,6 @@ fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
-/// Clients that ask for paths, over and over, until they are told to stop.
 struct Load {
     stop: StopAtEnd<Arc<AtomicBool>>,
     clients: Vec<std::thread::JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! The log of slow requests, beside php-fpm's own.
+//! The slow log, compared with php-fpm's.
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool};
 use crate::support::fcgi::{Client, Params};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
-/// Every way to call something; each line is looked at in the trace.
+/// Every kind of call; the trace has to show each line.
 const INCLUDED: &str = "<?php
 class A {
     static function deep() {

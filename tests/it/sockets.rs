@@ -1,4 +1,4 @@
-//! Sockets whose files are deleted, or replaced by something else, while the daemon runs.
+//! Socket files that are deleted or replaced while the daemon runs.
 
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::{Client, Params};

@@ -1,4 +1,4 @@
-//! What a request costs in system calls, counted by strace.
+//! System calls of a request, counted by strace.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
@@ -12,8 +12,8 @@ use std::path::Path;
 
 const REQUESTS: u64 = 50;
 
-/// Counts a process' system calls while `act` runs, and until it waits again: what it does after the last client has its
-/// answer is counted, too. What it had to do before is not: it waits when the counting begins.
+/// Counts a process' system calls from one idle wait to the next, while `act` runs: work after the last answer counts,
+/// too.
 fn count(pid: u32, dir: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
     let waits = || {
         until("the process to wait", || {
@@ -171,7 +171,7 @@ fn output_that_is_caught_costs_the_master_nothing_where_there_is_none() {
     assert!(more.is_empty(), "{calls:?}");
 }
 
-/// Answers every request without a body with five bytes, for as long as there are connections.
+/// Answers every request without a body with five bytes.
 fn serve_http(listener: UnixListener) {
     for connection in listener.incoming() {
         let mut input = BufReader::new(connection.expect("accept"));

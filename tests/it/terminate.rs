@@ -86,7 +86,7 @@ fn an_answer_that_was_begun_is_cut_and_not_ended() {
         "half.php",
         "<?php echo 'the first half'; ob_flush(); flush(); sleep(60); echo 'the second';",
     );
-    // A web server that is told of the end would take half of the answer for all of it.
+    // A web server that received END_REQUEST would take half of the answer for all of it.
     let answer = daemon.get("www", "half.php");
     assert_eq!((answer.body().as_str(), answer.ended), ("the first half", false));
     assert_well(&daemon);

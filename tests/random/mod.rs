@@ -69,7 +69,7 @@ pub(crate) fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// The one seed that `FORKYARD_SEED` names; otherwise the first ones, as many as `FORKYARD_SIM_SEEDS` says, or `count`.
+/// The seed in `FORKYARD_SEED`; otherwise the first `FORKYARD_SIM_SEEDS` seeds, or `count`.
 pub(crate) fn seeds(count: u64) -> Range<u64> {
     match number("FORKYARD_SEED") {
         Some(seed) => seed..seed + 1,

@@ -7,7 +7,7 @@ use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The connection ends, and not because nothing comes for as long as a test waits. What was not read is lost with it.
+/// The connection closes, and not by the test's timeout. Unread data is lost with it.
 fn assert_is_closed(client: &mut Client) -> Vec<u8> {
     match client.read_raw() {
         Ok(bytes) => bytes,

@@ -1,4 +1,4 @@
-//! Which requests wait, for how long, and what is answered then.
+//! Queued requests: how long they wait, and their answers.
 
 use super::stand::{Stand, said};
 use crate::support::until;

@@ -1,4 +1,4 @@
-//! What a request costs router and instance in system calls, counted by strace.
+//! System calls of router and instance for a request, counted by strace.
 
 use super::stand::Stand;
 use crate::support::strace;

@@ -1,4 +1,4 @@
-//! A real forkyard daemon with a directory of its own.
+//! A real forkyard daemon in a temporary directory.
 
 use super::fcgi::{Answer, Client, Params};
 use super::{ear, is_root, process, until};
@@ -207,10 +207,9 @@ impl Daemon {
         self.wait_for_count(text, 1)
     }
 
-    /// Waits until this many lines have this text; says the last of them.
     pub fn wait_for_count(&self, text: &str, count: usize) -> String {
         let end = std::time::Instant::now() + super::PATIENCE;
-        // How many lines were looked at, and how many of them have it: a log may have many thousands.
+        // A log may have many thousands of lines: each is read once.
         let (mut seen, mut found) = (0, 0);
         loop {
             for line in &self.log.lock().expect("log")[seen..] {

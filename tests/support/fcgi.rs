@@ -1,4 +1,4 @@
-//! A FastCGI client over a unix socket or TCP, on forkyard's own codec. (Independent peers have tests of their own.)
+//! A FastCGI client over a unix socket or TCP, on forkyard's own codec. (Independent peers have separate tests.)
 
 use forkyard::fastcgi::{Answer as Wire, Part, Request};
 use std::io::{self, Read, Write};
@@ -217,7 +217,7 @@ impl Client {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Ok(answer),
                 Ok(count) => self.input.extend_from_slice(&buffer[..count]),
-                // A wait with a time limit ends so when the test was stopped meanwhile (signal(7)).
+                // A wait with a timeout fails like this if the test was stopped and continued (signal(7)).
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

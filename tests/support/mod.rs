@@ -1,5 +1,4 @@
-//! What the end-to-end tests stand on: a real daemon, a real nginx, a FastCGI client, strace, and waiting for
-//! events.
+//! Helpers of the end-to-end tests: daemon, nginx, FastCGI client, strace, and polling.
 
 pub mod daemon;
 pub mod fcgi;
@@ -40,7 +39,7 @@ pub fn forkyard_fpm() -> &'static str {
     link
 }
 
-/// Looks until `found` finds something. For what no event announces; between looks it gives the processor away.
+/// Polls until `found` returns a value, for changes without an event; yields between polls.
 pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -72,10 +71,8 @@ impl<T: Deref<Target = AtomicBool>> Drop for StopAtEnd<T> {
     }
 }
 
-/// Writes a file that may be executed.
-///
-/// A process of its own writes programs: while another thread starts a command, what this process has open for writing
-/// is open in that child as well, and the kernel executes no file that is open for writing (`ETXTBSY`).
+/// Writes an executable file, from a separate process: a file that this process has open for writing would be inherited
+/// by children of other threads, and the kernel executes no file that is open for writing (`ETXTBSY`).
 pub fn write_program(path: &Path, content: impl AsRef<[u8]>) {
     let content = content.as_ref();
     if !content.starts_with(b"#!") && !content.starts_with(b"\x7fELF") {

@@ -1,4 +1,4 @@
-//! A real nginx with a directory of its own, on a free port of the loopback interface.
+//! A real nginx in a temporary directory, on a free loopback port.
 
 use super::until;
 use std::fs;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Starts strace with these options on a process, which it has hold of when this returns. What it sees goes to a file.
+/// Attaches strace with these options to a process, and returns once it is attached. Its report goes to a file.
 pub fn attach(pid: u32, report: &Path, options: &[&str]) -> Child {
     let strace = Command::new("strace")
         .args(options)
@@ -23,7 +23,7 @@ pub fn attach(pid: u32, report: &Path, options: &[&str]) -> Child {
     strace
 }
 
-/// A command that is run by its own process under strace, which holds each of these calls for so long before it is made.
+/// Runs a command under strace, which delays each of these calls.
 pub fn held(command: &Command, report: &Path, calls: &str, millis: u32) -> Command {
     let mut strace = Command::new("strace");
     // -D: strace is the child, and the program has the pid that its starter knows.

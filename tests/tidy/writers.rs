@@ -1,4 +1,4 @@
-//! Who writes to a terminal.
+//! Code that may write to a terminal.
 
 use super::sources;
 

@@ -67,7 +67,7 @@ foreach ($cached as $script) { if (str_contains($script, 'secret')) { $got[] = "
 echo json_encode($got);
 "#;
 
-/// Opens anew what it was started with. PHP's fopen would look for a file of the name that the link in /proc shows.
+/// Reopens the descriptors it was started with. PHP's fopen would open the file named by the link in /proc.
 const REOPEN: &str = "
 import sys
 for number in sys.argv[1:]:
@@ -79,7 +79,7 @@ for number in sys.argv[1:]:
             pass
 ";
 
-/// What a pool's user can open anew of the pipes that a worker has: the other ends of them would be among it.
+/// Pipes of a worker that a pool's user can reopen: this would give it their other ends.
 fn reopened(worker: u32, uid: u32) -> String {
     let entries = fs::read_dir(format!("/proc/{worker}/fd")).expect("descriptors");
     let pipes: Vec<File> = entries
@@ -127,7 +127,7 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     );
     let got = daemon.get("one", &query).body();
     let got: Vec<String> = serde_json::from_str(&got).unwrap_or_else(|error| panic!("{error}: {got}"));
-    // The preloader of one's own pool has the same user; it may be signalled, and nothing else.
+    // The pool's own preloader has the same user: signals are allowed, nothing more.
     let own = format!("{} may be killed", daemon.preloaders("one")[0]);
     let wrong: Vec<&String> = got.iter().filter(|what| **what != own).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -207,8 +207,7 @@ fn own_pages(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// A scoreboard's other pages can't be had by its descriptors: a worker has none any more. It writes to its own page, and
-/// what it has open is its pool's or its own, and no other worker's.
+/// A worker writes to its own page; its open descriptors give access to no other page and no other worker.
 #[test]
 fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
     if needs_root() {
@@ -251,7 +250,7 @@ fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
     }
 }
 
-/// What a script can do to the files given: read, write, connect. With its pid, so that the answer is one process'.
+/// Tries to read, write and connect to the given files. Prints its pid, to show that one process answered.
 const TRY: &str = r#"<?php
 $did = [];
 foreach (explode(',', $_GET['files']) as $file) {

@@ -1,4 +1,4 @@
-//! Control groups, paths, system calls and /tmp: each closes what it says to a real script, or says what is missing.
+//! Control groups, paths, system calls and /tmp: each limit holds for a real script, or a message reports its absence.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};

@@ -1,4 +1,4 @@
-//! A tenant writes what it can into the directories that it is given below `/run`.
+//! A tenant fills the directories below `/run` that it can write to.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, pool};
@@ -141,7 +141,6 @@ fn who_fills_the_directories_it_is_given_fills_nothing_else() {
     assert!(used(&daemon) < 1 << 20, "{}", used(&daemon));
 }
 
-/// Whatever ends a daemon: the next one takes the mounts of the one before away.
 #[test]
 fn what_a_killed_daemon_has_mounted_goes_with_the_next() {
     if needs_root() {

@@ -1,4 +1,4 @@
-//! What a client says in the place of forkyard does not reach a program that speaks HTTP.
+//! Client headers that forge forkyard's own don't reach HTTP programs.
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Client, Params};

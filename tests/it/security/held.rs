@@ -1,4 +1,4 @@
-//! What a tenant can make last for ever, and that root's processes do not wait for it: each of the table in
+//! Resources that a tenant can hold for ever, and root's processes that don't wait for them: the table in
 //! docs/explain/security.md.
 
 use super::needs_root;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a command of root's may take while a tenant holds something. A loaded machine is slow, too.
+/// The longest time for one of root's commands while a tenant holds something. A loaded machine needs this much.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
 pub(super) const GAMES: u32 = 5;
@@ -293,7 +293,6 @@ fn a_start_that_holds_its_work_directory_does_not_hold_up_the_master() {
     fails_and_holds_nobody_up(source);
 }
 
-/// What is left behind holds what it writes to, and its worker, or the start, ends: what that has written last is read.
 #[test]
 fn who_holds_what_a_process_writes_to_does_not_hold_up_the_master() {
     let request = "def application(environ, start):\n    hold_and_end()\n";

@@ -61,7 +61,7 @@ fn assert_fine(daemon: &Daemon) {
     }
 }
 
-/// A process of the quiet pool's user that has become the master's child: what a script left behind.
+/// A script's leftover process of the quiet pool's user, adopted by the master.
 fn orphan(daemon: &Daemon) -> u32 {
     daemon.write(
         "orphan.php",
@@ -98,7 +98,7 @@ impl Drop for Leftovers<'_> {
     }
 }
 
-/// Waits until the workers did what they were to do: none failed, and what is no connection went into the queues.
+/// Waits until each worker's attack succeeded and the non-connections are in the queues.
 fn wait_until_attacked(dir: &Path) {
     until("workers that had room in their queue", || {
         let names = fs::read_dir(dir).expect("files").map_while(Result::ok);
@@ -211,7 +211,7 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     let dir = directory();
     let path = dir.path();
     let quiet = pool(path, "quiet", QUIET, PHP);
-    // Whatever the master reads of their slots: idle, since when, how long a request has run.
+    // Fields of a slot that the master reads: idle, since when, how long a request has run.
     let all = hostile(
         path,
         "workers",
@@ -238,7 +238,7 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     });
     assert_fine(&daemon);
     wait_until_attacked(path);
-    // What they flood is read to the end when the pool goes: there must be an end to that.
+    // A leaving pool's output is read to the end, which has to have a limit.
     reload_without(&daemon, &quiet, &pools);
     drop(waiting);
     until("the hostile workers to be gone", || {

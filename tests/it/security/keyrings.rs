@@ -1,4 +1,4 @@
-//! Session keyrings: what one pool puts there no other can read or take away.
+//! Session keyrings: no pool can read or revoke another's keys.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, pool};

@@ -1,5 +1,5 @@
-//! Tenants that lie in every message of every channel that they have, over and over, beside others that serve under
-//! load: `liar.py` is their preloader, their workers and instances, and their program.
+//! Tenants that lie in every message of every channel while others serve under load: `liar.py` is their preloader,
+//! workers, instances and program.
 
 use super::needs_root;
 use crate::random::number;
@@ -19,10 +19,9 @@ use std::time::{Duration, Instant};
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"3s\"\n";
 const SECONDS: u64 = 8;
-/// No answer of others takes longer, whatever the machine is busy with: a PHP script takes a millisecond.
+/// The longest answer of other pools, on a busy machine: a PHP script takes a millisecond.
 const LONGEST: Duration = Duration::from_secs(5);
-/// What the master may have more of in memory afterwards: what its allocator keeps, and what is remembered of starts that
-/// failed (four reports of a pool).
+/// The master's memory growth: its allocator's caches, and four reports of failed starts for each pool.
 const MORE_MEMORY_KIB: u64 = 16 * 1024;
 const LIAR: (&str, u32) = ("backup", 34);
 const SITES: usize = 4;
@@ -115,7 +114,6 @@ fn of_application(dir: &Path, name: &str) -> Params {
     Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string())
 }
 
-/// Clients that ask for one thing until they are told to stop.
 struct Load {
     stop: StopAtEnd<Arc<AtomicBool>>,
     clients: Vec<JoinHandle<Vec<Duration>>>,
@@ -190,8 +188,8 @@ fn ask_for_good(daemon: &Daemon) {
 
 const OF_AN_INSTANCE: usize = 4;
 
-/// Whether the last descriptors and the memory are back where they were. `more`: instances of the good application beside
-/// those that it had before, which may be one since it was asked for while its first was busy.
+/// Whether descriptors and memory have returned to the earlier size. `more`: further instances of the good application,
+/// which may have got one while the first was busy.
 fn settles(what: &str, pid: u32, before: Size, more: usize) -> Size {
     until(&format!("the {what} to have closed what it was given"), || {
         let now = size(pid);

@@ -1,4 +1,4 @@
-//! What a pool's configuration says is in the memory of the daemon and of that pool's processes, and of no other.
+//! A pool's configuration is in the memory of the daemon and of that pool's processes only.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
@@ -12,8 +12,7 @@ use std::process::Command;
 const SECRET: &str = "Lq7-of-the-first-pool-alone";
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// Every kind of process that serves something: the pool's name, its lines, those of its application, and what is in its
-/// processes' titles.
+/// Every kind of pool: its name, its lines, its application's lines, and a part of its process titles.
 fn kinds(dir: &Path) -> Vec<(&'static str, String, String)> {
     let root = dir.display();
     vec![
@@ -177,9 +176,8 @@ fn what_belongs_to_one_pool_is_in_no_process_of_another() {
     let answer = daemon.client("sites").request(&shop, b"").expect("the shop");
     assert_eq!(answer.body(), "shop", "{}", daemon.log());
 
-    // Every kind is there: what runs, by title, and whether it knows the secret.
     let wanted = [
-        // It makes the workers of `first`, too, and must not know the secret.
+        // It forks the workers of `first`, too, and must not know the secret.
         "preloader zygote",
         "pool first",
         "pool php",

@@ -125,7 +125,7 @@ fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
     }
 }
 
-/// A link whose text is a standard stream's name is not followed: the log is the daemon's own stream.
+/// The daemon doesn't follow a link named like a standard stream: it logs to its own stream.
 #[test]
 fn a_link_to_a_standard_stream_stands_for_the_daemon_s_own() {
     let dir = trap(&[]);
@@ -226,7 +226,6 @@ fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
     assert_eq!(made, 0, "root made a file at the end of the link");
 }
 
-/// So is it with the directory of a socket: the daemon says so and does not start.
 #[test]
 fn a_socket_is_not_bound_at_the_end_of_a_link_that_others_may_have_put_there() {
     let dir = directory();
@@ -293,9 +292,8 @@ fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
     assert_untouched(dir.path());
 }
 
-/// Connects to a path and looks at it, over and over, until it is told to stop; says what it saw: whether root, whom no
-/// mode keeps out, could connect, the mode, the owner, and whether there is a list. What is seen after a connection was
-/// made was so, or less, when it was made.
+/// Connects to a path and stats it in a loop until stopped; reports whether root (no mode stops root) could connect,
+/// the mode, the owner, and whether there is an ACL. Permissions at the time of the connection were these, or stricter.
 const WATCH: &str = "
 import socket, stat, sys, time
 path, stop = sys.argv[1:]
@@ -324,8 +322,7 @@ impl Drop for Stopper {
     }
 }
 
-/// What is seen of a socket while the daemon, which strace holds for a while before each change of an owner or a list,
-/// starts a few times.
+/// States of a socket seen over a few starts of the daemon, while strace delays each change of owner or ACL.
 fn seen_of_a_socket(settings: &str) -> Vec<String> {
     let dir = directory();
     let socket = dir.path().join("www.sock");

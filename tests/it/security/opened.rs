@@ -1,5 +1,5 @@
-//! Files that root opens where a tenant may write: whatever the tenant puts in their place, root's own files are
-//! neither read for it nor changed, and nothing waits (CVE-2026-54420, CVE-2026-48172).
+//! Files that root opens where a tenant may write: root's own files are neither read nor changed, and nothing blocks
+//! (CVE-2026-54420, CVE-2026-48172).
 
 use super::{NOBODY, needs_root};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};

@@ -107,7 +107,8 @@ impl Sent {
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
     }
 
-    /// Does this while the master is stopped, so that what is sent is closed by whoever sends it before the master has it.
+    /// Runs `act` while the master is stopped, so that the sender has closed its descriptors before the master receives
+    /// them.
     fn while_stopped<T>(&self, act: impl FnOnce() -> T) -> T {
         self.daemon.signal(Signal::SIGSTOP);
         until("the master to stop", || {

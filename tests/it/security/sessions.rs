@@ -1,4 +1,4 @@
-//! Sessions: no pool's workers are in one with those of another user or with the master, whatever runs there.
+//! Sessions: no worker shares one with another user's processes or with the master.
 
 use super::{NOBODY, needs_root};
 use crate::skip::skip_unless;
@@ -13,8 +13,8 @@ use std::path::Path;
 const WWW_DATA: u32 = 33;
 const ZYGOTES: u32 = 65_533;
 
-/// What a tenant can do to a session's others: continue them, and make them slow (sched(7)). The kernel takes a new value of a
-/// user a few times a second.
+/// A tenant can continue and slow down the other processes of its session (sched(7)). The kernel accepts a user's new
+/// value a few times a second.
 const PROBE: &str = r#"#!/bin/sh
 for pid in $(echo "$1" | tr , ' '); do kill -CONT "$pid" 2>/dev/null && echo "$pid heard it"; done
 tries=0

@@ -1,5 +1,5 @@
-//! Requests that two readers could read differently (RFC 9112 section 11.2): what comes to `http_listen`, straight or through nginx,
-//! is one request or none.
+//! Requests that two parsers could read differently (RFC 9112 section 11.2): `http_listen`, directly or behind nginx,
+//! reads one request or none.
 
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, free_port};
@@ -277,7 +277,7 @@ fn case(number: usize, (head, rest, _): (&str, &str, Fate)) -> String {
     format!("{head}{rest}{HIDDEN}")
 }
 
-/// All that is said on a connection, until it is closed; or until nothing comes.
+/// Reads a connection until it closes or stays silent.
 fn say(port: u16, text: &str, is_open: bool) -> String {
     let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connect");
     let limit = if is_open { 1 } else { 30 };
@@ -348,8 +348,8 @@ fn what_comes_to_http_listen_is_one_request_or_none() {
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), site.daemon.log());
 }
 
-/// nginx keeps the connection, and may read what is hidden as a request of its own; the program must see the requests that nginx has
-/// sent, and no other.
+/// nginx keeps the connection and could read hidden text as a request; the program must receive exactly the requests
+/// that nginx sent.
 #[test]
 fn what_nginx_passes_on_is_what_the_program_sees() {
     let site = Site::start();

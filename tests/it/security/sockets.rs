@@ -128,7 +128,7 @@ fn an_unknown_user_in_a_list_is_an_error_with_its_place() {
     );
 }
 
-/// A pool over TCP that only some addresses may use: what a client from 127.0.0.1 and one from ::1 get.
+/// A TCP pool with an address list, and the answers to clients from 127.0.0.1 and ::1.
 fn served(listen: &str, allowed: &str, port: u16) -> (Daemon, bool, bool) {
     let daemon = Daemon::start(|dir| {
         let listen = format!("listen = {{ address = \"{listen}\", allowed_clients = [{allowed}] }}\n");
@@ -253,7 +253,7 @@ fn a_connection_that_is_handed_over_is_given_no_more_time() {
     let settings = "pm = \"static\"\nmax_children = 2\nclient_timeout = \"2s\"\nkeepalive_timeout = \"2s\"\n";
     let daemon = Daemon::start(|dir| pool(dir, "www", settings, PHP));
     daemon.write("a.php", "<?php usleep(3000); echo 'a';");
-    // Neither asks for anything: the one says nothing at all, the other what belongs to no request.
+    // Neither sends a request: one is silent, the other sends records outside of any request.
     let mut silent = UnixStream::connect(daemon.socket("www")).expect("connect");
     silent.set_nonblocking(true).expect("fcntl");
     let mut kept = daemon.client("www").kept();
@@ -379,7 +379,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
     }
 }
 
-/// Sends a descriptor over a socket that it connects to, or over one that it has: `sent`, or what the kernel says.
+/// Sends a descriptor over a new or inherited socket; prints `sent` or the kernel's error.
 const SEND_DESCRIPTOR: &str = "
 import array, os, socket, sys
 def send(peer):
@@ -441,7 +441,8 @@ fn nobody_sends_descriptors_to_the_master() {
     }
 }
 
-/// O_NONBLOCK is of the socket: a worker that waits in accept(2) does not say that it is up, nor hear that it is to finish.
+/// O_NONBLOCK belongs to the socket: a worker blocked in accept(2) neither reports that it is ready nor receives the
+/// order to finish.
 #[test]
 fn code_that_has_accept_block_does_not_hold_up_a_restart() {
     if needs_root() {

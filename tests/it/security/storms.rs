@@ -351,7 +351,7 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
     assert!(daemon.wait().success());
 }
 
-/// CVE-2024-9026: what one worker writes in pieces, and with what looks like a frame, is neither cut nor in the lines of another.
+/// CVE-2024-9026: one worker's output in pieces, or shaped like a frame, is neither cut nor mixed with another's lines.
 #[test]
 fn output_in_pieces_stays_the_lines_of_its_worker() {
     const PIECES: &str = r#"<?php

@@ -101,7 +101,7 @@ fn an_application_s_scripts_are_below_its_root() {
                 other.display()
             );
         }
-        // The name of a file has none; a program that takes it for a C string would run what is before it.
+        // File names have no zero bytes; a program that reads C strings would run the part before it.
         let cut = Path::new(&format!("{}\0x", dir.join("outside.php").display())).to_owned();
         assert_ne!(ask(&daemon, "sites", Some(&root), &cut), "outside", "{name}");
     }

@@ -1,4 +1,4 @@
-//! Each application of an application pool may have a log of its own, which is its owner's.
+//! An application's own log, owned by the application's owner.
 
 use super::{Sites, USERS};
 use crate::support::{is_root, until};
@@ -44,7 +44,7 @@ fn an_application_s_log_is_its_owner_s() {
     sites.end();
 }
 
-/// The daemon may be root: nothing is written to what is another's, whatever the owner puts in its place.
+/// Even as root, the daemon never writes to another user's file, whatever links the owner makes.
 #[test]
 fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
     if crate::skip::needs_root() {

@@ -231,7 +231,7 @@ fn an_application_that_does_not_run_is_started_by_a_command() {
         "{}",
         text(&output)
     );
-    // Corrected, it is started at once, whatever it has to wait for otherwise.
+    // Once corrected, it starts at once, without its backoff.
     fs::remove_file(broken.join("wsgi.py")).expect("remove");
     let corrected = sites.wsgi("corrected", 0, "'corrected'");
     fs::rename(corrected.join("passenger_wsgi.py"), broken.join("wsgi.py")).expect("rename");

@@ -1,4 +1,4 @@
-//! Applications of which an instance works on many requests at once.
+//! Applications with concurrent requests in one instance.
 
 use super::Sites;
 use crate::it::runtimes::concurrent::APPLICATION;
@@ -42,7 +42,8 @@ impl Bench {
         body(&mut self.send(root, path, query))
     }
 
-    /// Sends requests beside one until that is answered with 504; says the last, which has nearly all of its own time left.
+    /// Sends requests next to `stuck` until that is answered with 504; returns the last one, which still has most of
+    /// its time.
     pub(super) fn beside_until_its_time_is_up(&self, mut stuck: Client, root: &Path) -> Client {
         let answer = std::thread::spawn(move || stuck.answer().expect("answer").text());
         let mut other = self.send(root, "until", "");
@@ -171,7 +172,7 @@ fn no_instance_has_more_than_concurrency_allows() {
 
 #[test]
 fn a_client_that_leaves_ends_its_session_and_no_other() {
-    // Another instance would be started beside one whose loop is held up, as any is on a busy machine.
+    // A second instance would start if the first one's loop is delayed, as on a busy machine.
     let bench = Bench::start("max_per_app = 1");
     let root = bench.add("app", "");
     let mut other = bench.send(&root, "until", "");
@@ -252,7 +253,7 @@ fn an_instance_is_replaced_after_max_requests_and_loses_none() {
 
 #[test]
 fn a_request_that_takes_too_long_is_cancelled_alone() {
-    // A second instance would be started where the loop of the first is held up, as it is on a busy machine.
+    // A second instance would start if the first one's loop is delayed, as on a busy machine.
     let bench = Bench::start("max_request_time = \"1s\"\nmax = 1");
     let root = bench.add("app", "");
     let pid = bench.get(&root, "pid", "");
@@ -331,7 +332,7 @@ fn a_loop_that_is_held_up_gets_no_more_requests() {
     let first = bench.get(&root, "pid", "");
     let mut holds = bench.send(&root, "hold", "free");
     until("it is held up", || (marks(&root, "held.") == 1).then_some(()));
-    // Nothing may be known of that before something comes that the loop does not take up: that waits.
+    // The stuck loop shows only when a request arrives that it doesn't accept: that request waits.
     let (tell, answers) = std::sync::mpsc::channel();
     let other = until("an answer of another instance", || {
         let (mut client, tell) = (bench.send(&root, "pid", ""), tell.clone());

@@ -1,4 +1,4 @@
-//! Programs that speak HTTP, of which an instance passes on many requests at once.
+//! HTTP programs with concurrent requests in one instance.
 
 use super::Sites;
 use super::concurrent::{Bench, body, go, marks};

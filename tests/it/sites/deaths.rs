@@ -106,7 +106,7 @@ fn a_preloader_that_is_killed_costs_no_request() {
     sites.end();
 }
 
-/// Its place is its own as long as its process is there: it is ended, and others are not refused for its sake.
+/// An instance keeps its slot until its process exits: it is killed, and no other instance is refused because of it.
 #[test]
 fn an_instance_that_closes_its_channel_and_stays_is_ended() {
     let sites = Sites::start("max = 2\nmax_spawning = 2\nmax_per_app = 2");

@@ -1,4 +1,4 @@
-//! SIGQUIT where there are application pools and others beside them.
+//! SIGQUIT with application pools and ordinary ones.
 
 use super::{Sites, configuration, get};
 use crate::support::daemon::{Daemon, pool};

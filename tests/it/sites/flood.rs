@@ -1,4 +1,4 @@
-//! A user that floods the control socket, and root that asks something meanwhile.
+//! A user floods the control socket while root uses it.
 
 use super::Sites;
 use crate::skip::needs_root;
@@ -51,7 +51,7 @@ print(sum(map(lives, held)), flush=True)
 sys.stdin.read()
 "#;
 
-/// A program that runs until it is dropped, and the first line that it says.
+/// A running program, killed on drop, and its first line.
 struct Guest(Child, usize);
 
 impl Guest {

@@ -1,4 +1,4 @@
-//! Groups of applications, of any of which an instance can be taken.
+//! Groups of applications that share instances.
 
 use super::Sites;
 use crate::support::daemon::Daemon;

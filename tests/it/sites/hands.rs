@@ -1,4 +1,4 @@
-//! A site that changes hands: whatever takes the path of an application is run as its own owner, or not at all.
+//! A site that changes owners: a new application at an old path runs as its own owner, or not at all.
 
 use super::{Sites, USERS};
 use crate::skip::needs_root;

@@ -39,7 +39,7 @@ fn hang(pid: u32) {
         .write(true)
         .open(format!("/proc/{pid}/mem"));
     memory.expect("mem").write_all_at(&LOOP, place).expect("write");
-    // It has a processor also where tests run side by side: it is not to be taken for one that is slow.
+    // It needs CPU time even when tests run in parallel, or it would look slow.
     let faster = Command::new("renice")
         .args(["-n", "-15", "-p", &pid.to_string()])
         .stdout(Stdio::null())

@@ -1,4 +1,4 @@
-//! The settings that PHP applications are started with are those of the daemon's start, too.
+//! PHP applications keep the settings of the daemon's start.
 
 use super::Sites;
 use crate::support::daemon::directory;

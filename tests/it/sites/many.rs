@@ -6,7 +6,7 @@ use std::fs;
 
 const APPLICATIONS: usize = 100;
 
-/// Starts a process of its own, says which both are, and is not loaded until it is told to end.
+/// Starts a child, prints both pids, and doesn't finish loading until it is told to exit.
 const HUNG: &str = "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'])\n\
                     with open('.pids', 'w') as file:\n    file.write(f'{os.getpid()} {child.pid}')\nos.rename('.pids', 'pids')\n\
                     while not os.path.exists('end'): time.sleep(0.01)\nraise SystemExit('it was told to end')\n";

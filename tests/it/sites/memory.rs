@@ -1,4 +1,4 @@
-//! `memory_limit`: what uses more is replaced after its request, whatever it runs, in application pools and pools of one.
+//! `memory_limit`: a larger process is replaced after its request, in application pools and pools of one.
 
 use super::Sites;
 use crate::support::daemon::{Daemon, pool};

@@ -1,4 +1,4 @@
-//! Applications on file systems where a user says whose a file is.
+//! Applications on file systems where a user controls who owns the files.
 
 use super::{Sites, USERS};
 use crate::skip::{needs_root, skip_unless};
@@ -28,7 +28,7 @@ impl Drop for Mount {
     }
 }
 
-/// Two sites: one whose files a FUSE file system gives to another user, and one on what mount(8) has mounted at a user's wish.
+/// Two sites: one whose files a FUSE file system gives to another user, and one that a user had mount(8) mount.
 fn mount(sites: &Sites) -> [Mount; 2] {
     let code = "<?php echo posix_geteuid();";
     let source = sites.daemon.dir.join("source");

@@ -1,4 +1,4 @@
-//! What the inspector refuses: an id for visitors, and a report for the owner.
+//! The inspector's refusals: an id for visitors, and a report for the owner.
 
 use super::{Sites, USERS};
 use crate::skip::needs_root;

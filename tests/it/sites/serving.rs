@@ -162,7 +162,7 @@ fn a_start_that_is_refused_has_a_report_of_its_own() {
     let (status, first) = sites.get("/broken/");
     assert_eq!(status, 503, "{first}");
     assert!(explained(&sites, &first).contains("nothing_of_that_name"));
-    // Of another start, one that ends before anything runs, that report would say the wrong thing.
+    // A start that fails earlier would replace that report.
     fs::remove_dir_all(&access).expect("it is ours");
     let changed = root.join("forkyard.toml");
     fs::write(&changed, "max_requests = 7\n").expect("it is ours");
@@ -182,10 +182,10 @@ fn a_start_that_is_refused_has_a_report_of_its_own() {
     sites.end();
 }
 
-/// More instances than there may be: those of routers that were killed, which don't leave when they are told to.
+/// Instances of killed routers ignore the order to leave, so there are more than the limit.
 #[test]
 fn an_order_that_is_denied_has_an_id_for_its_visitors() {
-    // The master kills them ten seconds after they were told: on a slow machine before the third is ordered.
+    // The master kills them ten seconds after the order: on a slow machine before the third order.
     once_in(3, || {
         let sites = Sites::start("max = 1");
         let has = |state: &str| {

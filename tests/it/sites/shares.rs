@@ -1,4 +1,4 @@
-//! What one user does takes nothing from another's applications.
+//! One user's load takes nothing from another's applications.
 
 use super::Sites;
 use crate::skip::needs_root;

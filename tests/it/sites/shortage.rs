@@ -8,8 +8,8 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 const USER: &str = "uucp";
-/// Sends descriptors, as the router's user, until there may be no more of them under way, and keeps them there. It may have as
-/// many open as the router.
+/// Sends descriptors as the router's user up to the kernel's limit of descriptors in flight, and keeps them there. Its
+/// descriptor limit is the router's.
 const SENDER: &str = r#"
 import errno, os, pwd, socket, sys
 user = pwd.getpwnam(sys.argv[1])

@@ -13,8 +13,8 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An application that answers `pid=PID`. Asked for it, it says `a line of it` where its standard error is, or writes its pid
-/// into the file `slow` and waits for `go`.
+/// An application that answers `pid=PID`. On request it writes `a line of it` to standard error, or its pid into the
+/// file `slow` and waits for `go`.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) file: &'static str,

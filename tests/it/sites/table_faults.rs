@@ -1,5 +1,5 @@
-//! Every runtime in a pool of one and in an application pool: a slow request beside another, a process that is killed
-//! under a request, and restarts by a command that tells what came of them.
+//! Every runtime in a pool of one and in an application pool: slow requests, killed processes, and restarts with a
+//! result.
 
 use super::table::{Cell, Table};
 use crate::support::{is_root, process, until};
@@ -11,7 +11,7 @@ fn table() -> Table {
     Table::start_with("", "pm = \"static\"\nmax_children = 2\n", &[false])
 }
 
-/// Waits until a request for `slow` is at work; says in which process.
+/// Waits until a request for `slow` runs; returns its process.
 fn wait_for_slow(cell: Cell<'_>) -> u32 {
     let path = cell.root().join("slow");
     let pid = until(&format!("the slow request of {}", cell.name()), || {

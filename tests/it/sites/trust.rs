@@ -1,4 +1,4 @@
-//! What an application says of itself is followed as its user, and what is refused is told to the operator alone.
+//! The daemon reads an application's own settings as its user, and reports refusals to the operator alone.
 
 use super::hands::as_user;
 use super::{Sites, USERS};

@@ -1,4 +1,4 @@
-//! What the status says of applications that are being started.
+//! The status of starting applications.
 
 use super::{Sites, get};
 use crate::support::{process, until};

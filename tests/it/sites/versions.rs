@@ -1,4 +1,4 @@
-//! What the status says of each instance, its version among it.
+//! The status of each instance, its version included.
 
 use super::Sites;
 use crate::support::{process, until};

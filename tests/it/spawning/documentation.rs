@@ -1,4 +1,4 @@
-//! The examples of docs/reference/spawning.md do what the document says.
+//! Runs the examples of docs/reference/spawning.md.
 
 use super::Kit;
 use forkyard::spawn::error::Category;

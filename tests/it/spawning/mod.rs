@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a shell script says when it is up; it goes on until its standard input is closed.
+/// A shell script's ready message; the script then runs until its standard input closes.
 const UP: &str = r#"
 work=$FORKYARD_SPAWN_WORK_DIR
 printf '{"sockets":[{"address":"tcp://127.0.0.1:9","protocol":"http","concurrency":1,"accept_http_requests":true}]}' \

@@ -1,4 +1,4 @@
-//! What the log and the report say of a start that failed: the cause, once, and where an application hangs.
+//! The log and the report show the cause of a failed start once, and where an application hangs.
 
 use super::{Broken, WELL_WSGI};
 use crate::support::until;
@@ -118,7 +118,6 @@ fn the_port_that_a_program_listens_on_instead_is_named() {
     );
 }
 
-/// What an application does in each worker fails: a report, and not only an id.
 #[test]
 fn a_lifespan_that_fails_has_a_report() {
     let source = "async def app(scope, receive, send):\n    if scope['type'] == 'lifespan':\n        await receive()\n        \

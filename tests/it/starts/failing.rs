@@ -20,7 +20,6 @@ fn a_daemon_whose_only_pool_can_not_be_started_stays_and_tries_again() {
     }
 }
 
-/// What is expected of a Python application that fails while it is loaded.
 struct Case {
     source: &'static str,
     application: &'static str,

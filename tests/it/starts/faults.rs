@@ -1,6 +1,5 @@
-//! Programs that do everything wrong while the daemon starts them: after each the right error, and when they are mended
-//! the daemon has as much as if nothing had been wrong. (What the kit makes of more of them:
-//! `tests/it/spawning/faults.rs`.)
+//! Programs that misbehave during their start: each causes the right error, and leaks nothing. (The spawning kit has
+//! more: `tests/it/spawning/faults.rs`.)
 
 use super::{Broken, descriptors};
 use crate::support::{process, until};
@@ -29,7 +28,6 @@ const HEALED: &str = "exec python3 well.py\n";
 const UP: &str = "printf '{\"sockets\":[{\"address\":\"tcp://127.0.0.1:9\",\"protocol\":\"http\",\"concurrency\":1,\
                   \"accept_http_requests\":true}]}' > properties.json\n";
 
-/// One fault: what the script does, and what is said of it.
 struct Fault {
     native: bool,
     script: String,

@@ -1,4 +1,4 @@
-//! Applications that the kernel kills for want of memory: the report says so.
+//! The report names applications that the kernel kills for lack of memory.
 
 use super::{Broken, WELL_WSGI, id_of};
 use crate::support::daemon::{Daemon, directory, make_writable, pool};

@@ -1,5 +1,4 @@
-//! Applications that can't be started in a pool: what the log, the clients and the operator are told, what is left, and
-//! how the pool heals.
+//! Applications that fail to start: log, clients' answers, report, leftovers and recovery.
 
 mod causes;
 mod clients;
@@ -141,7 +140,7 @@ fn error(daemon: &Daemon, id: &str) -> std::process::Output {
 }
 
 fn forkyard_at(daemon: &Daemon, arguments: &[&str]) -> std::process::Output {
-    // By its socket: what is wrong may be wrong in the configuration, too.
+    // By its socket: the configuration may be broken, too.
     Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(arguments)
         .arg("--socket")

@@ -1,4 +1,4 @@
-//! A pool that is mended: the next try sees it, and the status tells that the error is over.
+//! A repaired pool: the next try succeeds, and the status shows the error as past.
 
 use super::WELL_WSGI;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};

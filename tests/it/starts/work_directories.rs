@@ -1,4 +1,4 @@
-//! What a master that is killed leaves on disk, and which process removes it.
+//! Work directories of a killed master, and the process that removes them.
 
 use super::{Broken, work_directories};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};

@@ -1,5 +1,4 @@
-//! Workers that fail at their start although the application is loaded: a lifespan whose database is down, a function that
-//! runs after the fork.
+//! Workers that fail after the application has loaded: a lifespan without its database, a hook after the fork.
 
 use super::{Broken, forkyard_at};
 use crate::support::until;

@@ -1,4 +1,4 @@
-//! A web server of its own for a test: its files in a temporary directory, its ports free ones, gone when dropped.
+//! A web server for one test, with a temporary directory and free ports.
 
 use super::backends::Backends;
 use crate::support::daemon::{directory, make_writable};

@@ -75,7 +75,7 @@ pub(super) fn descriptors(pid: u32, text: &str) -> Vec<String> {
     fitting.map(|path| path.display().to_string()).collect()
 }
 
-/// Holds OPcache's locks, as far as the file has them, until its input ends.
+/// Holds OPcache's locks, if the file has them, until its input ends.
 const HOLD: &str = "
 import fcntl, os, sys
 files = [os.open(path, os.O_RDWR) for path in sys.argv[1:]]
@@ -243,7 +243,7 @@ fn neither_zygote_nor_worker_has_a_descriptor_of_another_pools() {
         );
     }
     let zygote = only_zygote(&daemon);
-    // The last worker may be there before the zygote has let go of what was passed on to it.
+    // The last worker may be there before the zygote has closed the descriptors it passed on.
     until(
         "the zygote to have no socket, no scoreboard and no pool's memory",
         || {

@@ -16,7 +16,6 @@ use std::thread::JoinHandle;
 
 const CODE: &str = "<?php echo 'code';";
 
-/// Clients that ask one pool after the other for `code.php`, until they are told to end.
 struct Load {
     is_over: StopAtEnd<Arc<AtomicBool>>,
     answers: Arc<AtomicUsize>,
@@ -161,7 +160,7 @@ fn zygotes_killed_while_they_make_workers_cost_no_request_and_no_memory_is_used_
         for name in ["a", "b"] {
             assert_eq!(daemon.get(name, "code.php").body(), "code");
         }
-        // All workers are to be made anew, and the process that would make them is killed while it does.
+        // The process that forks all the new workers is killed while it does so.
         for worker in workers() {
             process::signal(worker, Signal::SIGKILL);
         }

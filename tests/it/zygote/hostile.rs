@@ -1,4 +1,4 @@
-//! A pool's user is an attacker who can call any function of the C library: what is another's stays out of reach.
+//! A pool's user calls any function of the C library, and still can't reach other pools.
 
 use super::{STATIC, member, only_zygote, pid, shared_memory, user};
 use crate::skip::needs_root;
@@ -7,7 +7,7 @@ use crate::support::{process, until};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-/// Code of the C library may be called; machine code has memory of its own.
+/// Can call the C library, and has executable memory for machine code.
 const ALMIGHTY: &str =
     ", ffi.enable = \"true\", opcache.jit_buffer_size = \"16M\", opcache.jit = \"tracing\"";
 

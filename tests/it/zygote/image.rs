@@ -1,4 +1,4 @@
-//! What the workers of a zygote are copies of, and how they end.
+//! The state that a zygote's workers inherit, and how they exit.
 
 use super::unfit::extension;
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, start};

@@ -64,7 +64,7 @@ fn what_php_ini_says_holds_from_a_reload_on_for_all_at_once_and_unused_pools_sta
     assert_eq!(daemon.get("b", "limit.php").body(), "201M", "before the reload");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
-    // Of a pool that was never used nothing has changed; it must not have PHP as it was before, either.
+    // An unused pool has not changed, but must not keep PHP's earlier state either.
     assert_eq!(daemon.get("c", "limit.php").body(), "202M");
     for name in ["a", "b"] {
         assert_eq!(daemon.get(name, "limit.php").body(), "202M");

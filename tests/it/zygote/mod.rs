@@ -1,4 +1,4 @@
-//! One start of PHP for pools of all users, each with an OPcache of its own.
+//! One start of PHP for pools of all users, with a separate OPcache for each.
 
 mod alike;
 mod apart;

@@ -1,4 +1,4 @@
-//! OPcache fills up, starts again and is forced to, and what is changed in it late: each in its own pool alone.
+//! OPcache restarts, when full or by request, and late changes: each stays in its own pool.
 
 use super::{STATIC, member, only_zygote, user};
 use crate::skip::needs_root;

@@ -1,4 +1,4 @@
-//! What each pool has of its own.
+//! Settings that differ between the pools of one zygote.
 
 use super::{FRESH, ONDEMAND, STATIC, member, only_zygote, start, user};
 use crate::skip::needs_root;
@@ -243,7 +243,8 @@ fn compiled_scripts_are_kept_for_each_user_in_a_directory_that_no_other_can_ente
         fs::metadata(&parent).expect("the directory").mode() & 0o7777,
         0o711
     );
-    // What another user could have written to is not run: the configuration is refused, and what runs goes on.
+    // The daemon doesn't run a file that another user could have written: it rejects the configuration, and running
+    // pools continue.
     let of_a = parent.join(user("a").to_string());
     fs::set_permissions(&of_a, fs::Permissions::from_mode(0o770)).expect("chmod");
     daemon.signal(nix::sys::signal::Signal::SIGUSR2);

@@ -1,4 +1,4 @@
-//! What PHP can't be started once for all with: pools fall back to preloaders of their own, and the log says why.
+//! Settings that rule out a shared start of PHP: pools fall back to their own preloaders, and the log gives the reason.
 
 use super::{PHP, STATIC, member, user};
 use crate::skip::needs_root;

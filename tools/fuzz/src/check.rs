@@ -1,4 +1,4 @@
-//! Targets with their corpora, and with inputs made of these.
+//! Runs targets on their corpora and on mutations of them.
 
 use crate::random::{Random, number};
 use crate::{Target, mutate};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Inputs of each target; `FORKYARD_FUZZ_INPUTS` says another number.
+/// Inputs of each target; `FORKYARD_FUZZ_INPUTS` overrides the number.
 const INPUTS: u64 = 500;
 
 fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {

@@ -1,4 +1,4 @@
-//! Fuzz targets: functions that feed a parser of what another process, or another's file, says.
+//! Fuzz targets: functions that feed a parser of untrusted input.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -17,9 +17,9 @@ use std::sync::atomic::AtomicU64;
 /// A parser under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, which is that of its corpus.
+    /// The target's name, and its corpus's.
     pub name: &'static str,
-    /// Of what its input is made.
+    /// The input's structure.
     pub grammar: Grammar,
     /// Words that mean something in it.
     pub words: &'static [&'static str],
@@ -29,7 +29,7 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-/// Of what an input is made: a mutation keeps to it most of the time, so that it gets beyond the first check.
+/// An input's structure: most mutations keep it, to get past the first check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grammar {
     /// FastCGI records.
@@ -38,11 +38,11 @@ pub enum Grammar {
     Lines,
     /// A JSON value.
     Json,
-    /// Nothing in particular.
+    /// Any bytes.
     Bytes,
 }
 
-/// A target by its properties, in the order in which [`Target`] has them.
+/// Creates a target; arguments in the order of [`Target`]'s fields.
 pub const fn target(
     name: &'static str,
     grammar: Grammar,
@@ -59,7 +59,7 @@ pub const fn target(
     }
 }
 
-/// What an input decides beside its bytes, such as where it is cut.
+/// Derives further choices from the input, such as where to split it.
 fn random_of(input: &[u8]) -> Random {
     let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -74,14 +74,14 @@ pub fn in_pieces(input: &[u8], mut take: impl FnMut(&[u8])) {
     let mut rest = input;
     while !rest.is_empty() {
         let (piece, later) = rest.split_at(rest.len().min(random.below(most + 1)));
-        // Each in memory of its own, so that reading beyond it is noticed.
+        // Each piece in separate memory, so that sanitizers detect reads beyond it.
         let alone = Box::<[u8]>::from(piece);
         take(&alone);
         rest = later;
     }
 }
 
-/// Numbers that the input decides, each below what is given.
+/// Numbers derived from the input, each below the given limit.
 pub fn numbers_of(input: &[u8]) -> impl FnMut(usize) -> usize {
     let mut random = random_of(input);
     move |bound| random.below(bound)

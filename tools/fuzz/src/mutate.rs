@@ -1,4 +1,4 @@
-//! Inputs made of others, so that most of them still are what the grammar says.
+//! Mutates inputs; most results still fit the grammar.
 
 use crate::random::Random;
 use crate::{Grammar, Target};
@@ -30,7 +30,7 @@ struct Mutation<'m> {
     random: &'m mut Random,
 }
 
-/// Numbers at which sums overflow, signs change and limits lie.
+/// Numbers at overflows, sign changes and limits.
 const EDGES: [i128; 16] = [
     0,
     1,
@@ -262,7 +262,7 @@ struct Record {
     id: u16,
     content: Vec<u8>,
     padding: Vec<u8>,
-    /// What the header says of the length, where that is not so.
+    /// The header's length, if it is wrong.
     said: Option<u16>,
 }
 

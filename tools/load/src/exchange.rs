@@ -2,7 +2,7 @@
 
 use fastcgi::{Answer, Part, ProtocolStatus};
 
-/// Puts together what an answer's bytes amount to. Knows no socket.
+/// Assembles an answer from bytes, without I/O.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     answer: Answer,
@@ -72,7 +72,7 @@ impl Exchange {
     }
 }
 
-/// The status that a complete header gives: its Status line's, or 200. None while the header is not complete.
+/// The status of a complete header: its Status line's, or 200. `None` while the header is incomplete.
 fn status(head: &[u8]) -> Option<u16> {
     let mut status = 200;
     for line in head.split_inclusive(|byte| *byte == b'\n') {

@@ -13,14 +13,14 @@ use std::collections::BinaryHeap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// What a run brought.
+/// A run's result.
 pub(crate) struct Measured {
     pub(crate) tally: Tally,
-    /// How long requests were started, or until the last was answered if there was a number of them to send.
+    /// How long requests were started; with a fixed number, until the last answer.
     pub(crate) elapsed: Duration,
 }
 
-/// Answers are read in pieces of this size, and what is shorter is taken for the last there is.
+/// The size of a read; a shorter read is taken for the last one.
 const READ_BYTES: usize = 256 * 1024;
 
 /// A client that can't connect waits this long, lest the measuring take the time that the server needs.
@@ -28,7 +28,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
-/// Sends what the arguments ask for.
+/// Sends requests as the arguments specify.
 pub(crate) fn run(arguments: &Arguments) -> io::Result<Measured> {
     allow_many_descriptors();
     let ends = match (arguments.duration, arguments.requests) {
@@ -146,7 +146,7 @@ impl Load {
             .fold(next_look, Duration::min)
     }
 
-    /// Ends the pauses that are over; all of them once no more requests are to be sent.
+    /// Ends the pauses that are over, or all of them after the last request.
     fn wake(&mut self, now: Duration) {
         if self.is_over(now) {
             self.wakes.clear();
@@ -163,7 +163,7 @@ impl Load {
         self.left == 0 || self.ends.is_some_and(|ends| now >= ends)
     }
 
-    /// Sends a client's next request, if there is to be one.
+    /// Sends a client's next request, if any is left.
     fn start(&mut self, index: usize, now: Duration) {
         if self.is_over(now) {
             return;
@@ -279,7 +279,7 @@ impl Load {
             }
             client.has_received = true;
             match client.exchange.receive(&buffer[..count]) {
-                // Fewer bytes than there is room for: there were no more, and what comes will be told.
+                // A short read has emptied the socket; epoll will report more.
                 Progress::Unfinished if count < buffer.len() && !is_closed => return,
                 Progress::Unfinished => {}
                 Progress::Finished(status) => return self.finish(index, status, is_closed),
@@ -306,7 +306,7 @@ impl Load {
         }
     }
 
-    /// `is_closed`: the server has closed the connection behind the answer. That was told now and won't be again.
+    /// `is_closed`: the server has closed the connection after the answer. epoll reports that only once.
     fn finish(&mut self, index: usize, status: u16, is_closed: bool) {
         if is_closed {
             self.tally.reconnects += u64::from(self.keep);

@@ -1,4 +1,4 @@
-//! What is measured.
+//! Counters of a measurement.
 
 use crate::histogram::Histogram;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ pub(crate) enum Failure {
     Connect,
     /// The connection ended before the answer did.
     Eof,
-    /// What came was not FastCGI, or a refusal in its terms.
+    /// Invalid FastCGI, or a refusal by the protocol.
     Protocol,
     /// The answer is complete but its status isn't 200.
     Status,
@@ -60,7 +60,7 @@ pub(crate) struct Slow {
 pub(crate) struct Tally {
     /// Answers with status 200.
     pub(crate) completed: u64,
-    /// Those of them that came after the time for the measurement was over.
+    /// Answers after the end of the measurement.
     pub(crate) late: u64,
     pub(crate) errors: BTreeMap<Failure, u64>,
     pub(crate) statuses: BTreeMap<u16, u64>,
