@@ -1,15 +1,12 @@
-//! An application pool's router with as little around it as it can run with: a 503 responder for the master that forks the router and
-//! workers with a Rust handler, and looks at directories itself. For the tests of the router (`tests/router`).
+//! An application pool's router with a minimal master: it forks the router, a 503 responder, and workers with a Rust
+//! handler, and inspects directories itself. For `tests/router`.
 //!
-//! They are here, and not with those of the whole daemon (`tests/it/sites`), since this master does what a real one would
-//! not be made to do: it starts a router anew and hands it what runs, fails starts on demand, counts every start, keeps no
-//! inspector that would have to be told of a change, and has instances that say how many bytes they were sent, end an answer
-//! before they are done, die in the middle of one or retire after it. So a test knows which instance had which request, and
-//! what router and instance each pay for it in system calls.
+//! Unlike the real master it restarts a router on demand and hands over the running instances, makes starts fail, and
+//! counts them. Its instances report how many bytes they received, stop within an answer, crash in the middle of one,
+//! or retire after it.
 //!
-//! `router_stand FILE.toml DIRECTORY [KEY=VALUE ...]`: the file has one pool, of the runtime `rust`; each directory below the
-//! given one is an application. Orders come on standard input, one a line; what happens is told on standard output, a JSON
-//! value a line.
+//! `router_stand FILE.toml DIRECTORY [KEY=VALUE ...]`: the file has one pool, of the runtime `rust`; each directory
+//! below the given one is an application. Orders are lines of standard input; events are JSON lines on standard output.
 
 use forkyard::applications::Options;
 use forkyard::config::{self, Applications, Pool};

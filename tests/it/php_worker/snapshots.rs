@@ -164,12 +164,12 @@ fn is_apart(piece: &Piece) -> bool {
     piece.name == "[stack]" || piece.name.starts_with("/memfd:forkyard worker")
 }
 
-/// Words that are not what they were, and that nothing explains:
+/// Words that changed without a known reason. Known are:
 ///
-/// * What the worker counts and how it waits is in memory of its own, which bears a name.
-/// * `errno` is that of the worker's last call: accept(2) where there was no connection, or none.
-/// * Where the thread runs (`struct rseq`) is written by the kernel.
-/// * What waits for the next request is on the stack, below the frames of the snapshot, with the times of now.
+/// * The worker's counters and wait state: they lie in separate, named memory.
+/// * `errno` of the worker's last call: accept(2) without a connection, or none.
+/// * `struct rseq`, which the kernel writes.
+/// * The wait for the next request: on the stack below the snapshot's frames, with current times.
 fn unexplained(before: &[Piece], now: &[Piece], [errno, rseq]: [u64; 2]) -> Vec<(u64, String)> {
     const RSEQ_BYTES: u64 = 32;
     let mut different = Vec::new();
