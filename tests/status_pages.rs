@@ -210,7 +210,7 @@ fn pages_are_php_fpms_to_the_byte() {
             "{format}"
         );
 
-        // Characters that mean something in one of the formats, and some that need several bytes.
+        // Characters that are special in one of the formats, and multi-byte ones.
         let query = format!("{format}&full&mark={format}&q=<b>\"'\\/é\u{1F600};&lt;");
         let (php_head, php_body) = if format == "openmetrics" {
             fpm.ask("GET", "/status", &query)

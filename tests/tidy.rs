@@ -235,7 +235,7 @@ const SKIPS: [&str; 12] = [
     "Stock::start(",
 ];
 
-/// The early returns of the tests in a file: what each depends on, from its `if` or `let` to the return.
+/// A file's early returns: their conditions, from `if` or `let` to the return.
 fn early_returns(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let depth = |line: &str| line.len() - line.trim_start().len();
@@ -287,7 +287,7 @@ fn a_test_that_does_nothing_says_so() {
     assert!(count > 50, "{count} tests can be skipped");
 }
 
-/// `doctest = false` and `test = false` spare programs of tests that would have nothing to test: so it has to stay.
+/// `doctest = false` and `test = false` save empty test programs: they must stay empty.
 #[test]
 fn where_cargo_looks_for_no_test_there_is_none() {
     let manifests = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).expect("the crates");
@@ -331,7 +331,7 @@ fn nothing_is_left_to_do() {
     }
 }
 
-/// cargo finds no test by itself here (`autotests` is off): what neither program links would be run by nothing.
+/// cargo finds no tests by itself here (`autotests` is off): a file that neither program links would never run.
 #[test]
 fn every_file_of_tests_is_in_one_of_the_programs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

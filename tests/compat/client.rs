@@ -17,7 +17,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// As nginx would ask for a script below `root`; `uri` may have a query.
+    /// nginx's parameters for a script below `root`; `uri` may have a query.
     pub(crate) fn get(root: &Path, uri: &str) -> Request {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let root = root.display();

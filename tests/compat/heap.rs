@@ -9,8 +9,8 @@ use crate::support::is_root;
 use std::fs;
 
 pub(super) const WANTED: &str = "FORKYARD_GARBAGE";
-/// PHP takes all memory from malloc(3), which fills it when it gives it and when it takes it back. Blocks that glibc keeps for a
-/// thread are not filled, so it keeps none.
+/// PHP allocates with malloc(3), which fills blocks when it allocates and frees them. glibc doesn't fill blocks in its
+/// thread cache, so that is off.
 pub(super) const GARBAGE: [(&str, &str); 2] = [
     ("USE_ZEND_ALLOC", "0"),
     (

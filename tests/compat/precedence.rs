@@ -115,7 +115,7 @@ fn the_same_one_wins_in_every_combination() {
                 );
             }
         };
-        // The second time in the other order, so that each comes after each of its neighbours.
+        // The second run has the reverse order, so that each follows both of its neighbors.
         requests.iter().for_each(|request| check(&mut kept, request));
         requests
             .iter()

@@ -142,7 +142,7 @@ fn of_a_worker_script() {
     }
 }
 
-/// A web server that takes a request back: nginx doesn't, the protocol may.
+/// A client that aborts its request: nginx doesn't, the protocol allows it.
 #[test]
 fn of_a_request_that_is_aborted() {
     let pair = super::Pair::start(&setup());

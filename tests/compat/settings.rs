@@ -131,7 +131,7 @@ fn what_opcache_has_folded_outlives_a_request() {
         ask(&pair.forkyard.socket),
         ["/tmp/a /tmp/a", "/tmp/a /tmp/b", "/tmp/a "]
     );
-    // In php-fpm the last value of all stays until the worker ends.
+    // In php-fpm the last value stays until the worker exits.
     assert_eq!(
         ask(&pair.fpm.socket),
         ["/tmp/a /tmp/a", "/tmp/a /tmp/b", "/tmp/a /tmp/b"]

@@ -67,7 +67,7 @@ fn in_what_php_reads() {
         })
         .collect();
     assert!(differ.is_empty(), "{differ:?}");
-    // php-fpm has such a parameter under the part of its name, or with bytes of its memory in the name.
+    // php-fpm has such a parameter under a part of its name, or with bytes of its memory in the name.
     let plain = pair.same(&base);
     for name in READ {
         let named = base.clone().with(&format!("{name}\0x"), "value");

@@ -261,7 +261,7 @@ fn a_status_that_comes_after_the_headers_is_the_one_in_the_log() {
         fpm.read("access")
     });
     let [mut stock, ours] = logs;
-    // From PHP 8.3 on no code can be set any more when the headers are gone: a.php is suppressed, and php-fpm has for e.php the
+    // Since PHP 8.3 the status can't change once headers are sent: a.php is suppressed, and php-fpm logs for e.php the
     // code that was not sent.
     let is_fixed = env!("FORKYARD_PHP") != "8.2";
     if is_fixed {

@@ -191,7 +191,7 @@ fn the_logs_of_a_pool_can_be_such_links() {
         ("access.log", "7", "line 7"),
         ("slowlog", "1500000", "script_filename = "),
     ] {
-        // php-fpm's slow log is in its error_log then, which has taken the place of its standard error.
+        // php-fpm's slow log is in its error_log, which has replaced standard error.
         for program in [STOCK, forkyard_fpm()]
             .into_iter()
             .skip(usize::from(directive == "slowlog"))
@@ -251,7 +251,7 @@ fn a_daemon_in_the_background_keeps_the_stream_that_a_log_goes_to() {
     }
 }
 
-/// As a package manager does it: the new file takes the old one's name.
+/// As package managers do: renames the new file over the old one.
 fn install(site: &Site, name: &str) -> String {
     let target = site.path(name);
     let new = target.with_extension("new");

@@ -88,7 +88,6 @@ fn a_port_that_is_taken_for_ipv6_is_tried_for_ipv4() {
     assert_eq!(logs[1].0.first().map(String::as_str), Some(first), "{logs:?}");
 }
 
-/// As in php-fpm: the workers say so, and serve only clients that are in the list.
 #[test]
 fn a_wrong_address_in_the_list_is_an_error_and_not_the_end() {
     if !is_possible() {

@@ -99,12 +99,10 @@ impl Fpm {
         text.replace(&self.directory.path().display().to_string(), "DIR")
     }
 
-    /// Waits until a file holds this, and returns all of the file.
     pub(crate) fn wait_for(&self, name: &str, text: &str) -> String {
         self.wait_for_count(name, text, 1)
     }
 
-    /// Waits until a file holds this so often, and returns all of the file.
     pub(crate) fn wait_for_count(&self, name: &str, text: &str, count: usize) -> String {
         let end = Instant::now() + PATIENCE;
         loop {

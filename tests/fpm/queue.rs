@@ -42,7 +42,7 @@ fn the_longest_queue_of_a_full_pool_is_no_shorter_than_php_fpm_s() {
     let scripts = [("slow.php", "<?php usleep(10000); echo 'done';")];
     let [stock, ours] = Fpm::both("", &pool, &scripts).map(|fpm| after_a_load(&fpm));
     let longest = |page: &Value| page["max listen queue"].as_u64().expect("a number");
-    // All that are not served wait. Between an answer and the next accept there may be one more.
+    // Every other request waits. Between an answer and the next accept there may be one more.
     let waiting = CLIENTS - WORKERS;
     assert!(longest(&stock) >= waiting / 2, "{stock}");
     assert!(

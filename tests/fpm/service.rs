@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 const DEBIANS_POOL: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/pool.d/www.conf");
-/// How long a line of the log may take: a loaded machine is slow.
+/// The deadline for a log line on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Site {
@@ -368,7 +368,7 @@ fn a_pool_of_root_is_refused_at_the_start() {
     assert_eq!(status.code(), Some(78));
 }
 
-/// As a package manager does it: the new file takes the old one's name.
+/// As package managers do: renames the new file over the old one.
 fn install(site: &Site, name: &str) -> PathBuf {
     let target = site.path(name);
     let new = target.with_extension("new");

@@ -28,7 +28,7 @@ enum Said {
 struct Listener {
     responder: Responder,
     said: Vec<Said>,
-    /// Answers end as soon as the parameters are in, so that bodies are skipped.
+    /// Answers end once the parameters are complete, so that bodies are skipped.
     answers_early: bool,
 }
 

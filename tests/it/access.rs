@@ -122,7 +122,7 @@ fn a_json_line_is_json_whatever_comes() {
     for (line, (_, shown)) in lines.iter().zip(&texts) {
         for name in ["query", "request_uri", "user_agent", "referer", "host"] {
             let said = line[name].as_str().expect("a string");
-            // Only the one with every byte is longer than a line may be.
+            // Only the line with every byte exceeds the limit.
             let is_whole = said == shown;
             let is_cut = said
                 .strip_suffix("...")

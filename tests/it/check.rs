@@ -107,7 +107,7 @@ fn php_is_asked_whether_it_starts() {
     }
 }
 
-/// They are tried as the daemon does, so that the pool's own script is run.
+/// `check` starts PHP as the daemon does, so that the pool's own script runs.
 #[test]
 fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
     let dir = directory();

@@ -98,7 +98,7 @@ fn every_configuration_in_the_documents_is_right() {
     }
 }
 
-/// A fragment is a mistake by itself: it is put into the smallest pool there is.
+/// A fragment alone is invalid: it is put into a minimal pool.
 #[test]
 fn every_fragment_of_a_configuration_fits_into_a_pool() {
     for block in blocks("toml fragment") {

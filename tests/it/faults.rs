@@ -39,8 +39,7 @@ fn a_script_that_segfaults() {
     assert_well(&daemon);
 }
 
-/// A URL that crashes its worker, asked for again and again: the others are served, and no pool begins to wait before it
-/// makes workers, whichever way it makes them.
+/// No pool delays the start of new workers because of one URL that crashes.
 #[test]
 fn a_url_that_crashes_holds_nobody_back() {
     let managers = [

@@ -18,7 +18,7 @@ fn start(global: &str) -> Daemon {
     })
 }
 
-/// Has the only worker be busy until the file `go` is there.
+/// Keeps the only worker busy until the file `go` exists.
 fn occupy(daemon: &Daemon) -> Client {
     make_writable(&daemon.dir);
     let script = "<?php touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/go')) usleep(10000); echo 'finished';";

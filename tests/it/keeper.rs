@@ -83,7 +83,7 @@ impl Kept {
     }
 }
 
-/// Waits until the document that the master keeps up to date names this many workers.
+/// Waits until the master's current handover document lists this many workers.
 pub(super) fn until_known(keeper: u32, count: usize) {
     until("the document", || {
         let copies = ["handover-a", "handover-b"].map(|name| descriptor(keeper, name));
@@ -205,7 +205,7 @@ fn workers_serve_while_there_is_no_master_at_all() {
     }
     let dead = kept.workers()[0];
     process::signal(dead, Signal::SIGKILL);
-    // A dying worker may be woken for a connection. The others do not know of it then.
+    // The kernel may wake a dying worker for a connection, and no other.
     until("its end", || (!process::runs(dead)).then_some(()));
     for _ in 0..20 {
         assert!(kept.daemon.get("www", "pid.php").ended);

@@ -106,7 +106,7 @@ fn lines_of_json_say_whose_words_they_are_decorated_or_not() {
             php_pool(dir, &settings, "")
         )
     });
-    // A whole line of JSON, as the daemon would write it about another pool.
+    // A forged JSON line about another pool.
     daemon.write(
         "a.php",
         "<?php file_put_contents('php://stderr', '{\"level\":\"alert\",\"pid\":1,\"pool\":\"other\",\"message\":\"forged\"}' . \"\\n\");",
@@ -245,7 +245,7 @@ fn the_service_manager_is_told_what_the_pools_do() {
     assert!(daemon.wait().success());
 }
 
-/// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error comes to its end.
+/// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error reads its end.
 #[test]
 fn a_daemon_in_the_background_lets_go_of_its_standard_streams() {
     go_to_the_background(&["run", "-D"]);

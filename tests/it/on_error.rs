@@ -57,7 +57,7 @@ fn user(number: usize) -> String {
     }
 }
 
-/// Each kind of error: the name of its pool, the file, and the expected message.
+/// Each kind of error: pool name, file, and expected message.
 fn wrong(dir: &Path) -> Vec<(&'static str, String, &'static str)> {
     let one = |name: &str, settings: &str| pool(dir, name, &format!("{}{settings}", user(0)), PHP);
     let mut wrong = vec![

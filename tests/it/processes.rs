@@ -7,7 +7,7 @@ use crate::support::{is_root, process, until};
 use nix::sys::signal::Signal;
 
 const PID: &str = "<?php echo getmypid();";
-/// Ends when its file appears, so that a test decides how long it runs.
+/// Runs until its file exists, so that a test controls how long.
 const HOLD: &str =
     "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo getmypid();";
 const TELLING_HOLD: &str = "<?php file_put_contents($_GET['until'] . '.pid', getmypid() . \"\\n\"); while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo getmypid();";

@@ -112,7 +112,7 @@ fn what_a_reload_would_change() {
     assert_eq!(dry_run(), (Some(1), expected.to_owned()));
     assert_eq!(daemon.workers("www"), workers);
     assert!(!daemon.socket("other").exists());
-    // A socket's attributes change without new workers; a pool that is gone would end.
+    // Socket attributes change without new workers; a removed pool would stop.
     assert_eq!(daemon.said(&["reload"]).0, Some(0));
     assert_eq!(dry_run(), (Some(0), same.to_owned()));
     edit(&daemon, &other, "");

@@ -168,7 +168,7 @@ fn no_request_is_lost_over_many_reloads() {
     let params = Params::get(&daemon.dir, "pid.php", "");
     let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        // Also when an assertion fails, or the scope would wait for its threads for ever.
+        // Stops the threads if an assertion fails, too: the scope waits for them.
         let _stop = StopAtEnd(&stop);
         for keep in [false, false, true] {
             let (daemon, params, stop, served) = (&daemon, &params, &stop, &served);

@@ -37,7 +37,7 @@ fn status_and_ping_answer_and_count() {
         text.starts_with("pool:                 www\nprocess manager:      static\n"),
         "{text}"
     );
-    // The workers of earlier answers may be a moment from being idle again.
+    // Workers may become idle a moment after their answer.
     until("only the answering worker to be active", || {
         (json(&daemon)["active processes"] == 1).then_some(())
     });

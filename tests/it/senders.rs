@@ -9,7 +9,7 @@ use std::process::Command;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\n";
 const BUSY: &str = "<?php touch($_GET['mark']); while (true) { usleep(1000); }";
-/// What php-fpm writes of such an end: nothing may be added to it.
+/// The end of php-fpm's message: forkyard adds nothing after it.
 const SECONDS: &str = " seconds from start";
 
 fn worker(daemon: &Daemon) -> u32 {

@@ -341,7 +341,7 @@ fn workers_of_an_earlier_preloader_are_seen() {
         format!("[global]\nlog_level = \"debug\"\n{}", slow_pool(dir, ""))
     });
     let old = daemon.wait_for_workers("www", 2);
-    // A worker that the preloader has made and not yet told of would go with it.
+    // A worker that the preloader has forked but not yet reported would be killed with it.
     for pid in &old {
         daemon.wait_for(&format!("[pool www] child {pid} started"));
     }

@@ -60,7 +60,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         assert_eq!(daemon.get("www", "ok.php").body(), "fine", "{kind}");
         let mut held = hold(&daemon, "www");
         wait_until_busy(&daemon, 1);
-        // More than the queue's one message would hold, were it one for each.
+        // More connections than fit into one message of the queue.
         let mut waiting: Vec<Client> = (0..20)
             .map(|_| {
                 let mut client = daemon.client("www");

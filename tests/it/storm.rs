@@ -201,7 +201,7 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
                 }
                 _ => daemon.signal(Signal::SIGUSR2),
             }
-            // The next does not wait until this one is done, and often comes in the middle of it.
+            // The next event often comes in the middle of this one.
             wait_for_requests([0, 5, 40, 200, 400][random.below(5)]);
         }
         wait_for_requests(200);

@@ -51,15 +51,15 @@ fn daemon_with(settings: &str) -> (Daemon, u32) {
     (daemon, worker)
 }
 
-/// How often the calls of new connections are counted at most, until a count has few clients that were held up.
+/// Retries until few clients of a count were delayed.
 const COUNTS: usize = 5;
 
 #[test]
 fn a_new_connection_costs_accept_read_write_and_close() {
     let (daemon, worker) = daemon();
     let mut counts = 0;
-    // A client that the system holds up between connect(2) and write(2), for longer than a worker waits for the first
-    // byte, is put aside and costs two calls of epoll_ctl(2) and one of epoll_wait(2) more.
+    // A client delayed between connect(2) and write(2) for longer than a worker waits for the first byte is set aside,
+    // and costs two more calls of epoll_ctl(2) and one of epoll_wait(2).
     let (calls, put_aside) = loop {
         let calls = count(worker, &daemon.dir, || {
             for _ in 0..REQUESTS {
@@ -88,7 +88,7 @@ fn a_new_connection_costs_accept_read_write_and_close() {
     );
     assert!(of("epoll_wait") <= REQUESTS + 1 + put_aside, "{calls:?}");
     let others = [
-        // The CPU time of requests that took a millisecond or more, which under strace is many.
+        // CPU time of requests over a millisecond, which is common under strace.
         "clock_gettime",
         "setitimer",
         "rt_sigaction",

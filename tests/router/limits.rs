@@ -88,7 +88,7 @@ fn a_restart_file_and_an_order_bring_new_instances() {
     let first = stand.said("shop", "x").pid;
     assert_eq!(stand.said("shop", "x").pid, first);
     std::fs::write(stand.root("shop").join("tmp/restart.txt"), "").expect("write");
-    // A place is free, so the old one serves until the new one is up.
+    // There is a free slot, so the old instance serves until the new one is ready.
     let second = until("the new one", || {
         Some(stand.said("shop", "x").pid).filter(|pid| *pid != first)
     });

@@ -23,7 +23,7 @@ pub(crate) fn skip_unless(has_it: bool, why: &str) -> bool {
     !has_it
 }
 
-/// Skips the test unless it is run by root: it takes two users, and only root can become another.
+/// Skips the test unless it runs as root: it needs two users.
 pub(crate) fn needs_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     skip_outside_ci(is_root, "only root can take on another user")

@@ -62,7 +62,7 @@ impl Setup {
         self
     }
 
-    /// A php.ini for both: the distribution's, with this setup's lines after it.
+    /// A php.ini for both: the distribution's, followed by this setup's lines.
     fn write_php_ini(&self, directory: &Path) -> PathBuf {
         let path = directory.join("php.ini");
         let usual = std::fs::read_to_string(concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"))
@@ -92,7 +92,7 @@ fn wait_for(socket: &Path, mut has_ended: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a socket takes connections, without one: a connection has an ondemand pool start PHP.
+/// Whether a socket is listening. Doesn't connect: that would make an ondemand pool start PHP.
 fn listens(socket: &Path) -> bool {
     const ACCEPTS: &str = "00010000";
     let path = socket.display().to_string();

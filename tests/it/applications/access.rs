@@ -108,7 +108,7 @@ fn a_worker_sees_neither_the_other_s_processes_memory_nor_its_files_by_proc() {
     }
 }
 
-/// The pool's OPcache is its own: the same path is another script in each chroot.
+/// The pool has a separate OPcache: one path is a different script in each chroot.
 #[test]
 fn a_script_in_a_chroot_sees_nothing_outside() {
     if crate::skip::needs_root() {

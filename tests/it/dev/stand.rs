@@ -161,7 +161,7 @@ impl Dev {
         }
     }
 
-    /// A Ctrl-C: it ends with success, and nothing that it started is left.
+    /// Sends Ctrl-C, and checks the exit code and that no process is left.
     pub(in crate::it) fn end(mut self) {
         let family = self.family();
         process::signal(self.pid(), Signal::SIGINT);

@@ -44,7 +44,7 @@ fn run(directory: &Path, program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {said}");
 }
 
-/// A repository with three versions: the second one has a migration, the third one does not start.
+/// A repository with three versions: the second has a migration, the third fails to start.
 fn write_repository(place: &Path) {
     let work = place.join("work");
     fs::create_dir(&work).expect("work");
@@ -110,7 +110,6 @@ fn run_text(place: &Path, text: &str, version: &str) -> (Option<i32>, String) {
 }
 
 impl Shop {
-    /// `configure`: the pool, from the directory and the place of the shop.
     fn start(configure: impl FnOnce(&Path, &Path) -> String) -> Shop {
         crate::support::place_library();
         let kept = directory();

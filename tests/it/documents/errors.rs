@@ -81,7 +81,7 @@ impl Page {
         part.to_owned()
     }
 
-    /// Waits until the fault has every text of the heading and the page's commands name these causes; then cures it.
+    /// Waits until the fault shows every text of the heading and the page's commands name these causes; then fixes it.
     fn drive(
         &mut self,
         (text, causes): (&str, &[&str]),

@@ -80,7 +80,7 @@ fn the_first_sites_are_served() {
     }
 }
 
-/// The application makes absolute addresses with the visitor's port, and takes uploads that nginx by itself refuses.
+/// The application builds absolute URLs with the visitor's port, and accepts uploads larger than nginx's default.
 #[test]
 fn the_sites_that_are_written_pass_on_the_port_and_large_requests() {
     const WSGI: &str = "def application(environ, start_response):

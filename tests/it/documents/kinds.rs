@@ -272,7 +272,6 @@ fn applications_of_every_kind_are_served_from_one_directory() {
     assert!(!errors.contains("uninitialized"), "{errors}");
 }
 
-/// An application alone has its files served by nginx, and WebSocket on any path.
 #[test]
 fn an_application_alone_has_its_files_served_and_websocket() {
     const NODE: &str = "const server = require('http').createServer((request, response) => response.end('node ' + request.url));

@@ -7,7 +7,7 @@ use crate::support::{place_library, until};
 use std::fs;
 use std::process::Command;
 
-/// Words, by single spaces: the README breaks lines where a terminal would.
+/// Normalizes white space: the README wraps lines like a terminal.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -31,7 +31,6 @@ pub(super) fn start(count: usize) -> Daemon {
     daemon
 }
 
-/// Serves a request with each pool, and waits until the workers are gone.
 fn use_all(daemon: &Daemon, count: usize) {
     for number in 0..count {
         let body = daemon.get(&format!("p{number}"), "pid.php").body();

@@ -9,7 +9,7 @@ use std::path::Path;
 
 const LOOKS: usize = 3;
 
-/// Bytes that a process writes into memory files while `act` runs, and until it waits again.
+/// Bytes that a process writes to memory files from `act` until it is idle again.
 fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
     let waits = || {
         until("the master to wait", || {

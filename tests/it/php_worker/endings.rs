@@ -69,7 +69,7 @@ fn fails_alike(daemon: &Daemon, way: &str, well: &Params, failing: &Params) -> A
     ordinary
 }
 
-/// As Symfony's and Laravel's kernels do: the first request registers what reports fatal errors.
+/// As Symfony's and Laravel's kernels do: the first request registers a reporter of fatal errors.
 const PLAIN: &str = r#"<?php
 require_once __DIR__ . '/fail.php';
 register_shutdown_function(fn () => report('boot'));

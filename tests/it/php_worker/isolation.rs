@@ -97,8 +97,8 @@ fn a_session_that_begins_by_itself_is_the_users() {
     }
 }
 
-/// `GHSA-r3xh-3r3w-47gp`: data of the session before could be read before `session_start()`. `GHSA-v3ph-cgqh-r8p5`: the id of the
-/// session before was used in place of the cookie's.
+/// `GHSA-r3xh-3r3w-47gp`: the previous session's data was readable before `session_start()`. `GHSA-v3ph-cgqh-r8p5`: the
+/// previous session's id replaced the cookie's.
 #[test]
 fn ghsa_r3xh_3r3w_47gp_and_ghsa_v3ph_cgqh_r8p5_no_session_of_another_user() {
     let daemon = both("", &format!("php_admin_value = {{ {SESSIONS} }}\n"));

@@ -38,7 +38,7 @@ fn a_worker_ends_after_its_requests_or_when_its_script_does_and_none_is_lost() {
         let params = case(&daemon, "", &format!("token={token}"));
         let answer = match client.request(&params, b"") {
             Ok(answer) if answer.ended => answer,
-            // A connection may be closed between two requests, and a web server tries again.
+            // A connection may close between two requests; web servers retry.
             _ => {
                 client = daemon.client("limited").kept();
                 client.request(&params, b"").expect("answer")
@@ -254,7 +254,7 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
             assert!(said.iter().all(|text| text == "one" || text == "two"), "{said:?}");
         }
     });
-    // A preloader that is killed: the workers serve on, and those that are wanted come out of another boot.
+    // A killed preloader: its workers continue, and further ones come from another boot.
     let preloader = until("one preloader", || match daemon.preloaders("www").as_slice() {
         [only] if *only != first[0] => Some(*only),
         _ => None,

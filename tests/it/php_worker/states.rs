@@ -78,7 +78,7 @@ fn the_input_of_a_request_is_its_own() {
         }
     }
     assert_eq!(twice(&daemon, "time", ""), "now new");
-    // A handle of an earlier request's body is closed: it would read another's.
+    // A handle of an earlier request's body is closed, or it would read another body.
     let sent = post(case(&daemon, "held input", ""), "text/plain", "secret");
     let said: Vec<String> = (0..3)
         .map(|_| ask(&daemon, "loop", &sent, b"secret").body())

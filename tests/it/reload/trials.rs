@@ -274,7 +274,7 @@ fn pools_that_nobody_asks_cost_no_process() {
     let (code, text) = daemon.said(&["reload", "--all"]);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text.matches("replaced p").count(), 20, "{text}");
-    // A process that looks at something for the master may be there for a moment, before and after.
+    // The master's inspector process may exist for a moment, before and after.
     until("no process more", || (children() <= before).then_some(()));
     assert!(!daemon.log().contains("preloader"), "{}", daemon.log());
 }

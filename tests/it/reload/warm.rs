@@ -191,7 +191,7 @@ fn a_stopped_warm_up_does_not_hold_up_a_reload() {
     write(&daemon, "page.php", "<?php echo 'page';");
     assert_eq!(daemon.get("www", "page.php").body(), "page");
     let zygote = daemon.preloaders("www")[0];
-    // It names no scripts, so that the process that compiles waits for them.
+    // It names no scripts, so the compiling process waits for them.
     process::signal(zygote, Signal::SIGSTOP);
     daemon.signal(Signal::SIGUSR2);
     let warm_up = until("the process that compiles", || {

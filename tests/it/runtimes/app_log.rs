@@ -10,7 +10,7 @@ use std::path::Path;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// Runtime, start-up file, application that fails on purpose, what begins and ends its backtrace.
+/// Runtime, start file, an application that fails on purpose, and the ends of its backtrace.
 const FAILING: [(&str, &str, &str, [&str; 2]); 4] = [
     (
         "asgi",
@@ -62,7 +62,7 @@ fn ask(daemon: &Daemon) {
     daemon.client("www").request(&params, b"").expect("answer");
 }
 
-/// With no settings at all an error is in the daemon's log, its backtrace as one entry.
+/// Without settings an error is in the daemon's log, its backtrace as one entry.
 #[test]
 fn a_backtrace_is_one_entry_of_the_daemon_s_log_by_default() {
     for (runtime, file, code, [begin, end]) in FAILING {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// `met` requests wait for each other, `until` a file is there, `most` have been under way.
+/// `met` requests wait for each other, `until` a file exists; `most` is the peak.
 pub(in crate::it) const APPLICATION: &str = r#"
 import asyncio, contextvars, os, time
 
@@ -333,7 +333,6 @@ fn open_streams_leave_others_alone_and_end_when_their_clients_leave() {
     assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
 }
 
-/// The application does not look whether its client is there: it answers as ever.
 #[test]
 fn a_request_whose_client_left_makes_room_when_the_application_has_answered() {
     let (daemon, root) = start(ONE, "concurrency = 5\n");
@@ -409,7 +408,7 @@ fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_
     }
     let (daemon, root) = start("pm = \"static\"\nmax_children = 2\n", "");
     daemon.wait_for_workers("www", 2);
-    // While it has a request, a worker looks whether its loop is held up. A tracer holds that.
+    // During a request a worker checks whether its loop is delayed. A tracer stops that check.
     let mut waiting = send(&daemon, "until", "");
     let mark = until("its beginning", || marks(&root, "begun.").pop());
     let idle = mark.rsplit('.').next().expect("a pid").to_owned();

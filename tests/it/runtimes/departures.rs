@@ -220,7 +220,6 @@ impl Place {
             Reason::MaxRequests if self.runtime == "asgi" => {
                 assert_eq!(self.pid(by_http), Some(old), "{what}");
             }
-            // A program is restarted, and goes on until the new one is there.
             Reason::MaxRequests => {
                 until("the new one", || self.pid(by_http).filter(|pid| *pid != old));
             }

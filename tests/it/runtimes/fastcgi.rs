@@ -82,7 +82,7 @@ fn the_scoreboard_and_the_access_log_show_the_programs_work() {
     let daemon = libfcgi(settings);
     let mut waiting = begin(&daemon, "slow");
     pid_in(&daemon, "slow");
-    // A kept connection: the same worker shows the page both times, and the other one's last request stays to be seen.
+    // On a kept connection one worker shows the page both times, and the other one's last request stays visible.
     let mut client = daemon.client("www").kept();
     let mut rows = || {
         let params = Params::get(&daemon.dir, "status", "json&full");

@@ -173,7 +173,6 @@ fn a_program_that_is_killed_while_it_starts_is_reported() {
     runs(&daemon);
 }
 
-/// A request waits in the program's socket while that is killed: the next program takes it.
 #[test]
 fn a_request_that_was_not_accepted_goes_to_the_next_program() {
     let daemon = start("", |_| format!("program = \"{}\"", compiled().display()));

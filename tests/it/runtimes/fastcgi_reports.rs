@@ -23,7 +23,7 @@ fn refused(daemon: &Daemon, name: &str) -> String {
     daemon.get(name, "x").error_id()
 }
 
-/// Ends the first time; hangs from then on, so that there is one report.
+/// Exits the first time and hangs afterwards, so that there is one report.
 const ONCE: &str = "import os, sys, time\nif os.path.exists('failed'): time.sleep(1000)\nopen('failed', 'w')\n\
                     sys.exit('the database is not there')\n";
 

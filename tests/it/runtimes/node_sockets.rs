@@ -330,7 +330,7 @@ fn what_a_killed_daemon_has_left_goes_with_the_next() {
     assert_eq!(site.get("x"), "x");
     let old = directories(&site.temporary);
     assert_eq!(old.len(), 1);
-    // What still listens at the pool's socket would keep the next daemon from it.
+    // A process still listening at the pool's socket would block the next daemon.
     let children = process::children(site.daemon.pid());
     process::signal(site.daemon.pid(), Signal::SIGKILL);
     until("the program to end", || site.processes().is_empty().then_some(()));

@@ -107,7 +107,7 @@ fn application(runtime: &str, open: Open, dir: &Path, port: u16) -> (&'static st
 
 const ASK: &str = "def ask():\n    s.sendall(b\"pong\\n\")\n    return s.recv(9).decode().strip()";
 
-/// A server of lines on a unix socket and a port: it repeats each line of a connection. Says the port.
+/// An echo server for lines on a unix socket and a port. Prints the port.
 fn serve(dir: &Path) -> u16 {
     let unix = UnixListener::bind(dir.join("server.sock")).expect("bind");
     make_writable(&dir.join("server.sock"));

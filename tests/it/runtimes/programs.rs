@@ -363,7 +363,7 @@ require("http").createServer((request, response) => {
         assert_ne!(site.get("crash"), "fine");
     }
     assert_eq!(site.get("x"), "fine");
-    // With a back-off that doubles it would be most of a minute.
+    // An exponential back-off would take most of a minute.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     site.finish(Signal::SIGTERM);
 }

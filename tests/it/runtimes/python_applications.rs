@@ -109,7 +109,7 @@ fn files_below(root: &Path) -> Vec<Kept> {
     found
 }
 
-/// The project that Django's own commands make, which take seconds: they are run once for all tests.
+/// A project made by Django's own commands. They take seconds, so they run once for all tests.
 fn project() -> &'static [Kept] {
     static MADE: OnceLock<Vec<Kept>> = OnceLock::new();
     MADE.get_or_init(|| {

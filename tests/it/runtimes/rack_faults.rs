@@ -131,7 +131,6 @@ run ->(env) {
         let log = application.daemon.log();
         assert!(!log.contains("/proc/self"), "{log}");
     }
-    // Nor where it can't be loaded: in the log, and in the report.
     for text in [
         "raise 'it broke'\n",
         "require_relative 'nowhere'\n",

@@ -128,7 +128,7 @@ fn a_classic_sinatra_application_serves_and_logs() {
     }
 }
 
-/// Each part is written when the client has the one before: a part that waited in some buffer would end the test.
+/// Each part is written once the client has the previous one: a buffered part would hang the test.
 #[test]
 fn a_sinatra_application_streams() {
     [1, 4].into_iter().for_each(stream_from_sinatra);

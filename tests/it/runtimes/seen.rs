@@ -75,7 +75,7 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
             "",
             "https shop.test:8080 /shop 192.0.2.7 -",
         ),
-        // Behind two: nginx does not take the first one's word, and applications know whom to believe.
+        // Behind two proxies: nginx doesn't trust the first one, and applications decide whom to trust.
         (
             "http",
             "on",

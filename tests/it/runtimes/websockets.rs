@@ -38,7 +38,8 @@ new WebSocketServer({ server, path: '/ws' }).on('connection', (socket, request) 
 server.listen(process.env.PORT);
 "#;
 
-/// The client: a line in is a message, a message out is a line; what ends the connection is the last.
+/// The client: each input line is a message to send, each message received is an output line; the last is the reason of
+/// the close.
 const CLIENT: &str = r#"
 import asyncio, sys, websockets
 
@@ -300,7 +301,7 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
         .expect("a pid");
     process::signal(pid, Signal::SIGKILL);
     assert!(socket.hear().starts_with("closed"));
-    // Until then a connection may still reach the process, which the kernel is about to end.
+    // Until then the kernel may still give connections to the dying process.
     site.daemon.wait_for("it is started again");
     let mut socket = Socket::open(&address);
     socket.hear();
@@ -470,7 +471,7 @@ fn a_reload_keeps_websockets_of_asgi_applications_until_their_time_is_over() {
     let address = format!("ws://127.0.0.1:{}/ws", nginx.port);
     let code = ASGI.replace("VERSION", "number two");
     let (mut old, begun) = reload_under_websocket(&site, &address, "main.py", &code, "number two");
-    // On a machine that is busy the time may be over by now.
+    // On a busy machine the time may be over.
     if begun.elapsed() < Duration::from_secs(3) {
         assert!(old.ask("c").ends_with(" one c"), "the old worker goes on");
     }

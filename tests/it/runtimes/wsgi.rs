@@ -334,8 +334,8 @@ fn the_peak_of_memory_is_on_the_status_page() {
         "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n",
         "",
     );
-    // A worker that shows the page has begun another request; the other one still shows its last. A connection holds the
-    // worker that would be chosen first while the other one answers, and lets it go for the page.
+    // A worker that shows the page has begun another request; the other one still shows its last. A connection occupies
+    // the preferred worker while the other one answers, then releases it for the page.
     until("memory on the status page", || {
         let held = site.daemon.client("www");
         site.get("sized");

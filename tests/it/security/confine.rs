@@ -352,7 +352,7 @@ fn a_hat_without_apparmor_is_an_error_that_says_so() {
     let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled").unwrap_or_default();
     let said = fails("apparmor_hat = \"no-such-hat\"\n");
     let wanted: &[&str] = match enabled.trim() {
-        // No profile of the test's is loaded, so there is no hat to change to: its workers can't be made.
+        // The test has loaded no profile, so there is no hat to change to: workers can't start.
         "Y" => &["failed to change to new confinement"],
         _ => &[
             "[pool www] apparmor_hat: failed to query apparmor confinement",
@@ -364,7 +364,7 @@ fn a_hat_without_apparmor_is_an_error_that_says_so() {
     }
 }
 
-/// A chroot has neither /usr nor /proc: PHP is loaded before, and the steps that follow still work.
+/// A chroot has neither /usr nor /proc: PHP is loaded first, and later steps still work.
 #[test]
 fn all_of_it_goes_with_a_chroot() {
     if needs_root() || !has_landlock() {

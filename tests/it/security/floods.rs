@@ -22,7 +22,7 @@ def application(environ, start):
     return [b'said']
 ";
 
-/// Lines that the daemon writes because of what workers do and say: as many in a minute as are read, of each cause.
+/// Log lines that workers can cause: limited by cause, a minute.
 #[test]
 fn what_a_pool_causes_is_some_lines_of_the_log() {
     place_library();

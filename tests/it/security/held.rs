@@ -404,7 +404,6 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
     held.ends();
 }
 
-/// The same of a log of slow requests that the tenant has made, where the master writes the whole entry.
 #[test]
 fn who_holds_the_log_of_slow_requests_holds_up_no_master() {
     let source = "import http.server\n\

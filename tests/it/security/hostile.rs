@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n";
-/// For preloaders that say nothing. A loaded machine may need longer for the others.
+/// For silent preloaders. On a loaded machine the others may need longer.
 const HASTY: &str = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\nstart_timeout = \"2s\"\n";
 const QUIET: &str = "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n";
 
@@ -18,7 +18,7 @@ fn hostile(dir: &Path, kind: &str, settings: &str) -> String {
 }
 
 fn hostile_named(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
-    // Routers of other tests are `nobody`, and descriptors under way are counted by user (unix(7), ETOOMANYREFS).
+    // Routers of other tests are `nobody`, and the kernel counts descriptors in flight by user (unix(7), ETOOMANYREFS).
     let settings = format!(
         "user = \"games\"\n{settings}env = {{ HOSTILE = \"{kind}\", DIRECTORY = \"{}\", PATH = \"/usr/bin:/bin\" }}\n",
         dir.display()

@@ -127,7 +127,7 @@ impl Load {
         }
     }
 
-    /// Each answer has to have this body; `None`: it may be any, or none.
+    /// Expected body of each answer; `None` accepts any, or none.
     fn ask(&mut self, socket: PathBuf, params: Params, body: Option<&'static str>) {
         let stop = Arc::clone(&self.stop.0);
         self.clients.push(std::thread::spawn(move || {

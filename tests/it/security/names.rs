@@ -34,7 +34,7 @@ fn assert_untouched(dir: &Path) {
     assert_eq!(mode(&precious), 0o600);
 }
 
-/// Below the attacker's directory, the names on the way to the logs. Each may be a link that the attacker has put there.
+/// Names on the path to the logs, below the attacker's directory. Each may be the attacker's link.
 const WAY: [&str; 3] = ["one", "two", "a.log"];
 const LOGS: [&str; 3] = ["error_log", "access.log", "slowlog"];
 
@@ -161,7 +161,7 @@ fn a_link_to_a_standard_stream_stands_for_the_daemon_s_own() {
     }
 }
 
-/// The same when the logs are opened again, at SIGUSR1: they go on in the old files.
+/// SIGUSR1 reopens the logs: the daemon keeps the old files.
 #[test]
 fn nor_when_it_is_opened_again() {
     for names in 1..=3 {

@@ -53,7 +53,7 @@ fn the_classic_exploit_runs_nothing_by_default() {
         "{line}"
     );
     daemon.wait_for("refused the setting 'allow_url_include'");
-    // Said once for each worker: an attacker must not fill the log.
+    // Logged once for each worker: an attacker must not fill the log.
     for _ in 0..5 {
         assert!(!exploit(&daemon).contains("owned"));
     }

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 const SENT: &str = include_str!("sent.py");
 
-/// Sends when it is asked to, and, where there is a file `attack`, when it is loaded.
+/// Sends on request and, if the file `attack` exists, while it is loaded.
 const APPLICATION: &str = "
 def wait_for(name):
     while not os.path.exists(f'{PLACE}/{name}'):

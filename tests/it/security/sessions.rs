@@ -170,7 +170,6 @@ fn no_worker_is_in_a_session_with_another_users_or_with_the_masters() {
             assert_eq!(ask(&daemon, &pool, &targets), "done\n", "{pool}");
         }
     }
-    // They have made their own sessions as slow as can be by now, and no other.
     let own = autogroup(ones[0]);
     assert!(own.is_none_or(|said| said.ends_with("nice 19\n")));
     for pid in processes(&daemon, ZYGOTES).iter().chain([&master]) {
@@ -183,7 +182,6 @@ fn no_worker_is_in_a_session_with_another_users_or_with_the_masters() {
     }
 }
 
-/// One tenant makes itself slow, and the other's workers keep their priority.
 #[test]
 fn who_makes_its_session_slow_slows_nobody_else() {
     if needs_root()

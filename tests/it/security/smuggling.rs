@@ -386,7 +386,6 @@ fn what_nginx_passes_on_is_what_the_program_sees() {
         let text = fs::read_to_string(&record).ok()?;
         text.ends_with(".\n").then_some(text)
     });
-    // Those that nginx has sent to the worker, each with its answer.
     let mut sent: Vec<&str> = passed
         .lines()
         .filter(|line| !line.ends_with(" - ."))

@@ -247,7 +247,7 @@ fn the_connections_that_were_idle_for_the_longest_go_first() {
     assert_eq!(daemon.workers("www"), worker);
 }
 
-/// Connections that go from worker to worker, because both are busy time and again, are no younger each time.
+/// A connection passed between busy workers keeps its age.
 #[test]
 fn a_connection_that_is_handed_over_is_given_no_more_time() {
     let settings = "pm = \"static\"\nmax_children = 2\nclient_timeout = \"2s\"\nkeepalive_timeout = \"2s\"\n";

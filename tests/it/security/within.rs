@@ -105,7 +105,7 @@ fn an_application_s_scripts_are_below_its_root() {
         let cut = Path::new(&format!("{}\0x", dir.join("outside.php").display())).to_owned();
         assert_ne!(ask(&daemon, "sites", Some(&root), &cut), "outside", "{name}");
     }
-    // A next version that the web server's link leads to is served before a look has seen the link change.
+    // A new version behind the web server's link is served before an inspection has seen the change.
     let current = apps.join("current");
     assert_eq!(
         ask(&daemon, "sites", Some(&current), &apps.join("php/index.php")),

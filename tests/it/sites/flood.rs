@@ -99,7 +99,7 @@ fn a_user_s_flood_of_connections_does_not_make_root_wait() {
     });
     let flood = Guest::start(FLOODER, &owners(&sites));
     assert!(flood.1 > 0, "the queue held nothing");
-    // There is room for root, however full the queue of the others is: connect(2) would block without.
+    // Root's connection needs room in the queue, or connect(2) would block.
     let mut root = UnixStream::connect(sites.daemon.dir.join("control.sock")).expect("connect");
     root.write_all(b"{\"command\":\"ping\"}\n").expect("write");
     process::signal(master, Signal::SIGCONT);

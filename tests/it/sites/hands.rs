@@ -67,7 +67,7 @@ fn said(user: usize, whose: &str) -> String {
     format!("{} {whose}", USERS[user].1)
 }
 
-/// Asks until the new owner's application answers; the old owner never does with the new one's code, nor the other way.
+/// Sends requests until the new owner's application answers; neither owner ever runs the other's code.
 fn becomes(sites: &Sites, path: &str, wanted: &str) {
     until(&format!("{path}: {wanted}"), || {
         let (status, body) = sites.get(path);
@@ -212,7 +212,7 @@ fn a_start_up_file_of_another_owner_is_another_application() {
     }
 }
 
-/// The look itself retires them: nothing has to be given to the old instance for that, which may be busy for long.
+/// The inspection retires them without a request to the old instance, which may be busy for long.
 #[test]
 fn a_look_retires_at_once_what_runs_as_the_old_owner() {
     if needs_root() {

@@ -14,7 +14,7 @@ const LOOP: [u8; 2] = [0xeb, 0xfe];
 #[cfg(target_arch = "aarch64")]
 const LOOP: [u8; 4] = 0x1400_0000_u32.to_le_bytes();
 
-/// Holds a process as a debugger does, until a line comes or it is killed.
+/// Traces a process like a debugger, until it reads a line or is killed.
 const HOLD: &str = "
 import ctypes, os, select, sys
 pid, zero = int(sys.argv[1]), ctypes.c_void_p(0)
@@ -47,7 +47,7 @@ fn hang(pid: u32) {
     assert!(faster.expect("renice").success());
 }
 
-/// A tracer that holds a thread until a line comes, or its input ends.
+/// Traces and stops a thread until it reads a line or its input ends.
 pub(in crate::it) fn hold(pid: u32) -> Child {
     let mut holder = Command::new("python3")
         .args(["-c", HOLD, &pid.to_string()])

@@ -100,7 +100,7 @@ fn connections_of_one_user_leave_descriptors_to_another() {
         return;
     }
     let sites = Sites::start("max_request_queue_size = 0");
-    // The router may have 84 connections: it has its limit from the master.
+    // The router may have 84 connections, a limit set by the master.
     let limited = Command::new("prlimit")
         .args(["--nofile=160:160", "--pid", &sites.daemon.pid().to_string()])
         .status();

@@ -159,7 +159,7 @@ fn a_mistake_is_told_to_the_operator_and_serves_once_it_is_corrected() {
     sites.end();
 }
 
-/// Two requests on one connection: the answers' bodies, `None` where the connection was closed before.
+/// Bodies of two requests on one connection; `None` if it closed early.
 fn twice(sites: &Sites, name: &str) -> [Option<String>; 2] {
     let root = sites.daemon.dir.join("apps").join(name);
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());

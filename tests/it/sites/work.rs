@@ -44,7 +44,7 @@ fn python(work: &str) -> String {
     )
 }
 
-/// Notes when it begins, waits until there is a file `go`, and notes that it ends.
+/// Records its start, waits for the file `go`, and records its end.
 const HELD: &str = "    note(f'begin {os.getpid()}')\n    while not os.path.exists('go'):\n        time.sleep(0.01)\n    \
                     note(f'end {os.getpid()}')\n";
 

@@ -110,7 +110,6 @@ impl Kit {
         report
     }
 
-    /// Asks all processes that are up to go, and waits until they have.
     fn stop(&mut self) {
         for mut process in std::mem::take(&mut self.processes) {
             process.input = None;

@@ -149,7 +149,7 @@ impl Front {
 }
 
 fn sites(example: &str, backends: &Backends) -> (Vec<u16>, Vec<String>) {
-    // All are taken before any is given back, so that they differ.
+    // All ports are bound before any is released, so that they differ.
     let taken: Vec<TcpListener> = (backends.all.iter())
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
         .collect();

@@ -156,7 +156,6 @@ fn zygotes_killed_while_they_make_workers_cost_no_request_and_no_memory_is_used_
     );
     let workers = || -> Vec<u32> { ["a", "b"].iter().flat_map(|name| daemon.workers(name)).collect() };
     for _ in 0..6 {
-        // The one that does is ready: a start that fails is another matter.
         for name in ["a", "b"] {
             assert_eq!(daemon.get(name, "code.php").body(), "code");
         }

@@ -256,7 +256,6 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
         process::signal(worker, nix::sys::signal::Signal::SIGKILL);
         until("its end", || (!process::runs(worker)).then_some(()));
     }
-    // Nor do they keep its own pool from having workers: the limit is that process' own.
     let before = daemon.workers("a");
     for worker in &before {
         process::signal(*worker, nix::sys::signal::Signal::SIGKILL);
@@ -318,7 +317,6 @@ fn copies_of_one_process_draw_different_random_numbers() {
     );
     let mut seen: Vec<Vec<serde_json::Value>> = Vec::new();
     for name in ["a", "b"].repeat(3) {
-        // The one after the other, since the same worker might answer each time.
         seen.push(told(&daemon, name, "random.php"));
         let worker = pid(&daemon, name);
         process::signal(worker, nix::sys::signal::Signal::SIGKILL);

@@ -92,7 +92,6 @@ fn a_file_in_memory_would_be_everybodys() {
     );
 }
 
-/// OPcache ends the process: it has no file cache, which is set in the workers.
 #[test]
 fn a_zygote_that_ends_while_it_starts_costs_no_request() {
     let dir = directory();

@@ -40,7 +40,6 @@ fn site(dir: &std::path::Path, lines: &str) -> Nginx {
 pub(super) const NAMED: &str = "fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;";
 
 impl Bench {
-    /// nginx in front of a pool of PHP that does not run yet.
     pub(super) fn new() -> Bench {
         let dir = directory();
         let path = dir.path().to_owned();
