@@ -1,5 +1,5 @@
-//! `tests/mutations.toml` fits the program and the security document: `scripts/mutations` can apply every change, and each
-//! promise has one that breaks it.
+//! `tests/mutations.toml`: `scripts/mutations` can apply each change, and each promise of the security document has one
+//! that breaks it.
 
 use serde::Deserialize;
 use std::collections::BTreeSet;

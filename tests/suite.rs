@@ -1,5 +1,4 @@
-//! Every test that runs programs or needs what others wrote, in one program: each program of tests links the whole
-//! library.
+//! Tests that run programs or need other software, in one program: each test program links the whole library.
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 

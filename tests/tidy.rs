@@ -1,4 +1,4 @@
-//! The house rules that a machine can check: who may know whom, where unsafe code may be, how long a file may be.
+//! The repository's own rules: dependencies, unsafe code, file lengths, documents.
 
 mod prose;
 mod questions;

@@ -1,4 +1,4 @@
-//! `disable_functions`, also for functions that PHP compiles into opcodes or that OPcache has cached.
+//! `disable_functions`, also for functions that PHP compiles to opcodes or OPcache has cached.
 
 use super::client::{Kept, Request};
 use super::scripts;

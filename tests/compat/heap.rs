@@ -1,5 +1,4 @@
-//! PHP on a heap full of garbage: a buffer that lacks its end, or memory that nothing has written to, changes an
-//! answer.
+//! PHP on a heap full of garbage: missing terminators and uninitialized reads change an answer.
 
 use super::client::Request;
 use super::servers::{Setup, directory};

@@ -1,5 +1,4 @@
-//! What scripts can find out about the PHP that they run on: functions with their signatures, constants, classes,
-//! extensions, settings with who may change them, streams, and phpinfo().
+//! PHP as scripts see it: functions, constants, classes, extensions, settings, streams and phpinfo().
 
 use super::client::Request;
 use super::scripts;

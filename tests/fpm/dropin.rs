@@ -1,5 +1,4 @@
-//! In the place of Debian's php-fpm: its files, its unit's commands, nginx in front; once with php-fpm and once with
-//! forkyard-fpm.
+//! Replaces Debian's php-fpm: its files, its unit's commands, nginx in front, with either program.
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use super::service::{Daemon, PATIENCE};

@@ -1,4 +1,4 @@
-//! Settings of PHP that are nothing, and what workers and the log say of a pool that has begun or is full.
+//! Empty PHP settings, and messages about starting and full pools.
 
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;

@@ -1,4 +1,4 @@
-//! What reaches the daemon by other ways than its files: the environment, descriptors, options for PHP.
+//! The daemon's inputs besides its files: environment, descriptors, PHP options.
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use super::service::{Daemon, Site, title};

@@ -1,5 +1,5 @@
-//! Every runtime, in every kind of pool, with a worker and without: code that is broken takes the place of none that
-//! serves, is refused with an id where none serves, and is replaced once it is mended.
+//! Every runtime in every kind of pool, with and without a worker: broken code never replaces working code, gets an id
+//! if it was the first, and is replaced once repaired.
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};

@@ -1,4 +1,4 @@
-//! Service in the order of arrival: a kept connection that asks again at once comes after those that wait already.
+//! First come, first served: a kept connection's next request queues behind those that already wait.
 
 use crate::support::daemon::{Daemon, directory, php_pool, pool};
 use crate::support::fcgi::{Client, Params};

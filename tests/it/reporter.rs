@@ -1,5 +1,5 @@
-//! `status_listen`: the status while every worker is busy, after a reload, after the reporter's death, and among
-//! clients that mean harm.
+//! `status_listen`: the status while all workers are busy, after a reload, after the reporter's death, and with hostile
+//! clients.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};

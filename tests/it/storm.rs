@@ -1,4 +1,4 @@
-//! Reloads, upgrades and killed masters in any order, under load: no request fails, and nothing is left behind.
+//! Reloads, upgrades and killed masters in any order, under load: no request fails and nothing leaks.
 
 use crate::random::{Random, number};
 use crate::support::daemon::{Daemon, directory, pool};

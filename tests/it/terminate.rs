@@ -1,4 +1,4 @@
-//! Requests that run past `request_terminate_timeout`: their client is answered, and no other client loses anything.
+//! Requests over `request_terminate_timeout`: their client gets an answer, other clients lose nothing.
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::fcgi::{Answer, Client, Params};

@@ -1,5 +1,4 @@
-//! A small generator of numbers, the same on every machine (splitmix64), and what simulations by seeds have in
-//! common.
+//! A portable random number generator (splitmix64), and helpers for seeded simulations.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::cell::Cell;

@@ -100,7 +100,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts `forkyard run` on what `configure` writes, and waits until it is ready.
+    /// Starts `forkyard run` on the configuration from `configure`, and waits until it is ready.
     pub fn start(configure: impl FnOnce(&Path) -> String) -> Daemon {
         let dir = directory();
         let path = dir.path().to_owned();

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 pub const PHP_VERSION: &str = env!("FORKYARD_PHP");
 
-/// How long anything may take before a test gives up: a loaded machine is slow.
+/// The deadline of every wait: a loaded machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The path of forkyard-fpm, which is forkyard by another name: a hard link, as `scripts/build` makes it.
+/// The path of forkyard-fpm: a hard link to forkyard, as `scripts/build` makes it.
 pub fn forkyard_fpm() -> &'static str {
     static LINK: Once = Once::new();
     let program = env!("CARGO_BIN_EXE_forkyard");
@@ -30,7 +30,7 @@ pub fn forkyard_fpm() -> &'static str {
     LINK.call_once(|| {
         let inode = |path: &str| std::fs::metadata(path).ok().map(|data| data.ino());
         if inode(link) != inode(program) {
-            // Renamed, so that a second program of tests never finds it missing.
+            // Renamed into place, so that a parallel test program never finds it missing.
             let new = format!("{link}.{}", std::process::id());
             std::fs::hard_link(program, &new).expect("a link to forkyard");
             std::fs::rename(&new, link).expect("the link's name");
@@ -62,7 +62,7 @@ pub fn once_in(attempts: u32, mut attempt: impl FnMut() -> Result<(), String>) {
     panic!("none of {attempts} attempts came out well: {spoilt:#?}");
 }
 
-/// Tells threads to end, also when an assertion fails: they would go on for ever, and a scope would wait for them.
+/// Stops threads on drop: after a failed assertion a scope would wait for them for ever.
 pub struct StopAtEnd<T: Deref<Target = AtomicBool>>(pub T);
 
 impl<T: Deref<Target = AtomicBool>> Drop for StopAtEnd<T> {

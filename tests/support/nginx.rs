@@ -13,7 +13,7 @@ pub struct Nginx {
     dir: tempfile::TempDir,
 }
 
-/// A port that is free now, and that no other test of this program is given, nor the kernel gives to who asks for any.
+/// A free port that neither another test nor the kernel hands out.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 10_000;

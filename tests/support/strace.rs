@@ -26,7 +26,7 @@ pub fn attach(pid: u32, report: &Path, options: &[&str]) -> Child {
 /// Runs a command under strace, which delays each of these calls.
 pub fn held(command: &Command, report: &Path, calls: &str, millis: u32) -> Command {
     let mut strace = Command::new("strace");
-    // -D: strace is the child, and the program has the pid that its starter knows.
+    // -D: strace is the child, so the program keeps the pid that its parent knows.
     strace
         .args(["-D", "-e", &format!("trace={calls}")])
         .args(["-e", &format!("inject={calls}:delay_enter={}", millis * 1000)])

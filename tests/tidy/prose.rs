@@ -136,7 +136,7 @@ fn texts() -> Vec<(&'static str, String, String)> {
     texts
 }
 
-/// To change the table: the test prints the rows that would be right.
+/// A failing test prints the correct rows.
 #[test]
 fn no_file_s_prose_gets_worse() {
     let odd: Vec<(&str, Regex, &str)> = ODD

@@ -1,4 +1,5 @@
-//! The page of error messages: each fault is made, asked for through nginx, found with the page's command and cured.
+//! The page of error messages: causes each fault, requests it through nginx, finds it with the page's command, and
+//! fixes it.
 
 mod bench;
 mod faults;

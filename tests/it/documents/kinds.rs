@@ -1,4 +1,4 @@
-//! Applications of many kinds in one directory, by what `forkyard init sites` writes: pages, files, scripts and links.
+//! Applications of many kinds in one directory, as `forkyard init sites` sets them up.
 
 use super::first::init;
 use super::served::{settle_nginx, settle_toml};

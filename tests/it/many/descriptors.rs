@@ -1,4 +1,4 @@
-//! The master's descriptors: one for each pool, and no more than four for one that was used and has no process.
+//! The master's descriptors: one for each pool, at most four for a used pool without processes.
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};

@@ -1,4 +1,4 @@
-//! Applications of frameworks that Debian packages: the same requests to an ordinary pool and to two with a worker script.
+//! Debian's packaged frameworks: equal requests to an ordinary pool and to two with a worker script.
 
 use super::{ask, mode_pool, ordinary_pool, post, status_of, worker_pool};
 use crate::it::documents::blocks;

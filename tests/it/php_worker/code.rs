@@ -1,4 +1,4 @@
-//! The code of the boot: what asks for another boot, by the application itself or by files that change.
+//! Causes of a new boot: the application, or changed files.
 
 use super::{ONE, worker_pool, write_script};
 use crate::support::daemon::{Daemon, make_writable};

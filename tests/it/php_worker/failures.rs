@@ -1,4 +1,4 @@
-//! Requests that go wrong: the client has the answer of an ordinary pool, and the next request finds a sound worker.
+//! Failing requests: the answer is an ordinary pool's, and the worker is sound for the next one.
 
 use super::{ask, both, case, say};
 use crate::support::{process, until};

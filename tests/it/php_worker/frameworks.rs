@@ -1,5 +1,4 @@
-//! The loops of frameworks' worker scripts, as their documents describe them: both boot the application at its first request,
-//! which here is a warm-up request.
+//! The loops of frameworks' worker scripts: both boot the application at the first request, here a warm-up request.
 
 use super::worker_pool;
 use crate::support::daemon::{Daemon, make_writable};

@@ -1,4 +1,4 @@
-//! Kept connections of workers that are put back: they stay with their worker, or go to a sibling while it is busy.
+//! Kept connections of restored workers: they stay with their worker, or move to a sibling while it is busy.
 
 use super::{PHP, mode_pool, status_of};
 use crate::support::daemon::{Daemon, make_writable};

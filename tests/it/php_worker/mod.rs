@@ -1,5 +1,4 @@
-//! Applications that boot once: a worker script in the preloader, and workers that come out of its first
-//! `forkyard_handle_request()`.
+//! Applications that boot once: workers are forked in the preloader's first `forkyard_handle_request()`.
 
 mod applications;
 mod boots;

@@ -1,4 +1,4 @@
-//! What really runs where a pool asks for something else: the status, its JSON, the metrics and `forkyard_worker()` say so.
+//! The mode in effect if it differs from the setting: in the status, its JSON, the metrics and `forkyard_worker()`.
 
 use super::{ONE, mode_pool, ordinary_pool, status, status_of};
 use crate::support::daemon::Daemon;

@@ -1,4 +1,4 @@
-//! Warnings of PHP's about a request that it reads: no handler of the application's is there yet, as in php-fpm.
+//! PHP's warnings while it reads a request: no handler of the application runs yet, as in php-fpm.
 
 use super::{ONE, mode_pool, ordinary_pool, worker_pool};
 use crate::compat::servers::Setup;

@@ -1,4 +1,4 @@
-//! Workers that are put back after each request (`worker_mode = "snapshot"`): nothing of a request is there for the next.
+//! Workers restored after each request (`worker_mode = "snapshot"`): no state survives a request.
 
 use super::{ONE, ask, case, mode_pool, ordinary_pool, say, status, status_of, write_script};
 use crate::support::daemon::{Daemon, make_writable};

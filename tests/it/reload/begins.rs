@@ -1,4 +1,4 @@
-//! A pool that begins with a reload: it is added when it has its workers, and has failed when it can't have them.
+//! A pool added by a reload: the reload succeeds once it has workers, and fails if it can't start them.
 
 use super::trials::workers;
 use crate::support::daemon::{Daemon, pool};

@@ -1,4 +1,4 @@
-//! The program of new code has to live for a while after it is up: one that ends leaves the old one serving.
+//! A new program has to live for a while after it is ready: if it exits, the old one stays.
 
 use super::super::runtimes::fastcgi_programs::ODD;
 use super::trials::{PMS, workers};

@@ -1,4 +1,4 @@
-//! Processes that a Python application makes by itself: multiprocessing's start methods, forks, and how they end.
+//! Child processes of a Python application: multiprocessing's start methods, forks, and exits.
 
 use super::python::start_as;
 use crate::support::daemon::Daemon;

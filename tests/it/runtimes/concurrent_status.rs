@@ -1,4 +1,4 @@
-//! The status of workers that have several requests: on the status page in each of its forms, and in `forkyard status`.
+//! The status of workers with concurrent requests: all formats of the status page, and `forkyard status`.
 
 use super::programs::Site;
 use super::threads;

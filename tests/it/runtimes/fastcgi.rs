@@ -1,4 +1,4 @@
-//! FastCGI programs that were written without forkyard in mind: on libfcgi, php-cgi, Perl's FCGI and Plack.
+//! FastCGI programs written for other servers: libfcgi, php-cgi, Perl's FCGI and Plack.
 
 use super::assert_echoes;
 use super::fastcgi_programs::*;

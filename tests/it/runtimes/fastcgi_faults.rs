@@ -1,4 +1,4 @@
-//! FastCGI programs that can't be started, end when they should not, or don't keep to the protocol.
+//! FastCGI programs that fail to start, exit early, or violate the protocol.
 
 use super::fastcgi_programs::*;
 use crate::support::daemon::Daemon;

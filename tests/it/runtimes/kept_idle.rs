@@ -1,4 +1,4 @@
-//! Many kept connections without a request to a worker that serves several at a time: they take nothing from others.
+//! Many idle kept connections to a worker with concurrent requests take nothing from others.
 
 use super::python::start_as;
 use crate::support::fcgi::{Client, Params};

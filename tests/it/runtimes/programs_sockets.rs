@@ -1,4 +1,4 @@
-//! The unix sockets of native programs: they go with the process that has made them, however it ends.
+//! Unix sockets of native programs are removed with their process, however it exits.
 
 use super::programs::{ONDEMAND, Site};
 use crate::support::daemon::{Daemon, directory, make_writable, pool};

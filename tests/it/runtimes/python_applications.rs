@@ -1,4 +1,4 @@
-//! Applications on Django, Flask and Starlette, as Debian has them, behind nginx, with curl as the browser.
+//! Django, Flask and Starlette from Debian, behind nginx, with curl as the browser.
 
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, curl};

@@ -1,5 +1,4 @@
-//! Pools of one application that get new processes because a worker has found a reason: `tmp/restart.txt`, and the limits of
-//! programs that speak HTTP.
+//! Pools of one application that are renewed by a worker: `tmp/restart.txt`, and limits of HTTP programs.
 
 use super::fastcgi_programs::compiled;
 use super::programs::Site;

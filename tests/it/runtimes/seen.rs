@@ -1,4 +1,4 @@
-//! What each runtime sees of a request's scheme, host, prefix and client, behind one web server and behind two.
+//! A request's scheme, host, prefix and client in each runtime, behind one and two web servers.
 
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::Params;

@@ -1,5 +1,4 @@
-//! Applications that send less than their Content-Length promises: behind nginx with kept connections, the browser sees at once
-//! that the answer is cut.
+//! Answers shorter than their Content-Length: behind nginx the browser sees at once that they are cut.
 
 use super::fastcgi_programs::compiled;
 use crate::support::daemon::{Daemon, make_writable, pool};

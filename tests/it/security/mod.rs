@@ -1,4 +1,4 @@
-//! What docs/explain/security.md promises: a pool's code is hostile and wants the master, another pool or the machine.
+//! The promises of docs/explain/security.md against a pool's hostile code.
 
 mod apart;
 mod confine;

@@ -1,4 +1,4 @@
-//! A program of a pool listens on a port of 127.0.0.1, which any user of the machine may take once it is free.
+//! A pool's program listens on a port of 127.0.0.1, which any local user may take once it is free.
 
 use super::{NOBODY, needs_root};
 use crate::support::daemon::{Daemon, make_writable, pool};

@@ -1,4 +1,4 @@
-//! Descriptors that a tenant sends, and closes himself: their last close, which can last, is not root's.
+//! Descriptors sent by a tenant: root's processes never do their last close, which can block.
 
 use super::held::{GAMES, SOON};
 use super::{NOBODY, needs_root, python_as};

@@ -1,5 +1,5 @@
-//! What servers of this kind have stumbled over: connections without a request, late answers, orphans with odd exit codes, and output
-//! in pieces.
+//! Faults known from similar servers: silent connections, late answers, orphans with odd exit codes, and output in
+//! pieces.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};

@@ -1,4 +1,4 @@
-//! The kernel counts descriptors that are under way by user, and lets the router pass no connection when its user has too many.
+//! The kernel counts descriptors in flight by user, and refuses the router's if its user has too many.
 
 use super::Sites;
 use crate::skip::needs_root;

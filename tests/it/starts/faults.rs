@@ -1,5 +1,5 @@
-//! Programs that misbehave during their start: each causes the right error, and leaks nothing. (The spawning kit has
-//! more: `tests/it/spawning/faults.rs`.)
+//! Programs that misbehave during their start: each causes the right error and leaks nothing.
+//! (`tests/it/spawning/faults.rs` has more.)
 
 use super::{Broken, descriptors};
 use crate::support::{process, until};

@@ -1,4 +1,4 @@
-//! Everything that a pool of PHP can have set: it is the same with a preloader of the pool's own and with a zygote.
+//! Every setting of a PHP pool has the same effect with a preloader and with a zygote.
 
 use super::extensions::lacks_extensions;
 use super::{FRESH, PHP, user};

@@ -1,4 +1,4 @@
-//! Extensions that share memory between the workers of a start: each pool has its own, which all of its workers have.
+//! Extensions with memory shared between workers: each pool has a separate segment.
 
 use super::{ONDEMAND, PHP, STATIC, member, only_zygote, shared_memory};
 use crate::skip::skip_unless;

@@ -21,11 +21,11 @@ pub struct Target {
     pub name: &'static str,
     /// The input's structure.
     pub grammar: Grammar,
-    /// Words that mean something in it.
+    /// Keywords of its grammar.
     pub words: &'static [&'static str],
-    /// The longest input that is tried.
+    /// The longest input tried, in bytes.
     pub most_bytes: usize,
-    /// Feeds the parser and panics where it breaks a promise.
+    /// Feeds the parser; panics on a broken promise.
     pub run: fn(&[u8]),
 }
 
@@ -67,7 +67,7 @@ fn random_of(input: &[u8]) -> Random {
     Random::new(hash)
 }
 
-/// Calls `take` with the input cut into pieces, empty ones among them.
+/// Calls `take` with pieces of the input, some of them empty.
 pub fn in_pieces(input: &[u8], mut take: impl FnMut(&[u8])) {
     let mut random = random_of(input);
     let most = [1, 3, 20, 300][random.below(4)];
@@ -87,7 +87,7 @@ pub fn numbers_of(input: &[u8]) -> impl FnMut(usize) -> usize {
     move |bound| random.below(bound)
 }
 
-/// A number that the input decides, below `bound`.
+/// A number derived from the input, below `bound`.
 pub fn number_of(input: &[u8], bound: usize) -> usize {
     random_of(input).below(bound)
 }
@@ -104,10 +104,10 @@ pub fn words_of(input: &[u8], count: usize) -> Vec<AtomicU64> {
         .collect()
 }
 
-/// What serde reads is read the same when it is written again.
+/// Checks that a value survives serializing and parsing.
 ///
 /// # Panics
-/// If it is not.
+/// If it doesn't.
 pub fn survives<T>(input: &[u8]) -> Option<T>
 where
     T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug,
@@ -124,7 +124,7 @@ where
     Some(value)
 }
 
-/// Text that goes into one line of a log or a terminal.
+/// Whether a text fits into one line of a log or terminal.
 pub fn is_one_line(text: &str) -> bool {
     !text.contains(['\n', '\r', '\0', '\u{1b}'])
 }

@@ -4,7 +4,7 @@ use crate::random::Random;
 use crate::{Grammar, Target};
 use serde_json::Value;
 
-/// Changes `input`; `other` is another input of the same target. The same seed makes the same of it.
+/// Mutates `input`, with parts of `other`, an input of the same target. Deterministic for a seed.
 pub fn mutate(input: &mut Vec<u8>, other: &[u8], target: &Target, seed: u64) {
     let mut random = Random::new(seed);
     let mut mutation = Mutation {
@@ -62,7 +62,7 @@ impl Mutation<'_> {
         self.random.pick(&EDGES)
     }
 
-    /// A piece of a text: at most so many bytes.
+    /// A random piece of at most `most` bytes.
     fn piece(&mut self, of: &[u8], most: usize) -> Vec<u8> {
         let from = self.random.below(of.len() + 1);
         let length = self.random.below(most.min(of.len() - from) + 1);
@@ -147,7 +147,7 @@ impl Mutation<'_> {
         *input = value.to_string().into_bytes();
     }
 
-    /// Changes a value, or one in it.
+    /// Mutates a value, or one inside it.
     fn value(&mut self, value: &mut Value, other: &Value) {
         let goes_in = !self.random.one_in(4);
         match value {
@@ -278,7 +278,7 @@ impl Record {
     }
 }
 
-/// The records of an input; the last one may be cut.
+/// Splits an input into records; the last one may be cut.
 fn split(mut wire: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     while let Some((&[version, kind, a, b, c, d, padding, _], rest)) = wire.split_first_chunk() {

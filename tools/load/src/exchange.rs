@@ -6,19 +6,19 @@ use fastcgi::{Answer, Part, ProtocolStatus};
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     answer: Answer,
-    /// The answer's header, as much of it as is needed to find the status.
+    /// The answer's header so far, until the status is known.
     head: Vec<u8>,
     head_ended: bool,
     status: u16,
 }
 
-/// How far an answer has come.
+/// The progress of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Unfinished,
-    /// It is complete, with this HTTP status.
+    /// Complete, with this HTTP status.
     Finished(u16),
-    /// It is not FastCGI, or the server refused the request by FastCGI's own means.
+    /// Invalid FastCGI, or refused by the protocol.
     Refused,
 }
 

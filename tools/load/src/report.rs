@@ -45,7 +45,7 @@ struct Latency {
 
 #[derive(Debug, Serialize)]
 struct Interval {
-    /// When it began.
+    /// The interval's start.
     at_ms: u64,
     requests: u64,
     errors: u64,
@@ -204,7 +204,7 @@ fn timeline(tally: &Tally, interval: Duration) -> Vec<Interval> {
         .collect()
 }
 
-/// To a tenth.
+/// Rounds to a tenth.
 fn microseconds(duration: Duration) -> f64 {
     (duration.as_nanos() as f64 / 100.0).round() / 10.0
 }

@@ -23,7 +23,7 @@ pub(crate) struct Measured {
 /// The size of a read; a shorter read is taken for the last one.
 const READ_BYTES: usize = 256 * 1024;
 
-/// A client that can't connect waits this long, lest the measuring take the time that the server needs.
+/// The pause after a failed connect, so that retries don't take CPU time from the server.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<Measured> {
     })
 }
 
-/// Each client needs a descriptor. If the limit can't be raised, connecting will say so.
+/// Each client needs a descriptor. If the limit can't be raised, connecting reports it.
 fn allow_many_descriptors() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
@@ -100,12 +100,11 @@ struct Load {
     pause: Duration,
     timeout: Duration,
     ends: Option<Duration>,
-    /// How many requests are still to be sent.
+    /// Requests still to send.
     left: u64,
     clients: Vec<Client>,
-    /// How many clients wait for an answer.
+    /// Clients that wait for an answer.
     active: usize,
-    /// Clients that pause.
     wakes: BinaryHeap<Reverse<(Duration, usize)>>,
     tally: Tally,
     clock: Instant,
@@ -116,7 +115,7 @@ struct Client {
     exchange: Exchange,
     is_waiting: bool,
     started: Duration,
-    /// How much of the request has been written.
+    /// Bytes of the request already written.
     written: usize,
     /// The connection has served a request before.
     is_reused: bool,
@@ -290,7 +289,7 @@ impl Load {
         }
     }
 
-    /// The connection is gone. One that was kept may go between two requests; the request is then sent on a new one.
+    /// Handles a closed connection. A kept one may close between two requests; the request is then sent on a new one.
     fn lose(&mut self, index: usize, error: io::Error) {
         let client = &mut self.clients[index];
         client.stream = None;
@@ -325,7 +324,7 @@ impl Load {
         self.end(index, Some(failure), example);
     }
 
-    /// Books a request that is over and goes on to the client's next.
+    /// Records a finished request and starts the client's next one.
     fn end(&mut self, index: usize, failure: Option<Failure>, example: &str) {
         let now = self.clock.elapsed();
         let client = &mut self.clients[index];

@@ -46,7 +46,7 @@ fn serve<S: Read + Write>(mut stream: S, requests: usize) -> io::Result<usize> {
     Ok(served)
 }
 
-/// What forkyard-load reports as JSON.
+/// forkyard-load's JSON report.
 fn load(arguments: &[&str]) -> serde_json::Value {
     let output = Command::new(env!("CARGO_BIN_EXE_forkyard-load"))
         .args(["--script", "/srv/echo.php", "--json", "--timeout-ms", "20000"])
