@@ -17,6 +17,7 @@ pub(super) const GARBAGE: [(&str, &str); 2] = [
         "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
     ),
 ];
+/// glibc fills allocated blocks with the inverted bits of 165.
 const FILLED: &str = "5a5a5a5a 0\n";
 const FORM: &str = "application/x-www-form-urlencoded";
 

@@ -94,6 +94,7 @@ fn wait_for(socket: &Path, mut has_ended: impl FnMut() -> bool) {
 
 /// Whether a socket is listening. Doesn't connect: that would make an ondemand pool start PHP.
 fn listens(socket: &Path) -> bool {
+    /// The flag of a listening socket (proc_net(5)).
     const ACCEPTS: &str = "00010000";
     let path = socket.display().to_string();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();

@@ -123,6 +123,8 @@ fn ghsa_r3xh_3r3w_47gp_and_ghsa_v3ph_cgqh_r8p5_no_session_of_another_user() {
     }
 }
 
+/// `GHSA-g966-83w7-6w38` (CVE-2026-24895): letters that are longer in lower case moved the end of the script's name.
+/// `GHSA-3g8v-8r37-cgjm` (CVE-2026-45062): letters that look like `.php` were taken for it.
 #[test]
 fn ghsa_g966_83w7_6w38_and_ghsa_3g8v_8r37_cgjm_no_other_file_is_run() {
     let daemon = both("", "");

@@ -50,6 +50,7 @@ struct Sent {
 }
 
 impl Sent {
+    /// `is_old`: the daemon sees a kernel before 6.16.
     fn start(is_old: bool) -> Sent {
         place_library();
         let dir = directory();

@@ -34,6 +34,7 @@ const TE: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 const CORPUS: &[(&str, &str, Fate)] = &[
+    // Both length headers, in every order (CVE-2024-1135, CVE-2024-6827, CVE-2023-38697).
     (
         TE,
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -162,6 +163,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     (TE, "Content-Length: 005\r\n\r\nhello", One("hello")),
     (TE, "Content-Length : 5\r\n\r\nhello", Refused),
     (TE, "Content-Length: 5\x00\r\n\r\nhello", Refused),
+    // Chunks (CVE-2025-43859).
     (CHUNKED, "5\r\nhello\r\n0\r\n\r\n", One("hello")),
     (CHUNKED, "5;a=b;c=\"d\"\r\nhello\r\n0;last\r\n\r\n", One("hello")),
     (CHUNKED, "005\r\nhello\r\n000\r\n\r\n", One("hello")),

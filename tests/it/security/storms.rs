@@ -347,6 +347,7 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
         .filter(|line| line.contains("exit") || line.contains("ERROR"))
         .collect();
     assert!(new.is_empty(), "{new:?}");
+    // unshare(1) passes no signal on.
     process::signal(master, Signal::SIGTERM);
     assert!(daemon.wait().success());
 }

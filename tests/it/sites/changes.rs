@@ -135,6 +135,7 @@ fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
     for pid in old {
         until("the old processes to end", || (!process::runs(pid)).then_some(()));
     }
+    // The kernel's list of children may lack some while others exit.
     until("one router", || {
         let routers = of(next)
             .map(process::title)

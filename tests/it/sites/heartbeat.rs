@@ -98,6 +98,7 @@ fn one_that_hangs_in_a_loop_is_replaced() {
     });
 }
 
+/// The kernel does not notify the master of such a stop.
 #[test]
 fn one_that_a_tracer_holds_is_replaced() {
     if crate::skip::needs_root() {
