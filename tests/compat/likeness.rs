@@ -119,7 +119,7 @@ fn php_on_the_command_line_is_named_only_if_it_runs() {
 
 #[test]
 fn the_jit_of_a_pool_is_its_own() {
-    // php-fpm starts PHP before it has read the pools. Before PHP 8.4 that silently disables the JIT.
+    // php-fpm starts PHP before it has read the pools. Except in PHP 8.4 that silently disables the JIT.
     let is_late = env!("FORKYARD_PHP") == "8.4";
     let setup = Setup::new()
         .admin_value("opcache.jit", "tracing")

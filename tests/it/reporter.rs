@@ -72,6 +72,7 @@ fn the_status_is_told_while_every_worker_is_busy() {
     assert_eq!(field(&text, "active processes:"), "1");
     assert_eq!(field(&text, "request URI:"), "/wait.php?x=1");
     let reporter = reporters(&daemon)[0];
+    // SECCOMP_MODE_FILTER (proc(5)).
     assert_eq!(process::status_line(reporter, "Seccomp").as_deref(), Some("2"));
     let mut waiting = daemon.client("www");
     waiting
