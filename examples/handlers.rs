@@ -1,4 +1,4 @@
-//! Two handlers that the end-to-end tests look at: `rust-good` does what it is asked for, and `rust-broken` can't answer.
+//! Two handlers for the end-to-end tests: `rust-good` answers, `rust-broken` fails.
 
 use forkyard::{Request, Server};
 use std::ffi::OsStr;
@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a worker holds on to once it was asked to hoard.
 const HOARD_BYTES: usize = 200_000_000;
 
 fn good(request: &mut Request<'_>, held: &mut Vec<u8>) {

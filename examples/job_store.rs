@@ -1,5 +1,5 @@
-//! Works with a store of jobs and writes down what it was told, so that it can be killed at any moment and the store be looked at
-//! afterwards: `job_store work STORE TOLD`, `job_store check STORE TOLD`. `scripts/store-faults` does that.
+//! Works with a job store and records each result, so that a test can kill it at any moment and check the store:
+//! `job_store work STORE TOLD`, `job_store check STORE TOLD`. `scripts/store-faults` runs it.
 
 use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Database;
@@ -88,7 +88,6 @@ fn work(path: &Path, told: &Path) -> Result<(), Box<dyn Error>> {
 
 fn check(path: &Path, told: &Path) -> Result<(), Box<dyn Error>> {
     let told = std::fs::read_to_string(told).unwrap_or_default();
-    // The last that was told of each job.
     let mut last: BTreeMap<i64, &str> = BTreeMap::new();
     for line in told.lines() {
         let (word, id) = line.split_once(' ').ok_or("a line that is not whole")?;
@@ -118,7 +117,6 @@ fn check(path: &Path, told: &Path) -> Result<(), Box<dyn Error>> {
             return Err(format!("job {id} was {word}: {view:?}").into());
         }
     }
-    // What is left is done by the next one.
     while let Some(job) = claim(&mut store)? {
         finish(&mut store, &job)?;
     }

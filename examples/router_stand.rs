@@ -1,15 +1,12 @@
-//! An application pool's router with as little around it as it can run with: a 503 responder for the master that forks the router and
-//! workers with a Rust handler, and looks at directories itself. For the tests of the router (`tests/router`).
+//! An application pool's router with a minimal master: it forks the router, a 503 responder, and workers with a Rust
+//! handler, and inspects directories itself. For `tests/router`.
 //!
-//! They are here, and not with those of the whole daemon (`tests/it/sites`), since this master does what a real one would
-//! not be made to do: it starts a router anew and hands it what runs, fails starts on demand, counts every start, keeps no
-//! inspector that would have to be told of a change, and has instances that say how many bytes they were sent, end an answer
-//! before they are done, die in the middle of one or retire after it. So a test knows which instance had which request, and
-//! what router and instance each pay for it in system calls.
+//! Unlike the real master it restarts a router on demand and hands over the running instances, makes starts fail, and
+//! counts them. Its instances report how many bytes they received, stop within an answer, crash in the middle of one,
+//! or retire after it.
 //!
-//! `router_stand FILE.toml DIRECTORY [KEY=VALUE ...]`: the file has one pool, of the runtime `rust`; each directory below the
-//! given one is an application. Orders come on standard input, one a line; what happens is told on standard output, a JSON
-//! value a line.
+//! `router_stand FILE.toml DIRECTORY [KEY=VALUE ...]`: the file has one pool, of the runtime `rust`; each directory
+//! below the given one is an application. Orders are lines of standard input; events are JSON lines on standard output.
 
 use forkyard::applications::Options;
 use forkyard::config::{self, Applications, Pool};
@@ -62,7 +59,6 @@ struct Stand {
     workers: BTreeMap<u64, Worker>,
     next: u64,
     request: u64,
-    /// Applications whose instances can't be started.
     broken: Vec<PathBuf>,
 }
 
@@ -71,7 +67,7 @@ fn say(what: &Value) {
     let _ = std::io::stdout().flush();
 }
 
-/// Answers with the application's root, the process and the length of the body; the query says what else is to happen.
+/// Answers with the application's root, the process and the body's length; the query selects other behavior.
 fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
     let root = root.display().to_string();
     move |request: &mut Request<'_>| {
@@ -83,7 +79,6 @@ fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
         let mut body = Vec::new();
         let length = std::io::copy(request, &mut body).unwrap_or(0);
         if let Some(millis) = query.strip_prefix("sleep=").and_then(|text| text.parse().ok()) {
-            // The answer is to take so long.
             std::thread::sleep(Duration::from_millis(millis));
         }
         if query == "die" {
@@ -105,7 +100,6 @@ fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
 }
 
 impl Stand {
-    /// Forks a router and tells it what runs.
     fn start_router(&mut self) {
         let (master, theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
         let (inspector, inspector_theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
@@ -316,7 +310,7 @@ impl Stand {
         }
     }
 
-    /// Does what a line asks for; `false`: to end.
+    /// Executes one order; `false` ends the program.
     fn obey(&mut self, line: &str) -> bool {
         let mut words = line.split_whitespace();
         let (word, rest): (_, Vec<&str>) = (words.next().unwrap_or_default(), words.collect());
@@ -436,7 +430,6 @@ impl Stand {
     }
 }
 
-/// What an inspector would say.
 fn found(root: &Path, directory: &Path) -> Result<FoundApplication, String> {
     let real = std::fs::canonicalize(root).map_err(|error| error.to_string())?;
     if !real.starts_with(directory) || real == directory {

@@ -7,7 +7,7 @@ use forkyard::config::{EXIT_INVALID, check, load};
 
 const POOL: &str = "pm = \"static\"\nmax_children = 1\napplication = { runtime = \"rust\" }\n";
 
-/// Root has to say who the workers run as; anyone else would be warned if it did.
+/// Root has to name the workers' user; for other users that is a warning.
 const GLOBAL: &str = "[global]\nallow_root = true\n";
 
 fn checked(path: &Path) -> (u8, String) {

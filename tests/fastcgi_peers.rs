@@ -13,15 +13,14 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 
-/// A responder that tells what it was sent: parameters line by line, an empty line, the body. The parameter
-/// `TEST_STDERR` is said on STDERR, `TEST_BYTES` asks for that many more bytes of output.
+/// A responder that returns its parameters line by line, an empty line, and the body. It writes the parameter
+/// `TEST_STDERR` to STDERR; `TEST_BYTES` requests that many more bytes of output.
 struct Echo {
     directory: TempDir,
     server: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Echo {
-    /// Serves one connection, then ends.
     fn start() -> Echo {
         let directory = tempfile::tempdir().expect("a directory for the socket");
         let listener = UnixListener::bind(directory.path().join("socket")).expect("a socket");
@@ -134,7 +133,6 @@ fn drain(output: &mut Output, stream: &mut UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A stream whose futures are ready when the call returns.
 struct Blocking(UnixStream);
 
 impl AsyncRead for Blocking {
@@ -220,7 +218,6 @@ fn the_fastcgi_client_crate_is_answered_on_a_kept_connection() {
 
 const CGI_FCGI: &str = "/usr/bin/cgi-fcgi";
 
-/// What libfcgi's client makes of the answer: its standard output and error.
 fn cgi_fcgi(environment: &[(&str, &str)], body: &str) -> (String, String) {
     let echo = Echo::start();
     let mut child = Command::new(CGI_FCGI)

@@ -1,4 +1,4 @@
-//! forkyard-fpm beside the php-fpm that the system has.
+//! forkyard-fpm compared with the system's php-fpm.
 
 mod access;
 mod both;

@@ -1,5 +1,4 @@
-//! Input that a hostile worker, preloader or client could make up, from seeds. `FORKYARD_SEED` replays the one round that
-//! a failure named.
+//! Input that a hostile worker, preloader or client could make up, from seeds.
 
 use crate::random::{Random, rounds};
 use forkyard::scoreboard::layout::header::{MAX_SLOTS, PAST_MAX_ACTIVE, PAST_REQUESTS, USED};
@@ -11,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const ROUNDS: u64 = 3_000;
 const PAGE_WORDS: usize = 512;
 
-/// A number near an edge, where sums overflow and signs change, or any other.
 fn edge(random: &mut Random) -> u64 {
     let edges = [
         0,
@@ -43,11 +41,10 @@ fn a_slot_is_read_within_its_page_whatever_is_in_it() {
             entry.consistent,
             page[slot::SEQUENCE].load(Ordering::Relaxed) & 1 == 0
         );
-        // What is told of a program is one of the known states, or nothing.
         let _ = BackendStatus::read(slot_reader::program(&page)).map(|sight| sight.doing.name());
         let stage = page[slot::STAGE].load(Ordering::Relaxed);
         assert!(stage <= u64::from(u32::MAX) || slot_reader::stage(&page) == entry.stage);
-        // What the master does with a slot's counts, beside its own: they never go down, and nothing else changes.
+        // The master's counts for a slot never fall, and nothing else changes.
         let own: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(edge(random))).collect();
         let numbers = || -> Vec<u64> { own.iter().map(|word| word.load(Ordering::Relaxed)).collect() };
         let mut before = numbers();
@@ -58,7 +55,6 @@ fn a_slot_is_read_within_its_page_whatever_is_in_it() {
             before[PAST_MAX_ACTIVE] = before[PAST_MAX_ACTIVE].max(entry.max_active);
             assert_eq!(numbers(), before);
         }
-        // A slot is in use or not, and so stay all others; a number that no slot has changes nothing.
         let slot = random.below(MAX_SLOTS + 64);
         for is_used in [true, false] {
             header::set_used(&own, slot, is_used);

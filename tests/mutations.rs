@@ -1,5 +1,5 @@
-//! `tests/mutations.toml` fits the program and the security document: `scripts/mutations` can apply every change, and each
-//! promise has one that breaks it.
+//! `tests/mutations.toml`: `scripts/mutations` can apply each change, and each promise of the security document has one
+//! that breaks it.
 
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -12,7 +12,6 @@ struct Table {
     mutation: Vec<Mutation>,
 }
 
-/// A change of a line, and the tests that have to turn red.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mutation {
@@ -25,7 +24,6 @@ struct Mutation {
 }
 
 impl Mutation {
-    /// The names of its tests, without targets and modules.
     fn test_names(&self) -> impl Iterator<Item = &str> {
         self.tests
             .iter()
@@ -46,7 +44,6 @@ fn table() -> Vec<Mutation> {
     table.mutation
 }
 
-/// All files below a directory.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory)
         .expect("a directory")
@@ -58,12 +55,10 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     below.flatten().collect()
 }
 
-/// Text with one blank where there are several, or a line's end.
 fn joined(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// docs/security.md, wherever below docs it is.
 fn document() -> String {
     let all = files(&root().join("docs"));
     let found = all.iter().find(|path| path.ends_with("security.md"));
@@ -85,7 +80,6 @@ fn every_mutation_can_be_applied() {
     }
 }
 
-/// The names of all functions of a text.
 pub(crate) fn functions(code: &str) -> BTreeSet<&str> {
     let named = code.split("fn ").skip(1);
     named.filter_map(|rest| Some(rest.split_once('(')?.0)).collect()
@@ -112,7 +106,6 @@ fn the_tests_of_mutations_exist() {
     }
 }
 
-/// The file whose modules a test target links, and the folder of its package: as `scripts/mutations` reads a target.
 fn program(target: &str) -> PathBuf {
     let package = |name: &str| {
         let crates = root().join("crates");
@@ -143,7 +136,6 @@ fn the_targets_of_mutations_link_their_tests() {
     }
 }
 
-/// The first column of the document's tables of promises.
 fn promises(document: &str) -> Vec<String> {
     let mut is_promise = false;
     let mut found = Vec::new();
@@ -178,7 +170,6 @@ fn every_promise_has_a_mutation() {
     }
 }
 
-/// A test that the document names has to be one that can fail.
 #[test]
 fn every_test_of_a_promise_has_a_mutation() {
     let (document, table) = (document(), table());

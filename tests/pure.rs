@@ -1,5 +1,4 @@
-//! Every test that needs nothing but the library: hostile input, fuzz targets, files of configuration, and the rules of the source.
-//! `scripts/check` runs these, the unit tests, and the simulations in `crates/core/tests`; `suite.rs` has the others.
+//! Tests that need only the library: hostile input, fuzz targets, configuration files, and source rules.
 
 mod config;
 mod fuzz;

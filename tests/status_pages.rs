@@ -1,4 +1,4 @@
-//! The status and ping pages, compared byte for byte with those of php-fpm 8.2 itself, which has to be installed.
+//! Status and ping pages, compared byte for byte with those of an installed php-fpm 8.2.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,13 +12,10 @@ use nix::unistd::Pid;
 
 const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 const CGI_FCGI: &str = "/usr/bin/cgi-fcgi";
-/// A zone that needs no database, and what it is ahead of UTC. It is the pool's, whose environment starts empty.
 const ZONE: &str = "IST-5:30";
 const UTC_OFFSET_S: i32 = 5 * 3600 + 1800;
-/// Until both workers have had the same request.
 const MAX_ATTEMPTS: usize = 50;
 
-/// A running php-fpm with two workers. It ends with this value.
 struct PhpFpm {
     master: Child,
     socket: PathBuf,
@@ -62,7 +59,6 @@ impl PhpFpm {
         panic!("php-fpm did not start: {said:#?}");
     }
 
-    /// The answer to a request, without PHP's header about itself.
     fn ask(&self, method: &str, path: &str, query: &str) -> (Vec<String>, String) {
         let output = Command::new(CGI_FCGI)
             .args(["-bind", "-connect"])
@@ -84,11 +80,9 @@ impl PhpFpm {
         )
     }
 
-    /// The answer to a status request, once all rows show that very request.
     fn ask_until_all_rows_show(&self, query: &str, mark: &str) -> (Vec<String>, String) {
         for _ in 0..MAX_ATTEMPTS {
             let (head, body) = self.ask("GET", "/status", query);
-            // The one that does not answer has ended its request.
             if body.matches(mark).count() == 2 && body.contains("Idle") {
                 return (head, body);
             }
@@ -105,7 +99,6 @@ impl PhpFpm {
 
 impl Drop for PhpFpm {
     fn drop(&mut self) {
-        // The whole group, so that no worker stays behind.
         let group = Pid::from_raw(i32::try_from(self.master.id()).unwrap());
         let _ = killpg(group, Signal::SIGTERM);
         let _ = self.master.wait();
@@ -154,7 +147,6 @@ fn snapshot(start: i64, workers: Vec<WorkerRow>) -> Snapshot {
     }
 }
 
-/// The page with `N` for each number, but for the pool's start, which both sides know.
 fn without_numbers(page: &str, known: &[String]) -> String {
     let mut page = page.to_owned();
     for (at, text) in known.iter().enumerate() {
@@ -189,7 +181,6 @@ fn body(answer: StatusAnswer) -> String {
     String::from_utf8(answer.body).unwrap()
 }
 
-/// The start of the pool as both the formats for people and those for machines show it.
 fn known(start: i64) -> [String; 2] {
     let page = body(status(b"GET", b"", &snapshot(start, Vec::new())));
     let line = page.lines().find(|line| line.starts_with("start time:")).unwrap();
@@ -219,14 +210,13 @@ fn pages_are_php_fpms_to_the_byte() {
             "{format}"
         );
 
-        // Characters that mean something in one of the formats, and some that need several bytes.
+        // Characters that are special in one of the formats, and multi-byte ones.
         let query = format!("{format}&full&mark={format}&q=<b>\"'\\/é\u{1F600};&lt;");
         let (php_head, php_body) = if format == "openmetrics" {
             fpm.ask("GET", "/status", &query)
         } else {
             fpm.ask_until_all_rows_show(&query, &format!("mark={format}"))
         };
-        // Who answers is the busy one, and the other one has started in the same second or the next.
         let states = if php_body.find("Idle") < php_body.find("Running") {
             ["Idle", "Running"]
         } else {

@@ -1,7 +1,4 @@
-//! Every test that runs programs or needs what others wrote, in one program: each program of tests links the whole library.
-//! What needs neither is in `pure.rs`.
-//!
-//! A part alone: `cargo test --test suite router::`, and so on for the names below.
+//! Tests that run programs or need other software, in one program: each test program links the whole library.
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 

@@ -1,4 +1,4 @@
-//! The house rules that a machine can check: who may know whom, where unsafe code may be, how long a file may be.
+//! The repository's own rules: dependencies, unsafe code, file lengths, documents.
 
 mod prose;
 mod questions;
@@ -7,12 +7,9 @@ mod writers;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the programs' source is.
 const SOURCES: [&str; 3] = ["src", "crates", "tools"];
-/// Lines of a file.
 const MOST_LINES: usize = 600;
 
-/// A file of the repository.
 fn root_text(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"))
@@ -32,7 +29,6 @@ fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every file of Rust below a folder: its path there, and its text.
 fn files(folder: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut files = Vec::new();
@@ -42,7 +38,6 @@ fn files(folder: &str) -> Vec<(String, String)> {
     files.iter().map(|path| (name(path), text(path))).collect()
 }
 
-/// Every file of the programs, without comments; its path from the top.
 fn sources() -> Vec<(String, String)> {
     let without_comments = |text: String| {
         let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -58,7 +53,6 @@ fn sources() -> Vec<(String, String)> {
     files.map(|(name, text)| (name, without_comments(text))).collect()
 }
 
-/// The text before the unit tests.
 fn program(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
 }
@@ -91,7 +85,6 @@ fn unsafe_code_is_where_it_may_be() {
     }
 }
 
-/// What touches the world.
 const WORLD: [&str; 10] = [
     "forkyard_sys",
     "crate::sys",
@@ -105,7 +98,6 @@ const WORLD: [&str; 10] = [
     "std::thread",
 ];
 
-/// Parts that decide and do nothing themselves, and which of their files are not so, apart from those named `effects`.
 const PURE: [(&str, &[&str]); 8] = [
     ("src/handover/", &[]),
     ("crates/base/", &[]),
@@ -117,7 +109,6 @@ const PURE: [(&str, &[&str]); 8] = [
     ("crates/scoreboard/src/status/", &[]),
 ];
 
-/// A part, and what it may not know: other parts, and crates.
 const STRANGERS: [(&str, &str); 8] = [
     ("src/control/", "master worker spawn router runtime"),
     ("src/handover/", "master worker"),
@@ -129,7 +120,6 @@ const STRANGERS: [(&str, &str); 8] = [
     ("crates/worker/src/worker/", "runtime abi slowlog"),
 ];
 
-/// Crates that touch no kernel, and all that they depend on.
 const WITHOUT_KERNEL: [(&str, &str); 4] = [
     ("base", "serde"),
     (
@@ -140,7 +130,6 @@ const WITHOUT_KERNEL: [(&str, &str); 4] = [
     ("protocol", "crc32fast forkyard-base serde serde_json"),
 ];
 
-/// What a crate depends on, in the order of its manifest.
 fn dependencies(name: &str) -> Vec<String> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("crates/{name}/Cargo.toml"));
     let text = fs::read_to_string(manifest).expect("the manifest");
@@ -193,7 +182,6 @@ fn the_table_of_crates_is_right_and_arrows_run_one_way() {
     assert_eq!(above.len(), crates.count(), "crates in the table");
 }
 
-/// A file of unit tests, or one whose name says that it touches the world.
 fn may_touch_the_world(name: &str) -> bool {
     name.contains("test") || name.ends_with("effects.rs") || name.contains("/effects/")
 }
@@ -232,7 +220,6 @@ fn parts_know_only_whom_they_may() {
     }
 }
 
-/// What says that a test is skipped, by `tests/skip`.
 const SKIPS: [&str; 12] = [
     "lacks_extensions()",
     "has_ipv6()",
@@ -248,7 +235,7 @@ const SKIPS: [&str; 12] = [
     "Stock::start(",
 ];
 
-/// The early returns of the tests in a file: what each depends on, from its `if` or `let` to the return.
+/// A file's early returns: their conditions, from `if` or `let` to the return.
 fn early_returns(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let depth = |line: &str| line.len() - line.trim_start().len();
@@ -277,7 +264,6 @@ fn early_returns(text: &str) -> Vec<String> {
     found
 }
 
-/// A test that returns early says that it was skipped, each condition for itself.
 #[test]
 fn a_test_that_does_nothing_says_so() {
     let mut count = 0;
@@ -301,7 +287,7 @@ fn a_test_that_does_nothing_says_so() {
     assert!(count > 50, "{count} tests can be skipped");
 }
 
-/// `doctest = false` and `test = false` spare programs of tests that would have nothing to test: so it has to stay.
+/// `doctest = false` and `test = false` save empty test programs: they must stay empty.
 #[test]
 fn where_cargo_looks_for_no_test_there_is_none() {
     let manifests = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).expect("the crates");
@@ -345,7 +331,7 @@ fn nothing_is_left_to_do() {
     }
 }
 
-/// cargo finds no test by itself here (`autotests` is off): what neither program links would be run by nothing.
+/// cargo finds no tests by itself here (`autotests` is off): a file that neither program links would never run.
 #[test]
 fn every_file_of_tests_is_in_one_of_the_programs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
@@ -371,7 +357,6 @@ fn every_file_of_tests_is_in_one_of_the_programs() {
     assert!(count > 10, "{count} parts were found");
 }
 
-/// The functions that the documents name as tests: in the last column of one table, and wherever security is promised.
 fn named_tests() -> Vec<String> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let document = |name: &str| fs::read_to_string(docs.join(name)).expect("the document");
@@ -391,7 +376,6 @@ fn named_tests() -> Vec<String> {
         .collect()
 }
 
-/// A document that names a test names one that is there.
 #[test]
 fn tests_that_are_named_exist() {
     let files = ["tests", "src", "crates"].map(files).concat();
@@ -404,7 +388,6 @@ fn tests_that_are_named_exist() {
     }
 }
 
-/// The documents, by their paths.
 fn documents() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.to_owned()];
@@ -421,13 +404,11 @@ fn documents() -> Vec<(String, String)> {
         .collect()
 }
 
-/// What a document has between backquotes, outside of its blocks.
 fn quoted(text: &str) -> Vec<String> {
     let prose: String = text.split("```").step_by(2).collect();
     prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// A file or folder of the repository that a document names is there.
 #[test]
 fn files_that_documents_name_exist() {
     const FOLDERS: [&str; 7] = [
@@ -452,7 +433,6 @@ fn files_that_documents_name_exist() {
         for file in &whole {
             assert!(root.join(file).exists(), "{document} names {file}");
         }
-        // One that is named without its folder is in a folder that the document names, too.
         let short: Vec<&str> = short.into_iter().filter(|file| file.ends_with(".rs")).collect();
         let is_there = |short: &str| {
             let folders = whole.iter().flat_map(|file| Path::new(file).ancestors());
@@ -475,7 +455,6 @@ fn files_that_documents_name_exist() {
     );
 }
 
-/// A source that a comment names by its path from the top, or from its own folder, is there.
 #[test]
 fn files_that_comments_name_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -506,7 +485,6 @@ fn files_that_comments_name_exist() {
     assert!(named > 20, "{named} sources are named");
 }
 
-/// The table that tells where something is decided names files and functions that are there.
 #[test]
 fn what_is_decided_is_decided_where_the_table_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -528,7 +506,6 @@ fn what_is_decided_is_decided_where_the_table_says() {
     }
 }
 
-/// The unit for systemd is in the document that explains it, and says what the documents say of it.
 #[test]
 fn the_unit_is_the_one_in_the_documents() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -554,7 +531,6 @@ fn the_unit_is_the_one_in_the_documents() {
     assert!(users.contains("`Delegate=yes` and `DelegateSubgroup=daemon`"));
 }
 
-/// The lexicon has at most 40 words, each once.
 #[test]
 fn the_lexicon_is_short_and_each_word_has_one_meaning() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

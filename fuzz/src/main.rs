@@ -1,4 +1,4 @@
-//! One of forkyard's fuzz targets under libFuzzer: `FORKYARD_FUZZ_TARGET` says which. `scripts/fuzz` builds and starts it.
+//! Runs the fuzz target named by `FORKYARD_FUZZ_TARGET` under libFuzzer.
 #![no_main]
 
 use forkyard_fuzz::{Target, mutate};
@@ -20,7 +20,6 @@ const TARGETS: [&[Target]; 6] = [
     forkyard_worker::fuzz::TARGETS,
 ];
 
-/// Without the variable all targets are named, with the length of their longest input.
 static TARGET: LazyLock<&'static Target> = LazyLock::new(|| {
     let name = std::env::var("FORKYARD_FUZZ_TARGET").unwrap_or_default();
     let found = TARGETS.into_iter().flatten().find(|target| target.name == name);
@@ -37,7 +36,6 @@ static TARGET: LazyLock<&'static Target> = LazyLock::new(|| {
 const MOST_MEMORY: usize = 8 << 20;
 const MOST_FOR_A_BYTE: usize = 8 << 10;
 
-/// The system's allocator, which counts.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -50,7 +48,7 @@ fn add(bytes: usize) {
     }
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
@@ -69,7 +67,6 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 thread_local! {
-    /// An earlier input, to take pieces from.
     static OTHER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -83,7 +80,6 @@ fuzz_target!(init: { LazyLock::force(&TARGET); }, |input: &[u8]| {
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, most: usize, seed: u32| {
-    // Half of them by libFuzzer, which knows what the code compares with; half by the grammar.
     if seed % 2 == 0 {
         return fuzzer_mutate(data, size, most);
     }

@@ -1,19 +1,15 @@
-//! A small FastCGI client of its own, so that a mistake of the library's codec can't hide itself.
+//! A small independent FastCGI client: a bug in the library's codec can't hide itself.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longer than any request of these tests takes; a test that waits for it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The most content of one record.
 const MAX_CONTENT: usize = 65_535;
-/// The type of the record that ends an answer.
 const END_REQUEST: u8 = 3;
 
-/// A request, built up by its methods.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) params: Vec<(Vec<u8>, Vec<u8>)>,
@@ -21,7 +17,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// As nginx would ask for a script below `root`; `uri` may have a query.
+    /// nginx's parameters for a script below `root`; `uri` may have a query.
     pub(crate) fn get(root: &Path, uri: &str) -> Request {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let root = root.display();
@@ -50,7 +46,6 @@ impl Request {
         .with("HTTP_HOST", "example.org")
     }
 
-    /// The same with a body.
     pub(crate) fn post(root: &Path, uri: &str, content_type: &str, body: impl Into<Vec<u8>>) -> Request {
         let body = body.into();
         let length = body.len().to_string();
@@ -62,7 +57,6 @@ impl Request {
         request
     }
 
-    /// Sets a parameter, in its place if it is there already.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Request {
         let (name, value) = (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         match self.params.iter_mut().find(|(known, _)| *known == name) {
@@ -72,16 +66,13 @@ impl Request {
         self
     }
 
-    /// Takes a parameter away.
     pub(crate) fn without(mut self, name: &str) -> Request {
         self.params.retain(|(known, _)| known != name.as_bytes());
         self
     }
 
-    /// The whole request as records.
     pub(crate) fn encode(&self, keep: bool) -> Vec<u8> {
         let mut wire = record(1, &[0, 1, u8::from(keep), 0, 0, 0, 0, 0]);
-        // php-fpm takes no pair that is split over two records.
         let mut pairs = Vec::new();
         for (name, value) in &self.params {
             let pair = pair(name, value);
@@ -101,7 +92,6 @@ impl Request {
         wire
     }
 
-    /// Sends the request and reads the answer to its end.
     pub(crate) fn send(&self, socket: &Path) -> Reply {
         send(self.encode(false), socket)
     }
@@ -117,11 +107,9 @@ impl Request {
     }
 }
 
-/// Sends these bytes and reads until the server closes the connection.
 pub(crate) fn send(wire: Vec<u8>, socket: &Path) -> Reply {
     let mut connection = open(socket);
     let mut writer = connection.try_clone().expect("a second handle");
-    // The server may answer before it has read everything, and then it has to be read meanwhile.
     let sender = std::thread::spawn(move || writer.write_all(&wire).is_ok());
     let mut bytes = Vec::new();
     let is_reset = connection.read_to_end(&mut bytes).is_err();
@@ -135,7 +123,6 @@ fn open(socket: &Path) -> UnixStream {
     connection
 }
 
-/// A connection that is kept: one request after the other.
 #[derive(Debug)]
 pub(crate) struct Kept(UnixStream);
 
@@ -144,14 +131,12 @@ impl Kept {
         Kept(open(socket))
     }
 
-    /// Sends a request with a small body and reads its answer.
     pub(crate) fn send(&mut self, request: &Request) -> Reply {
         let reply = self.try_send(request).expect("the connection works");
         assert!(reply.end.is_some(), "no END_REQUEST: {reply:?}");
         reply
     }
 
-    /// The same where the server may close the connection at any point.
     pub(crate) fn try_send(&mut self, request: &Request) -> io::Result<Reply> {
         self.0.write_all(&request.encode(true))?;
         let mut bytes = Vec::new();
@@ -187,7 +172,6 @@ fn pair(name: &[u8], value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One record.
 pub(crate) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len())
         .expect("a record's content")
@@ -197,16 +181,12 @@ pub(crate) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An answer, taken apart.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Reply {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
-    /// Application status and protocol status; nothing when the connection ended without END_REQUEST.
     pub(crate) end: Option<(u32, u8)>,
     pub(crate) is_reset: bool,
-    /// The types of its records in order. Several of one type in a row count as one: each server cuts its output where
-    /// it likes. Only empty records stand for themselves.
     pub(crate) records: Vec<String>,
 }
 
@@ -246,12 +226,10 @@ impl Reply {
         reply
     }
 
-    /// Output as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What is after the headers.
     pub(crate) fn body(&self) -> String {
         self.text()
             .split_once("\r\n\r\n")
@@ -259,7 +237,6 @@ impl Reply {
             .unwrap_or_default()
     }
 
-    /// Error text.
     pub(crate) fn errors(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }

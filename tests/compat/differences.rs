@@ -73,7 +73,6 @@ fn opcache_can_be_sized_for_a_pool() {
 
 #[test]
 fn a_negative_length_is_no_body() {
-    // php-fpm waits for bytes that never come.
     let server = Forkyard::start(&Setup::new());
     let request = Request::post(
         &scripts(),
@@ -88,7 +87,6 @@ fn a_negative_length_is_no_body() {
 
 #[test]
 fn output_after_the_answer_is_dropped_without_harm() {
-    // php-fpm takes the client for gone, and ends the script, at a flush or after 8 KiB.
     let server = Forkyard::start(&Setup::new());
     let directory = super::servers::directory();
     for ignore in ["0", "1"] {

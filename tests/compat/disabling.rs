@@ -1,5 +1,4 @@
-//! `disable_functions`: a function that is disabled is as if it did not exist (function_exists() is false, a call throws,
-//! scripts may define their own), also one that PHP compiles into the script, and whatever OPcache holds.
+//! `disable_functions`, also for functions that PHP compiles to opcodes or OPcache has cached.
 
 use super::client::{Kept, Request};
 use super::scripts;
@@ -47,8 +46,7 @@ fn a_pools_functions_are_gone_as_in_php_fpm() {
 #[test]
 fn a_requests_functions_are_gone_and_back_after_it() {
     for setup in setups() {
-        // php-fpm's answer in a process that has compiled nothing yet: what the directive is documented to do. After
-        // that its functions are gone for good.
+        // php-fpm's answer in a process that has compiled nothing yet: afterwards its functions are gone for good.
         let [expected_plain, expected] =
             [plain(), with(LIST)].map(|request| request.send(&PhpFpm::start_as(PHP_FPM, &setup).socket));
         let body = expected.body();
@@ -63,7 +61,6 @@ fn a_requests_functions_are_gone_and_back_after_it() {
         }
         let ours = PhpFpm::start_as(forkyard_fpm(), &setup);
         let mut kept = Kept::open(&ours.socket);
-        // Compiled with, compiled without, and found in OPcache either way; other functions in between.
         for round in 0..4 {
             super::assert_equal(&expected, &kept.send(&with(LIST)));
             super::assert_equal(&expected, &with(LIST).send(&ours.socket));
@@ -81,8 +78,8 @@ fn a_requests_functions_are_gone_and_back_after_it() {
 
 #[test]
 fn php_fpm_runs_what_opcache_holds() {
-    // The reason why it is not followed there: once the script is in OPcache, strlen() is called, and the worker crashes
-    // where it calls what is not compiled in.
+    // Not copied from php-fpm: it calls a disabled strlen() from a cached script, and its worker crashes at a call that is not
+    // compiled to an opcode.
     let theirs = PhpFpm::start_as(PHP_FPM, &Setup::new());
     let ours = PhpFpm::start_as(forkyard_fpm(), &Setup::new());
     for (list, own) in [

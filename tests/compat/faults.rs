@@ -9,7 +9,6 @@ const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
 const SIGTERM: i32 = 15;
 
-/// The worker dies in the middle of its answer; another one serves on.
 #[track_caller]
 fn check_death(way: &str, signal: i32) {
     let server = Forkyard::start(&Setup::new());
@@ -24,7 +23,6 @@ fn check_death(way: &str, signal: i32) {
     );
 }
 
-/// The worker's process id.
 fn worker(server: &Forkyard) -> String {
     Request::get(&scripts(), "/pid.php").send(&server.socket).body()
 }
@@ -36,7 +34,6 @@ fn a_segmentation_fault() {
 
 #[test]
 fn an_endless_recursion() {
-    // From 8.3 on PHP knows how much stack there is.
     if env!("FORKYARD_PHP") < "8.3" {
         check_death("recursion", SIGSEGV);
     } else {
@@ -54,7 +51,6 @@ fn a_termination() {
     check_death("exit-process", SIGTERM);
 }
 
-/// PHP ends the script itself; the worker lives.
 #[track_caller]
 fn check_survival(way: &str, message: &str) {
     let server = Forkyard::start(&Setup::new());

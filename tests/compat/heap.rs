@@ -1,7 +1,4 @@
-//! PHP on a heap full of garbage: a buffer that lacks its end, or memory that nothing has written to, changes an answer.
-//!
-//! `FORKYARD_GARBAGE=1 cargo test --test suite compat:: -- --skip faults` gives all tests here such a heap. Without PHP's own
-//! allocator there is no `memory_limit`.
+//! PHP on a heap full of garbage: missing terminators and uninitialized reads change an answer.
 
 use super::client::Request;
 use super::servers::{Setup, directory};
@@ -10,10 +7,9 @@ use crate::support::daemon::{Daemon, forkyard, pool};
 use crate::support::is_root;
 use std::fs;
 
-/// The variable that gives all servers of these tests such a heap.
 pub(super) const WANTED: &str = "FORKYARD_GARBAGE";
-/// PHP takes all memory from malloc(3), which fills it when it gives it and when it takes it back. Blocks that glibc keeps for a
-/// thread are not filled, so it keeps none.
+/// PHP allocates with malloc(3), which fills blocks when it allocates and frees them. glibc doesn't fill blocks in its
+/// thread cache, so that is off.
 pub(super) const GARBAGE: [(&str, &str); 2] = [
     ("USE_ZEND_ALLOC", "0"),
     (
@@ -21,7 +17,7 @@ pub(super) const GARBAGE: [(&str, &str); 2] = [
         "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
     ),
 ];
-/// glibc fills what it gives with the other bits of 165.
+/// glibc fills allocated blocks with the inverted bits of 165.
 const FILLED: &str = "5a5a5a5a 0\n";
 const FORM: &str = "application/x-www-form-urlencoded";
 
@@ -62,7 +58,6 @@ fn answers_are_the_same_on_a_heap_full_of_garbage() {
             upload,
         ),
     ];
-    // php-fpm keeps these for later requests.
     let special = get("/ini.php?names=highlight.string,highlight.comment")
         .with("PHP_VALUE", "highlight.string = red")
         .with("PHP_ADMIN_VALUE", "highlight.comment = \"blue\"");
@@ -74,7 +69,6 @@ fn answers_are_the_same_on_a_heap_full_of_garbage() {
 const PAGE: &str = "<?php $a = fpm_get_status();
 echo is_array($a) ? 'array ' : 'false ', forkyard_push('mail', 'page', ['a' => str_repeat('x', 100)]) > 0 ? 'pushed' : 'not';";
 
-/// A worker script that does the same.
 const WORKER: &str = "<?php while (forkyard_handle_request(function () { require __DIR__ . '/page.php'; }));";
 
 #[test]

@@ -7,7 +7,6 @@ use super::servers::php_fpm::{PHP_FPM, PhpFpm};
 use crate::support::forkyard_fpm;
 use std::time::{Duration, Instant};
 
-/// Longer than a reload takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]

@@ -187,7 +187,6 @@ fn body_in_a_file() {
     pair.get("/server.php");
 }
 
-/// Writes what it was given into a file: the client is gone.
 const NOTES: &str = "<?php $errors = array_map(fn($file) => [$file['error'], $file['size']], $_FILES);
     $seen = json_encode([$_POST, $errors, strlen(file_get_contents('php://input'))]);
     file_put_contents($_SERVER['OUT'] . '.new', $seen);
@@ -195,7 +194,6 @@ const NOTES: &str = "<?php $errors = array_map(fn($file) => [$file['error'], $fi
 const WORKER: &str =
     "<?php while (forkyard_handle_request(function () { include $_SERVER['SCRIPT_FILENAME']; }));";
 
-/// php-src#12343: "amount=10" of "amount=1000000" must not be taken for the whole.
 #[test]
 fn what_a_client_that_leaves_has_sent_of_a_body() {
     let place = directory();
@@ -246,7 +244,6 @@ fn what_a_client_that_leaves_has_sent_of_a_body() {
                 .with("OUT", &out.display().to_string());
             let mut wire = request.encode(false);
             if sent < body.len() {
-                // Without the empty record that ends the body.
                 wire.truncate(wire.len() - 8);
             }
             let mut client = UnixStream::connect(socket).expect("the server listens");

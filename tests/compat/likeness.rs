@@ -1,5 +1,4 @@
-//! What scripts can find out about the PHP that they run on: functions with their signatures, constants, classes,
-//! extensions, settings with who may change them, streams, and phpinfo(). It is php-fpm's, but for what is listed here.
+//! PHP as scripts see it: functions, constants, classes, extensions, settings, streams and phpinfo().
 
 use super::client::Request;
 use super::scripts;
@@ -11,7 +10,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What may differ, with the reason.
 const DIFFERENCES: [(&str, &str); 4] = [
     (
         "constants/Core/PHP_BINARY",
@@ -30,7 +28,6 @@ const DIFFERENCES: [(&str, &str); 4] = [
 
 const BINARY: &str = "constants/Core/PHP_BINARY";
 
-/// Everything by its path, of a server whose php.ini is in `directory`.
 fn all(socket: &Path, directory: &Path) -> BTreeMap<String, Value> {
     let reply = Request::get(&scripts(), "/likeness.php").send(socket);
     assert_eq!(reply.errors(), "");
@@ -69,7 +66,6 @@ fn scripts_find_out_nothing_but_what_is_listed() {
 
     let ours = PhpFpm::start_as(forkyard_fpm(), &setup);
     let forkyard = Forkyard::start(&setup);
-    // forkyard-fpm names itself, as php-fpm does. forkyard names what can run a script.
     for (socket, directory, binary) in [
         (&ours.socket, ours.directory(), forkyard_fpm()),
         (
@@ -116,7 +112,6 @@ fn phpinfo_is_written_as_by_php_fpm() {
 
 #[test]
 fn php_on_the_command_line_is_named_only_if_it_runs() {
-    // What scripts do with it.
     let server = Forkyard::start(&Setup::new());
     let reply = Request::get(&scripts(), "/binary.php").send(&server.socket);
     assert_eq!(reply.body(), concat!(env!("FORKYARD_PHP"), " cli\n"), "{reply:?}");
@@ -124,7 +119,7 @@ fn php_on_the_command_line_is_named_only_if_it_runs() {
 
 #[test]
 fn the_jit_of_a_pool_is_its_own() {
-    // php-fpm starts PHP before it knows pools. But for PHP 8.4 that leaves the JIT off without a word.
+    // php-fpm starts PHP before it has read the pools. Except in PHP 8.4 that silently disables the JIT.
     let is_late = env!("FORKYARD_PHP") == "8.4";
     let setup = Setup::new()
         .admin_value("opcache.jit", "tracing")

@@ -1,7 +1,4 @@
 //! The same requests to php-fpm and to forkyard: the answers have to be equal, byte for byte.
-//!
-//! The scripts themselves leave out the few things that can't be equal, times and process ids. Needs Debian's phpVERSION-fpm
-//! and libphpVERSION-embed, for the newest version that forkyard-php was built for. What php-fpm does wrong is in `differences`, with what is expected instead.
 
 mod client;
 mod differences;
@@ -28,7 +25,6 @@ use servers::php_fpm::PhpFpm;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Both servers, set up alike.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) fpm: PhpFpm,
@@ -43,7 +39,6 @@ impl Pair {
         }
     }
 
-    /// Sends the request to both; the answers are equal, and this is one of them.
     #[track_caller]
     pub(crate) fn same(&self, request: &Request) -> Reply {
         let expected = request.send(&self.fpm.socket);
@@ -52,19 +47,16 @@ impl Pair {
         answer
     }
 
-    /// GET of a script that comes with these tests.
     #[track_caller]
     pub(crate) fn get(&self, uri: &str) -> Reply {
         self.same(&Request::get(&scripts(), uri))
     }
 }
 
-/// With nothing special set.
 pub(crate) fn pair() -> Pair {
     Pair::start(&Setup::new())
 }
 
-/// The directory with the scripts.
 pub(crate) fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compat/scripts")
 }
@@ -91,7 +83,6 @@ pub(crate) fn assert_equal(expected: &Reply, answer: &Reply) {
     );
 }
 
-/// Waits for a file that a script writes, and takes it.
 #[track_caller]
 pub(crate) fn take_file(path: &Path) -> String {
     let end = Instant::now() + Duration::from_secs(20);

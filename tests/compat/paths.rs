@@ -1,4 +1,4 @@
-//! Which script is run, and what it is told about it.
+//! Which script runs, and its path variables.
 
 use super::client::Request;
 use super::servers::forkyard::Forkyard;
@@ -6,7 +6,6 @@ use super::servers::php_fpm::PhpFpm;
 use super::servers::{Setup, directory};
 use super::{Pair, pair, scripts};
 
-/// A request with exactly these parameters; `{d}` is the document root.
 fn request(params: &str) -> Request {
     let root = scripts().display().to_string();
     let mut request = Request {
@@ -77,13 +76,11 @@ fn fix_ups() {
     }
 }
 
-/// The parameters, without the working directory and what only a worker script has.
 fn paths(text: &str) -> Vec<String> {
     let is_path = |line: &&str| line.contains('=') && !line.starts_with("FRANKENPHP_WORKER=");
     text.lines().filter(is_path).map(str::to_owned).collect()
 }
 
-/// A worker script answers for every path, and finds in `$_SERVER` what the script of the path would.
 #[test]
 fn fix_ups_for_a_worker_script() {
     let place = directory();
@@ -194,7 +191,6 @@ fn a_script_that_changes() {
     for version in ["one", "two, longer", ""] {
         std::fs::write(directory.path().join("s.php"), format!("<?php echo '{version}';"))
             .expect("it is writable");
-        // OPcache looks at times of a whole second.
         let earlier =
             std::time::SystemTime::now() - std::time::Duration::from_secs(100 + version.len() as u64);
         let file = std::fs::File::options()

@@ -1,8 +1,4 @@
-//! Who wins: `.user.ini`, `php_value`, `php_admin_value`, `PHP_VALUE`, `PHP_ADMIN_VALUE`, ini_set(). Every combination, for
-//! directives of each kind, against php-fpm with the same files.
-//!
-//! php-fpm keeps what a request brought until its worker ends, so here it gets a new worker for each request. Ours has
-//! one worker for all of them: what one request brought must not be there in the next.
+//! Precedence of `.user.ini`, `php_value`, `php_admin_value`, `PHP_VALUE`, `PHP_ADMIN_VALUE` and ini_set().
 
 use super::client::{Kept, Request};
 use super::servers::php_fpm::{PHP_FPM, PhpFpm};
@@ -10,8 +6,6 @@ use super::servers::{Setup, directory};
 use crate::support::forkyard_fpm;
 use std::path::Path;
 
-/// Two of PHP_INI_PERDIR, five of PHP_INI_ALL, two of PHP_INI_SYSTEM. `precision` is set to a value that PHP refuses in one
-/// place.
 const NAMES: [&str; 9] = [
     "upload_max_filesize",
     "max_input_vars",
@@ -24,7 +18,6 @@ const NAMES: [&str; 9] = [
     "opcache.revalidate_freq",
 ];
 
-/// A value for each of [`NAMES`] by who sets it.
 struct Values {
     user_ini: [&'static str; 9],
     php_value: [&'static str; 9],
@@ -59,7 +52,6 @@ fn setup(has_value: bool, has_admin_value: bool) -> Setup {
             .fold(setup, |setup, (name, value)| setup.value(name, value));
     }
     if has_admin_value {
-        // One that only the administrator's table leaves alone.
         let held = all()
             .zip(VALUES.php_admin_value)
             .filter(|(name, _)| *name != "user_agent");
@@ -68,7 +60,6 @@ fn setup(has_value: bool, has_admin_value: bool) -> Setup {
     setup
 }
 
-/// Every request: to a directory with and without `.user.ini`, with and without the parameters.
 fn requests(root: &Path) -> Vec<(String, Request)> {
     let mut requests = Vec::new();
     for number in 0..8 {
@@ -124,7 +115,7 @@ fn the_same_one_wins_in_every_combination() {
                 );
             }
         };
-        // The second time in the other order, so that each comes after each of its neighbours.
+        // The second run has the reverse order, so that each follows both of its neighbors.
         requests.iter().for_each(|request| check(&mut kept, request));
         requests
             .iter()
@@ -157,7 +148,6 @@ fn a_sites_own_file_wins_over_what_the_pool_and_the_request_only_suggest() {
     .with("PHP_VALUE", "upload_max_filesize=3M\nmemory_limit=100M");
     let body = request.send(&server.socket).body();
     assert!(body.contains("upload_max_filesize: [\"64M\","), "{body}");
-    // The request's value counts, but a script may not change it.
     assert!(body.contains("memory_limit: [\"100M\","), "{body}");
     assert!(body.contains("\"access\":4},false,\"100M\",\"100M\"]"), "{body}");
 }

@@ -27,7 +27,6 @@ fn workers_have_their_title_and_signals_at_their_defaults() {
     let mut setup = Setup::new();
     setup.ping = true;
     let server = Alone::start(&setup);
-    // Once it answers, it has become what it is to be; PHP has no part in this answer.
     assert_eq!(
         Request::get(&scripts(), "/ping").send(&server.socket).body(),
         "pong"
@@ -45,7 +44,6 @@ fn workers_have_their_title_and_signals_at_their_defaults() {
         .lines()
         .find_map(|line| line.strip_prefix("SigCgt:"))
         .expect("caught signals");
-    // Those whose sender is noted before they end the process.
     let noted = [
         libc::SIGHUP,
         libc::SIGINT,

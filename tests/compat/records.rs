@@ -1,4 +1,4 @@
-//! Which records an answer has, however it ends. A web server sees its end by them, and is used to php-fpm's.
+//! Which records an answer has, however it ends.
 
 use super::client::{Kept, Reply, Request, record, send};
 use super::servers::forkyard::Forkyard;
@@ -40,7 +40,6 @@ const WAYS: [&str; 27] = [
     "body",
 ];
 
-/// One request for each way to end that a script has.
 fn scripted() -> Vec<Request> {
     let of = |way: &str| Request::get(&scripts(), &format!("/records.php?way={way}"));
     let head = |way: &str| of(way).with("REQUEST_METHOD", "HEAD");
@@ -55,12 +54,10 @@ fn scripted() -> Vec<Request> {
     requests
 }
 
-/// It computes until its time is over, for each server anew.
 fn time_limit() -> Vec<Request> {
     vec![Request::get(&scripts(), "/records.php?way=short-time")]
 }
 
-/// Requests that the pool answers without a script.
 fn built_in() -> Vec<Request> {
     let get = |uri: &str| Request::get(&scripts(), uri);
     vec![
@@ -73,7 +70,7 @@ fn built_in() -> Vec<Request> {
     ]
 }
 
-/// Without what differs: a worker script's calls in a stack, and the numbers of the status pages.
+/// Removes a worker script's stack frames and the status pages' numbers.
 fn comparable(mut reply: Reply) -> Reply {
     if let Some(at) = reply.errors().find("\nStack trace") {
         reply.stderr.truncate(at);
@@ -84,7 +81,6 @@ fn comparable(mut reply: Reply) -> Reply {
     reply
 }
 
-/// The answers to a request on a connection of its own and on a kept one, and whether that is still kept then.
 fn ask(socket: &Path, request: &Request) -> (Reply, Reply, bool) {
     let once = request.send(socket);
     let mut connection = Kept::open(socket);
@@ -94,7 +90,6 @@ fn ask(socket: &Path, request: &Request) -> (Reply, Reply, bool) {
     (comparable(once), comparable(kept), goes_on)
 }
 
-/// Sends all requests to both sockets.
 fn compare(expected: &Path, socket: &Path, requests: &[Request]) {
     for request in requests {
         let [expected, answer] = [expected, socket].map(|socket| ask(socket, request));
@@ -147,21 +142,19 @@ fn of_a_worker_script() {
     }
 }
 
-/// A web server that takes a request back: nginx doesn't, the protocol may.
+/// A client that aborts its request: nginx doesn't, the protocol allows it.
 #[test]
 fn of_a_request_that_is_aborted() {
     let pair = super::Pair::start(&setup());
     let aborted = |length: &str| {
         let request = Request::post(&scripts(), "/records.php?way=body", "text/plain", "0123456789");
         let mut wire = request.with("CONTENT_LENGTH", length).encode(false);
-        // The empty record that ends the body.
         wire.truncate(wire.len() - 8);
         wire.extend(record(ABORT_REQUEST, &[]));
         wire
     };
     let expected = send(aborted("10"), &pair.fpm.socket);
     assert_equal(&expected, &send(aborted("10"), &pair.forkyard.socket));
-    // A part of the body is missing: this is taken for a client that has left. php-fpm runs the script without a body.
     let answer = send(aborted("20"), &pair.forkyard.socket);
     assert_eq!(answer.records, [""; 0], "{answer:?}");
     pair.get("/server.php");

@@ -48,7 +48,6 @@ fn values_for_one_request() {
         ("memory_limit=lots", "no.such=1"),
         ("precision=12\n\n;x\n\nuser_agent='a;b'", ""),
     ] {
-        // A fresh pair for each: php-fpm does not forget.
         let pair = pair();
         pair.same(&request(value, admin));
     }
@@ -71,7 +70,6 @@ fn values_for_one_request_that_are_wrong() {
 
 #[test]
 fn user_ini_files() {
-    // With 0 a file is read again in the next second of the clock, which may lie between the two servers.
     let setup = Setup::new().ini("user_ini.cache_ttl = -1");
     for setup in [Setup::new(), setup] {
         let pair = Pair::start(&setup);
@@ -115,7 +113,6 @@ fn sections_of_php_ini() {
     }
 }
 
-/// OPcache puts the result of `ini_get()` into a script when it compiles it, if only an administrator can set the name.
 #[test]
 fn what_opcache_has_folded_outlives_a_request() {
     let ask = |socket: &Path| {
@@ -134,12 +131,11 @@ fn what_opcache_has_folded_outlives_a_request() {
         ask(&pair.forkyard.socket),
         ["/tmp/a /tmp/a", "/tmp/a /tmp/b", "/tmp/a "]
     );
-    // In php-fpm the last value of all stays until the worker ends.
+    // In php-fpm the last value stays until the worker exits.
     assert_eq!(
         ask(&pair.fpm.socket),
         ["/tmp/a /tmp/a", "/tmp/a /tmp/b", "/tmp/a /tmp/b"]
     );
-    // What the documents advise.
     let pair = Pair::start(&Setup::new().ini("opcache.optimization_level = 0x7FFEBF7E"));
     assert_eq!(
         ask(&pair.forkyard.socket),

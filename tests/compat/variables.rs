@@ -1,4 +1,4 @@
-//! What a script sees of the request.
+//! Request variables that scripts see.
 
 use super::client::Request;
 use super::servers::Setup;
@@ -78,7 +78,6 @@ fn authentication() {
     ] {
         pair.same(&Request::get(&scripts(), "/server.php").with("HTTP_AUTHORIZATION", value));
     }
-    // Nothing of it is left for the next request.
     let reply = pair.get("/server.php");
     assert!(!reply.body().contains("PHP_AUTH"));
 }
@@ -95,7 +94,6 @@ fn status_of_the_pool() {
     pair.get("/status.php?a=1");
     let request = Request::get(&scripts(), "/status.php?b=%22").with("HTTP_AUTHORIZATION", "Basic dXNlcjpw");
     assert!(pair.same(&request).body().contains("\"user\""));
-    // Every second text is shorter than the one before.
     for length in [500, 1, 500, 1] {
         pair.get(&format!("/status.php?q={}", "x".repeat(length)));
     }

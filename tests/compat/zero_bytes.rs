@@ -1,12 +1,10 @@
-//! Zero bytes in what a web server sends. PHP takes most parameters as C strings, so it sees what is before the zero byte. That is
-//! equal; a script whose name has one is not run, though.
+//! Zero bytes in a web server's input.
 
 use super::client::{Reply, Request};
 use super::servers::Setup;
 use super::servers::forkyard::Forkyard;
 use super::{Pair, scripts};
 
-/// Whatever PHP, the shim or forkyard reads of a request by its name.
 const READ: [&str; 26] = [
     "AUTH_TYPE",
     "CONTENT_LENGTH",
@@ -36,7 +34,6 @@ const READ: [&str; 26] = [
     "TZ",
 ];
 
-/// A value that means something to each.
 fn value(name: &str) -> &'static str {
     match name {
         "CONTENT_LENGTH" => "3\099",
@@ -70,7 +67,7 @@ fn in_what_php_reads() {
         })
         .collect();
     assert!(differ.is_empty(), "{differ:?}");
-    // php-fpm has such a parameter under the part of its name, or with bytes of its memory in the name.
+    // php-fpm has such a parameter under a part of its name, or with bytes of its memory in the name.
     let plain = pair.same(&base);
     for name in READ {
         let named = base.clone().with(&format!("{name}\0x"), "value");

@@ -1,4 +1,4 @@
-//! The access log, line by line beside php-fpm's.
+//! The access log, compared line by line with php-fpm's.
 
 use super::both::forkyard_fpm;
 use super::pair::{Fpm, is_possible};
@@ -23,7 +23,6 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("a.txt", "no script"),
 ];
 
-/// Requests of all kinds; what they are called does not matter.
 fn requests(fpm: &Fpm) -> Vec<(Params, Vec<u8>)> {
     let get = |script: &str, query: &str| (fpm.params(script, query), Vec::new());
     let with = |name: &str, value: &str| (fpm.params("a.php", "").with(name, value), Vec::new());
@@ -51,12 +50,10 @@ fn requests(fpm: &Fpm) -> Vec<(Params, Vec<u8>)> {
     ]
 }
 
-/// The lines of the access log after all requests.
 fn lines(fpm: &Fpm) -> Vec<String> {
     for (params, body) in requests(fpm) {
         fpm.ask(&params, &body);
     }
-    // Each line is there before its answer ends.
     let text = fpm.read("access");
     text.lines().map(str::to_owned).collect()
 }
@@ -65,7 +62,6 @@ fn pool(format: &str) -> String {
     format!("ping.path = /ping\naccess.log = {{DIR}}/access\naccess.format = '{format}'\n")
 }
 
-/// Digits of what differs from run to run are all the same.
 fn masked(line: &str) -> String {
     let mut text = String::new();
     for c in line.chars() {
@@ -155,12 +151,10 @@ fn a_long_line_is_cut_as_in_php_fpm() {
         fpm.read("access")
     };
     let (stock, ours) = (cut(&stock), cut(&ours));
-    // php-fpm has a zero byte where it cuts.
     assert!(stock.replace('\0', "") == ours, "{:?}", &ours[1000..]);
     assert_eq!(ours.lines().next().map(str::len), Some(1023));
 }
 
-/// Where php-fpm lets a client write lines of its own.
 #[test]
 fn a_client_can_not_forge_a_line() {
     if !is_possible() {
@@ -175,7 +169,6 @@ fn a_client_can_not_forge_a_line() {
     );
 }
 
-/// What php-fpm has no format for.
 #[test]
 fn lines_are_json_if_that_is_wanted() {
     if !is_possible() {
@@ -197,7 +190,6 @@ fn lines_are_json_if_that_is_wanted() {
     }
 }
 
-/// The workers go on, and nothing is lost: each request's line is in one of the files, in order.
 #[test]
 fn a_rotated_log_is_written_anew_by_the_same_worker() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -215,7 +207,6 @@ fn a_rotated_log_is_written_anew_by_the_same_worker() {
         ask();
         std::fs::rename(fpm.path("access"), fpm.path(&format!("access.{turn}"))).expect("it is there");
         std::fs::rename(fpm.path("error"), fpm.path(&format!("error.{turn}"))).expect("it is there");
-        // To the old file, which has only another name.
         ask();
         fpm.signal(Signal::SIGUSR1);
         let said = fpm.wait_for("error", "access log file re-opened");
@@ -270,7 +261,7 @@ fn a_status_that_comes_after_the_headers_is_the_one_in_the_log() {
         fpm.read("access")
     });
     let [mut stock, ours] = logs;
-    // From PHP 8.3 on no code can be set any more when the headers are gone: a.php is suppressed, and php-fpm has for e.php the
+    // Since PHP 8.3 the status can't change once headers are sent: a.php is suppressed, and php-fpm logs for e.php the
     // code that was not sent.
     let is_fixed = env!("FORKYARD_PHP") != "8.2";
     if is_fixed {
@@ -280,7 +271,6 @@ fn a_status_that_comes_after_the_headers_is_the_one_in_the_log() {
     assert_eq!(ours.lines().count(), if is_fixed { 3 } else { 4 }, "{ours}");
 }
 
-/// As in php-fpm: after SIGUSR1 and SIGUSR2 the access log is still on the first standard error.
 #[test]
 fn standard_error_stays_what_it_was() {
     if !is_possible() {

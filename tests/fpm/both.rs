@@ -1,11 +1,10 @@
-//! Runs both programs and compares what they say.
+//! Runs both programs and compares their output.
 
 use std::process::{Command, Output, Stdio};
 
 pub(crate) use crate::support::forkyard_fpm;
 pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
-/// Whether there is something to compare with.
 pub(crate) fn is_stock_there() -> bool {
     !crate::skip::needs_file(STOCK)
 }
@@ -19,7 +18,6 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
         .expect("it can be run")
 }
 
-/// What a program said on standard error, without the time of day, and its exit code.
 pub(crate) fn said(program: &str, arguments: &[&str]) -> (String, Option<i32>) {
     let output = run(program, arguments);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -34,10 +32,8 @@ pub(crate) fn without_time(line: &str) -> &str {
     }
 }
 
-/// Both have to say the same on standard error and exit alike.
 pub(crate) fn compare(what: &str, arguments: &[&str]) -> Result<String, String> {
     let (mut stock, ours) = (said(STOCK, arguments), said(forkyard_fpm(), arguments));
-    // From 8.3 on an error names what may follow a variable's name (`${NAME:-text}`).
     stock.0 = stock.0.replace("expecting TC_FALLBACK or '}'", "expecting '}'");
     if stock == ours {
         return Ok(ours.0);
@@ -56,7 +52,6 @@ pub(crate) fn compare(what: &str, arguments: &[&str]) -> Result<String, String> 
     ))
 }
 
-/// The exit codes of both, and the first lines of their standard output.
 pub(crate) fn codes_and_first_lines(arguments: &[&str]) -> [(Option<i32>, String); 2] {
     [STOCK, forkyard_fpm()].map(|program| {
         let output = run(program, arguments);

@@ -28,8 +28,6 @@ fn help_and_wrong_options_are_as_in_php_fpm() {
     }
 }
 
-/// All of it, but for what is of this run or of libphp's build: times, this program's name, where php.ini is looked for
-/// first, memory.
 #[test]
 fn what_php_says_of_itself_is_as_in_php_fpm() {
     if !is_stock_there() {
@@ -76,7 +74,6 @@ fn what_php_says_of_itself_is_as_in_php_fpm() {
     }
 }
 
-/// `-t` starts PHP first, as php-fpm does: what php.ini is wrong about is told in the same words, with the same exit code.
 #[test]
 fn the_test_says_what_php_says_of_its_ini() {
     if !is_stock_there() {

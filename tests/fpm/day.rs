@@ -18,14 +18,12 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("segv.php", "<?php posix_kill(getmypid(), 11); sleep(9);"),
     ("kill.php", "<?php posix_kill(getmypid(), 9); sleep(9);"),
     ("exit.php", "<?php exit(3);"),
-    // Busy until it is let go, whatever signals come.
     (
         "hold.php",
         "<?php touch(__DIR__ . '/open/held'); while (!file_exists(__DIR__ . '/go')) { usleep(1000); clearstatcache(); }",
     ),
 ];
 
-/// A part of a day: the settings, and what happens.
 struct Part {
     name: &'static str,
     global: &'static str,
@@ -150,11 +148,9 @@ const PARTS: &[Part] = &[
 
 fn ask(fpm: &Fpm, script: &str) {
     let mut client = Client::connect_tcp(&fpm.address).expect("it listens");
-    // One whose worker dies has no answer.
     let _ = client.request(&fpm.params(script, ""), b"");
 }
 
-/// Sends a request, and waits for no answer.
 fn send(fpm: &Fpm, script: &str) -> Client {
     let mut client = Client::connect_tcp(&fpm.address).expect("it listens");
     client
@@ -163,7 +159,6 @@ fn send(fpm: &Fpm, script: &str) -> Client {
     client
 }
 
-/// Keeps a worker busy.
 fn hold(fpm: &Fpm) -> Client {
     let client = send(fpm, "hold.php");
     until("the script to run", || {
@@ -172,7 +167,6 @@ fn hold(fpm: &Fpm) -> Client {
     client
 }
 
-/// A line without what is another number each time.
 fn plain(line: &str) -> String {
     let line = without_time(line)
         .replace(STOCK, "PROGRAM")
@@ -191,17 +185,14 @@ fn plain(line: &str) -> String {
     words.join(" ")
 }
 
-/// php-fpm's own: its worker is stopped by the slow log, replaced when logs are opened anew, and it counts children that it
-/// can't make.
+/// Lines only php-fpm writes: the slow log stops its worker, and it replaces the worker when logs are reopened.
 const OF_STOCK: &[&str] = &[" stopped for tracing", " seems busy "];
-/// forkyard's own.
 const OF_OURS: &[&str] = &[
     " child N was serving ",
     " child N was sent signal ",
     " did not exit in time, ",
 ];
 
-/// What is logged up to the end, without lines that only this program has.
 fn logged(fpm: &Fpm, own: &[&str]) -> Vec<String> {
     let log = fpm.wait_for("error", "exiting, bye-bye!");
     let log = log.replace(&fpm.address, "ADDRESS");
@@ -237,7 +228,6 @@ fn a_day_has_php_fpms_lines() {
     }
 }
 
-/// Neither lets a group write to it.
 #[test]
 fn the_pid_file_has_php_fpms_mode() {
     if !is_possible() {
@@ -274,7 +264,6 @@ fn php_fpms_settings_are_in_the_info_with_and_without_php_ini() {
     }
 }
 
-/// php-fpm loses it.
 #[test]
 fn what_syslog_does_not_take_is_readable_on_standard_error() {
     if crate::skip::needs_root() {

@@ -1,5 +1,4 @@
-//! In the place of Debian's php-fpm: its files, its unit's commands, nginx in front; once with php-fpm and once with
-//! forkyard-fpm.
+//! Replaces Debian's php-fpm: its files, its unit's commands, nginx in front, with either program.
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use super::service::{Daemon, PATIENCE};
@@ -13,7 +12,6 @@ use std::process::Command;
 const TREE: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm");
 const UNIT: &str = concat!("/lib/systemd/system/php", env!("FORKYARD_PHP"), "-fpm.service");
 
-/// A copy of Debian's files that touches nothing outside of its directory.
 struct Copy {
     directory: tempfile::TempDir,
 }
@@ -47,7 +45,6 @@ impl Copy {
         std::fs::write(self.path(name), text).expect("writable");
     }
 
-    /// A text in which Debian's paths are this copy's.
     fn moved(&self, text: &str) -> String {
         let directory = self.directory.path().to_string_lossy();
         text.replace("/run/php/", &format!("{directory}/"))
@@ -56,7 +53,6 @@ impl Copy {
     }
 }
 
-/// The commands of a unit's setting, without the marks before them.
 fn commands(unit: &str, name: &str) -> Vec<String> {
     let lines = unit
         .lines()
@@ -66,7 +62,6 @@ fn commands(unit: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// The drop-in that the documents show starts forkyard-fpm with the arguments of Debian's unit, which the next test runs.
 #[test]
 fn the_documents_drop_in_has_the_arguments_of_debians_unit() {
     let Ok(unit) = std::fs::read_to_string(concat!(
@@ -125,7 +120,6 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
             .expect("there is a pid file");
         assert_eq!(pid, daemon.child.id().to_string());
 
-        // What Debian's helper for alternatives looks for in the pool's file.
         let post = commands(&unit, "ExecStartPost").remove(0);
         let pool = copy.moved(post.split_whitespace().nth(3).unwrap_or_default());
         let pool = std::fs::read_to_string(pool).expect("the helper's file");
@@ -154,7 +148,6 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
         assert!(done.is_ok_and(|status| status.success()), "{reload}");
         assert_eq!(page(), "fpm-fcgi 128M root");
 
-        // systemd's way to stop what says nothing else.
         daemon.signal(nix::sys::signal::Signal::SIGTERM);
         let status = daemon.child.wait().expect("it is our child");
         assert!(status.success(), "{program}: {status}");
@@ -171,7 +164,6 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
     assert_eq!(lines[0], lines[1]);
 }
 
-/// The lines by which programs follow a php-fpm, without times and numbers.
 fn milestones(log: &str) -> Vec<String> {
     let known = [
         "fpm is running",
@@ -186,7 +178,6 @@ fn milestones(log: &str) -> Vec<String> {
         .filter(|line| known.iter().any(|start| line.contains(start)))
         .map(|line| line.split(", pid").next().unwrap_or_default().to_owned())
         .collect();
-    // php-fpm starts anew on a reload, and says so again.
     found.dedup();
     let again = found.iter().rposition(|line| line.contains("Reloading"));
     if let Some(at) = again {
@@ -195,7 +186,6 @@ fn milestones(log: &str) -> Vec<String> {
     found
 }
 
-/// Everything that Debian's files show and do not set, one line at a time: both programs read it alike.
 #[test]
 fn every_line_that_debian_comments_out_is_read_alike() {
     if !is_stock_there() || needs_root() || needs_file(TREE) {
@@ -219,7 +209,7 @@ fn every_line_that_debian_comments_out_is_read_alike() {
             let main = copy.path("fpm/php-fpm.conf").to_string_lossy().into_owned();
             let arguments = ["-n", "-tt", "-p", &prefix, "-y", &main];
             if line.contains("setfib") {
-                // php-fpm says the wrong line of the file that includes, so that the rest is not the same.
+                // php-fpm reports a wrong line of the including file, so the rest differs.
                 let [stock, ours] = [STOCK, forkyard_fpm()].map(|program| said(program, &arguments));
                 assert!(stock.0.contains("unknown entry 'listen.setfib'"), "{}", stock.0);
                 assert_eq!((stock.0.lines().next(), stock.1), (ours.0.lines().next(), ours.1));

@@ -5,7 +5,6 @@ use std::path::Path;
 
 const POOL: &str = "[www]\nlisten=/run/forkyard-test.sock\npm=static\npm.max_children=1\n";
 
-/// Files that are wrong or nearly so. `{POOL}` is a pool that is right, `{DIR}` a directory.
 pub(crate) const CASES: &[&str] = &[
     "",
     "  \n\t\n;x\n",
@@ -134,7 +133,7 @@ pub(crate) const CASES: &[&str] = &[
 pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
     let path = directory.join(name);
     let directory = directory.to_string_lossy();
-    // Without a log of its own a file would be tested with the system's.
+    // Without its own log a file would be tested with the system's log.
     let text = text.replace("{POOL}", POOL).replace("{DIR}", &directory);
     let text = if text.contains("error_log") || !text.contains("[www]\nlisten") {
         text
@@ -195,14 +194,10 @@ fn files_and_prefixes_that_are_not_there() {
     }
 }
 
-/// Lines whose values go through the INI language.
 pub(crate) const VALUES: &str = include_str!("values.conf");
-/// Everything set.
 pub(crate) const FULL: &str = include_str!("full.conf");
-/// Settings of PHP that are nothing.
 const NOTHING: &str = "{POOL}php_admin_value[open_basedir] = none\nphp_value[a] =\nphp_value[b] = \"\"\nphp_value[c] = off\n\
                        php_value[d] = no\nphp_value[e] = null\nphp_flag[f] =\nphp_flag[g] = \"\"\nphp_value[error_log] =\nphp_admin_value[error_log] = no\nphp_admin_value[h] = ${NOPE}\n";
-/// What the repository shows.
 const SAMPLE: &str = include_str!("../../conf/php-fpm.conf");
 
 #[test]
@@ -232,7 +227,6 @@ fn the_dump_is_the_same_to_the_byte() {
     }
 }
 
-/// The sample, with all that is off switched on, and with directories that are there.
 fn whole_sample(directory: &str) -> String {
     let switched_on = |line: &str| match line.strip_prefix(';') {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => rest.to_owned(),

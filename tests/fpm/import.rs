@@ -20,10 +20,8 @@ fn options(path: &str) -> Options {
     }
 }
 
-/// What both ways of writing can say.
 fn comparable(mut config: Config) -> Config {
     config.path = PathBuf::new();
-    // They are in other places.
     config.start_settings.clear();
     for pool in &mut config.pools {
         let pool = std::sync::Arc::make_mut(pool);
@@ -66,7 +64,6 @@ fn comparable(mut config: Config) -> Config {
     config
 }
 
-/// The last one is applied last, and is the only one that is seen.
 fn last_of_each(list: &[(String, String)]) -> Vec<(String, String)> {
     let later = |at: usize| list[at + 1..].iter().any(|(name, _)| *name == list[at].0);
     (0..list.len())
@@ -75,7 +72,7 @@ fn last_of_each(list: &[(String, String)]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Imports a file and reads the outcome; says whether php-fpm would take the file.
+/// Imports a file and reads the result; returns whether php-fpm would accept the file.
 fn round_trip(path: &str) -> Option<Imported> {
     let host = Host::default();
     let imported = import(&options(path), &host);
@@ -106,7 +103,6 @@ fn whatever_php_fpm_takes_means_the_same_as_toml() {
     for (at, text) in CASES.iter().chain(&[FULL, VALUES, "{POOL}"]).enumerate() {
         let path = write(directory.path(), &format!("{at}.conf"), text);
         let fits = test(&options(&path), false, &Host::default(), &|_| Vec::new()).0;
-        // Users that are not there, and hosts, are for the TOML's own check.
         if !fits || text.contains("[]") && text.len() < 5 {
             continue;
         }
@@ -132,12 +128,10 @@ fn debians_files_are_taken_over_whole_without_what_they_explain() {
     ] {
         assert!(text.contains(expected), "{expected}\n{text}");
     }
-    // That describes php-fpm, by php-fpm's names.
     let comments: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
     assert_eq!(comments.len(), 2, "{text}");
 }
 
-/// What is documented: the command, the exit codes, and what it says.
 #[test]
 fn the_command_says_what_it_could_not_take_over() {
     if needs_root() {
@@ -175,7 +169,6 @@ fn the_command_says_what_it_could_not_take_over() {
         path.display(),
         env!("FORKYARD_PHP")
     );
-    // Tables may come in any order.
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
@@ -189,7 +182,6 @@ fn the_command_says_what_it_could_not_take_over() {
         .expect("it runs");
     assert_eq!(check.status.code(), Some(0), "{check:?}");
 
-    // What is there is not written over, and what php-fpm refuses makes nothing.
     let again = run(&file);
     assert_eq!(again.status.code(), Some(70), "{again:?}");
     let said = String::from_utf8_lossy(&again.stderr).into_owned();
@@ -240,7 +232,6 @@ fn a_pool_that_forkyard_can_t_name_is_told_and_the_others_are_taken_over() {
     assert_eq!(pools.iter().map(|pool| &*pool.name).collect::<Vec<_>>(), ["www"]);
 }
 
-/// For php-fpm a line is a C string.
 #[test]
 fn a_line_ends_at_nul() {
     if needs_root() {
@@ -271,7 +262,6 @@ fn a_line_ends_at_nul() {
     }
 }
 
-/// xorshift64: a seed gives the same files again.
 struct Random(u64);
 
 impl Random {
@@ -287,7 +277,6 @@ impl Random {
     }
 }
 
-/// Lines that php-fpm takes in any pool.
 const LINES: &[(&str, &[&str])] = &[
     ("user", &["www-data", "root", "33", "nobody"]),
     ("group", &["www-data", "0", "nogroup"]),
@@ -378,7 +367,6 @@ fn random_file(random: &mut Random, directory: &str) -> String {
     text
 }
 
-/// php-fpm shows them the same, right or wrong.
 #[test]
 fn random_configurations_are_shown_as_in_php_fpm() {
     if needs_root() || !is_stock_there() {
@@ -388,7 +376,6 @@ fn random_configurations_are_shown_as_in_php_fpm() {
     let own = directory.path().to_string_lossy().into_owned();
     for seed in 1..=60_u64 {
         let mut random = Random(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
-        // At level debug there are lines about php-fpm's own inside.
         let text = random_file(&mut random, &own).replace("log_level = debug", "log_level = notice");
         let path = directory.path().join("random.conf");
         std::fs::write(&path, &text).expect("writable");

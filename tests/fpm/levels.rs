@@ -1,4 +1,4 @@
-//! What is logged at each `log_level`, by whom it is written, and whether output is caught and decorated.
+//! Log output at each `log_level`, and worker output with and without decoration.
 
 use super::both::{STOCK, forkyard_fpm, without_time};
 use super::pair::{Fpm, is_possible};
@@ -9,7 +9,6 @@ use std::io::Write;
 
 const LEVELS: [&str; 5] = ["debug", "notice", "warning", "error", "alert"];
 
-/// Each source of lines: the script, and what it does.
 const SOURCES: &[(&str, &str)] = &[
     (
         "stdout.php",
@@ -35,10 +34,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("crash.php", "<?php posix_kill(getmypid(), 11); sleep(9);"),
 ];
 
-/// What one source adds to the log, and its FastCGI STDERR.
 type Logged = (&'static str, Vec<String>, String);
 
-/// What each source adds to the log.
 fn run(fpm: &Fpm, level: &str, is_caught: bool) -> Vec<Logged> {
     let connect = || Client::connect_tcp(&fpm.address).ok();
     until("the socket", connect);
@@ -52,14 +49,12 @@ fn run(fpm: &Fpm, level: &str, is_caught: bool) -> Vec<Logged> {
             text.replace(&fpm.path("").display().to_string(), "DIR/")
         };
         if *script == "crash.php" && matches!(level, "debug" | "notice") {
-            // The new worker may answer before the master says that it has made it.
             let is_started = |line: &str| line.contains("NOTICE: ") && line.ends_with(" started");
             until("the new worker", || {
                 fpm.read("error").lines().any(is_started).then_some(())
             });
         }
         let mark = format!("mark {script}");
-        // It takes the way of the output before it, if that is logged.
         fpm.ask(&fpm.params("mark.php", script), b"");
         if !is_caught {
             let mut log = OpenOptions::new().append(true).open(fpm.path("error"));
@@ -77,10 +72,8 @@ fn run(fpm: &Fpm, level: &str, is_caught: bool) -> Vec<Logged> {
     logged
 }
 
-/// A line without time, the numbers of processes, and how long they lived; at `debug` without function and line.
 fn plain(line: &str) -> String {
     let line = match line.split_once("] ") {
-        // The time with microseconds.
         Some((time, rest)) if time.len() == 28 && time.starts_with('[') => rest,
         _ => without_time(line),
     };
@@ -90,7 +83,6 @@ fn plain(line: &str) -> String {
             Some(&"child" | &"pid" | &"after") => words.push("N"),
             _ => words.push(word),
         }
-        // The master's `pid N, function(), line 7:`, or a worker's without the first two words.
         let before = match words[..] {
             [.., "pid", "N", function, "line", number] if ends_origin(function, number) => 5,
             [.., function, "line", number] if ends_origin(function, number) => 3,
@@ -98,7 +90,6 @@ fn plain(line: &str) -> String {
         };
         words.truncate(words.len() - before);
     }
-    // php-fpm's own slip.
     words.join(" ").replace('\0', "")
 }
 
@@ -106,8 +97,6 @@ fn ends_origin(function: &str, number: &str) -> bool {
     function.ends_with("(),") && number.ends_with(':')
 }
 
-/// php-fpm's and forkyard's own lines at `debug` are their own, and forkyard adds what a worker that crashed was doing, who sent it
-/// a signal, and why a script was not run.
 fn is_compared(line: &str) -> bool {
     let is_added = [
         " child N was serving ",
@@ -117,7 +106,6 @@ fn is_compared(line: &str) -> bool {
     !line.starts_with("DEBUG: ") && !is_added.iter().any(|added| line.contains(added))
 }
 
-/// The text of a line of output, without what decorates it.
 fn bare(line: &str) -> &str {
     let text = line.strip_prefix("WARNING: [pool www] child N said into ");
     let text = text
@@ -158,14 +146,12 @@ fn compare(level: &str, decorated: bool, stock: Logged, ours: Logged) {
     let (script, mut theirs, their_text) = stock;
     let (_, mut lines, text) = ours;
     let case = format!("log_level = {level}, decorated: {decorated}, {script}");
-    // The cut depends on the name of php-fpm's function.
     if (script, level) == ("long.php", "debug") {
         return;
     }
     assert_eq!(text, their_text, "{case}: FastCGI's STDERR");
     let hides_warnings = matches!(level, "error" | "alert");
     if decorated && hides_warnings {
-        // php-fpm leaves out all that decorates a line but the quotation mark at its end.
         assert!(lines.iter().all(|line| line != bare(line)), "{case}: {lines:#?}");
         assert!(
             theirs.iter().all(|line| line.ends_with('"')),
@@ -173,7 +159,6 @@ fn compare(level: &str, decorated: bool, stock: Logged, ours: Logged) {
         );
     }
     if decorated && (hides_warnings || script == "long.php") {
-        // The rest of a long line is cut by the length of a process id.
         let joins = script == "long.php";
         for all in [&mut theirs, &mut lines] {
             let texts: Vec<String> = all.iter().map(|line| bare(line).to_owned()).collect();

@@ -16,18 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// A user who is neither root nor a pool's, as images for clusters have one.
 const OTHER: u32 = 1001;
 const WWW_DATA: u32 = 33;
 const ADM: u32 = 4;
 
-/// A directory with the link in it.
 #[derive(Clone, Copy)]
 struct Place {
     mode: u32,
     owner: u32,
     group: u32,
-    /// The daemon's user.
     user: u32,
 }
 
@@ -53,7 +50,6 @@ const PLACES: [Place; 9] = [
 ];
 const LINKS: [&str; 4] = ["/dev/stderr", "/dev/stdout", "/proc/self/fd/2", "/proc/self/fd/1"];
 
-/// A directory with a configuration, a script and the link `logs/x`.
 struct Site {
     directory: tempfile::TempDir,
     address: String,
@@ -112,7 +108,6 @@ impl Site {
         Some(client.request(&params, b"").ok()?.body())
     }
 
-    /// Starts a program with pipes of `owner` as standard output and error.
     fn start(&self, program: &str, option: &str, owner: u32) -> Daemon {
         let mut ends = Vec::new();
         let mut pipe = || {
@@ -135,7 +130,6 @@ impl Site {
     }
 }
 
-/// The lines of all pipes, without the time of day.
 fn lines_of(ends: Vec<File>) -> Receiver<String> {
     let (sender, receiver) = channel();
     for end in ends {
@@ -162,7 +156,6 @@ fn a_link_to_a_standard_stream_is_a_log_in_any_directory() {
         let site = Site::new(place, link, "error_log");
         let mut daemon = site.start(forkyard_fpm(), "-F", place.user);
         let seen = daemon.expect("ready to handle connections");
-        // No line comes twice, unless the log is on the other stream.
         let is_output = ["/dev/stdout", "/proc/self/fd/1"].contains(&link);
         assert!(seen.len() <= if is_output { 4 } else { 3 }, "{number}: {seen:#?}");
         assert_eq!(site.ask("0").as_deref(), Some("fine"), "{number}");
@@ -177,7 +170,6 @@ fn a_link_to_a_standard_stream_is_a_log_in_any_directory() {
     }
 }
 
-/// php-fpm starts in every one of them where the daemon is root.
 #[test]
 fn php_fpm_starts_with_such_links() {
     if !is_possible() {
@@ -199,7 +191,7 @@ fn the_logs_of_a_pool_can_be_such_links() {
         ("access.log", "7", "line 7"),
         ("slowlog", "1500000", "script_filename = "),
     ] {
-        // php-fpm's slow log is in its error_log then, which has taken the place of its standard error.
+        // php-fpm's slow log is in its error_log, which has replaced standard error.
         for program in [STOCK, forkyard_fpm()]
             .into_iter()
             .skip(usize::from(directive == "slowlog"))
@@ -222,7 +214,6 @@ fn the_logs_of_a_pool_can_be_such_links() {
     }
 }
 
-/// As in a container whose standard error is a pipe of root's, with a daemon that is not root. It can't be opened by its name.
 #[test]
 fn a_stream_of_another_user_is_a_log() {
     if !is_possible() {
@@ -260,7 +251,7 @@ fn a_daemon_in_the_background_keeps_the_stream_that_a_log_goes_to() {
     }
 }
 
-/// As a package manager does it: the new file takes the old one's name.
+/// As package managers do: renames the new file over the old one.
 fn install(site: &Site, name: &str) -> String {
     let target = site.path(name);
     let new = target.with_extension("new");

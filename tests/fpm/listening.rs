@@ -1,4 +1,4 @@
-//! Where pools listen, and which clients may connect: IPv4 beside IPv6, and lists with mistakes.
+//! Listening addresses and allowed clients: IPv4, IPv6, and malformed lists.
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there, said, without_time};
 use super::pair::{Fpm, is_possible};
@@ -18,7 +18,6 @@ fn port_of(fpm: &Fpm) -> &str {
     fpm.address.rsplit(':').next().unwrap_or_default()
 }
 
-/// The bodies of pings over IPv4 and IPv6; nothing where no answer came.
 fn pings(fpm: &Fpm) -> [String; 2] {
     ["127.0.0.1", "[::1]"].map(|host| {
         let address = format!("{host}:{}", port_of(fpm));
@@ -28,7 +27,6 @@ fn pings(fpm: &Fpm) -> [String; 2] {
     })
 }
 
-/// Starts a pool that listens elsewhere than at its port on 127.0.0.1.
 fn start(program: &str, host: &str, pool: &str) -> Fpm {
     let pool = format!("{PING}{pool}\nlisten = {host}{{PORT}}");
     Fpm::start(program, "", &pool, &[])
@@ -90,7 +88,6 @@ fn a_port_that_is_taken_for_ipv6_is_tried_for_ipv4() {
     assert_eq!(logs[1].0.first().map(String::as_str), Some(first), "{logs:?}");
 }
 
-/// As in php-fpm: the workers say so, and serve only clients that are in the list.
 #[test]
 fn a_wrong_address_in_the_list_is_an_error_and_not_the_end() {
     if !is_possible() {
@@ -115,7 +112,6 @@ fn a_wrong_address_in_the_list_is_an_error_and_not_the_end() {
         assert_eq!(logs[0], logs[1], "{list}");
         assert!(!logs[1].is_empty());
     }
-    // Where the workers are not heard, the daemon says so itself.
     let fpm = start(forkyard_fpm(), "127.0.0.1:", "listen.allowed_clients = xxx");
     let log = fpm.read("error");
     for text in [

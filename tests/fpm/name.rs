@@ -10,7 +10,6 @@ use std::process::Command;
 
 const FORKYARD: &str = env!("CARGO_BIN_EXE_forkyard");
 
-/// The first line of its help says which of both it is.
 fn help(command: &mut Command) -> String {
     let output = command.arg("--help").output().expect("it can be run");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -38,7 +37,6 @@ fn the_executed_file_s_name_decides_and_no_other() {
     }
 }
 
-/// What `pgrep -x` looks for; a reload leaves it as it was.
 #[test]
 fn a_link_to_forkyard_runs_under_its_own_name() {
     let (false, Some(site)) = (needs_root(), Site::new()) else {
@@ -53,7 +51,6 @@ fn a_link_to_forkyard_runs_under_its_own_name() {
         assert_eq!(site.ask(), "fpm-fcgi 128M ");
         let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
         for pid in std::iter::once(daemon.pid().as_raw()).chain(daemon.children()) {
-            // The preloader is another program.
             let is_preloader = super::service::title(pid).contains("preloader");
             assert!(
                 is_preloader || name(pid).is_ok_and(|name| name == "php-fpm8.2\n"),

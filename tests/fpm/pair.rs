@@ -11,15 +11,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
-/// How long anything may take: a loaded machine is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether both can be run here, with workers of another user.
 pub(crate) fn is_possible() -> bool {
     super::both::is_stock_there() && !crate::skip::needs_root()
 }
 
-/// A daemon in a directory of its own.
 pub(crate) struct Fpm {
     child: Child,
     directory: tempfile::TempDir,
@@ -27,12 +24,10 @@ pub(crate) struct Fpm {
 }
 
 impl Fpm {
-    /// Starts a program, and waits until it is ready.
     pub(crate) fn start(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
         Fpm::start_with(program, &[], global, pool, scripts)
     }
 
-    /// The same with more options. forkyard-fpm has a control socket, `control`.
     pub(crate) fn start_with(
         program: &str,
         options: &[&str],
@@ -45,12 +40,10 @@ impl Fpm {
         fpm
     }
 
-    /// Starts a program; `{DIR}` in the settings is its directory, `{PORT}` its port. The scripts are in it, too.
     pub(crate) fn launch(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
         Fpm::launch_by(&mut Command::new(program), global, pool, scripts)
     }
 
-    /// The same, with the command for the program.
     pub(crate) fn launch_by(
         command: &mut Command,
         global: &str,
@@ -92,7 +85,6 @@ impl Fpm {
         }
     }
 
-    /// Both programs, php-fpm first.
     pub(crate) fn both(global: &str, pool: &str, scripts: &[(&str, &str)]) -> [Fpm; 2] {
         [STOCK, forkyard_fpm()].map(|program| Fpm::start(program, global, pool, scripts))
     }
@@ -101,19 +93,16 @@ impl Fpm {
         self.directory.path().join(name)
     }
 
-    /// A file as text, with its directory called `DIR`.
     pub(crate) fn read(&self, name: &str) -> String {
         let bytes = fs::read(self.path(name)).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         text.replace(&self.directory.path().display().to_string(), "DIR")
     }
 
-    /// Waits until a file holds this, and returns all of the file.
     pub(crate) fn wait_for(&self, name: &str, text: &str) -> String {
         self.wait_for_count(name, text, 1)
     }
 
-    /// Waits until a file holds this so often, and returns all of the file.
     pub(crate) fn wait_for_count(&self, name: &str, text: &str, count: usize) -> String {
         let end = Instant::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! `max listen queue` tells what a full pool had waiting, as in php-fpm.
+//! `max listen queue` reports a full pool's backlog, as in php-fpm.
 
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 40;
 const WORKERS: u64 = 2;
-/// php-fpm measures once a second.
 const LOAD: Duration = Duration::from_millis(2_600);
 
-/// Loads a pool with more clients than workers, and says afterwards what its page has.
 fn after_a_load(fpm: &Fpm) -> Value {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -44,7 +42,7 @@ fn the_longest_queue_of_a_full_pool_is_no_shorter_than_php_fpm_s() {
     let scripts = [("slow.php", "<?php usleep(10000); echo 'done';")];
     let [stock, ours] = Fpm::both("", &pool, &scripts).map(|fpm| after_a_load(&fpm));
     let longest = |page: &Value| page["max listen queue"].as_u64().expect("a number");
-    // All that are not served wait. Between an answer and the next accept there may be one more.
+    // Every other request waits. Between an answer and the next accept there may be one more.
     let waiting = CLIENTS - WORKERS;
     assert!(longest(&stock) >= waiting / 2, "{stock}");
     assert!(

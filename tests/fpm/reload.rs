@@ -8,7 +8,6 @@ use std::process::{Command, Output};
 
 const READY: &str = "ready to handle connections";
 
-/// A line without its time, numbers of processes and descriptors, and what differs by the program's place.
 fn masked(line: &str, program: &str, port: &str) -> String {
     let line = without_time(line)
         .replace(program, "PROGRAM")
@@ -47,7 +46,6 @@ fn a_reload_has_php_fpms_lines_and_no_others() {
         }
         fpm.signal(Signal::SIGTERM);
         let log = fpm.wait_for("error", "bye-bye!");
-        // php-fpm says that also where there is no systemd.
         log.lines()
             .filter(|line| !line.contains("systemd monitor"))
             .map(|line| masked(line, program, &port))
@@ -70,7 +68,6 @@ fn output(program: &str, arguments: &[&str]) -> Output {
     output.unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
-/// The processes that a program finds by their name, of those that belong to this master.
 fn found(program: &str, arguments: &[&str], master: u32) -> usize {
     let text = String::from_utf8_lossy(&output(program, arguments).stdout).into_owned();
     let children = format!("/proc/{master}/task/{master}/children");
@@ -93,7 +90,6 @@ fn every_process_is_found_by_the_name_of_the_program() {
         assert_eq!(fpm.ask(&fpm.params("a.php", ""), b"").body(), "a");
         let pid_file = fpm.path("pid").display().to_string();
         let master: u32 = fpm.read("pid").trim().parse().expect("a pid");
-        // What Debian's init script does.
         let daemon = |more: &[&str]| {
             let arguments = [
                 &["--stop", "--quiet", "--pidfile", &pid_file, "--name", name],

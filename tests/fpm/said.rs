@@ -3,7 +3,6 @@
 use super::both::{forkyard_fpm, without_time};
 use super::pair::{Fpm, is_possible};
 
-/// One of php-fpm's tests of log writing.
 struct Case {
     name: &'static str,
     limit: usize,
@@ -49,7 +48,6 @@ const CASES: &[Case] = &[
     case("log-dwp-limit-1000-msg-2000", 1000, false, false, "file_put_contents('php://stderr', str_repeat('a', 2000) . \"\\n\");"),
 ];
 
-/// What follows in the log when a script has run, without time and process id, and FastCGI's STDERR.
 fn said(fpm: &Fpm, script: &str, mark: &str) -> (Vec<String>, String) {
     let answer = fpm.ask(&fpm.params(script, ""), b"");
     fpm.ask(&fpm.params("mark.php", mark), b"");
@@ -63,7 +61,6 @@ fn said(fpm: &Fpm, script: &str, mark: &str) -> (Vec<String>, String) {
     (lines.map(str::to_owned).collect(), answer.error_text())
 }
 
-/// The worker's number in a line, all nines.
 fn without_pid(line: &str) -> String {
     let line = without_time(line);
     match line.split_once("] child ") {
@@ -110,7 +107,6 @@ fn output_is_logged_as_php_fpm_does() {
         let plain = |lines: &[String]| lines.iter().map(|line| without_pid(line)).collect::<Vec<_>>();
         let (mut stock, mut ours) = (plain(&stock.0), plain(&ours.0));
         if case.name == "log-bwd-multiple-msgs-stdout-stderr" {
-            // Two pipes: which is read first is chance in both (php-src expects its own test of this to fail).
             stock.sort();
             ours.sort();
         }
@@ -122,8 +118,6 @@ fn output_is_logged_as_php_fpm_does() {
     }
 }
 
-/// php-fpm marks the end of a request in the text itself, and could be made to drop text by what looks like the mark
-/// (CVE-2024-9026). Here it ends a line, wherever it stands, and nothing else is taken away.
 #[test]
 fn what_looks_like_a_mark_ends_a_line() {
     if !is_possible() {
@@ -146,7 +140,6 @@ fn what_looks_like_a_mark_ends_a_line() {
     assert_eq!(lines, expected);
 }
 
-/// A line that a request leaves unfinished is one of its own, not the beginning of the next request's.
 #[test]
 fn unfinished_lines_of_two_requests_are_two() {
     if !is_possible() {
@@ -170,7 +163,6 @@ fn unfinished_lines_of_two_requests_are_two() {
     assert_eq!(lines, expected);
 }
 
-/// What php-fpm's own tests of it write.
 #[test]
 fn marks_beside_the_limit_of_a_line_end_lines_as_in_php_fpm() {
     if !is_possible() {
@@ -191,7 +183,6 @@ fn marks_beside_the_limit_of_a_line_end_lines_as_in_php_fpm() {
     }
 }
 
-/// A signal that comes after the answer is acted upon when what the script wrote before is in the log.
 #[test]
 fn output_is_logged_before_the_signal_that_follows_it() {
     if !is_possible() {

@@ -12,16 +12,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 const DEBIANS_POOL: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/pool.d/www.conf");
-/// How long a line of the log may take: a loaded machine is slow.
+/// The deadline for a log line on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory with a configuration and a script.
 pub(crate) struct Site {
     pub(crate) directory: tempfile::TempDir,
 }
 
 impl Site {
-    /// `None`, and the test is skipped, without Debian's pool.
     pub(crate) fn new() -> Option<Site> {
         use std::os::unix::fs::PermissionsExt;
         if needs_file(DEBIANS_POOL) {
@@ -73,7 +71,6 @@ impl Site {
     }
 }
 
-/// The daemon; killed with all its children when the test is over.
 pub(crate) struct Daemon {
     pub(crate) child: Child,
     pub(crate) lines: Receiver<String>,
@@ -89,12 +86,11 @@ impl Daemon {
         Daemon::run(Command::new(program).args(["-F", "-O", "-y"]).arg(file))
     }
 
-    /// Starts what is told to stay in the foreground and to log there.
     pub(crate) fn run(command: &mut Command) -> Daemon {
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = crate::support::until("the program to be nobody's to write to", || {
             match command.spawn() {
-                // A copy that was just made is open in what another thread has forked meanwhile, until that executes.
+                // Another thread's forked child inherits the open copy until it executes a program.
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
                 child => Some(child.expect("it can be run")),
             }
@@ -103,7 +99,6 @@ impl Daemon {
         Daemon { child, lines }
     }
 
-    /// Reads up to a line that holds this.
     pub(crate) fn expect(&self, text: &str) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
@@ -190,7 +185,6 @@ fn debians_pool_serves_reloads_and_stops() {
     let titles: Vec<String> = daemon.children().into_iter().map(title).collect();
     assert!(titles.contains(&"php-fpm: pool www".to_owned()), "{titles:?}");
 
-    // A mistake changes nothing.
     let good = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
     site.append("nonsense = 1\n");
     daemon.signal(Signal::SIGUSR2);
@@ -250,7 +244,6 @@ fn a_list_of_users_may_connect() {
     assert_eq!(lines, wanted);
 }
 
-/// The same file serves php-fpm, and closes here what it can't close there.
 #[test]
 fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     let (false, Some(site)) = (needs_root(), Site::new()) else {
@@ -306,7 +299,6 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
 }
 
-/// The same file serves php-fpm, which ignores it.
 #[test]
 fn pools_of_two_users_can_have_workers_of_one_zygote() {
     let (false, Some(site)) = (needs_root(), Site::new()) else {
@@ -345,7 +337,6 @@ fn pools_of_two_users_can_have_workers_of_one_zygote() {
     assert_eq!(ask("fpm.sock", "code.php"), "code");
     assert_eq!(ask("fpm.sock", "cached.php"), "cached");
     assert_eq!(ask("other.sock", "cached.php"), "not", "its OPcache is its own");
-    // A worker that was just forked has its preloader's title.
     crate::support::until("one zygote and no other preloader", || {
         let titles = daemon.children().into_iter().map(title);
         let preloaders: Vec<String> = titles.filter(|title| title.contains("preloader")).collect();
@@ -377,7 +368,7 @@ fn a_pool_of_root_is_refused_at_the_start() {
     assert_eq!(status.code(), Some(78));
 }
 
-/// As a package manager does it: the new file takes the old one's name.
+/// As package managers do: renames the new file over the old one.
 fn install(site: &Site, name: &str) -> PathBuf {
     let target = site.path(name);
     let new = target.with_extension("new");

@@ -1,4 +1,4 @@
-//! Settings of PHP that are nothing, and what workers and the log say of a pool that has begun or is full.
+//! Empty PHP settings, and messages about starting and full pools.
 
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
@@ -27,7 +27,6 @@ fn settings_that_are_nothing_are_taken_as_in_php_fpm() {
 
 const DYNAMIC: &str = "pm = dynamic\npm.max_children = 2\npm.start_servers = 1\npm.min_spare_servers = 1\npm.max_spare_servers = 1\n";
 
-/// Keeps every worker busy; both say that there are no more to be had.
 #[test]
 fn a_full_pool_is_reported_in_php_fpms_words() {
     if !is_possible() {
@@ -44,14 +43,12 @@ fn a_full_pool_is_reported_in_php_fpms_words() {
         }
         fpm.wait_for("error", words);
         std::fs::write(fpm.path("go"), "").expect("writable");
-        // A client that stays holds a worker of php-fpm's.
         for mut client in clients {
             client.answer().expect("it answers");
         }
     }
 }
 
-/// A worker that the master has asked for is not shown before it has begun.
 #[test]
 fn only_workers_that_have_begun_are_shown() {
     if !is_possible() {

@@ -1,4 +1,4 @@
-//! Sockets' files: one that was deleted, which php-fpm never binds again, and one whose name is too long.
+//! Socket files that were deleted, which php-fpm never binds again, or that have too long a name.
 
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
@@ -43,7 +43,6 @@ fn a_path_that_is_too_long_is_cut_as_in_php_fpm() {
         let mut client = Client::connect(Path::new(cut)).expect("the cut path");
         let answer = client.request(&fpm.params("ok.php", ""), b"").expect("an answer");
         assert_eq!(answer.body(), "fine");
-        // php-fpm says so since 8.4.
         let directory = fpm.path("").display().to_string();
         let line = format!(
             "WARNING: [pool www] cannot bind to UNIX socket 'DIR/{name}.sock' as path is too long (found length: {}, maximal \

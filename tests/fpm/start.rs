@@ -1,11 +1,10 @@
-//! What is said when the daemon can't start, and how it exits then; foreground and background alike.
+//! Messages and exit codes of failed starts, in the foreground and background.
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// A configuration that is right but for what is put in.
 fn write(directory: &Path, global: &str, pool: &str) -> String {
     let path = directory.join("php-fpm.conf");
     let text = format!(
@@ -69,7 +68,6 @@ fn a_start_that_fails_has_php_fpms_words_and_code() {
         for how in ["-F", "-D"] {
             let said = compare(pool, &["-n", how, "-y", &file]).unwrap_or_else(|text| panic!("{how} {text}"));
             assert!(said.contains(expected), "{said}");
-            // A reader of the log finds it there as well: once from each program.
             let log = log(path);
             let count = log.matches("FPM initialization failed").count();
             assert!(*global == "error_log = /nonexistent/log" || count == 2, "{log}");
@@ -88,7 +86,6 @@ fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
     assert!(said.contains("getaddrinfo: "), "{said}");
 }
 
-/// Both exit with EX_SOFTWARE, whatever else they say of it.
 #[test]
 fn a_php_that_does_not_start_is_no_mistake_in_the_configuration() {
     if !is_stock_there() || crate::skip::needs_root() {

@@ -1,5 +1,4 @@
-//! Settings of pools that php-fpm sets when PHP has started, and forkyard-fpm before: whatever their values, a pool that php-fpm
-//! serves is served.
+//! Settings that php-fpm sets after PHP has started, and forkyard-fpm before.
 
 use super::both::{STOCK, forkyard_fpm, said};
 use super::pair::{Fpm, is_possible};
@@ -12,14 +11,12 @@ use std::process::Command;
 
 const SCRIPT: (&str, &str) = ("a.php", "<?php echo 'served';");
 const READY: &str = "ready to handle connections";
-/// Scripts for `opcache.preload`.
 const SCRIPTS: [(&str, &str); 7] = [
     SCRIPT,
     ("broken.php", "<?php parse error here"),
     ("exits.php", "<?php exit(1);"),
     ("throws.php", "<?php throw new Exception('x');"),
     ("prints.php", "<?php echo 'printed by the preload script';"),
-    // The first signal is taken by Rust's handler, which returns to what faulted.
     (
         "crashes.php",
         "<?php foreach ([1, 2] as $try) { exec('kill -SEGV ' . getmypid()); }",
@@ -27,7 +24,6 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("hangs.php", "<?php while (true) { sleep(1); }"),
 ];
 
-/// Those that PHP does not start with, on any machine.
 const AT_FAULT: [&str; 12] = [
     "opcache.preload = /missing.php",
     "opcache.preload = {DIR}/broken.php",
@@ -43,7 +39,6 @@ const AT_FAULT: [&str; 12] = [
     "apc.mmap_file_mask = /tmp/apc",
 ];
 
-/// Others whose values are odd, or have their effect at the start.
 const ODD: [&str; 71] = [
     "opcache.preload = {DIR}/prints.php",
     "opcache.preload_user = nosuch",
@@ -118,7 +113,6 @@ const ODD: [&str; 71] = [
     "ffi.preload = /missing.h",
 ];
 
-/// OPcache and APCu, where the system has them.
 fn options() -> Vec<&'static str> {
     let mut options = vec![
         "-d",
@@ -152,7 +146,6 @@ fn pools<'s>(settings: impl Iterator<Item = &'s str>, manager: &str) -> String {
     settings.enumerate().map(pool).collect()
 }
 
-/// What each pool answers.
 fn answers(fpm: &Fpm, count: usize) -> Vec<String> {
     let params = fpm.params("a.php", "");
     let answer = |number| {
@@ -167,14 +160,12 @@ fn served(answers: &[String]) -> Vec<bool> {
     answers.iter().map(|answer| answer.contains("served")).collect()
 }
 
-/// What `-t` says of a daemon's file, with its exit code.
 fn test(fpm: &Fpm, options: &[&str]) -> (String, Option<i32>) {
     let file = fpm.path("fpm.conf").display().to_string();
     let arguments: Vec<&str> = options.iter().copied().chain(["-n", "-t", "-y", &file]).collect();
     said(forkyard_fpm(), &arguments)
 }
 
-/// What `forkyard status` says of the first pool.
 fn status(fpm: &Fpm) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     let command = command
@@ -187,7 +178,6 @@ fn status(fpm: &Fpm) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The line of the configuration that has a text.
 fn line_of(fpm: &Fpm, text: &str) -> String {
     let configuration = fpm.read("fpm.conf");
     let at = configuration
@@ -262,14 +252,12 @@ fn every_pool_that_php_fpm_serves_is_served() {
     compare("after a reload");
 }
 
-/// They have workers of zygotes where they can.
 #[test]
 fn ondemand_and_dynamic_pools_do_without_what_is_at_fault() {
     if !is_possible() {
         return;
     }
     let dynamic = "dynamic\npm.start_servers = 1\npm.min_spare_servers = 1\npm.max_spare_servers = 1";
-    // Two of a kind: a zygote is for several.
     let settings: Vec<&str> = AT_FAULT
         .into_iter()
         .chain(["opcache.memory_consumption = 8"])
@@ -293,7 +281,6 @@ fn ondemand_and_dynamic_pools_do_without_what_is_at_fault() {
     }
 }
 
-/// The only pool: before, the daemon ended with 70 after `-t` had found nothing.
 #[test]
 fn a_setting_that_is_left_out_is_in_the_log_in_the_test_and_in_the_status_until_it_is_right() {
     if !is_possible() {
@@ -382,7 +369,6 @@ fn several_settings_are_found_and_the_others_stay() {
     assert_eq!(log.matches("is left out").count(), 3, "{log}");
 }
 
-/// It takes the 30 s that a start may take.
 #[test]
 fn a_script_that_is_never_done_is_left_out() {
     if !is_possible() {
@@ -398,7 +384,6 @@ fn a_script_that_is_never_done_is_left_out() {
     );
 }
 
-/// What is wrong is none of the pool's settings.
 #[test]
 fn a_php_that_starts_with_none_of_the_settings_is_an_error() {
     if !is_possible() {

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running daemon of either program.
 struct Server {
     child: Child,
     directory: tempfile::TempDir,
@@ -41,7 +40,6 @@ impl Server {
             .spawn()
             .expect("it can be run");
         let server = Server { child, directory };
-        // Both workers of the pool are up.
         server.until(|| {
             let path = server.path("status.sock");
             path.exists() && server.ask("GET", "/", "").is_some_and(|_| true)
@@ -61,7 +59,6 @@ impl Server {
         }
     }
 
-    /// Headers and the body; standard error.
     fn ask(&self, method: &str, uri: &str, query: &str) -> Option<(String, String, String)> {
         let mut client = Client::connect(&self.path("status.sock")).ok()?;
         let params = Params::get(Path::new("/nowhere"), "x.php", query)
@@ -81,7 +78,7 @@ impl Drop for Server {
     }
 }
 
-/// Every number becomes `#`, and every blank run one blank: what is padded to the length of a number differs with it.
+/// Masks numbers, and the padding that depends on their width.
 fn masked(text: &str) -> String {
     let mut masked = String::new();
     for character in text.chars() {
@@ -97,9 +94,7 @@ fn masked(text: &str) -> String {
     masked
 }
 
-/// The numbers that have to be the same, too.
 fn counted(body: &str) -> Vec<(String, String)> {
-    // Times differ; of a unix socket's queue php-fpm knows nothing.
     const OTHER: [&str; 7] = [
         "start time",
         "start since",
@@ -164,14 +159,12 @@ fn the_status_address_answers_as_php_fpm_s_does() {
     let [theirs, own] =
         both.map(|server| counted(&server.ask("GET", "/st", "json&full").expect("an answer").1));
     assert_eq!(theirs, own);
-    // Those who may connect to the pool may connect here.
     use std::os::unix::fs::MetadataExt;
     let [theirs, own] = both.map(|server| {
         let data = std::fs::metadata(server.path("status.sock")).expect("a socket");
         (format!("{:o}", data.mode()), data.uid(), data.gid())
     });
     assert_eq!(theirs, own);
-    // No script is run here; php-fpm finds none.
     compare(&stock, &ours, &["/none"]);
 }
 
@@ -190,7 +183,6 @@ fn without_a_path_the_status_is_the_root() {
     compare(&stock, &ours, &["/", "/ping"]);
 }
 
-/// php-fpm's master has started PHP; here it may never have been.
 #[test]
 fn php_is_named_before_it_was_started() {
     if !is_stock_there() {
@@ -203,7 +195,6 @@ fn php_is_named_before_it_was_started() {
     });
     assert_eq!(theirs, own);
     assert!(own.contains("X-Powered-By: PHP/"), "{own}");
-    // A pool may hide it; php-fpm does not ask the pool here.
     let hidden = Server::start(
         forkyard_fpm(),
         &format!("{ondemand}php_admin_value[expose_php] = off\n"),

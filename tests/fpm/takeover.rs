@@ -1,4 +1,4 @@
-//! What reaches the daemon by other ways than its files: the environment, descriptors, options for PHP.
+//! The daemon's inputs besides its files: environment, descriptors, PHP options.
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use super::service::{Daemon, Site, title};
@@ -16,8 +16,6 @@ fn foreground(program: impl AsRef<std::ffi::OsStr>, site: &Site) -> Command {
     command
 }
 
-/// php-fpm executes what has taken its own place on the disk when it is told to reload: forkyard-fpm goes on with its
-/// pid and its sockets.
 #[test]
 fn php_fpm_reloads_into_forkyard() {
     let (true, false, Some(site)) = (is_stock_there(), needs_root(), Site::new()) else {
@@ -58,7 +56,6 @@ fn php_fpm_reloads_into_forkyard() {
     assert!(!socket.exists() && !site.path("fpm.pid").exists());
 }
 
-/// FPM_SOCKETS alone, as people use it for socket activation; beside it what is no listening socket.
 #[test]
 fn sockets_that_the_environment_names_are_used_after_a_look() {
     let (false, Some(site)) = (needs_root(), Site::new()) else {
@@ -106,7 +103,6 @@ fn sockets_that_the_environment_names_are_used_after_a_look() {
     assert!(!path.exists());
 }
 
-/// Both programs in the background: who started them can read the end of its pipes, and the log has the same lines.
 #[test]
 fn the_background_keeps_no_stream_open() {
     let (true, false, Some(site)) = (is_stock_there(), needs_root(), Site::new()) else {
@@ -115,7 +111,6 @@ fn the_background_keeps_no_stream_open() {
     let logs = [STOCK, forkyard_fpm()].map(|program| {
         let mut command = Command::new(program);
         command.args(["-D", "-y"]).arg(site.path("php-fpm.conf"));
-        // Comes back only when all have closed the pipes.
         let output = command.stdin(Stdio::null()).output().expect("it can be run");
         assert!(output.status.success(), "{program}: {output:?}");
         let pid = std::fs::read_to_string(site.path("fpm.pid")).expect("it has written it");
@@ -168,7 +163,6 @@ fn php_gets_its_options_and_its_places_from_the_environment() {
     }
 }
 
-/// OPcache can show what was compiled; what debuggers want is there with `-e` only.
 #[test]
 fn extended_information_is_compiled_in_when_it_is_asked_for() {
     let (false, Some(site)) = (needs_root(), Site::new()) else {

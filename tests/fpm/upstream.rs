@@ -9,7 +9,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A directory that everybody may enter.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("there is room");
     let mode = std::fs::Permissions::from_mode(0o777);
@@ -25,7 +24,6 @@ fn put(path: &Path, text: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Files below a directory.
 fn files(path: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
@@ -78,7 +76,6 @@ fn relative_files_are_below_the_prefixes() {
         "var/log/fpm.log",
     ];
     assert_eq!(made[1].1, expected);
-    // At the end the socket and the pid file are gone.
     assert_eq!(made[1].0, made[1].2);
 }
 
@@ -137,7 +134,6 @@ fn at_level_warning_starts_and_stops_say_nothing() {
     }
 }
 
-/// Without root, what only root can do is said to be ignored.
 #[test]
 fn without_root_users_and_priorities_are_ignored_with_a_notice() {
     if !is_stock_there() || needs_root() {
@@ -154,7 +150,6 @@ fn without_root_users_and_priorities_are_ignored_with_a_notice() {
         );
         let file = put(&own.join("php-fpm.conf"), &text);
         let copy = |from: &Path| {
-            // What is built may lie where other users may not look.
             let target = own.join("bin").join(from.file_name().expect("a name"));
             std::fs::create_dir_all(own.join("bin")).expect("writable");
             std::fs::copy(from, &target).expect("writable");
@@ -183,13 +178,11 @@ fn without_root_users_and_priorities_are_ignored_with_a_notice() {
     assert_eq!(all[0].len(), 5, "{all:#?}");
 }
 
-/// A numeric user has its entry's group and groups.
 #[test]
 fn a_numeric_user_has_its_primary_group() {
     let (true, false, Some(site)) = (is_stock_there(), needs_root(), Site::new()) else {
         return;
     };
-    // Where documents are may be said by a setting, too.
     let root = site.path("");
     site.append(&format!(
         "user = 33\ngroup =\nphp_admin_value[doc_root] = {}\n",
@@ -209,7 +202,6 @@ fn a_numeric_user_has_its_primary_group() {
     }
 }
 
-/// An option that stands for something else than starting wins wherever it is, if what stands before it is right.
 #[test]
 fn options_come_in_every_form() {
     if !is_stock_there() {

@@ -7,7 +7,6 @@ use std::process::{Command, Output};
 
 const PAGE: &str = "<?php echo ini_get('memory_limit'), ' ', getenv('FROM'), ' ', ini_get('date.timezone');";
 
-/// Runs `-tt` of a file with a dynamic pool, with these variables.
 fn tested(variables: &[(&str, &str)]) -> Output {
     let dir = tempfile::tempdir().expect("there is room");
     let file = dir.path().join("fpm.conf");
@@ -66,7 +65,6 @@ fn a_variable_is_a_line_of_its_pool_s_section() {
 #[test]
 fn php_fpm_s_rules_hold_for_a_variable_and_it_is_named() {
     let cases = [
-        // A rule of several directives.
         (
             "FORKYARD_POOL_WWW__MAX_CHILDREN",
             "2",
@@ -77,7 +75,6 @@ fn php_fpm_s_rules_hold_for_a_variable_and_it_is_named() {
             "many",
             "[FORKYARD_POOL_WWW__MAX_CHILDREN] unable to parse value 'many' for entry 'pm.max_children': is not a valid number",
         ),
-        // Keys that php-fpm does not have.
         (
             "FORKYARD_POOL_WWW__STOP_TIMEOUT",
             "soon",

@@ -1,14 +1,12 @@
-//! Which PHP the pools get: what the configuration's path says, or else the name that the program was called by.
+//! The PHP version: by the configuration's path, or by the program's name.
 
 use super::both::forkyard_fpm;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const FORKYARD: &str = env!("CARGO_BIN_EXE_forkyard");
-/// A version that forkyard-php has no shim for.
 const OTHER: &str = "7.9";
 
-/// A configuration of version 7.9 below `directory`, as Debian has it.
 fn configuration(directory: &Path) -> PathBuf {
     let fpm = directory.join(format!("etc/php/{OTHER}/fpm"));
     std::fs::create_dir_all(&fpm).expect("there is room");
@@ -48,7 +46,6 @@ fn the_name_says_where_the_configuration_is_and_which_php_answers() {
         said.contains(&format!("failed to open configuration file '{path}'")),
         "{said}"
     );
-    // Before the files are tested PHP is started, as php-fpm does.
     for option in ["-t", "-v"] {
         let (asked, said) = output(Command::new(&link).arg(option));
         assert_eq!(asked.status.code(), Some(70), "{option}: {said}");

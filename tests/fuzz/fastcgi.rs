@@ -11,13 +11,10 @@ const LIMITS: Limits = Limits {
     params_count: 12,
 };
 
-/// Nothing that a peer sends makes a responder hold more: twice the limits for growth by doubling, one record of questions,
-/// and the sizes that buffers begin with.
 const MOST_MEMORY: usize = 4 * 300 + 2 * 65_536 + 64 * 64 + 8192;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What was said, however the input was cut.
 #[derive(Debug, PartialEq)]
 enum Said {
     Request(u16, Role, bool, Pairs),
@@ -31,7 +28,7 @@ enum Said {
 struct Listener {
     responder: Responder,
     said: Vec<Said>,
-    /// Answers end as soon as the parameters are in, so that bodies are skipped.
+    /// Answers end once the parameters are complete, so that bodies are skipped.
     answers_early: bool,
 }
 
@@ -112,8 +109,8 @@ fn of(params: &Params) -> Pairs {
     params.iter().map(owned).collect()
 }
 
-/// A connection's whole input: it means the same however it is cut, holds bounded memory, and each request that was
-/// understood is understood again when it is sent anew.
+/// Parses a connection's input: the result doesn't depend on how it is split, memory is bounded, and each parsed
+/// request survives a round trip.
 pub(super) fn requests(input: &[u8]) {
     for answers_early in [false, true] {
         let mut whole = Listener::new(LIMITS, answers_early);
@@ -164,7 +161,7 @@ fn sent_anew(said: &Said) {
     assert_eq!(again.said, [request, Said::Body(b"body".to_vec()), Said::BodyEnd]);
 }
 
-/// What PARAMS records hold: the pairs that section 3.4 says, read by a second reader that knows nothing of the first.
+/// Compares the pairs of PARAMS records with those of a second, independent reader (section 3.4).
 pub(super) fn pairs(input: &[u8]) {
     let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
     wire.extend([0, 1, 0, 0, 0, 0, 0, 0]);
@@ -223,7 +220,6 @@ fn expected_pairs(mut content: &[u8]) -> Result<Pairs, Violation> {
     Ok(pairs)
 }
 
-/// A part of an answer, however it was cut.
 #[derive(Debug, Clone, PartialEq)]
 enum Heard {
     Piece(u16, RecordType, Vec<u8>),
@@ -280,7 +276,6 @@ impl Reader {
     }
 }
 
-/// What a program answers means the same however it is cut.
 pub(super) fn answers(input: &[u8]) {
     let (mut whole, mut pieces) = (Reader::default(), Reader::default());
     whole.hear(input);
@@ -288,7 +283,6 @@ pub(super) fn answers(input: &[u8]) {
     assert_eq!(whole.heard, pieces.heard);
 }
 
-/// Whatever is said in whatever order comes out of the records as it was said.
 pub(super) fn output(input: &[u8]) {
     let mut below = numbers_of(input);
     let mut output = Output::new();
@@ -340,7 +334,6 @@ pub(super) fn output(input: &[u8]) {
     for part in reader.heard {
         match part {
             Heard::Piece(id, kind, bytes) => note(&mut heard, id, kind, &bytes),
-            // Streams are closed before the end.
             Heard::Closed(..) => {}
             other => heard.push(other),
         }

@@ -8,7 +8,6 @@ use forkyard_scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
 use forkyard_worker::runtime::http::table_pages;
 use std::collections::BTreeSet;
 
-/// What is read is the same when it is written again; of what it says no more is believed than is there, and nothing twice.
 pub(super) fn document(input: &[u8]) {
     let Ok(document) = Document::decode(input) else {
         return;
@@ -22,7 +21,6 @@ pub(super) fn document(input: &[u8]) {
     check(&plan(&document, &Facts::default()), &Facts::default());
 }
 
-/// Everything that the document names is there, but for every so many things.
 fn facts(document: &Document, lacking: usize) -> Facts {
     let mut facts = Facts::default();
     let mut count = 0;
@@ -101,7 +99,8 @@ fn check(plan: &Plan, facts: &Facts) {
     );
 }
 
-/// A frame is whole or refused. The input is looked at as it is, and as the body of two frames, each of which may be spoilt.
+/// A frame is accepted whole or rejected. The input is used as it stands, and as the body of two frames, each possibly
+/// corrupt.
 pub(super) fn frames(input: &[u8]) {
     let _ = Document::newest([input, input]);
     if let Ok((sequence, body)) = frame::decode(input) {
@@ -115,11 +114,9 @@ pub(super) fn frames(input: &[u8]) {
     spoilt[at] ^= 1 << number_of(input, 8);
     assert!(frame::decode(&spoilt).is_err(), "byte {at}");
     assert!(frame::decode(&newer[..number_of(input, newer.len())]).is_err());
-    // Of a spoilt and an older one the older one counts.
     let read = |copies| Document::newest(copies).map_err(|error| error.to_string());
     assert_eq!(read([&older, &spoilt]), read([&older, &older]));
     assert_eq!(read([&spoilt, &older]), read([&older, &older]));
-    // What stands behind a document is changes to it, or refused; what is torn or older does not count.
     let whole = frame::encode(1, NOTHING);
     let read_behind = |behind: &[u8]| {
         let both = [whole.as_slice(), behind].concat();
@@ -136,7 +133,6 @@ pub(super) fn frames(input: &[u8]) {
     assert_eq!(read_behind(&spoilt), read_behind(b""));
 }
 
-/// A document of a master without pools.
 const NOTHING: &[u8] =
     br#"{"version":1,"program":"0.1.0","master":77,"stopping":null,"descriptor_limit":null,"last_pool":0,
     "last_generation":0,"pools":[],"generations":[]}"#;

@@ -1,4 +1,4 @@
-//! Messages that are JSON: what is understood means the same when it is passed on.
+//! JSON messages survive a round trip.
 
 use forkyard_fuzz::survives;
 use forkyard_protocol::channel::{self, HEAD_BYTES, MOST_BYTES, MessageKind, ToRouter as Said, ToWorker};
@@ -7,18 +7,15 @@ use forkyard_protocol::inspector::{self, InspectReply, InspectRequest};
 use forkyard_protocol::preloader::Answer;
 use forkyard_router::router::messages::{ToMaster, ToRouter};
 
-/// From a preloader.
 pub(super) fn preloader_answer(input: &[u8]) {
     survives::<Answer>(input);
 }
 
-/// From a router, and to one.
 pub(super) fn router_orders(input: &[u8]) {
     survives::<ToMaster>(input);
     survives::<ToRouter>(input);
 }
 
-/// From a router to the inspector, and from the inspector.
 pub(super) fn inspector_messages(input: &[u8]) {
     survives::<InspectRequest>(input);
     if let Some(seen) = survives::<InspectReply>(input)
@@ -29,12 +26,10 @@ pub(super) fn inspector_messages(input: &[u8]) {
     }
 }
 
-/// From an operator, or any local user.
 pub(super) fn control_request(input: &[u8]) {
     survives::<Request>(input);
 }
 
-/// From what holds the control socket.
 pub(super) fn control_answer(input: &[u8]) {
     survives::<ControlAnswer>(input);
 }
@@ -49,7 +44,6 @@ fn message<K: MessageKind>(input: &[u8]) {
     }
 }
 
-/// What is a message is the message that is written again.
 pub(super) fn router_channel(input: &[u8]) {
     message::<Said>(input);
     message::<ToWorker>(input);

@@ -1,8 +1,7 @@
-//! What a master says to its keeper.
+//! Messages from a master to its keeper.
 
 use forkyard_protocol::keeper::Message;
 
-/// What is passed on to a service manager above holds no order about descriptors or processes.
 pub(super) fn message(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let message = Message::parse(&text);

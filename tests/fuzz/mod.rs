@@ -1,6 +1,5 @@
 //! Every parser that other crates can see, with anything: see `forkyard_fuzz`.
 
-// Named by its path, as scripts/fuzz' program names it: its modules lie beside it then.
 #[path = "targets.rs"]
 mod targets;
 

@@ -3,7 +3,6 @@
 use forkyard_config::RequestSettings;
 use forkyard_worker::runtime::php::request_settings::{HARMLESS, Rule, Verdict};
 
-/// Nothing is set but what the rule names, and what is said of the rest is short, and said so often and no more.
 pub(super) fn request_settings(input: &[u8]) {
     const MOST_LINES: usize = 40;
     let mut rule = Rule::new(RequestSettings::Harmless, vec!["open_basedir".to_owned()]);

@@ -6,7 +6,6 @@ use forkyard_scoreboard::{header, layout, slot_reader};
 use forkyard_sys::shm::PAGE_WORDS;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A slot is read within its page, and what the master adds up of it does not overflow.
 pub(super) fn slot(input: &[u8]) {
     let page = words_of(input, PAGE_WORDS);
     let entry = slot_reader::read(&page);

@@ -1,4 +1,4 @@
-//! What an application writes for the spawning kit.
+//! Files that an application writes for the spawning kit.
 
 use forkyard_base::tick::Tick;
 use forkyard_core::spawn::capture::Capture;
@@ -29,7 +29,7 @@ static PLAN: LazyLock<Arc<Plan>> = LazyLock::new(|| {
     Arc::new(plan)
 });
 
-/// Sockets are where they may be: no path is looked at but in their own directory.
+/// Socket paths stay in their own directory.
 pub(super) fn properties(input: &[u8]) {
     let sockets = match parse(input) {
         Ok(sockets) => sockets,
@@ -66,7 +66,6 @@ pub(super) fn properties(input: &[u8]) {
     }
 }
 
-/// The files of a response, one a line: times are times, and texts are what was written.
 pub(super) fn response(input: &[u8]) {
     let mut files = input
         .split(|byte| *byte == b'\n')
@@ -111,10 +110,8 @@ pub(super) fn response(input: &[u8]) {
     assert!(records.len() + usize::from(bad.is_some()) <= response.steps.len());
 }
 
-/// What is kept of a program's output is bounded and does not depend on how it came.
 pub(super) fn output(input: &[u8]) {
     let (mut whole, mut pieces) = (Capture::default(), Capture::default());
-    // Long enough for something to be left out, at times.
     for _ in 0..=number_of(input, 3) * 100 {
         whole.push(input);
         in_pieces(input, |piece| pieces.push(piece));
@@ -124,7 +121,6 @@ pub(super) fn output(input: &[u8]) {
     assert!(text.len() <= 3 * 64 * 1024 + 100);
 }
 
-/// What a worker tells of a start that failed makes a report whose words are the reader's own.
 pub(super) fn start_failure(input: &[u8]) {
     let Some(start_failure) = StartFailure::decode(input) else {
         return;

@@ -1,9 +1,8 @@
-//! What is asked of a status page, and what stands in it.
+//! Status page queries and content.
 
 use forkyard_fuzz::number_of;
 use forkyard_scoreboard::status::{ListenQueue, PageFormat, Selection, Snapshot, WorkerRow, render};
 
-/// Any query asks for some page.
 pub(super) fn query(input: &[u8]) {
     let selection = Selection::from_query(input);
     let again = [input, b"&"].concat();
@@ -16,7 +15,6 @@ pub(super) fn query(input: &[u8]) {
     );
 }
 
-/// What clients and workers say is shown, and is neither markup nor a line nor a member of its own.
 pub(super) fn pages(input: &[u8]) {
     let mut texts = input.split(|byte| *byte == b'\n').map(<[u8]>::to_vec);
     let mut next = || texts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The targets of parsers that all can see; those of others are in their crates.
+//! Targets of public parsers; private parsers have theirs in their crates.
 
 mod fastcgi;
 mod handover;

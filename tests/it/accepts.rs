@@ -9,13 +9,10 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What accept(2) says when the process, the machine or the kernel has none left.
+/// Errors of accept(2) when the process, the machine or the kernel is out of resources.
 const ERRORS: [&str; 4] = ["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"];
-/// Attempts that fail before the next one succeeds.
 const FAILURES: usize = 3;
 
-/// One of each: a pool with workers and a status address, one whose application can't be started, one of applications, and a
-/// control socket.
 fn start() -> Daemon {
     place_library();
     let daemon = Daemon::start(|dir| {
@@ -51,7 +48,6 @@ fn start() -> Daemon {
     daemon
 }
 
-/// The master's child with this title.
 fn child(daemon: &Daemon, title: &str) -> u32 {
     until(title, || {
         let children = process::children(daemon.pid());
@@ -64,7 +60,6 @@ fn ask(socket: &Path, params: &Params) -> Answer {
     client.request(params, b"").expect("answer")
 }
 
-/// A request that comes while a process can accept nothing is answered once it can; by the same process.
 fn is_tried_again(daemon: &Daemon, title: &str, socket: &Path, params: &Params, wanted: &str) {
     for error in ERRORS {
         let text = ask(socket, params).text();
@@ -101,7 +96,7 @@ fn a_router_s() {
     );
 }
 
-/// Without an injected error: the process has none left, and gets some again.
+/// Without an injected error: the process runs out of descriptors, and later has some again.
 #[test]
 fn a_router_s_whose_descriptors_are_used_up() {
     if crate::skip::needs_root() {
@@ -114,7 +109,6 @@ fn a_router_s_whose_descriptors_are_used_up() {
     let pid = child(&daemon, "forkyard: router sites");
     let [uid, gid] = process::user_and_group(pid);
     let limit = |files: &str| {
-        // As the router's user: root may have no CAP_SYS_RESOURCE.
         let mut prlimit = Command::new("setpriv");
         prlimit
             .args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "prlimit"])
@@ -137,7 +131,6 @@ fn a_reporter_s() {
     is_tried_again(&daemon, "forkyard: reporter www", &socket, &params, "pong");
 }
 
-/// Of one that stands in for workers that can't be started.
 #[test]
 fn a_503_responder_s() {
     let daemon = start();

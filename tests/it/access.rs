@@ -1,4 +1,4 @@
-//! The access log as JSON, whatever a client sends: every line is read by Python's parser.
+//! The JSON access log: Python's parser reads every line, whatever a client sends.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
@@ -9,7 +9,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A program that reads lines of JSON strictly, and writes them again with nothing but ASCII.
 const STRICT: &str = "
 import json, sys
 for line in sys.stdin.buffer:
@@ -19,7 +18,6 @@ for line in sys.stdin.buffer:
     print(json.dumps(value))
 ";
 
-/// A log's lines, as Python reads them.
 pub(crate) fn objects(log: &Path) -> Vec<Value> {
     let text = fs::read(log).expect("the access log");
     let mut python = Command::new("python3")
@@ -38,7 +36,6 @@ pub(crate) fn objects(log: &Path) -> Vec<Value> {
     objects.collect()
 }
 
-/// What a client can put into a URI or a header, and what is to be seen of it.
 fn hostile() -> Vec<(Vec<u8>, String)> {
     let mut all: Vec<(Vec<u8>, String)> = [
         "a\"b\\c",
@@ -65,7 +62,6 @@ fn hostile() -> Vec<(Vec<u8>, String)> {
     all
 }
 
-/// Sends a request with these values for these names.
 fn ask(client: &mut Client, params: &Params, values: &[(&str, &[u8])]) -> String {
     let mut pairs: Vec<(&[u8], &[u8])> = Vec::new();
     for (name, value) in &params.0 {
@@ -99,7 +95,6 @@ fn start(format: &str) -> Daemon {
     daemon
 }
 
-/// Asks with each of the hostile texts in every place that a client can fill.
 fn ask_all(daemon: &Daemon, texts: &[(Vec<u8>, String)]) {
     let params = Params::get(&daemon.dir, "a.php", "");
     for (bytes, _) in texts {
@@ -127,7 +122,7 @@ fn a_json_line_is_json_whatever_comes() {
     for (line, (_, shown)) in lines.iter().zip(&texts) {
         for name in ["query", "request_uri", "user_agent", "referer", "host"] {
             let said = line[name].as_str().expect("a string");
-            // Only the one with every byte is longer than a line may be.
+            // Only the line with every byte exceeds the limit.
             let is_whole = said == shown;
             let is_cut = said
                 .strip_suffix("...")
@@ -152,7 +147,6 @@ fn a_json_line_is_json_whatever_comes() {
         let time = line["time"].as_str().expect("a time");
         assert_eq!(time.len(), "2026-11-20T18:53:09.000042+01:00".len(), "{time}");
     }
-    // The times have as many digits in every line.
     for line in fs::read_to_string(&log).expect("UTF-8").lines() {
         for name in ["\"duration\":", "\"cpu\":"] {
             let (_, number) = line.split_once(name).expect("a field");

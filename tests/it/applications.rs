@@ -16,7 +16,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What nginx has to be told for a PHP site below `root`, beside `extra` in the location of the scripts.
 fn php_location(root: &str, upstream: &str, extra: &str) -> String {
     format!(
         "root {root};\nindex index.php doku.php;\nlocation ~ ^.+\\.(php|txt)(/|$) {{\n\
@@ -27,7 +26,6 @@ fn php_location(root: &str, upstream: &str, extra: &str) -> String {
     )
 }
 
-/// A PHP pool named `www` behind nginx.
 struct Site {
     nginx: Nginx,
     daemon: Daemon,
@@ -55,11 +53,9 @@ impl Site {
     }
 }
 
-/// An answer as curl shows it.
 #[derive(Debug)]
 struct Http {
     status: u16,
-    /// Status line and headers.
     head: String,
     body: Vec<u8>,
 }
@@ -77,7 +73,6 @@ impl Http {
     }
 }
 
-/// One request with curl; `arguments` are curl's.
 fn http(arguments: &[&str]) -> Http {
     let output = Command::new("curl")
         .args([
@@ -116,7 +111,6 @@ fn http(arguments: &[&str]) -> Http {
     }
 }
 
-/// Nothing in the daemon's log is worse than a notice.
 #[track_caller]
 fn assert_quiet(daemon: &Daemon) {
     let log = daemon.log();

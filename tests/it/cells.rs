@@ -1,5 +1,5 @@
-//! Every runtime, in every kind of pool, with a worker and without: code that is broken takes the place of none that serves, is
-//! refused with an id where none serves, and is replaced once it is mended.
+//! Every runtime in every kind of pool, with and without a worker: broken code never replaces working code, gets an id
+//! if it was the first, and is replaced once repaired.
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
@@ -9,18 +9,14 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
-/// The user of applications in application pools: www-data.
 const OWNER: u32 = 33;
 
 pub(super) struct Runtime {
     pub(super) name: &'static str,
     pub(super) file: &'static str,
-    /// `VALUE` is what it answers.
     pub(super) good: &'static str,
     pub(super) broken: &'static str,
-    /// Keys of the pool's application.
     keys: &'static str,
-    /// Keys of `forkyard.toml`.
     own: &'static str,
     in_pool: Expected,
     in_application_pool: Expected,
@@ -32,7 +28,6 @@ impl Runtime {
         format!("runtime = \"{}\"\n{keys}", self.name)
     }
 
-    /// The application of a pool that has it in this directory.
     pub(super) fn application(&self, root: &Path) -> String {
         let more = match self.name {
             "php" => format!("version = {:?}\n", env!("FORKYARD_PHP")),
@@ -42,14 +37,10 @@ impl Runtime {
     }
 }
 
-/// What a restart and a request do with broken code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// It is tried before it serves.
     Tried,
-    /// There is nothing to try: each request runs the code anew.
     RunsAnew,
-    /// An application pool has no such applications, and says which keys it does not know.
     Unknown,
 }
 
@@ -185,12 +176,10 @@ pub(super) const RUNTIMES: [Runtime; 10] = [
     },
 ];
 
-/// Whether the cell's application serves already when its code breaks. Of two neighbours one does.
 fn has_a_worker(runtime: usize, kind: usize) -> bool {
     (runtime + kind) % 2 == 0
 }
 
-/// Which values of two axes occur together in the cells that are tried.
 #[test]
 fn every_pair_of_values_is_tried() {
     let mut of_runtimes = BTreeSet::new();
@@ -213,7 +202,6 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// A new file in the place of the old one, with the owner's name.
     fn write(&self, source: &str) {
         let place = self.root.join(self.runtime.file);
         crate::support::write_program(&place, source);
@@ -235,7 +223,6 @@ impl Cell<'_> {
         assert_eq!(answer.body(), value, "{self}: {whole}\n{}", self.daemon.log());
     }
 
-    /// The id of the error that a visitor is told.
     fn refused(&self) -> String {
         let answer = self.ask();
         match answer.body().split_once("Error ID: ") {
@@ -309,7 +296,6 @@ fn give(place: &Path) {
     }
 }
 
-/// A directory for each kind of pool; an application pool's has its settings with it.
 fn configure(dir: &Path, runtime: &Runtime) -> String {
     let place = dir.display();
     let mut text = format!("[global]\ncontrol = \"{place}/control.sock\"\n");

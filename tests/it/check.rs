@@ -1,4 +1,4 @@
-//! What `forkyard check` says beyond the configuration's own rules: PHP, programs, directories.
+//! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
 use crate::support::daemon::{directory, forkyard, php_pool, pool};
@@ -12,7 +12,6 @@ use std::process::Command;
 
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
 
-/// The exit code, and what was said, without the file's name.
 fn check(dir: &Path, text: &str, options: &[&str]) -> (Option<i32>, String) {
     fs::write(dir.join("forkyard.toml"), text).expect("configuration");
     let mut command = forkyard(&["check"], dir);
@@ -24,7 +23,6 @@ fn check(dir: &Path, text: &str, options: &[&str]) -> (Option<i32>, String) {
     )
 }
 
-/// The same of one pool of PHP with these lines of its application.
 fn of_php(dir: &Path, application: &str) -> (Option<i32>, String) {
     check(dir, &php_pool(dir, ONDEMAND, application), &[])
 }
@@ -76,7 +74,6 @@ fn php_is_asked_whether_it_starts() {
         "{said}"
     );
 
-    // Code that php.ini names is not run.
     let preload = path.join("preload.php");
     let seen = path.join("seen");
     fs::write(&preload, format!("<?php touch('{}');", seen.display())).expect("script");
@@ -110,7 +107,7 @@ fn php_is_asked_whether_it_starts() {
     }
 }
 
-/// They are tried as the daemon does, so that the pool's own script is run.
+/// `check` starts PHP as the daemon does, so that the pool's own script runs.
 #[test]
 fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
     let dir = directory();
@@ -207,7 +204,6 @@ fn programs_that_are_missing_are_told_once() {
     let path = dir.path();
     let alone = path.join("alone");
     fs::create_dir(&alone).expect("directory");
-    // Under another name it does not find itself for its helpers either.
     let program = alone.join("renamed");
     crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
     let application = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
@@ -249,7 +245,6 @@ fn programs_that_are_missing_are_told_once() {
     );
 }
 
-/// Root could do all of it.
 #[test]
 fn what_a_user_who_is_not_root_can_not_do_is_named() {
     let dir = directory();
@@ -295,7 +290,6 @@ fn what_a_user_who_is_not_root_can_not_do_is_named() {
     }
 }
 
-/// The application is where root can read it and the pool's user can't, as below /root.
 #[test]
 fn a_closed_directory_on_the_way_to_an_application_is_named() {
     let dir = directory();
@@ -414,7 +408,6 @@ fn the_versions_of_php_are_listed() {
     );
 }
 
-/// What only shows at the start is told as `check` would tell it: with the pool, the key, and what to do.
 #[test]
 fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
     let dir = directory();
@@ -465,7 +458,6 @@ fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
         let lines: Vec<&str> = said.lines().filter(|line| line.contains(&problem)).collect();
         assert_eq!(lines.len(), 1, "{problem}\n{said}");
         assert!(lines[0].ends_with(remedy), "{said}");
-        // One level in a line.
         assert!(
             !said.contains(": warning:") && !said.contains(": error:"),
             "{said}"
@@ -473,7 +465,7 @@ fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
     }
 }
 
-/// A socket of root's that nobody was given: a web server could not connect.
+/// A socket owned by root: a web server could not connect.
 #[test]
 fn a_socket_of_roots_without_an_owner_is_a_warning() {
     let dir = directory();

@@ -1,4 +1,4 @@
-//! Commands whose output goes into a pipe that is not read: they end by SIGPIPE, as other programs do, and say nothing of it.
+//! Commands that write to a closed pipe exit by SIGPIPE, without a message.
 
 use super::dev::stand::{command, site};
 use super::jobs::Jobs;
@@ -54,14 +54,12 @@ fn a_command_ends_quietly_when_its_output_is_not_read() {
             output.status
         );
     }
-    // What the parser says is no different.
     for arguments in [&["--help"][..], &["jobs", "--help"], &["help", "status"]] {
         let output = own(arguments).stdout(closed_pipe()).output().expect("forkyard");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
     }
 }
 
-/// What goes to standard error is not read either: the exit code says what was wrong.
 #[test]
 fn a_command_that_fails_has_its_exit_code_when_its_errors_are_not_read() {
     let place = tempfile::tempdir().expect("a directory");
@@ -78,7 +76,6 @@ fn a_command_that_fails_has_its_exit_code_when_its_errors_are_not_read() {
     }
 }
 
-/// A daemon goes on when its log is not read any more.
 #[test]
 fn a_daemon_goes_on_when_its_log_is_not_read() {
     let place = directory();
@@ -100,7 +97,6 @@ fn a_daemon_goes_on_when_its_log_is_not_read() {
     assert!(process::wait(&mut child, "the daemon").success());
 }
 
-/// So does `forkyard dev`, which says each request on the terminal.
 #[test]
 fn a_developer_s_site_is_served_when_its_terminal_is_not_read() {
     let code =

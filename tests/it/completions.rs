@@ -16,14 +16,12 @@ fn start() -> Daemon {
         format!("[global]\ncontrol = \"{place}/control.sock\"\n{shop}{blog}")
     });
     daemon.wait_for("ready to handle connections");
-    // What runs counts, and not what is written since.
     let file = daemon.dir.join("forkyard.toml");
     let text = fs::read_to_string(&file).expect("configuration");
     fs::write(&file, text.replace("[pool.blog", "[pool.wiki")).expect("configuration");
     daemon
 }
 
-/// Runs a script of a shell with the completions in `$1`, the program in `$2` and the configuration in `$3`.
 fn run(shell: &[&str], script: &str, dir: &Path) -> Vec<String> {
     let completions = Command::new(FORKYARD)
         .args(["completions", shell[0]])
@@ -64,7 +62,6 @@ fn bash_completes_the_pools_of_the_running_daemon() {
     assert_eq!(bash("reo", &dir), ["reopen-logs"]);
     assert_eq!(bash("status --met", &dir), ["--metrics"]);
     assert_eq!(bash("pool remove -c \"$3\" ''", &dir), ["blog", "shop"]);
-    // Without a daemon the configuration names them.
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     daemon.wait();
     assert_eq!(bash("status -c \"$3\" ''", &dir), ["shop", "wiki"]);
@@ -73,7 +70,6 @@ fn bash_completes_the_pools_of_the_running_daemon() {
 #[test]
 fn zsh_completes_the_pools_of_the_running_daemon() {
     let daemon = start();
-    // As zsh calls it: the file is the function's body.
     let script = "compdef() { true }; _arguments() { true }; compadd() { print -r -- \"${names[@]}\" }; \
                   words=(\"$2\" status -c \"$3\" ''); CURRENT=5; . \"$1\"; _forkyard";
     let script = script.replace("words=", "typeset -a words; words=");

@@ -1,4 +1,4 @@
-//! Requests that compute, on one processor: those of busy workers first, and what else is under way beside them.
+//! Requests that use the CPU, on one processor.
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::Params;
@@ -9,11 +9,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const WORKERS: usize = 4;
-/// Batches of one request for each worker, before it is said how many ran beside others.
 const BATCHES: usize = 10;
 
-/// Each says when it began and ended (CLOCK_MONOTONIC, nanoseconds). By its query string it computes for 5 ms or 0.7 s, or sleeps
-/// for 20 ms.
 const PHP: &str = r#"<?php
 $begun = hrtime(true);
 $cpu = fn() => ($u = getrusage())['ru_utime.tv_sec'] + $u['ru_stime.tv_sec'] + ($u['ru_utime.tv_usec'] + $u['ru_stime.tv_usec']) / 1e6;
@@ -49,7 +46,6 @@ run ->(env) {
 }
 "##;
 
-/// The daemon, on one processor, with a pool of this runtime.
 fn start(runtime: &str, settings: &str) -> Daemon {
     place_library();
     let dir = directory();
@@ -85,7 +81,6 @@ fn start(runtime: &str, settings: &str) -> Daemon {
     daemon
 }
 
-/// When a request began and ended.
 fn ask(daemon: &Daemon, query: &str) -> (u64, u64) {
     let params = Params::get(&daemon.dir, "x.php", query);
     let answer = daemon.client("www").request(&params, b"").expect("an answer");
@@ -94,7 +89,6 @@ fn ask(daemon: &Daemon, query: &str) -> (u64, u64) {
     (begun.parse().expect("a time"), ended.parse().expect("a time"))
 }
 
-/// How many of 100 requests ran beside another, where as many come at once as there are workers.
 fn beside(daemon: &Daemon, query: &str) -> usize {
     let mut count = 0;
     for _ in 0..BATCHES {
@@ -133,7 +127,6 @@ fn workers_that_compute_are_as_many_as_processors() {
             ("pm = \"ondemand\"", false),
         ] {
             let daemon = start(runtime, settings);
-            // A worker knows what is usual once it has served some; on a busy machine a request may take longer than usual.
             until(&format!("{runtime} {settings}"), || {
                 let beside = beside(&daemon, "computes");
                 (if waits { beside < 40 } else { beside > 60 }).then_some(())

@@ -33,7 +33,6 @@ fn connect(daemon: &Daemon) -> UnixStream {
     UnixStream::connect(daemon.dir.join("control.sock")).expect("connect")
 }
 
-/// One request and its answer.
 fn ask(daemon: &Daemon, request: &str) -> serde_json::Value {
     let mut stream = connect(daemon);
     stream
@@ -167,7 +166,6 @@ fn what_is_wrong_is_said_with_its_place() {
         "{errors}"
     );
     assert_eq!(daemon.workers("www"), old);
-    // What only shows when it is applied.
     let taken = daemon.dir.join("taken.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&taken).expect("bind");
     write(&daemon, &configure(&daemon.dir, &[("www", ""), ("taken", "")]));
@@ -183,8 +181,6 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
     let socket = daemon.dir.join("control.sock").display().to_string();
     let valid = configure(&daemon.dir, &[("www", "")]);
     let global = format!("[global]\ncontrol = \"{socket}\"\n");
-    // A wrong key of a pool, one beside `control`, a file to include that is not TOML, a control socket that a pool
-    // has, no pool at all.
     daemon.write("broken.toml", "[pool.other\n");
     for wrong in [
         configure(&daemon.dir, &[("www", "verison = 1\n")]),
@@ -208,7 +204,6 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
             "{errors}"
         );
     }
-    // A variable stands over every file, so that none is needed.
     for file in ["forkyard.toml", "missing.toml"] {
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
             .args(["ping", "-c"])
@@ -221,7 +216,6 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
             "{file}: {output}{errors}"
         );
     }
-    // Where there is nothing to be found, the configuration's errors are all there is to say, and the way round them.
     for wrong in [
         valid.replace("[global]", "[global"),
         valid.replace(&global, "[global]\ncontrol = \"control.sock\"\n"),
@@ -273,7 +267,7 @@ fn strangers_are_refused() {
             .gid(65534)
             .output()
     };
-    // The directory of the executable may be closed to the user "nobody".
+    // The user "nobody" may have no access to the executable's directory.
     let Ok(output) = as_nobody() else {
         return crate::skip::skip("the user nobody can't execute forkyard where it was built");
     };
@@ -297,12 +291,10 @@ fn silent_and_endless_clients_are_in_nobodys_way() {
         silent.push(connect(&daemon));
         assert_eq!(ask(&daemon, r#"{"command":"ping"}"#)["result"], "pong");
     }
-    // The first of them is gone.
     assert_eq!(silent[0].read(&mut [0; 1]).expect("the end"), 0);
     let mut endless = connect(&daemon);
     let chunk = [b'x'; 4096];
     while endless.write_all(&chunk).is_ok() {}
-    // One that asks and never reads.
     let mut deaf = connect(&daemon);
     deaf.set_nonblocking(true).expect("O_NONBLOCK");
     for _ in 0..20_000 {
@@ -325,13 +317,11 @@ fn without_a_socket_it_is_said_what_to_do() {
             .contains("names no control socket; write control ="),
         "{output:?}"
     );
-    // It comes with a reload, and goes with one.
     write(&daemon, &configure(&daemon.dir, &[("www", "")]));
     let output = forkyard(&daemon, &["reload"]);
     assert_eq!(output.status.code(), Some(69));
     assert!(texts(&output).1.contains("is the daemon running"), "{output:?}");
     daemon.signal(nix::sys::signal::Signal::SIGUSR2);
-    // Its file is there a moment before the daemon listens.
     until("the control socket", || {
         std::os::unix::net::UnixStream::connect(daemon.dir.join("control.sock")).ok()
     });
@@ -378,7 +368,6 @@ fn a_second_daemon_names_the_one_behind_the_socket_and_leaves_it_alone() {
         control.display()
     );
     assert!(texts(&second).1.contains(&expected), "{second:?}");
-    // It has left nothing, and taken nothing.
     let is_socket = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|ending| ending == "sock");
     let left = fs::read_dir(other.path()).expect("a directory");
     let left: Vec<_> = left.flatten().filter(is_socket).collect();
@@ -386,7 +375,6 @@ fn a_second_daemon_names_the_one_behind_the_socket_and_leaves_it_alone() {
     assert_eq!(ask(&daemon, r#"{"command":"ping"}"#)["pid"], daemon.pid());
 }
 
-/// As in a container: `/run` can't be written to, and nobody has asked for the socket there.
 #[test]
 fn without_a_place_for_the_default_control_socket_the_daemon_serves() {
     if crate::skip::needs_root() {
@@ -401,7 +389,6 @@ fn without_a_place_for_the_default_control_socket_the_daemon_serves() {
         let text = global.to_owned() + &php_pool(dir.path(), "pm = \"static\"\nmax_children = 1\n", "");
         fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
         let program = env!("CARGO_BIN_EXE_forkyard");
-        // The system's file, and nobody else's system.
         let script = format!(
             "set -e; cp -a /etc {place}/etc; mkdir -p {place}/etc/forkyard; cp {place}/forkyard.toml {place}/etc/forkyard/; \
              mount --bind {place}/etc /etc; mount -t tmpfs -o ro none /run; exec {program} run"

@@ -1,4 +1,4 @@
-//! `forkyard dev`: serves a directory over HTTP, and loads it anew when its files change.
+//! `forkyard dev` serves a directory over HTTP and reloads it when files change.
 
 mod frameworks;
 mod pages;
@@ -10,14 +10,11 @@ use stand::{Dev, site};
 use std::fs;
 use std::io::{Read, Write};
 
-/// An application: its files, those that change, and what a request to `path` is answered with.
 struct Case {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
-    /// The file that changes.
     file: &'static str,
     path: &'static str,
-    /// In place of the code behind `VALUE`, what can't be read.
     broken: &'static str,
 }
 
@@ -126,8 +123,6 @@ const fn case(
     }
 }
 
-/// What a developer does with an application: looks at a page, sends a form, uploads a file, changes the code, breaks it, mends
-/// it, and ends it all.
 fn develop(case: &Case) {
     let (dir, root) = site(case.files);
     let dev = Dev::start(&root);
@@ -155,7 +150,6 @@ fn develop(case: &Case) {
     );
     let file = root.join(case.file);
     let code = fs::read_to_string(&file).expect("code");
-    // The next request after the change meets the new code, without a pause.
     for value in ["two", "three"] {
         fs::write(&file, code.replace("'one'", &format!("'{value}'"))).expect("change");
         let page = dev.get(case.path);
@@ -310,7 +304,6 @@ fn a_missing_runtime_names_its_package() {
     assert!(said.contains("apt install nodejs"), "{said}");
 }
 
-/// The daemon and all that it runs end with the program, even if that is killed.
 #[test]
 fn nothing_is_left_when_it_is_killed() {
     let (_dir, root) = site(&[("app.js", NODE)]);
@@ -319,7 +312,6 @@ fn nothing_is_left_when_it_is_killed() {
     dev.kill();
 }
 
-/// A page of another site that leads its name to this machine reads nothing.
 #[test]
 fn a_name_that_is_not_this_machine_s_is_refused() {
     let (_dir, root) = site(&[("index.php", "<?php echo 'mine';"), ("page.html", "mine")]);
@@ -371,7 +363,6 @@ fn a_link_out_of_the_directory_is_not_followed() {
     dev.end();
 }
 
-/// The values of the environment are the developer's, and a page is anybody's.
 #[test]
 fn a_page_about_a_failed_start_has_no_values_of_the_environment() {
     let (_dir, root) = site(&[("app.js", "throw new Error('it broke')\n")]);

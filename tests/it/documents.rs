@@ -1,7 +1,4 @@
-//! What the documents show is true: every example is checked or run, and every link leads somewhere.
-//!
-//! A block marked `toml` is a whole configuration; `toml fragment` is lines of a pool's table; `nginx` is for nginx's http
-//! block; `sh` are commands; `rust` is a part of a file in `examples/`. Any other block is text.
+//! Runs or checks every example in the documents, and follows every link.
 
 pub(crate) mod blocks;
 mod container;
@@ -22,7 +19,6 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Commands of others that the documents may name.
 const COMMANDS: &[&str] = &[
     "adduser",
     "apt-get",
@@ -56,7 +52,6 @@ fn blocks(kind: &str) -> Vec<Block> {
         .collect()
 }
 
-/// Runs `forkyard` with these arguments.
 fn forkyard(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(arguments)
@@ -64,7 +59,6 @@ fn forkyard(arguments: &[&str]) -> Output {
         .expect("forkyard")
 }
 
-/// What `forkyard check` says of a text. The applications that the documents speak of are put somewhere.
 fn check(text: &str) -> Result<(), String> {
     let dir = directory();
     let application = dir.path().join("app");
@@ -104,7 +98,7 @@ fn every_configuration_in_the_documents_is_right() {
     }
 }
 
-/// A fragment is a mistake by itself: it is put into the smallest pool there is.
+/// A fragment alone is invalid: it is put into a minimal pool.
 #[test]
 fn every_fragment_of_a_configuration_fits_into_a_pool() {
     for block in blocks("toml fragment") {
@@ -130,7 +124,6 @@ fn every_block_has_a_kind_that_is_known() {
         "",
         "toml",
         "toml fragment",
-        // An application's own file; read by the inspector's tests.
         "toml site",
         "nginx",
         "apache",
@@ -139,15 +132,12 @@ fn every_block_has_a_kind_that_is_known() {
         "sh",
         "rust",
         "php",
-        // A drop-in of systemd; read by the tests of forkyard-fpm.
         "ini",
         "dockerfile",
-        // Run by the tests in spawning/documentation.rs.
         "shell",
         "python",
         "ruby",
         "js",
-        // Run by the tests in jobs/recipes.rs.
         "sql",
     ]);
     for block in documents().into_iter().flat_map(|path| blocks::read(&path)) {
@@ -196,10 +186,8 @@ fn check_command(block: &Block, line: &str) {
     }
 }
 
-/// The subcommand exists, and its help names every option that is used.
 fn check_options(block: &Block, words: &[&str]) {
     let (options, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
-    // These have commands of their own.
     let depth = if matches!(names.first(), Some(&"pool" | &"jobs")) {
         2
     } else {
@@ -217,7 +205,6 @@ fn check_options(block: &Block, words: &[&str]) {
     }
 }
 
-/// The options of php-fpm that are used are in the help of forkyard-fpm.
 fn check_fpm_options(block: &Block, words: &[&str]) {
     let output = Command::new(crate::support::forkyard_fpm()).arg("-h").output();
     let output = output.expect("forkyard-fpm");
@@ -231,7 +218,6 @@ fn check_fpm_options(block: &Block, words: &[&str]) {
     }
 }
 
-/// The table of commands names every command that the help shows, and no other.
 #[test]
 fn every_command_is_in_the_table_of_commands() {
     let text = fs::read_to_string(root().join("docs/reference/commands.md")).expect("document");
@@ -300,7 +286,6 @@ fn every_link_between_documents_leads_somewhere() {
     }
 }
 
-/// Every document can be reached from the README, over links.
 #[test]
 fn no_document_is_forgotten() {
     let mut reached = BTreeSet::new();
@@ -322,7 +307,6 @@ fn no_document_is_forgotten() {
     }
 }
 
-/// The tour names the parts of the source that are there, and no other.
 #[test]
 fn the_tour_of_the_source_is_complete() {
     let document = root().join("docs/explain/architecture.md");

@@ -1,4 +1,4 @@
-//! Workers that end before they take up work, with a Rust handler: it is forked by the master itself, with no preloader between.
+//! Workers that exit before they are ready, with a Rust handler: the master forks them without a preloader.
 
 use super::rust_handler::responder;
 use crate::support::daemon::{Daemon, directory, pool};

@@ -51,7 +51,6 @@ fn every_pool_is_made_anew() {
     for pool in ["www", "other"] {
         assert_eq!(daemon.get(pool, "ok.php").body(), "fine");
     }
-    // Counting begins anew.
     assert!(!daemon.get("www", "crash.php").ended);
     daemon.wait_for_count("exited on signal 11 (SIGSEGV", 4);
     assert_eq!(daemon.log().matches("failed processes threshold").count(), 1);

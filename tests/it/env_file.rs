@@ -9,12 +9,10 @@ use std::path::Path;
 
 const USER: u32 = 33;
 
-/// An application that answers with the variable SECRET.
 struct Case {
     runtime: &'static str,
     file: &'static str,
     code: &'static str,
-    /// More lines of its table, in a pool of its own and in its `forkyard.toml`.
     more: [&'static str; 2],
 }
 
@@ -29,7 +27,6 @@ const CASES: [Case; 9] = [
         code: "<?php echo 'SECRET ', getenv('SECRET'), (getenv('SECRET') === $_SERVER['SECRET']) ? '' : ' not in $_SERVER';",
         more: [concat!("version = \"", env!("FORKYARD_PHP"), "\"\n"), ""],
     },
-    // With workers of a zygote.
     Case {
         runtime: "php",
         file: "zygote.php",
@@ -97,7 +94,6 @@ const CASES: [Case; 9] = [
 ];
 
 impl Case {
-    /// Of its pool and its directory.
     fn name(&self) -> &'static str {
         match self.file {
             "zygote.php" => "zygote",
@@ -106,9 +102,7 @@ impl Case {
     }
 }
 
-/// Writes a file of the application's user.
 fn write(path: &Path, text: &str, mode: u32) {
-    // Another file, as editors and deployments write it.
     let _ = fs::remove_file(path);
     crate::support::write_program(path, text);
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
@@ -125,7 +119,6 @@ fn secret(root: &Path, value: &str) {
     );
 }
 
-/// The application's directory.
 fn lay_out(root: &Path, case: &Case) {
     fs::create_dir_all(root).expect("mkdir");
     if is_root() {
@@ -193,7 +186,6 @@ fn every_runtime_has_its_secrets_in_an_application_pool() {
         for case in &CASES {
             let root = dir.join("apps").join(case.name());
             lay_out(&root, case);
-            // The pool names a file for all; one application has its own.
             let own = match case.runtime {
                 "wsgi" => "env_file = \"secrets\"\n",
                 _ => "",
@@ -225,7 +217,6 @@ fn every_runtime_has_its_secrets_in_an_application_pool() {
     }
 }
 
-/// A pool of one with a WSGI application; `spoil` does something to its `.env`.
 fn refused(spoil: impl Fn(&Path)) -> String {
     place_library();
     let case = CASES.iter().find(|case| case.runtime == "wsgi").expect("wsgi");
@@ -286,7 +277,6 @@ fn another_user_s_file_is_not_read() {
     }
     let said = refused(|root| chown(root.join(".env"), Some(34), Some(34)).expect("chown"));
     assert!(said.contains("belongs to user 34"), "{said}");
-    // The way to a file of root's has no links, which the application's user could have put there.
     let said = refused(|root| {
         let other = root.with_file_name("other");
         fs::create_dir(&other).expect("mkdir");
@@ -298,8 +288,6 @@ fn another_user_s_file_is_not_read() {
     assert!(said.contains("a link is on the way"), "{said}");
 }
 
-/// A start that fails shows the environment to the operator, without what is in the file.
-/// What an application names in its own settings is read as its user would: root's files are not.
 #[test]
 fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
     if crate::skip::needs_root() {
@@ -368,7 +356,6 @@ fn no_report_shows_a_secret() {
                 "{name}: {text}"
             );
         }
-        // The environment of a program is shown, but for the values.
         let is_shown = shown[1].contains("PIN=&#60;hidden&#62;");
         assert_eq!(is_shown, name == "node", "{name}: {}", shown[1]);
     }

@@ -39,8 +39,7 @@ fn a_script_that_segfaults() {
     assert_well(&daemon);
 }
 
-/// A URL that crashes its worker, asked for again and again: the others are served, and no pool begins to wait before it
-/// makes workers, whichever way it makes them.
+/// No pool delays the start of new workers because of one URL that crashes.
 #[test]
 fn a_url_that_crashes_holds_nobody_back() {
     let managers = [
@@ -145,7 +144,6 @@ fn output_of_workers_is_caught() {
     );
 }
 
-/// Noise in every pipe that a worker holds (accept-notify among them), as fast as it goes. PHP itself can't get at them.
 #[test]
 fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     let daemon = Daemon::start(|dir| {
@@ -163,7 +161,6 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     });
     daemon.write("ok.php", "<?php echo 'fine';");
     let worker = daemon.wait_for_workers("hostile", 1)[0];
-    // Sockets can't be opened by name.
     let script = "import ctypes, os, socket, sys\n\
         libc, pid, open_ones = ctypes.CDLL(None), int(sys.argv[1]), []\n\
         for name in os.listdir(f'/proc/{pid}/fd'):\n    \
@@ -207,7 +204,6 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     assert!(daemon.workers("hostile").len() <= 3 && daemon.workers("quiet").len() <= 3);
 }
 
-/// What one client has not read must never be told to the next.
 #[test]
 fn an_answer_that_nobody_reads_is_nobody_elses() {
     let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));

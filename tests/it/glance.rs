@@ -1,4 +1,4 @@
-//! `forkyard status`: all pools at a glance, one of them in full.
+//! `forkyard status`: a summary of all pools, and one in full.
 
 use crate::support::daemon::{Daemon, forkyard, pool};
 use crate::support::fcgi::Params;
@@ -18,7 +18,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The words of a pool's line.
 fn line(table: &str, name: &str) -> Vec<String> {
     let mut lines = table.lines().map(|line| line.split_whitespace());
     let line = lines.find(|line| line.clone().next() == Some(name));
@@ -125,7 +124,7 @@ fn one_pool_is_shown_with_its_requests() {
     for (sort, name) in [("name", "one"), ("busy", "one")] {
         assert_eq!(first(sort).as_deref(), Some(name), "{sort}");
     }
-    // Which of them has more depends on what the kernel has shared out by then.
+    // The order depends on which memory the kernel has shared by then.
     let table = text(&status(&daemon, &["--sort", "memory"]).stdout);
     let first = table.lines().nth(3).expect("a line");
     let [one, two] = ["one", "two"].map(|name| {
@@ -148,7 +147,6 @@ fn one_pool_is_shown_with_its_requests() {
     );
 }
 
-/// In a terminal, which script(1) makes.
 #[test]
 fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
     let daemon = two_pools();
@@ -178,13 +176,11 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
         2,
         "{coloured}"
     );
-    // Elsewhere nothing is cut off, and there is no colour.
     let whole = text(&status(&daemon, &[]).stdout);
     assert!(whole.lines().any(|line| line.ends_with("CPU")), "{whole}");
     assert!(!whole.contains('\x1b'), "{whole}");
 }
 
-/// It has not written anything about itself yet.
 #[test]
 fn a_worker_that_is_being_made_is_as_old_as_it_is() {
     crate::support::place_library();

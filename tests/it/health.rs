@@ -18,7 +18,7 @@ fn start(global: &str) -> Daemon {
     })
 }
 
-/// Has the only worker be busy until the file `go` is there.
+/// Keeps the only worker busy until the file `go` exists.
 fn occupy(daemon: &Daemon) -> Client {
     make_writable(&daemon.dir);
     let script = "<?php touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/go')) usleep(10000); echo 'finished';";
@@ -60,7 +60,6 @@ fn a_probe_sees_what_the_daemon_is_about() {
         (Some(70), "forkyard: there is no pool nope\n")
     );
 
-    // All workers are busy, and a connection waits: alive, ready, and busy.
     let mut client = occupy(&daemon);
     let mut waiting = daemon.client("www");
     waiting
@@ -72,7 +71,6 @@ fn a_probe_sees_what_the_daemon_is_about() {
     assert_eq!(busy.1, "www: all 1 workers are busy, and 1 wait\n");
     assert_eq!(daemon.said(&["health", "--ready"]).0, Some(0));
 
-    // Drained, it serves on and is not ready; SIGTERM lets requests finish then.
     assert_eq!(daemon.said(&["drain"]), (Some(0), String::new()));
     let (code, text) = daemon.said(&["health", "--ready"]);
     assert_eq!((code, text.as_str()), (Some(1), "the daemon is drained\n"));
@@ -172,6 +170,5 @@ fn the_status_is_shown_again_and_again() {
         .map_while(Result::ok)
         .filter(|line| line.starts_with("POOL "));
     assert_eq!(heads.take(3).count(), 3);
-    // Its reader is gone.
     assert!(process::wait(&mut child, "forkyard status").success());
 }

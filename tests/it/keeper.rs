@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
-/// A daemon under a keeper.
 struct Kept {
     daemon: Daemon,
     _dir: tempfile::TempDir,
@@ -36,12 +35,10 @@ impl Kept {
         self.daemon.pid()
     }
 
-    /// The master, as soon as there is one.
     fn master(&self) -> u32 {
         self.daemon.kept_master()
     }
 
-    /// All workers, whichever process is their parent.
     fn workers(&self) -> Vec<u32> {
         let own = process::children(self.keeper());
         let others = own.iter().flat_map(|pid| process::children(*pid));
@@ -72,7 +69,7 @@ impl Kept {
         assert_eq!(held.answer().expect("answer").body(), "held");
     }
 
-    /// Waits until only new workers are left, all of them the master's own.
+    /// Waits until only new workers are left, all children of the master.
     fn wait_for_new_workers(&self, before: &[u32]) {
         until("new workers only", || {
             let now = process::children(self.master());
@@ -86,7 +83,7 @@ impl Kept {
     }
 }
 
-/// Waits until the document that the master keeps up to date names this many workers.
+/// Waits until the master's current handover document lists this many workers.
 pub(super) fn until_known(keeper: u32, count: usize) {
     until("the document", || {
         let copies = ["handover-a", "handover-b"].map(|name| descriptor(keeper, name));
@@ -101,7 +98,6 @@ fn open_descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Where a process has a descriptor open whose link has this text.
 fn descriptor(pid: u32, text: &str) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -130,8 +126,6 @@ fn a_killed_master_is_followed_by_another_that_knows_the_workers() {
     assert!(client.request(&params, b"").expect("answer").ended);
 }
 
-/// The keeper's lines go where the master's go, and look like them; also after a rotation, and after a reload that has
-/// changed where that is.
 #[test]
 fn a_master_s_death_is_in_the_error_log_in_its_format() {
     let dir = directory();
@@ -204,7 +198,6 @@ fn a_master_s_death_is_in_the_error_log_in_its_format() {
 fn workers_serve_while_there_is_no_master_at_all() {
     let kept = Kept::start(STATIC);
     kept.wait_until_known(3);
-    // The keeper is stopped, too, so that no other is started.
     process::signal(kept.keeper(), Signal::SIGSTOP);
     process::signal(kept.master(), Signal::SIGKILL);
     for _ in 0..20 {
@@ -212,7 +205,7 @@ fn workers_serve_while_there_is_no_master_at_all() {
     }
     let dead = kept.workers()[0];
     process::signal(dead, Signal::SIGKILL);
-    // A dying worker may be woken for a connection. The others do not know of it then.
+    // The kernel may wake a dying worker for a connection, and no other.
     until("its end", || (!process::runs(dead)).then_some(()));
     for _ in 0..20 {
         assert!(kept.daemon.get("www", "pid.php").ended);
@@ -278,7 +271,6 @@ fn a_reload_after_a_kill_and_a_kill_during_a_reload() {
     kept.wait_for_new_workers(&before);
 }
 
-/// Each of these masters is killed while it makes workers: some are not in its books yet, some are nowhere at all.
 #[test]
 fn masters_killed_while_they_make_workers_leave_none_behind() {
     let kept = Kept::start("pm = \"static\"\nmax_children = 12\n");
@@ -339,7 +331,6 @@ fn without_the_keeper_the_master_goes_on() {
     assert!(process::runs(master));
     assert!(kept.daemon.get("www", "pid.php").ended);
     assert!(workers.iter().all(|pid| process::runs(*pid)));
-    // To kill it now ends the service, as without a keeper.
     process::signal(master, Signal::SIGKILL);
     until("the workers to leave", || {
         (!workers.iter().any(|pid| process::runs(*pid))).then_some(())

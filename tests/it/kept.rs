@@ -45,7 +45,6 @@ fn a_slow_request_does_not_hold_the_workers_other_connections() {
     }
     let go = daemon.dir.join("go");
     let hold = Params::get(&daemon.dir, "hold.php", &format!("until={}", go.display()));
-    // The worker that holds connections is now busy for as long as this test wants.
     let mut slow = clients.pop().expect("a client");
     slow.send(&hold, b"").expect("send");
     let begun = Instant::now();
@@ -103,7 +102,6 @@ fn requests_sent_ahead_are_answered_in_turn() {
     }
 }
 
-/// The web server has no way to know whether such a request has begun, and answers it with 502.
 #[test]
 fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
     let daemon = daemon(1);
@@ -111,7 +109,6 @@ fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
     for _ in 0..3 {
         let worker = daemon.wait_for_workers("www", 1)[0];
         let mut other = daemon.client("www");
-        // It has the silent connection by then.
         assert!(daemon.get("www", "pid.php").ended);
         process::signal(worker, Signal::SIGSTOP);
         until("the worker to stop", || {
@@ -130,7 +127,6 @@ fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
     }
 }
 
-/// Each request counts once, wherever it came from; a connection that sends nothing does not count.
 #[test]
 fn kept_requests_are_counted_one_by_one() {
     let settings = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";
@@ -156,7 +152,6 @@ fn kept_requests_are_counted_one_by_one() {
     drop(silent);
 }
 
-/// The time of a request ends with it, not with its connection.
 #[test]
 fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
     let settings = "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = 1\n";
@@ -167,7 +162,6 @@ fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
     let params = Params::get(&daemon.dir, "pid.php", "");
     let mut idle = daemon.client("www").kept();
     let pid = idle.request(&params, b"").expect("answer").body();
-    // The limit is reached for another request, and so for the idle connection long before.
     let endless = Params::get(&daemon.dir, "endless.php", "");
     let answer = daemon.client("www").request(&endless, b"").expect("answer");
     assert!(answer.text().starts_with("Status: 504"), "{}", answer.text());

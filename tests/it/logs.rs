@@ -1,4 +1,4 @@
-//! Where log lines go, how they look, and what becomes of a full disk.
+//! Log destinations, formats, and a full disk.
 
 use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
 use crate::support::{PATIENCE, ear, hear, until};
@@ -9,7 +9,6 @@ use std::os::unix::net::UnixDatagram;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// Starts the daemon with a system log of its own.
 fn start_with_syslog(path: &std::path::Path, text: &str) -> (Daemon, UnixDatagram) {
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let socket = ear(&path.join("log"));
@@ -28,7 +27,6 @@ fn syslog_gets_what_php_fpm_would_send() {
     );
     let (mut daemon, socket) = start_with_syslog(path, &text);
     let ready = hear(&socket, "ready to handle connections");
-    // 19 * 8 + 5: LOG_LOCAL3 and LOG_NOTICE.
     let (head, rest) = ready.split_once(" mine[").expect("the name");
     assert!(head.starts_with("<157>"), "{ready}");
     assert_eq!(head.len(), "<157>Nov 20 18:53:09".len(), "{ready}");
@@ -36,9 +34,8 @@ fn syslog_gets_what_php_fpm_would_send() {
     assert_eq!(rest, expected);
     let workers = daemon.wait_for_workers("www", 1);
     crate::support::process::signal(workers[0], Signal::SIGKILL);
-    // LOG_WARNING.
     assert!(hear(&socket, "exited on signal 9").starts_with("<156>"));
-    // No process reads any more: the daemon goes on, and says it where it can.
+    // No process reads the socket now: the daemon continues and reports it elsewhere.
     drop(socket);
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for("error log file re-opened");
@@ -46,7 +43,6 @@ fn syslog_gets_what_php_fpm_would_send() {
     assert!(daemon.wait().success());
 }
 
-/// A system log that is full does not stop the master.
 #[test]
 fn a_full_system_log_is_not_waited_for() {
     let dir = directory();
@@ -59,7 +55,6 @@ fn a_full_system_log_is_not_waited_for() {
     while flood.send_to(b"noise", path.join("log")).is_ok() {}
     daemon.signal(Signal::SIGQUIT);
     assert!(daemon.wait().success());
-    // What syslog does not take is seen on standard error.
     daemon.wait_for("NOTICE: exiting, bye-bye!");
 }
 
@@ -111,7 +106,7 @@ fn lines_of_json_say_whose_words_they_are_decorated_or_not() {
             php_pool(dir, &settings, "")
         )
     });
-    // A whole line of JSON, as the daemon would write it about another pool.
+    // A forged JSON line about another pool.
     daemon.write(
         "a.php",
         "<?php file_put_contents('php://stderr', '{\"level\":\"alert\",\"pid\":1,\"pool\":\"other\",\"message\":\"forged\"}' . \"\\n\");",
@@ -138,7 +133,6 @@ fn a_log_of_everything_says_where_it_comes_from() {
     let mut daemon =
         Daemon::start(|dir| format!("[global]\nlog_level = \"debug\"\n{}", php_pool(dir, STATIC, "")));
     let line = daemon.wait_for("ready to handle connections");
-    // [20-Nov-2026 18:53:09.000042] NOTICE: pid 7, start(), line 3: ready to handle connections
     let (time, rest) = line.split_once("] ").expect("a time");
     assert_eq!(time.len(), "[20-Nov-2026 18:53:09.000042".len(), "{line}");
     let start = format!("NOTICE: pid {}, start(), line ", daemon.pid());
@@ -167,7 +161,6 @@ fn a_full_disk_does_not_stop_requests() {
     assert_eq!(said, 1, "it is said once:\n{}", daemon.log());
 }
 
-/// A configuration whose access log can't be opened is refused, and the old one goes on.
 #[test]
 fn an_access_log_that_can_not_be_opened_is_an_error() {
     let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
@@ -189,7 +182,6 @@ fn an_access_log_that_can_not_be_opened_is_an_error() {
     assert!(daemon.wait().success());
 }
 
-/// Over a reload, and with workers that were told to go and still serve, every request has its line.
 #[test]
 fn no_line_is_lost_over_reloads_and_rotations() {
     let mut daemon = Daemon::start(|dir| {
@@ -253,7 +245,7 @@ fn the_service_manager_is_told_what_the_pools_do() {
     assert!(daemon.wait().success());
 }
 
-/// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error comes to its end.
+/// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error reads its end.
 #[test]
 fn a_daemon_in_the_background_lets_go_of_its_standard_streams() {
     go_to_the_background(&["run", "-D"]);
@@ -264,7 +256,6 @@ fn a_keeper_in_the_background_lets_go_of_its_standard_streams() {
     go_to_the_background(&["run", "-D", "--keeper"]);
 }
 
-/// The streams of the command that starts the daemon come to their end while the daemon runs.
 fn go_to_the_background(arguments: &[&str]) {
     let dir = directory();
     let path = dir.path();
@@ -276,7 +267,6 @@ fn go_to_the_background(arguments: &[&str]) {
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut command = forkyard(arguments, path);
     let (sender, receiver) = std::sync::mpsc::channel();
-    // Waits for the end of both streams, too.
     std::thread::spawn(move || sender.send(command.output()));
     let output = receiver.recv_timeout(PATIENCE);
     let pid: u32 = fs::read_to_string(path.join("pid"))
@@ -292,7 +282,6 @@ fn go_to_the_background(arguments: &[&str]) {
     assert!(output.status.success() && is_running);
 }
 
-/// What the programs tell of themselves, as docs/logging.md shows it.
 #[test]
 fn a_tool_tells_what_it_does_if_it_is_asked() {
     let daemon = Daemon::start(|dir| {
@@ -321,7 +310,6 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
     assert_eq!(said(Some("forkyard::config=debug")), reads);
 }
 
-/// The daemon tells what it does until its log is open, and what is not wanted of that is said as ever.
 #[test]
 fn the_daemon_tells_what_it_does_until_its_log_is_open() {
     let dir = directory();
@@ -353,7 +341,6 @@ fn the_daemon_tells_what_it_does_until_its_log_is_open() {
     assert!(!said.contains("ready to handle"), "{said}");
 }
 
-/// The command that a document shows for a line of the access log.
 #[test]
 fn the_access_log_of_the_documents_is_written() {
     let document = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/logging.md"))
@@ -387,7 +374,6 @@ fn the_access_log_of_the_documents_is_written() {
             .ok()
             .filter(|text| text.ends_with('\n'))
     });
-    // Numbers differ, and the month.
     let shape = |line: &str| {
         let line: String = line
             .chars()

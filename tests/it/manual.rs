@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Output};
 
-/// What an example ends with that is about something which is not there; the others end with 0.
 const OTHERWISE: &[(&str, i32)] = &[
     ("forkyard check --strict", 78),
     ("forkyard error", 70),
@@ -21,7 +20,6 @@ const OTHERWISE: &[(&str, i32)] = &[
     ("forkyard return", 70),
     ("forkyard jobs", 78),
 ];
-/// They don't end by themselves, or write where the system has its files.
 const NOT_RUN: &[&str] = &[
     "forkyard run",
     "forkyard init",
@@ -36,14 +34,12 @@ fn forkyard(arguments: &[&str]) -> Output {
     command.args(arguments).output().expect("forkyard")
 }
 
-/// The help of a command.
 fn help(words: &[&str]) -> String {
     let output = forkyard(&[words, &["--help"]].concat());
     assert!(output.status.success(), "{words:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The commands that a help lists between these lines.
 fn listed(help: &str, from: &str, to: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| !line.starts_with(from)).skip(1);
     let lines = lines.take_while(|line| !line.starts_with(to));
@@ -52,7 +48,6 @@ fn listed(help: &str, from: &str, to: &str) -> Vec<String> {
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
-/// All examples with the help that they are in, each once.
 fn examples() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut known = BTreeSet::new();
@@ -88,7 +83,6 @@ fn every_example_of_the_manual_does_what_it_says() {
     let file = daemon.dir.join("forkyard.toml").display().to_string();
     let examples = examples();
     assert!(examples.len() > 40, "{}", examples.len());
-    // What ends the pools, or the program, comes last.
     let is_late =
         |line: &str| line.contains("pool remove") || line.contains("upgrade") || line.contains("drain");
     let (late, early): (Vec<_>, Vec<_>) = examples.iter().partition(|(line, _)| is_late(line));

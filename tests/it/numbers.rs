@@ -1,4 +1,4 @@
-//! The numbers for monitoring systems: all pools, whatever they run, as strict readers of others read them.
+//! Metrics of all runtimes, read by strict third-party parsers.
 
 use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -25,7 +25,6 @@ def application(environ, start):
 ";
 const CGI: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\ncgi'\n";
 
-/// Reads OpenMetrics by the rules, and prints each sample.
 const STRICT: &str = "
 import json, sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -34,7 +33,6 @@ print(json.dumps([[s.name, s.labels, s.value]
                   for s in family.samples]))
 ";
 
-/// A sample's name and labels, and its value.
 type Samples = BTreeMap<String, f64>;
 
 fn run(mut command: Command, input: &str) -> String {
@@ -54,14 +52,11 @@ fn run(mut command: Command, input: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8") + &said
 }
 
-/// Runs `forkyard status` with these arguments.
 fn status(daemon: &Daemon, arguments: &[&str]) -> String {
     let arguments = [&["status"], arguments].concat();
     run(forkyard(&arguments, &daemon.dir), "")
 }
 
-/// The numbers, as Python's parser for OpenMetrics reads them, which refuses what is not by the rules. promtool finds nothing to
-/// say of them in the other form.
 fn samples(daemon: &Daemon) -> Samples {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]);
@@ -80,7 +75,6 @@ fn samples(daemon: &Daemon) -> Samples {
     samples.collect()
 }
 
-/// A number of a pool.
 fn of(samples: &Samples, name: &str, labels: &str) -> f64 {
     let key = format!("forkyard_pool_{name}{{{labels}}}");
     *samples.get(&key).unwrap_or_else(|| panic!("{key}: {samples:#?}"))
@@ -177,7 +171,6 @@ fn ask(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
     answer.body()
 }
 
-/// How often each pool is asked.
 const ASKED: [(&str, &str, &str, u32); 6] = [
     ("fixed", "a.php", "php", 3),
     ("moving", "a.php", "php", 2),
@@ -195,7 +188,7 @@ fn ask_all(daemon: &Daemon) {
     }
 }
 
-/// The numbers once all workers are idle: what they have used no longer rises.
+/// The metrics once all workers are idle and use no more CPU.
 fn settled(daemon: &Daemon) -> Samples {
     until("idle workers", || {
         let now = samples(daemon);
@@ -207,7 +200,6 @@ fn settled(daemon: &Daemon) -> Samples {
     })
 }
 
-/// No counter has fallen.
 fn assert_risen(before: &Samples, after: &Samples) {
     let counters = before.iter().filter(|(name, _)| {
         name.starts_with("forkyard_pool_")
@@ -222,7 +214,6 @@ fn assert_risen(before: &Samples, after: &Samples) {
     }
 }
 
-/// The document's table has every number, and no other.
 fn assert_documented(samples: &Samples) {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md"))
         .expect("document");
@@ -233,7 +224,6 @@ fn assert_documented(samples: &Samples) {
     let rows = text.lines().filter(|line| line.starts_with("| `forkyard_"));
     let documented: BTreeSet<&str> = rows.flat_map(|row| row.split('`')).filter(is_of_a_pool).collect();
     let names = samples.keys().filter_map(|key| key.split('{').next());
-    // No worker has ended yet, no script was refused, none of these pools has workers that serve several requests at a time, and none boots once.
     let names = names.chain([
         "forkyard_pool_worker_exits_total",
         "forkyard_pool_scripts_not_run_total",
@@ -251,7 +241,6 @@ fn assert_documented(samples: &Samples) {
     assert_eq!(documented, there);
 }
 
-/// It ends with the test.
 struct Exporter(Child);
 
 impl Drop for Exporter {
@@ -261,7 +250,6 @@ impl Drop for Exporter {
     }
 }
 
-/// The commands of the document bring them to node_exporter.
 #[test]
 fn the_textfile_collector_takes_the_numbers() {
     let (_dir, daemon) = start();
@@ -337,7 +325,6 @@ fn every_pool_has_numbers() {
     assert_eq!(of(&now, "spare_workers_max", "pool=moving"), 2.0);
     assert_eq!(now["forkyard_daemon_pools{}"], 7.0);
     assert_documented(&now);
-    // A request that runs.
     nix::unistd::mkfifo(
         &daemon.dir.join("gate"),
         nix::sys::stat::Mode::from_bits_truncate(0o666),
@@ -352,7 +339,6 @@ fn every_pool_has_numbers() {
     });
     drop(fs::OpenOptions::new().write(true).open(daemon.dir.join("gate")));
     assert_eq!(busy.answer().expect("an answer").body(), "through");
-    // Processor time is that of the requests.
     let before = of(&settled(&daemon), "cpu_seconds_total", "pool=called");
     assert_eq!(ask(&daemon, "called", "burn.php", ""), "burnt");
     let after = of(&settled(&daemon), "cpu_seconds_total", "pool=called");
@@ -395,7 +381,6 @@ fn ends_of_workers_are_counted_by_cause() {
     assert_eq!(of(&now, "worker_starts_total", "pool=fixed"), 5.0);
 }
 
-/// A reload begins new scoreboards, an upgrade another program.
 #[test]
 fn no_counter_falls_over_reloads_and_upgrades() {
     let (_dir, daemon) = start();
@@ -413,7 +398,6 @@ fn no_counter_falls_over_reloads_and_upgrades() {
         let now = settled(&daemon);
         assert_risen(&before, &now);
         run(forkyard(command, &daemon.dir), "");
-        // The old generations are gone.
         let after = until("the new workers", || {
             let status: Value = serde_json::from_str(&status(&daemon, &["--json"])).expect("JSON");
             let pools = status["pools"].as_array().expect("pools");
@@ -431,7 +415,6 @@ fn no_counter_falls_over_reloads_and_upgrades() {
     assert!(of(&before, "worker_exits_total", "cause=retired,pool=fixed") >= 4.0);
 }
 
-/// What a master has counted is left to the next one.
 #[test]
 fn no_counter_falls_when_the_master_is_killed() {
     let (_dir, daemon) = start_with(&["run", "--keeper"]);

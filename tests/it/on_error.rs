@@ -12,7 +12,6 @@ use std::process::Output;
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
-/// Users that every system has.
 const USERS: [&str; 3] = ["www-data", "nobody", "daemon"];
 
 fn global(dir: &Path) -> String {
@@ -30,7 +29,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The status of pools with errors: name, whether the old one goes on, reasons.
 fn skipped(daemon: &Daemon) -> Vec<(String, bool, String)> {
     let output = order(daemon, &["status", "--json"]);
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -51,7 +49,6 @@ fn skipped(daemon: &Daemon) -> Vec<(String, bool, String)> {
     found
 }
 
-/// The line with a user, if the test may need several users.
 fn user(number: usize) -> String {
     if is_root() {
         format!("user = \"{}\"\n", USERS[number % USERS.len()])
@@ -60,7 +57,7 @@ fn user(number: usize) -> String {
     }
 }
 
-/// Each kind of error: the name of its pool, the file, and the expected message.
+/// Each kind of error: pool name, file, and expected message.
 fn wrong(dir: &Path) -> Vec<(&'static str, String, &'static str)> {
     let one = |name: &str, settings: &str| pool(dir, name, &format!("{}{settings}", user(0)), PHP);
     let mut wrong = vec![
@@ -163,7 +160,6 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
     for (name, text, _) in &wrong {
         fs::write(file(name), text).expect("pool");
     }
-    // An error that two pools make together.
     let twin = pool(path, "twin", &format!("{}{ONDEMAND}", user(0)), PHP).replace("twin.sock", "p299.sock");
     fs::write(file("twin"), twin).expect("pool");
 
@@ -229,7 +225,6 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
         "{check}"
     );
 
-    // They begin once they are correct.
     for (name, ..) in &wrong {
         let text = pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP);
         fs::write(file(name), text).expect("pool");
@@ -304,7 +299,6 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
         "{table}"
     );
 
-    // It goes on over more reloads, also over those that replace all processes.
     let output = order(&daemon, &["reload"]);
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     assert_eq!(
@@ -316,7 +310,6 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     assert!(text(&output.stdout).contains("replaced value"), "{output:?}");
     assert!(before.iter().all(|before| *before != pid("value")));
 
-    // A reload binds a socket again whose file is gone, also for a pool that goes on.
     fs::remove_file(daemon.socket("value")).expect("remove");
     let output = order(&daemon, &["reload"]);
     assert!(
@@ -328,7 +321,6 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     assert_eq!(pid("value"), bound_again);
 
-    // A pool that is no longer in the file ends; one that is correct again begins.
     fs::remove_file(file("key")).expect("remove");
     fs::write(file("value"), good("value", 0)).expect("pool");
     fs::write(
@@ -352,7 +344,6 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
             .all(|(name, ..)| !["key", "value", "syntax"].contains(&name.as_str())),
         "{said:?}"
     );
-    // An error of `[global]` concerns all.
     fs::write(path.join("forkyard.toml"), global(path) + "pidd = 1\n").expect("configuration");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("the configuration is not reloaded, the old one stays in force");
@@ -391,14 +382,12 @@ fn a_new_master_lets_a_bad_pool_go_on() {
     daemon.write("end.php", "<?php posix_kill(getmypid(), 9);");
     for name in ["good", "bad", "gone"] {
         assert_eq!(daemon.get(name, "hello.php").body(), "hello");
-        // It also gets new workers.
         let query = Params::get(path, "end.php", "");
         let _ = daemon.client(name).request(&query, b"");
         assert_eq!(daemon.get(name, "hello.php").body(), "hello");
     }
 }
 
-/// The files that it was started from belong to its old settings.
 #[test]
 fn a_pool_that_goes_on_is_started_from_the_php_ini_that_it_had() {
     let dir = directory();

@@ -1,4 +1,4 @@
-//! Service in the order of arrival: a kept connection that asks again at once comes after those that wait already.
+//! First come, first served: a kept connection's next request queues behind those that already wait.
 
 use crate::support::daemon::{Daemon, directory, php_pool, pool};
 use crate::support::fcgi::{Client, Params};
@@ -11,13 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const WORKERS: usize = 2;
 const GREEDY: usize = 12;
 const NEWCOMERS: usize = 15;
-/// Requests that came later than this after another should not be served before it.
 const TOLERANCE_NANOS: u64 = 1_000_000;
-/// By how many requests nine in ten may be overtaken. It should be as many as there are workers; but a thread of a worker that
-/// the system holds up passes nothing on meanwhile, and on a busy machine that takes long now and then.
+/// The overtaking requests that nine in ten may see. Ideal is one for each worker; on a busy machine a descheduled
+/// worker thread delays the requests it holds.
 const MOST: usize = 10 * WORKERS;
 
-/// Says when it began (CLOCK_MONOTONIC, nanoseconds), and takes five milliseconds.
 const PHP: &str = "<?php echo hrtime(true); usleep(5000);";
 const PYTHON: &str = r#"
 import time
@@ -28,7 +26,6 @@ def application(environ, start_response):
     return [str(begun).encode()]
 "#;
 
-/// A request: before and after it was sent, and when the application began with it.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     before: u64,
@@ -56,7 +53,6 @@ fn ask(client: &mut Client, params: &Params, is_newcomer: bool) -> Request {
     }
 }
 
-/// Greedy clients with kept connections keep all workers busy; newcomers come one after the other.
 fn saturate(daemon: &Daemon, script: &str) -> Vec<Request> {
     let params = Params::get(&daemon.dir, script, "");
     let (is_over, requests) = (AtomicBool::new(false), Mutex::new(Vec::new()));
@@ -79,7 +75,6 @@ fn saturate(daemon: &Daemon, script: &str) -> Vec<Request> {
     requests.into_inner().expect("lock")
 }
 
-/// Which came later and were begun sooner.
 fn overtaken(request: &Request, all: &[Request]) -> usize {
     let is_later = |other: &&Request| other.before > request.after + TOLERANCE_NANOS;
     let later = all.iter().filter(is_later);
@@ -123,7 +118,7 @@ fn requests_of_python_are_served_in_the_order_of_arrival() {
     assert_in_order(&saturate(&daemon, "page"));
 }
 
-/// A worker may be woken alone for what it then leaves to others: they are woken for it.
+/// The kernel may wake a worker alone for connections that it leaves to others: those have to be woken.
 #[test]
 fn no_worker_sleeps_while_something_waits() {
     let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 3\n", ""));
@@ -139,7 +134,6 @@ fn no_worker_sleeps_while_something_waits() {
         for client in &mut kept {
             assert_eq!(client.request(&short, b"").expect("answer").body(), "short");
         }
-        // Two workers are held; the third serves everything else, whichever connection it comes on.
         let mut holders: Vec<Client> = vec![daemon.client("www"), kept.pop().expect("a client")];
         for holder in &mut holders {
             holder.send(&hold, b"").expect("send");

@@ -1,10 +1,9 @@
-//! Where the suites of php-src get their tests (`tests/conformance/sources.py`), with an apt that plays a mirror.
+//! The sources of php-src's test suites (`tests/conformance/sources.py`), from a mirror that a fake apt plays.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Lists what is in `listed`, and has what is in `held`. What is asked for is written to `asked`.
 const APT_GET: &str = r#"#!/bin/sh
 mirror=$(dirname "$0")
 for last; do :; done
@@ -55,7 +54,6 @@ impl Mirror {
         command
     }
 
-    /// Its exit status, the name of the archive, and what it complains of.
     fn fetch(&self) -> (Option<i32>, String, String) {
         let output = self.command().output().expect("python3");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

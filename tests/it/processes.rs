@@ -7,10 +7,9 @@ use crate::support::{is_root, process, until};
 use nix::sys::signal::Signal;
 
 const PID: &str = "<?php echo getmypid();";
-/// Ends when its file appears, so that a test decides how long it runs.
+/// Runs until its file exists, so that a test controls how long.
 const HOLD: &str =
     "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo getmypid();";
-/// The same, and says in a file which process it is.
 const TELLING_HOLD: &str = "<?php file_put_contents($_GET['until'] . '.pid', getmypid() . \"\\n\"); while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo getmypid();";
 
 #[test]
@@ -48,7 +47,6 @@ fn workers_and_preloader_are_children_of_the_master_with_titles() {
     }
 }
 
-/// What a preloader can't say before it is killed, the worker's slot says.
 #[test]
 fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daemon() {
     for kind in ["own", "zygote"] {
@@ -64,13 +62,11 @@ fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daem
         daemon.write("hold.php", TELLING_HOLD);
         make_writable(&daemon.dir);
         let first: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
-        // What looks after the master's own directories ends by itself.
         let preloader = until("a preloader or a zygote alone", || {
             let mut others = process::children(daemon.pid());
             others.retain(|pid| *pid != first);
             (others.len() == 1).then(|| others[0])
         });
-        // It makes workers, and what it says of them is lost.
         let mute = Failing::start(preloader, &daemon.dir, "sendto,sendmsg,write", "EPIPE");
         process::signal(first, Signal::SIGKILL);
         daemon.wait_for(&format!("child {first} exited on signal 9"));
@@ -101,7 +97,6 @@ fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daem
 fn ondemand_starts_with_none_and_returns_to_none() {
     let settings = "pm = \"ondemand\"\nmax_children = 4\nprocess_idle_timeout = \"1s\"\n";
     let daemon = Daemon::start(|dir| php_pool(dir, settings, "preloader_idle_timeout = \"1s\"\n"));
-    // A process of the start may be about to end.
     until("no process", || {
         process::children(daemon.pid()).is_empty().then_some(())
     });
@@ -116,7 +111,6 @@ fn ondemand_starts_with_none_and_returns_to_none() {
     }
 }
 
-/// What it shows of connections that it holds keeps the last worker of a pool.
 #[test]
 fn a_worker_that_had_to_wait_for_a_request_goes_when_it_has_answered() {
     let daemon = Daemon::start(|dir| {
@@ -234,7 +228,6 @@ fn process_max_is_shared_by_all_pools() {
 
 #[test]
 fn workers_that_die_at_once_are_not_made_in_a_loop() {
-    // A script that PHP runs before each request can't do it; a working directory that is gone can.
     let daemon = Daemon::start(|dir| {
         std::fs::create_dir(dir.join("gone")).expect("mkdir");
         let settings = format!(
@@ -249,7 +242,6 @@ fn workers_that_die_at_once_are_not_made_in_a_loop() {
     daemon.wait_for_workers("www", 4);
     std::fs::remove_dir(daemon.dir.join("gone")).expect("rmdir");
     daemon.signal(Signal::SIGUSR2);
-    // The new configuration is refused before anything is started on it.
     daemon.wait_for("the old one stays in force");
     assert_eq!(daemon.workers("www").len(), 4);
 }

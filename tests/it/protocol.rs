@@ -1,4 +1,4 @@
-//! FastCGI as it should not be: an error answer where there is one, else the end of the connection; never a hang.
+//! Invalid FastCGI: an error answer or a closed connection, never a hang.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
@@ -110,7 +110,6 @@ fn noise_ends_the_connection_and_no_worker() {
 fn management_records_are_answered() {
     let daemon = daemon();
     let mut client = daemon.client("www");
-    // GET_VALUES FCGI_MPXS_CONNS, then a type that does not exist.
     let mut bytes = vec![1, 9, 0, 0, 0, 17, 0, 0, 15, 0];
     bytes.extend_from_slice(b"FCGI_MPXS_CONNS");
     bytes.extend_from_slice(&[1, 77, 0, 0, 0, 0, 0, 0]);

@@ -68,7 +68,6 @@ fn which_program_runs_and_which_is_on_disk() {
         "{text}"
     );
     assert_eq!(code, Some(1));
-    // Another command executes nothing to learn it.
     let (code, text) = asked(Path::new(env!("CARGO_BIN_EXE_forkyard")));
     assert!(
         text.contains(&format!("which {} --version names", program.display())),
@@ -111,10 +110,9 @@ fn what_a_reload_would_change() {
                     pool www would be replaced: its settings changed\n  env.KEY: (not shown) -> (not shown)\n\
                     \x20 pm.max_children: 1 -> 2\n  request_terminate_timeout: nothing -> \"5s\"\npool other would be added\n";
     assert_eq!(dry_run(), (Some(1), expected.to_owned()));
-    // Nothing was done.
     assert_eq!(daemon.workers("www"), workers);
     assert!(!daemon.socket("other").exists());
-    // A socket's attributes change without new workers; a pool that is gone would end.
+    // Socket attributes change without new workers; a removed pool would stop.
     assert_eq!(daemon.said(&["reload"]).0, Some(0));
     assert_eq!(dry_run(), (Some(0), same.to_owned()));
     edit(&daemon, &other, "");
@@ -128,7 +126,6 @@ fn what_a_reload_would_change() {
         "{text}"
     );
     assert_eq!(code, Some(1));
-    // A mistake is told as a reload tells it.
     edit(&daemon, "max_children = 2", "max_children = 0");
     let (code, text) = dry_run();
     assert!(
@@ -176,7 +173,6 @@ fn where_the_logs_of_a_pool_are() {
     let (code, text) = daemon.said(&["logs", "nope"]);
     assert_eq!(code, Some(70), "{text}");
     assert!(text.contains("there is no pool nope; there are www"), "{text}");
-    // Followed: what is there is shown, and not obeyed.
     let odd = "\u{1b}]0;odd\u{7}\u{202e}\n";
     fs::write(daemon.dir.join("app"), odd).expect("write");
     let mut command = forkyard(&["logs", "-f", "www"], &daemon.dir);
@@ -218,7 +214,6 @@ fn whether_the_web_server_can_connect() {
         (Some(0), true),
         "{text}"
     );
-    // By the rights of the socket.
     let socket = daemon.socket("www");
     let close =
         |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
@@ -230,7 +225,6 @@ fn whether_the_web_server_can_connect() {
         socket.display()
     );
     assert_eq!((code, text.as_str()), (Some(1), expected.as_str()));
-    // Status and health say it without being asked for a user.
     let (_, text) = daemon.said(&["status"]);
     assert!(
         text.contains("unreachable") && text.contains("no user except root can connect"),
@@ -239,7 +233,6 @@ fn whether_the_web_server_can_connect() {
     let (code, text) = daemon.said(&["health", "--ready"]);
     assert!(text.contains("no user except root can connect"), "{text}");
     assert_eq!(code, Some(1));
-    // By a directory above it.
     close(&socket, 0o666);
     close(&daemon.dir, 0o700);
     let (code, text) = ask("--web-server=nobody");
@@ -250,14 +243,12 @@ fn whether_the_web_server_can_connect() {
     assert!(text.contains(&way), "{text}");
     assert_eq!(code, Some(1));
     close(&daemon.dir, 0o755);
-    // Another user can try for himself alone.
     close(&daemon.dir.join("control.sock"), 0o666);
     let (code, text) = daemon.said(&["health", "--web-server=nosuchuser"]);
     assert!(text.contains("nosuchuser"), "{text}");
     assert_eq!(code, Some(70));
 }
 
-/// A request that runs until it is ended.
 fn occupy(daemon: &Daemon, script: &str) -> Client {
     let mut client = daemon.client("www");
     client
@@ -303,7 +294,6 @@ fn a_request_is_ended_by_command() {
         "{line}"
     );
     until("its end", || (!process::runs(worker)).then_some(()));
-    // Another one serves, and the request counts as terminated.
     daemon.write("ok.php", "<?php echo 'fine';");
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
     let (_, status) = daemon.said(&["status", "www", "--json"]);
@@ -311,7 +301,6 @@ fn a_request_is_ended_by_command() {
     assert_eq!(status["pools"][0]["counts"]["terminated"], 1, "{status}");
 }
 
-/// An answer that was begun is cut, as after `request_terminate_timeout`.
 #[test]
 fn a_request_that_has_begun_to_answer_is_cut() {
     let daemon = start(STATIC, "");

@@ -104,7 +104,6 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     assert!(!daemon.log().contains("its workers go on"), "{}", daemon.log());
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     assert_eq!(daemon.workers("www"), before);
-    // Mended, it is taken up.
     fs::write(
         daemon.dir.join("forkyard.toml"),
         configure(&daemon.dir, "Asia/Tokyo"),
@@ -152,7 +151,6 @@ fn pools_come_and_go() {
     let text = one(&daemon.dir, "a") + &one(&daemon.dir, "c");
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    // The file is there before a process listens.
     daemon.wait_for("reload done");
     assert!(daemon.socket("c").exists());
     assert!(daemon.get("c", "pid.php").ended && daemon.get("a", "pid.php").ended);
@@ -170,7 +168,7 @@ fn no_request_is_lost_over_many_reloads() {
     let params = Params::get(&daemon.dir, "pid.php", "");
     let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        // Also when an assertion fails, or the scope would wait for its threads for ever.
+        // Stops the threads if an assertion fails, too: the scope waits for them.
         let _stop = StopAtEnd(&stop);
         for keep in [false, false, true] {
             let (daemon, params, stop, served) = (&daemon, &params, &stop, &served);

@@ -1,5 +1,5 @@
-//! `status_listen`: the status while every worker is busy, after a reload, after the reporter's death, and among
-//! clients that mean harm.
+//! `status_listen`: the status while all workers are busy, after a reload, after the reporter's death, and with hostile
+//! clients.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
@@ -10,7 +10,6 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// A pool of one worker with a status address; its scripts can wait at `gate`, a FIFO.
 fn start(settings: &str) -> Daemon {
     let daemon = Daemon::start(|dir| pool(dir, settings));
     nix::unistd::mkfifo(
@@ -72,10 +71,9 @@ fn the_status_is_told_while_every_worker_is_busy() {
     assert_eq!(field(&text, "idle processes:"), "0");
     assert_eq!(field(&text, "active processes:"), "1");
     assert_eq!(field(&text, "request URI:"), "/wait.php?x=1");
-    // It makes only the system calls that it needs: SECCOMP_MODE_FILTER (proc(5)).
     let reporter = reporters(&daemon)[0];
+    // SECCOMP_MODE_FILTER (proc(5)).
     assert_eq!(process::status_line(reporter, "Seccomp").as_deref(), Some("2"));
-    // What waits behind it is seen, too.
     let mut waiting = daemon.client("www");
     waiting
         .send(&Params::get(&daemon.dir, "a.php", ""), b"")
@@ -106,7 +104,6 @@ fn the_reporter_is_nobody_in_particular() {
     };
     if is_root() {
         let worker = daemon.wait_for_workers("www", 1)[0];
-        // The user of helpers, whom no pool's processes can be; or the pool's, where there is no such user.
         match nix::unistd::User::from_name("forkyard").expect("users") {
             Some(own) => {
                 let uid = format!("{0}\t{0}\t{0}\t{0}", own.uid);
@@ -126,7 +123,6 @@ fn the_reporter_is_nobody_in_particular() {
     assert_eq!(process::status_line(reporter, "Threads").as_deref(), Some("1"));
     let environment = fs::read(format!("/proc/{reporter}/environ")).unwrap_or_default();
     assert!(!String::from_utf8_lossy(&environment).contains("SECRET"));
-    // It can't write to the scoreboard: no descriptor of it is for writing, no mapping either.
     let maps = fs::read_to_string(format!("/proc/{reporter}/maps")).expect("maps");
     let boards: Vec<&str> = maps
         .lines()
@@ -177,7 +173,6 @@ fn a_reload_shows_the_new_workers() {
     });
     assert_eq!(field(&after, "accepted conn:"), "0");
     assert!(reporters(&daemon).iter().all(|pid| !old.contains(pid)));
-    // The address goes with the setting.
     let lines: Vec<&str> = text
         .lines()
         .filter(|line| !line.starts_with("status_listen"))
@@ -200,7 +195,6 @@ fn a_pool_that_moves_keeps_its_status_address() {
     let text = pool(&daemon.dir, "").replace("/www.sock", "/other.sock");
     daemon.write("forkyard.toml", &text);
     daemon.signal(Signal::SIGUSR2);
-    // The path is there a moment before a process listens.
     daemon.wait_for("reload done");
     assert_eq!(daemon.get("other", "a.php").body(), "a");
     until("the moved pool's status", || {
@@ -235,7 +229,6 @@ fn hostile_clients_keep_nobody_from_the_status() {
     let daemon = start("");
     let path = daemon.dir.join("status.sock");
     ask(&daemon, "/", "");
-    // A thousand that say nothing, or half a record, or nonsense; all stay connected.
     let mut clients = Vec::new();
     for index in 0..1000 {
         let mut stream = UnixStream::connect(&path).expect("connect");
@@ -245,7 +238,6 @@ fn hostile_clients_keep_nobody_from_the_status() {
             2 => b"GET / HTTP/1.1\r\n\r\n",
             _ => &[1, 9, 0, 0, 0, 0, 0, 0],
         };
-        // One that was closed to make room can't be written to.
         let _ = std::io::Write::write_all(&mut stream, bytes);
         clients.push(stream);
     }
@@ -255,7 +247,6 @@ fn hostile_clients_keep_nobody_from_the_status() {
     };
     let open = fs::read_dir(format!("/proc/{reporter}/fd")).expect("fd").count();
     assert!(open < 150, "{open} descriptors");
-    // One that asks and never reads is no reason to grow.
     let mut greedy = Client::connect(&path).expect("connect").kept();
     let params = Params::get(&daemon.dir, "", "full").with("SCRIPT_NAME", "/");
     for _ in 0..200 {
@@ -271,7 +262,6 @@ fn hostile_clients_keep_nobody_from_the_status() {
         .and_then(|n| n.parse().ok())
         .expect("kB");
     assert!(kilobytes < 40_000, "{kept}");
-    // All that are silent are closed in the end.
     for mut stream in clients {
         stream
             .set_read_timeout(Some(crate::support::PATIENCE))
@@ -306,7 +296,6 @@ fn a_reporter_that_nobody_asks_leaves_and_comes_back() {
     assert!(!daemon.log().contains("not well"), "{}", daemon.log());
 }
 
-/// A client that keeps its connection and says nothing costs no system call.
 #[test]
 fn a_reporter_that_waits_makes_no_system_calls() {
     let daemon = start("");
@@ -314,7 +303,6 @@ fn a_reporter_that_waits_makes_no_system_calls() {
         .expect("connect")
         .kept();
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/");
-    // The pool has come up, and the master has nothing left to do.
     until("an idle worker", || {
         let text = kept.request(&params, b"").expect("answer").body();
         (field(&text, "idle processes:") == "1").then_some(())
@@ -333,7 +321,6 @@ fn a_reporter_that_waits_makes_no_system_calls() {
         (is_asleep && both.map(calls) == before).then_some(())
     });
     let before = both.map(calls);
-    // Something else takes its time meanwhile.
     for _ in 0..100 {
         crate::support::pause();
     }

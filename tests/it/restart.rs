@@ -80,7 +80,6 @@ fn a_pool_of_one_application_is_restarted_by_its_name_and_by_its_directory() {
         );
     }
     assert_eq!(daemon.workers("other"), other, "another pool goes on");
-    // Without waiting.
     let (code, text) = restart(&daemon, &["shop"]);
     assert_eq!((code, &*text), (0, "pool shop gets new processes\n"));
     for nothing in ["nothing", "/nowhere"] {
@@ -99,7 +98,6 @@ fn new_code_that_does_not_start_is_told_and_the_old_goes_on() {
     assert_eq!(body(&daemon), "old");
 }
 
-/// The pool's user restarts it and reads why it did not start; others can't.
 #[test]
 fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
     if crate::skip::needs_root() {

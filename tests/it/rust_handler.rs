@@ -6,18 +6,15 @@ use crate::support::until;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Where the daemon's programs are.
 fn programs() -> &'static Path {
     let daemon = Path::new(env!("CARGO_BIN_EXE_forkyard"));
     daemon.parent().expect("a folder")
 }
 
-/// The example that serves a pool named `hello`.
 pub(super) fn responder() -> PathBuf {
     programs().join("examples/responder")
 }
 
-/// The example that serves pools named `rust-good` and `rust-broken`.
 pub(super) fn handlers() -> PathBuf {
     programs().join("examples/handlers")
 }
@@ -46,7 +43,6 @@ fn a_mistake_in_the_file_is_shown_as_text() {
     assert!(!said.contains("Configuration("), "{said}");
 }
 
-/// The names differ by a letter: both sides are told.
 #[test]
 fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
     let dir = directory();
@@ -87,7 +83,6 @@ fn a_handler_that_hoards_memory_or_panics_is_followed_by_another_worker() {
         pid.unwrap_or_else(|| panic!("{}", answer.text()))
     };
     let first = pid("");
-    // Memory is measured after a request, and not after each.
     let second = until("another worker", || {
         let pid = pid("hoard");
         (pid != first).then_some(pid)
@@ -100,7 +95,6 @@ fn a_handler_that_hoards_memory_or_panics_is_followed_by_another_worker() {
     assert_ne!(pid(""), second);
 }
 
-/// The reporter is the program `forkyard`, which this program does not have beside it.
 #[test]
 fn status_at_its_own_address_is_served_by_forkyard_from_the_path() {
     let dir = directory();

@@ -1,4 +1,4 @@
-//! The status page, and slots whose workers lie.
+//! The status page, and slots of workers that lie.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
@@ -37,7 +37,7 @@ fn status_and_ping_answer_and_count() {
         text.starts_with("pool:                 www\nprocess manager:      static\n"),
         "{text}"
     );
-    // The workers of earlier answers may be a moment from being idle again.
+    // Workers may become idle a moment after their answer.
     until("only the answering worker to be active", || {
         (json(&daemon)["active processes"] == 1).then_some(())
     });
@@ -58,7 +58,6 @@ fn the_listen_queue_of_a_unix_socket_is_seen() {
     assert!(page["listen queue len"].as_u64().expect("number") > 0);
 }
 
-/// What waited while no worker was free is told when it waits no more, by whichever workers are left.
 #[test]
 fn the_longest_listen_queue_of_a_full_pool_is_remembered() {
     let settings = "pm = \"static\"\nmax_children = 2\nmax_requests = 50\nstatus_path = \"/status\"\n";
@@ -84,12 +83,10 @@ fn the_longest_listen_queue_of_a_full_pool_is_remembered() {
     assert_eq!(page["listen queue"], 0, "{page}");
 }
 
-/// Every page of the scoreboard is overwritten with noise over and over, as hostile workers could, each its own.
 #[test]
 fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
     let daemon = Daemon::start(|dir| php_pool(dir, SETTINGS, ""));
     let workers = daemon.wait_for_workers("www", 4);
-    // Long enough for the workers to look whether others compute.
     let script = "<?php $begun = hrtime(true); while (hrtime(true) - $begun < 1e6); echo getmypid();";
     daemon.write("pid.php", script);
     let board = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid()))

@@ -12,8 +12,8 @@ use crate::support::{process, until};
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-/// A pool with one busy and one idle worker, four requests old; nginx shows its status at `/status` and its ping at
-/// `/ping`, by way of the reporter, and at `/own`, by way of a worker.
+/// A pool with one busy and one idle worker after four requests; nginx serves its status at `/status` and its ping at
+/// `/ping` from the reporter, and at `/own` from a worker.
 struct Site {
     daemon: Daemon,
     _nginx: Nginx,
@@ -80,7 +80,6 @@ impl Site {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// Lets the busy worker finish.
     fn finish(mut self) {
         drop(
             fs::OpenOptions::new()
@@ -91,7 +90,6 @@ impl Site {
     }
 }
 
-/// A program that runs until it is dropped.
 struct Running {
     child: Child,
     name: &'static str,

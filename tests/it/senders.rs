@@ -1,4 +1,4 @@
-//! Who has sent a worker the signal that ends it.
+//! The sender of the signal that kills a worker.
 
 use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
 use crate::support::fcgi::{Client, Params};
@@ -8,12 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\n";
-/// Says that it runs, and goes on until it is ended.
 const BUSY: &str = "<?php touch($_GET['mark']); while (true) { usleep(1000); }";
-/// What php-fpm writes of such an end: nothing may be added to it.
+/// The end of php-fpm's message: forkyard adds nothing after it.
 const SECONDS: &str = " seconds from start";
 
-/// A worker of the pool; it serves.
 fn worker(daemon: &Daemon) -> u32 {
     daemon.write("up.php", "<?php echo getmypid();");
     daemon.get("www", "up.php").body().parse().expect("a pid")
@@ -32,7 +30,6 @@ fn busy(daemon: &Daemon) -> Client {
     client
 }
 
-/// The line about the end as php-fpm has it is there, and the next one about this worker's sender.
 fn is_said(daemon: &Daemon, worker: u32, signal: &str, sender: &str) {
     let line = format!("[pool www] child {worker} was sent signal {signal} by {sender}");
     daemon.wait_for(&line);
@@ -107,14 +104,12 @@ fn nothing_is_said_of_a_sender_that_nobody_knows() {
     process::signal(first, Signal::SIGKILL);
     daemon.wait_for(&format!("child {first} exited on signal 9 (SIGKILL)"));
     let second = worker(&daemon);
-    // A line that comes later than that would.
     process::signal(second, Signal::SIGTERM);
     daemon.wait_for(&format!("child {second} was sent signal 15 (SIGTERM)"));
     let log = daemon.log();
     assert!(!log.contains(&format!("child {first} was sent")), "{log}");
 }
 
-/// What a script sees of signals, and what a program that it starts inherits, is as without.
 #[test]
 fn a_script_and_its_programs_see_no_handler() {
     let daemon = Daemon::start(|dir| php_pool(dir, SETTINGS, ""));
@@ -161,7 +156,6 @@ fn a_worker_of_a_wrapped_application_names_its_sender_and_keeps_its_own_handler(
     ));
 }
 
-/// A sample of `scripts/soak starts`.
 #[test]
 fn no_worker_of_many_ends_by_a_signal() {
     let soak = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/soak/starts.py");

@@ -31,7 +31,6 @@ fn the_service_manager_is_told() {
     assert!(daemon.wait().success());
 }
 
-/// Binds the socket, becomes the daemon: what systemd does.
 const ACTIVATE: &str = "import os, socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.bind(sys.argv[1])
@@ -71,7 +70,6 @@ fn a_socket_that_was_passed_is_served_and_left() {
     assert!(socket.exists(), "the socket is the service manager's to remove");
 }
 
-/// What systemd would keep, and take back at the end.
 #[test]
 fn descriptors_are_left_with_the_service_manager() {
     let dir = directory();
@@ -136,7 +134,6 @@ fn a_store_that_is_too_small_is_said_with_the_figures() {
     }
 }
 
-/// systemd says when it keeps something.
 #[test]
 fn nothing_is_left_where_nothing_is_kept() {
     for most in [None, Some("0")] {

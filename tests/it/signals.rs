@@ -9,7 +9,6 @@ use std::fs;
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 const SLEEP: &str = "<?php touch($_GET['mark']); $t = hrtime(true); usleep(400000); echo hrtime(true) - $t >= 4e8 ? 'slept' : 'cut';";
 
-/// Starts a request that sleeps and waits until it runs.
 fn sleeping(daemon: &Daemon) -> crate::support::fcgi::Client {
     let mark = daemon.dir.join("mark");
     let _ = fs::remove_file(&mark);
@@ -41,7 +40,6 @@ fn term_stops_at_once() {
         Daemon::start(|dir| format!("[global]\nlog_level = \"debug\"\n{}", php_pool(dir, STATIC, "")));
     let workers = daemon.wait_for_workers("www", 2);
     for worker in &workers {
-        // The master knows it.
         daemon.wait_for(&format!("child {worker} started"));
     }
     daemon.write("long.php", "<?php sleep(60);");
@@ -77,7 +75,6 @@ fn a_killed_master_takes_its_workers_along_after_their_requests_and_can_be_repla
     let mut client = sleeping(&daemon);
     daemon.signal(Signal::SIGKILL);
     daemon.wait();
-    // The orphan still serves its request and holds the socket; the address can be used all the same.
     let next = Daemon::start_in(&daemon.dir);
     next.write("pid.php", "<?php echo getmypid();");
     let pid: u32 = next.get("www", "pid.php").body().parse().expect("a pid");
@@ -107,7 +104,6 @@ fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     daemon.wait();
 }
 
-/// Serves a request from `listen` to a client that connects to `address`.
 fn serve_over_tcp(listen: &str, address: &str) {
     let settings = format!("{STATIC}listen = \"{listen}\"\n");
     let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
@@ -127,7 +123,6 @@ fn tcp_pools_serve_on_both_families() {
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
         serve_over_tcp(&address, &address);
     }
-    // A bare port listens on every address.
     let port = crate::support::nginx::free_port();
     serve_over_tcp(&port.to_string(), &format!("127.0.0.1:{port}"));
 }

@@ -49,7 +49,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Users that every Debian has, with groups of their own.
 const USERS: [(&str, u32); 2] = [("www-data", 33), ("backup", 34)];
 
 /// An application pool named `sites`, and nginx before it: `/NAME/…` is for the application in `apps/NAME`.
@@ -59,7 +58,6 @@ struct Sites {
     apps: PathBuf,
 }
 
-/// The daemon's configuration. `applications` and `more` are lines of the tables.
 fn configuration(dir: &Path, applications: &str, more: &str) -> String {
     let path = dir.display();
     let rate = match applications.contains("stat_throttle_rate") {
@@ -117,9 +115,7 @@ impl Sites {
         )
     }
 
-    /// A directory below `apps` with these files, of the user with this number.
     fn add(&self, name: &str, user: usize, files: &[(&str, &str)]) -> PathBuf {
-        // It is there as a whole or not at all.
         let made = self.daemon.dir.join(format!(".{name}"));
         fs::create_dir_all(made.join("tmp")).expect("application");
         for (file, content) in files {
@@ -159,14 +155,12 @@ impl Sites {
         get(self.nginx.port, path).expect("answer")
     }
 
-    /// An answer that has to be good.
     fn body(&self, path: &str) -> String {
         let (status, body) = self.get(path);
         assert_eq!(status, 200, "{path}: {body}\n{}", self.daemon.log());
         body
     }
 
-    /// `forkyard COMMAND` for this daemon.
     fn forkyard(&self, arguments: &[&str]) -> Output {
         let (command, rest) = match arguments {
             ["pool", which, rest @ ..] => (vec!["pool", *which], rest),
@@ -182,7 +176,6 @@ impl Sites {
             .expect("forkyard")
     }
 
-    /// What `forkyard status` prints.
     fn table(&self, arguments: &[&str]) -> String {
         let all: Vec<&str> = std::iter::once("status")
             .chain(arguments.iter().copied())
@@ -190,7 +183,6 @@ impl Sites {
         String::from_utf8(self.forkyard(&all).stdout).expect("text")
     }
 
-    /// What `forkyard status --json` says of the pool's applications.
     fn status(&self) -> Value {
         let output = self.forkyard(&["status", "--json"]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -201,14 +193,12 @@ impl Sites {
         sites.expect("the pool")["applications"].clone()
     }
 
-    /// Instances' process ids.
     fn instances(&self) -> BTreeSet<u32> {
         let children = process::children(self.daemon.pid());
         let is_instance = |pid: &u32| process::title(*pid).starts_with("forkyard: pool sites:");
         children.into_iter().filter(is_instance).collect()
     }
 
-    /// The router's or the inspector's process id.
     fn companion(&self, which: &str) -> u32 {
         let wanted = format!("forkyard: {which} sites");
         until(which, || {
@@ -217,7 +207,6 @@ impl Sites {
         })
     }
 
-    /// Ends the daemon with SIGQUIT and looks that nothing is left.
     fn end(mut self) {
         let children = process::children(self.daemon.pid());
         self.daemon.signal(nix::sys::signal::Signal::SIGQUIT);
@@ -232,7 +221,6 @@ impl Sites {
     }
 }
 
-/// Gets a path of a web server.
 fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -249,7 +237,6 @@ fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
-/// Clients that ask for paths, over and over, until they are told to stop.
 struct Load {
     stop: StopAtEnd<Arc<AtomicBool>>,
     clients: Vec<std::thread::JoinHandle<()>>,
@@ -280,18 +267,15 @@ impl Load {
         }
     }
 
-    /// How many answers there are so far.
     fn count(&self) -> usize {
         self.answers.lock().expect("answers").len()
     }
 
-    /// Waits for so many answers more.
     fn wait_for(&self, more: usize) {
         let wanted = self.count() + more;
         until("answers", || (self.count() >= wanted).then_some(()));
     }
 
-    /// Waits for an answer with this body.
     fn wait_for_body(&self, body: &str) {
         until("a new answer", || {
             let answers = self.answers.lock().expect("answers");
@@ -299,7 +283,6 @@ impl Load {
         });
     }
 
-    /// All answers.
     fn end(self) -> Vec<(u16, String)> {
         drop(self.stop);
         for client in self.clients {

@@ -1,4 +1,4 @@
-//! The log of slow requests, beside php-fpm's own.
+//! The slow log, compared with php-fpm's.
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool};
 use crate::support::fcgi::{Client, Params};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
-/// Every way to call something; each line is looked at in the trace.
+/// Every kind of call; the trace has to show each line.
 const INCLUDED: &str = "<?php
 class A {
     static function deep() {
@@ -75,7 +75,6 @@ fn entry(log: &Path) -> String {
     fs::read_to_string(log).unwrap_or_default()
 }
 
-/// What doesn't differ from run to run.
 fn comparable(entry: &str, dir: &Path) -> String {
     let dir = dir.display().to_string();
     let line = |line: &str| -> String {
@@ -97,7 +96,6 @@ fn comparable(entry: &str, dir: &Path) -> String {
     entry.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Stock php-fpm with the same pool.
 struct Stock {
     process: Child,
     dir: tempfile::TempDir,
@@ -148,7 +146,6 @@ impl Stock {
     }
 }
 
-/// A line of the log, without what differs from run to run.
 fn comparable_line(log: &str, text: &str, dir: &Path) -> String {
     let line = log
         .lines()
@@ -158,7 +155,6 @@ fn comparable_line(log: &str, text: &str, dir: &Path) -> String {
     let line = line.replace(&dir.display().to_string(), "DIR");
     let mut shown = String::new();
     let mut rest = line.as_str();
-    // Pids and seconds; the small numbers are settings.
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
         let (before, from) = rest.split_at(at);
         let end = from
@@ -338,7 +334,6 @@ fn usr1_opens_the_log_again() {
     );
 }
 
-/// Workers go on when their preloader is gone, and the next one has its calls elsewhere.
 #[test]
 fn workers_of_an_earlier_preloader_are_seen() {
     let daemon = Daemon::start(|dir| {
@@ -346,7 +341,7 @@ fn workers_of_an_earlier_preloader_are_seen() {
         format!("[global]\nlog_level = \"debug\"\n{}", slow_pool(dir, ""))
     });
     let old = daemon.wait_for_workers("www", 2);
-    // A worker that the preloader has made and not yet told of would go with it.
+    // A worker that the preloader has forked but not yet reported would be killed with it.
     for pid in &old {
         daemon.wait_for(&format!("[pool www] child {pid} started"));
     }
@@ -382,7 +377,6 @@ fn without_root() {
     let text = slow_pool(dir.path(), "").replace("user = \"www-data\"\n", "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
     let mut command = forkyard(&["run"], dir.path());
-    // The user and group "nobody".
     command.uid(65_534).gid(65_534);
     let daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
@@ -407,7 +401,6 @@ fn a_log_that_cannot_be_opened_is_an_error_at_the_start() {
     assert!(!dir.path().join("www.sock").exists());
 }
 
-/// A container's root, as a rule. `None`, and the test is skipped, if only root could start it.
 fn without_the_capability(settings: &str) -> Option<(Daemon, tempfile::TempDir)> {
     if crate::skip::needs_root() {
         return None;

@@ -1,4 +1,4 @@
-//! Sockets whose files are deleted, or replaced by something else, while the daemon runs.
+//! Socket files that are deleted or replaced while the daemon runs.
 
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::{Client, Params};
@@ -26,7 +26,6 @@ fn start(pools: &[(&str, &str)]) -> Daemon {
     daemon
 }
 
-/// What a command says, and its exit code.
 fn forkyard(daemon: &Daemon, arguments: &[&str]) -> (String, Option<i32>) {
     let output = crate::support::daemon::forkyard(arguments, &daemon.dir)
         .output()
@@ -44,7 +43,6 @@ fn hold(daemon: &Daemon, name: &str) -> Client {
     client
 }
 
-/// Waits until every worker of a pool is busy.
 fn wait_until_busy(daemon: &Daemon, count: usize) {
     until("busy workers", || {
         let (text, _) = forkyard(daemon, &["status", "www"]);
@@ -62,7 +60,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         assert_eq!(daemon.get("www", "ok.php").body(), "fine", "{kind}");
         let mut held = hold(&daemon, "www");
         wait_until_busy(&daemon, 1);
-        // More than the queue's one message would hold, were it one for each.
+        // More connections than fit into one message of the queue.
         let mut waiting: Vec<Client> = (0..20)
             .map(|_| {
                 let mut client = daemon.client("www");
@@ -98,7 +96,6 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         let (text, _) = forkyard(&daemon, &["status"]);
         assert!(!text.contains("it can't be reached"), "{kind}: {text}");
 
-        // The signal does the same; with nothing that waits.
         fs::remove_file(daemon.socket("www")).expect("remove");
         daemon.signal(Signal::SIGUSR2);
         daemon.wait_for_count("its socket's file was gone: it is bound again", 2);
@@ -115,7 +112,6 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     let params = Params::get(&daemon.dir, "ok.php", "");
     assert_eq!(kept.request(&params, b"").expect("an answer").body(), "fine");
 
-    // A file.
     fs::remove_file(&path).expect("remove");
     fs::write(&path, "mine").expect("write");
     let (text, code) = forkyard(&daemon, &["reload"]);
@@ -139,7 +135,6 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
         "{text}"
     );
 
-    // The socket of a daemon that lives: this process.
     fs::remove_file(&path).expect("remove");
     let alien = UnixListener::bind(&path).expect("bind");
     let (text, code) = forkyard(&daemon, &["reload", "--all"]);
@@ -152,7 +147,6 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     let connected = UnixStream::connect(&path).expect("connect");
     drop((alien, connected));
 
-    // A socket on which no process listens any more is replaced.
     let (text, code) = forkyard(&daemon, &["reload"]);
     assert!(
         text.contains("replaced www: clients could not reach its socket\n"),
@@ -187,7 +181,6 @@ fn the_sockets_of_status_and_control_come_back_too() {
         worker,
         "its own socket was there all the time"
     );
-    // All three at once.
     for name in ["status.sock", "control.sock", "www.sock"] {
         fs::remove_file(daemon.dir.join(name)).expect("remove");
     }

@@ -1,6 +1,4 @@
-//! Reloads, upgrades and killed masters in any order, under load: no request fails, and nothing is left behind.
-//!
-//! `FORKYARD_STORM=N` has N of them instead of a few, `FORKYARD_SEED=N` repeats an order.
+//! Reloads, upgrades and killed masters in any order, under load: no request fails and nothing leaks.
 
 use crate::random::{Random, number};
 use crate::support::daemon::{Daemon, directory, pool};
@@ -68,7 +66,6 @@ impl Storm {
         client.expect("connect")
     }
 
-    /// Asks until told to stop.
     fn ask(&self, pool: &str, keeps: bool, stop: &AtomicBool, served: &AtomicU64) {
         let mut kept = None;
         let mut number = 0;
@@ -91,7 +88,6 @@ impl Storm {
         self.daemon.kept_master()
     }
 
-    /// The master, if there is one at the moment, however far it has come.
     fn master_now(&self) -> Option<u32> {
         let children = process::children(self.daemon.pid());
         let mut masters = children.into_iter().filter(|pid| {
@@ -101,7 +97,6 @@ impl Storm {
         masters.next()
     }
 
-    /// The titles of all processes below the keeper, and how many there are of each.
     fn processes(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         let mut todo = vec![self.daemon.pid()];
@@ -112,7 +107,6 @@ impl Storm {
         counts
     }
 
-    /// What keeper and master have open, by kind; numbers of inodes do not matter.
     fn descriptors(&self) -> [BTreeMap<String, usize>; 2] {
         [self.daemon.pid(), self.master()].map(|pid| {
             let mut kinds = BTreeMap::new();
@@ -120,7 +114,6 @@ impl Storm {
             for path in entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()) {
                 let text = path.display().to_string();
                 let kind = text.split(['[', ' ']).next().unwrap_or_default();
-                // Each master has a directory of work directories of its own.
                 let kind = kind
                     .split_once("forkyard.work.")
                     .map_or(kind, |(before, _)| before)
@@ -131,9 +124,7 @@ impl Storm {
         })
     }
 
-    /// Waits for the end of everything that is going on: one generation of each pool, and no worker that leaves.
     fn settle(&self) -> ([BTreeMap<String, usize>; 2], BTreeMap<String, usize>) {
-        // A dynamic pool shrinks and an ondemand one ends its workers on their own time; a reload is quicker.
         let mut last = None;
         let mut same = 0;
         until("quiet", || {
@@ -188,7 +179,6 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
             });
         };
         wait_for_requests(50);
-        // A pool has its part of PHP's memory with its first worker.
         for pool in ["www", "tcp"] {
             let params = Params::get(&daemon.dir, "work.php", "n=0");
             let answer = storm.client(pool).request(&params, b"").expect("answer");
@@ -198,7 +188,6 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
         for _ in 0..events {
             match random.below(5) {
                 0 | 1 => match storm.master_now() {
-                    // It may have been about to end.
                     Some(master) => {
                         let _ = kill(Pid::from_raw(master as i32), Signal::SIGKILL);
                         kills += 1;
@@ -212,7 +201,7 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
                 }
                 _ => daemon.signal(Signal::SIGUSR2),
             }
-            // The next does not wait until this one is done, and often comes in the middle of it.
+            // The next event often comes in the middle of this one.
             wait_for_requests([0, 5, 40, 200, 400][random.below(5)]);
         }
         wait_for_requests(200);
@@ -240,7 +229,6 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
         preloaders.map(|(_, count)| count).sum::<usize>() <= 2,
         "{processes:?}"
     );
-    // What belongs to a worker comes and goes with it.
     let workers = of("forkyard: pool www") + of("forkyard: pool tcp");
     for (before, after) in before.iter().zip(&after) {
         for (kind, count) in after {

@@ -1,4 +1,4 @@
-//! What a request costs in system calls, counted by strace.
+//! System calls of a request, counted by strace.
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
@@ -12,8 +12,8 @@ use std::path::Path;
 
 const REQUESTS: u64 = 50;
 
-/// Counts a process' system calls while `act` runs, and until it waits again: what it does after the last client has its
-/// answer is counted, too. What it had to do before is not: it waits when the counting begins.
+/// Counts a process' system calls from one idle wait to the next, while `act` runs: work after the last answer counts,
+/// too.
 fn count(pid: u32, dir: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
     let waits = || {
         until("the process to wait", || {
@@ -32,7 +32,6 @@ fn daemon() -> (Daemon, u32) {
     daemon_with("")
 }
 
-/// `{DIR}` in the settings is the daemon's directory.
 fn daemon_with(settings: &str) -> (Daemon, u32) {
     let daemon = Daemon::start(|dir| {
         let settings = settings.replace("{DIR}", &dir.display().to_string());
@@ -40,7 +39,6 @@ fn daemon_with(settings: &str) -> (Daemon, u32) {
     });
     let worker = daemon.wait_for_workers("www", 1)[0];
     let script = daemon.write("hello.php", "<?php echo 'Hello, World';");
-    // OPcache does not keep a file that was changed in the last two seconds (opcache.file_update_protection).
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
     fs::File::options()
         .write(true)
@@ -53,15 +51,15 @@ fn daemon_with(settings: &str) -> (Daemon, u32) {
     (daemon, worker)
 }
 
-/// How often the calls of new connections are counted at most, until a count has few clients that were held up.
+/// Retries until few clients of a count were delayed.
 const COUNTS: usize = 5;
 
 #[test]
 fn a_new_connection_costs_accept_read_write_and_close() {
     let (daemon, worker) = daemon();
     let mut counts = 0;
-    // A client that the system holds up between connect(2) and write(2), for longer than a worker waits for the first
-    // byte, is put aside and costs two calls of epoll_ctl(2) and one of epoll_wait(2) more.
+    // A client delayed between connect(2) and write(2) for longer than a worker waits for the first byte is set aside,
+    // and costs two more calls of epoll_ctl(2) and one of epoll_wait(2).
     let (calls, put_aside) = loop {
         let calls = count(worker, &daemon.dir, || {
             for _ in 0..REQUESTS {
@@ -77,7 +75,6 @@ fn a_new_connection_costs_accept_read_write_and_close() {
     let of = |name: &str| calls.get(name).copied().unwrap_or(0);
     assert!(put_aside <= REQUESTS / 10, "{calls:?}");
     assert_eq!(of("epoll_ctl"), 2 * put_aside, "{calls:?}");
-    // A worker that is quicker than its client looks once in vain and waits.
     assert_eq!(
         (of("recvfrom"), of("sendto")),
         (REQUESTS + of("poll"), REQUESTS),
@@ -85,16 +82,14 @@ fn a_new_connection_costs_accept_read_write_and_close() {
     );
     assert!(put_aside <= of("poll"), "{calls:?}");
     assert_eq!(of("close"), REQUESTS, "{calls:?}");
-    // A worker that has to wait tries once in vain.
     assert!(
         of("accept4") >= REQUESTS && of("accept4") <= 2 * REQUESTS + 1,
         "{calls:?}"
     );
     assert!(of("epoll_wait") <= REQUESTS + 1 + put_aside, "{calls:?}");
     let others = [
-        // The CPU time of requests that took a millisecond or more, which under strace is many.
+        // CPU time of requests over a millisecond, which is common under strace.
         "clock_gettime",
-        // libphp's own: time limits, signals, working directory, OPcache's lock.
         "setitimer",
         "rt_sigaction",
         "rt_sigprocmask",
@@ -169,7 +164,6 @@ fn output_that_is_caught_costs_the_master_nothing_where_there_is_none() {
             assert!(client.request(&params, b"").expect("answer").ended);
         }
     });
-    // strace itself ends the wait that it found the process in.
     let more: Vec<_> = calls
         .iter()
         .filter(|(name, count)| *name != "epoll_wait" || **count > 1)
@@ -177,7 +171,7 @@ fn output_that_is_caught_costs_the_master_nothing_where_there_is_none() {
     assert!(more.is_empty(), "{calls:?}");
 }
 
-/// Answers every request without a body with five bytes, for as long as there are connections.
+/// Answers every request without a body with five bytes.
 fn serve_http(listener: UnixListener) {
     for connection in listener.incoming() {
         let mut input = BufReader::new(connection.expect("accept"));
@@ -219,7 +213,6 @@ fn a_request_that_is_passed_on_by_http_costs_two_waits_two_reads_and_two_writes(
         (2 * REQUESTS, 2 * REQUESTS),
         "{calls:?}"
     );
-    // That one end has read what the worker wrote wakes it for nothing.
     assert!(of("epoll_wait") <= 2 * REQUESTS + 2, "{calls:?}");
     let sum: u64 = calls.values().sum();
     assert!(sum <= 6 * REQUESTS + 4, "{calls:?}");
@@ -246,20 +239,16 @@ fn an_idle_daemon_makes_no_call() {
     });
     let worker = daemon.wait_for_workers("p0", 1)[0];
     daemon.write("hello.php", "<?php echo 'Hello, World';");
-    // Their preloader, which ondemand pools have together, is up then as well.
     for pool in ["p0", "p1"] {
         assert!(daemon.get(pool, "hello.php").ended);
     }
     for pid in [daemon.pid(), worker] {
-        // What belongs to the start ends within the first of these times; what ticks has calls in each.
         let mut seen = Vec::new();
         let is_quiet = (0..3).any(|_| {
             let calls = count(pid, &daemon.dir, || {
-                // Two seconds are long for anything that ticks.
                 let mut nothing = [];
                 let _ = nix::poll::poll(&mut nothing, 2_000_u16);
             });
-            // strace itself ends the wait that it found the process in.
             let is_idle = calls
                 .iter()
                 .all(|(name, count)| name == "epoll_wait" && *count <= 1);

@@ -1,4 +1,4 @@
-//! Requests that run past `request_terminate_timeout`: their client is answered, and no other client loses anything.
+//! Requests over `request_terminate_timeout`: their client gets an answer, other clients lose nothing.
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::fcgi::{Answer, Client, Params};
@@ -86,7 +86,7 @@ fn an_answer_that_was_begun_is_cut_and_not_ended() {
         "half.php",
         "<?php echo 'the first half'; ob_flush(); flush(); sleep(60); echo 'the second';",
     );
-    // A web server that is told of the end would take half of the answer for all of it.
+    // A web server that received END_REQUEST would take half of the answer for all of it.
     let answer = daemon.get("www", "half.php");
     assert_eq!((answer.body().as_str(), answer.ended), ("the first half", false));
     assert_well(&daemon);
@@ -114,7 +114,6 @@ fn other_connections_of_the_worker_lose_nothing() {
     for client in &mut clients {
         assert_eq!(client.request(&ok, b"").expect("answer").body(), "fine");
     }
-    // Two of them take both workers, which hold all the others.
     let slow = Params::get(&daemon.dir, "sleep.php", "");
     let mut late = clients.split_off(8);
     for client in &mut late {
@@ -157,7 +156,6 @@ fn a_browser_sees_504() {
     assert_eq!(ask("/ok.php"), "fine 200");
 }
 
-/// A worker that is stopped does not answer, shows what it was doing, and is killed.
 #[test]
 fn a_stopped_worker_is_killed() {
     let daemon = daemon("");
@@ -223,7 +221,6 @@ fn work_after_the_answer_is_ended_where_that_is_wanted() {
     assert_well(&daemon);
 }
 
-/// php-fpm's hard end runs no shutdown functions either.
 #[test]
 fn no_shutdown_function_runs() {
     let daemon = daemon("");

@@ -14,7 +14,6 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
 }
 
-/// What the status says of a pool's refusals: cause, count, path, the part that the cause is about.
 fn refusals(daemon: &Daemon, pool: &str) -> Vec<(String, u64, String, Option<String>)> {
     let output = forkyard(&["status", "--json", pool], &daemon.dir).output();
     let output = output.expect("forkyard");
@@ -36,7 +35,6 @@ fn ask(daemon: &Daemon, pool: &str, params: &Params) -> Answer {
     daemon.client(pool).request(params, b"").expect("an answer")
 }
 
-/// Every kind of PHP pool that is told which script to run.
 #[test]
 fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     let daemon = Daemon::start(|dir| {
@@ -190,7 +188,6 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
                 "{case}: {text}"
             );
         }
-        // A flood is counted, and the log has one line for a cause.
         let mut client = daemon.client(pool).kept();
         for number in 0..2_000 {
             let params = named(&format!("flood{number}.php"));
@@ -221,7 +218,6 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
             assert_eq!(lines.len(), most, "{pool} {words}: {log}");
         }
     }
-    // What workers that are gone have counted stays.
     let before = refusals(&daemon, "own");
     let output = forkyard(&["reload", "--all"], dir).output().expect("forkyard");
     assert!(output.status.success(), "{output:?}");
@@ -231,7 +227,6 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     set_mode(&www.join("closed"), 0o755);
 }
 
-/// Paths of the host mean nothing inside.
 #[test]
 fn a_root_that_a_chroot_does_not_have_is_told() {
     if needs_root() {
@@ -265,7 +260,6 @@ fn a_root_that_a_chroot_does_not_have_is_told() {
     daemon.wait_for("with chroot, set root to the path inside it");
 }
 
-/// Programs of CGI, whose own answers say which it is.
 #[test]
 fn why_a_program_is_not_run_is_counted() {
     let daemon = Daemon::start(|dir| {

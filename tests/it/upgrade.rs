@@ -1,5 +1,4 @@
-//! Upgrade in place: another program takes over, and clients do not notice. A program that can't is reported and
-//! changes nothing.
+//! Upgrade in place: another program takes over, and clients do not notice.
 
 use crate::support::daemon::{Daemon, directory, php_pool};
 use crate::support::fcgi::Params;
@@ -12,7 +11,6 @@ use std::process::Command;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
-/// A daemon whose programs are copies in a directory of its own.
 struct Installed {
     daemon: Daemon,
     _dir: tempfile::TempDir,
@@ -23,7 +21,6 @@ impl Installed {
         Installed::start_with(|_| settings.to_owned())
     }
 
-    /// `settings`: of the pool, made for the daemon's directory.
     fn start_with(settings: impl FnOnce(&Path) -> String) -> Installed {
         let dir = directory();
         let path = dir.path().to_owned();
@@ -44,7 +41,6 @@ impl Installed {
         Installed { daemon, _dir: dir }
     }
 
-    /// Sends a request that lasts until the file `go` is there.
     fn hold(&self) -> crate::support::fcgi::Client {
         let daemon = &self.daemon;
         let query = format!("until={}", daemon.dir.join("go").display());
@@ -84,7 +80,6 @@ pub(super) fn program(dir: &Path) -> PathBuf {
     dir.join("bin/forkyard")
 }
 
-/// Puts the programs in place, as a package manager does: beside the old ones, then over them.
 pub(super) fn install(dir: &Path) {
     fs::create_dir_all(dir.join("bin")).expect("mkdir");
     for path in [env!("CARGO_BIN_EXE_forkyard"), env!("CARGO_BIN_EXE_forkyard-php")] {
@@ -102,7 +97,6 @@ fn replace(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn another_program_takes_over_with_workers_and_requests() {
-    // Nothing of the pool has changed, and yet it is replaced.
     let installed = Installed::start("pm = \"static\"\nmax_children = 3\n");
     let daemon = &installed.daemon;
     let before = daemon.wait_for_workers("www", 3);
@@ -142,14 +136,12 @@ fn another_program_takes_over_with_workers_and_requests() {
         let now = daemon.workers("www");
         (now.len() == 3 && now.iter().all(|pid| !before.contains(pid))).then_some(())
     });
-    // And again, from a program that has taken over itself.
     install(&daemon.dir);
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for_count("the new workers serve", 2);
     assert!(kept.request(&params, b"").expect("answer").ended);
 }
 
-/// Nothing of such a pool is adopted, so its new generation serves from the beginning, and readiness says so.
 #[test]
 fn a_pool_without_a_worker_serves_after_an_upgrade() {
     let installed = Installed::start("pm = \"ondemand\"\nmax_children = 3\n");
@@ -169,7 +161,6 @@ fn a_pool_without_a_worker_serves_after_an_upgrade() {
     assert!(daemon.get("www", "pid.php").ended);
 }
 
-/// The record of when a pool was used last, and of what its PHP was started from, passes to the new master.
 #[test]
 fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
     let installed = Installed::start_with(|dir| {
@@ -195,7 +186,6 @@ fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
     };
     assert!(daemon.get("www", "pid.php").body().parse::<u32>().is_ok());
     until("no worker", || daemon.workers("www").is_empty().then_some(()));
-    // Twice: the second new master has it from the first.
     for round in 1..=2 {
         assert_eq!(ordered(&installed).2, Some(0));
         daemon.wait_for_count("taking over from process", round);
@@ -218,7 +208,6 @@ fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
     assert!(daemon.get("www", "pid.php").body().parse::<u32>().is_ok());
 }
 
-/// A worker of the old program writes to the log that the new one has opened.
 #[test]
 fn logs_are_opened_anew_for_workers_that_were_taken_over() {
     let dir = directory();
@@ -249,7 +238,6 @@ fn logs_are_opened_anew_for_workers_that_were_taken_over() {
 #[test]
 fn signals_reach_the_program_that_took_over() {
     let mut installed = Installed::start(STATIC);
-    // Without any there is no master to take over from.
     installed.daemon.wait_for_workers("www", 3);
     install(&installed.daemon.dir);
     installed.daemon.signal(Signal::SIGUSR2);
@@ -294,7 +282,6 @@ fn a_program_that_cannot_be_executed_changes_nothing() {
     installed.assert_refused("execve");
 }
 
-/// Descriptors of a process that would survive exec.
 fn surviving(pid: u32) -> BTreeSet<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("descriptors");
     let numbers = entries.filter_map(|entry| {
@@ -308,7 +295,6 @@ fn surviving(pid: u32) -> BTreeSet<u32> {
     numbers.collect()
 }
 
-/// It could, and then it is gone.
 #[test]
 fn a_program_that_is_removed_meanwhile_changes_nothing() {
     let installed = Installed::start(STATIC);
@@ -340,7 +326,6 @@ fn a_wrong_configuration_is_found_before_the_old_program_is_gone() {
     assert_eq!(daemon.workers("www"), before);
 }
 
-/// The new program gets something else than it was promised, under the name that an older master gave it.
 #[test]
 fn without_the_document_the_sockets_are_taken_over() {
     let installed = Installed::start(STATIC);
@@ -362,7 +347,6 @@ fn without_the_document_the_sockets_are_taken_over() {
     daemon.wait_for_workers("www", 3);
 }
 
-/// What `forkyard upgrade` prints on its standard output and error, and its exit code.
 fn ordered(installed: &Installed) -> (String, String, Option<i32>) {
     let socket = installed.daemon.dir.join("control.sock");
     let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
@@ -385,7 +369,6 @@ fn an_order_upgrades_and_is_answered_by_the_new_program() {
         env!("CARGO_PKG_VERSION"),
         daemon.pid()
     );
-    // With the same program, too: the order is the operator's.
     for round in 1..=2 {
         assert_eq!(ordered(&installed), (said.clone(), String::new(), Some(0)));
         daemon.wait_for_count("the new workers serve", round);

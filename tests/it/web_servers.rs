@@ -1,5 +1,4 @@
-//! The sites of `docs/howto/web-servers.md`, run by the web servers they are for. Each request goes to php-fpm, forkyard and
-//! forkyard-fpm behind the same server, and the three have to answer alike.
+//! The sites of `docs/howto/web-servers.md`, run by the web servers they are for.
 
 mod backends;
 mod front;
@@ -10,7 +9,6 @@ use backends::Backends;
 use front::Front;
 use std::process::Command;
 
-/// What is asked of every site: arguments of curl, and the path.
 const CASES: &[(&[&str], &str)] = &[
     (&[], "/vars.php"),
     (&[], "/vars.php?x=1&y=%20a+b"),
@@ -41,7 +39,6 @@ const CASES: &[(&[&str], &str)] = &[
     (&["--header", "X-A: b c", "--user", "me:secret"], "/vars.php"),
 ];
 
-/// The documents' blocks of a kind.
 fn examples(kind: &str) -> Vec<String> {
     let path = blocks::root().join("docs/howto/web-servers.md");
     let all = blocks::read(&path).into_iter();
@@ -53,7 +50,6 @@ fn examples(kind: &str) -> Vec<String> {
     texts
 }
 
-/// Sends everything to all three and compares.
 fn compare(front: &Front, backends: &Backends) {
     let mut differences = Vec::new();
     for (arguments, path) in CASES {
@@ -85,7 +81,6 @@ fn compare(front: &Front, backends: &Backends) {
         assert_eq!(sent, format!("1048576 {}", backends.body_md5));
         let got = curl(&[&url("/down.php")]);
         assert_eq!(got.len(), 1 << 20);
-        // Clients that keep their connections, side by side. More connections than workers: php-fpm can't.
         if index == 0 {
             continue;
         }
@@ -102,7 +97,6 @@ fn compare(front: &Front, backends: &Backends) {
     }
 }
 
-/// Status line, headers that the application has a say in, body.
 fn ask(port: u16, arguments: &[&str], path: &str) -> String {
     const SERVERS_OWN: [&str; 9] = [
         "date:",
@@ -156,7 +150,6 @@ fn lighttpd() {
     }
 }
 
-/// The handler's site has no scripts: PHP refuses all of it, and php-fpm in the same words.
 #[test]
 fn lighttpd_with_one_address_for_the_whole_site() {
     let backends = Backends::start();

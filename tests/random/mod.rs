@@ -1,5 +1,4 @@
-//! A small generator of numbers, the same on every machine (splitmix64), and what simulations by seeds have in
-//! common.
+//! A portable random number generator (splitmix64), and helpers for seeded simulations.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::cell::Cell;
@@ -25,7 +24,6 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// `0..bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
@@ -39,7 +37,6 @@ impl Random {
         (0..length).map(|_| self.next() as u8).collect()
     }
 
-    /// `low..=high`.
     pub(crate) fn between(&mut self, low: u32, high: u32) -> u32 {
         low + self.below((high - low + 1) as usize) as u32
     }
@@ -57,7 +54,6 @@ impl Random {
     }
 }
 
-/// Names the round that failed.
 struct Round(u64);
 
 impl Drop for Round {
@@ -68,12 +64,11 @@ impl Drop for Round {
     }
 }
 
-/// The number that a variable of the environment says.
 pub(crate) fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// The one seed that `FORKYARD_SEED` names; otherwise the first ones, as many as `FORKYARD_SIM_SEEDS` says, or `count`.
+/// The seed in `FORKYARD_SEED`; otherwise the first `FORKYARD_SIM_SEEDS` seeds, or `count`.
 pub(crate) fn seeds(count: u64) -> Range<u64> {
     match number("FORKYARD_SEED") {
         Some(seed) => seed..seed + 1,
@@ -81,7 +76,6 @@ pub(crate) fn seeds(count: u64) -> Range<u64> {
     }
 }
 
-/// So many rounds of a test, or those that [`seeds`] names.
 pub(crate) fn rounds(count: u64, test: impl Fn(&mut Random)) {
     for seed in seeds(count) {
         let _round = Round(seed);
@@ -89,7 +83,6 @@ pub(crate) fn rounds(count: u64, test: impl Fn(&mut Random)) {
     }
 }
 
-/// What came of a simulation; a panic is a failure like any other.
 pub(crate) fn outcome(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -101,11 +94,9 @@ pub(crate) fn outcome(run: impl FnOnce() -> Result<(), String>) -> Result<(), St
 }
 
 thread_local! {
-    /// What this thread says when it panics is not of interest.
     static IS_SILENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Fails unless each way to break a simulation's world makes it fail with one of so many seeds.
 pub(crate) fn all_are_noticed<M: Copy + Debug>(
     mutants: impl IntoIterator<Item = M>,
     seeds: u64,
@@ -129,7 +120,6 @@ pub(crate) fn all_are_noticed<M: Copy + Debug>(
     }
 }
 
-/// The end of a simulation's journal.
 pub(crate) fn print_end(journal: &[String]) {
     const MOST_LINES: usize = 150;
     for line in &journal[journal.len().saturating_sub(MOST_LINES)..] {

@@ -28,7 +28,6 @@ fn an_instance_that_dies_at_work_takes_its_request_along_and_no_other() {
 fn a_request_that_was_not_begun_goes_to_another_instance() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     let first = stand.said("shop", "x").pid;
-    // It is given the request and can't look at it.
     process::signal(first, Signal::SIGSTOP);
     let mut client = stand.client();
     client
@@ -65,7 +64,6 @@ fn a_new_router_takes_over_what_runs() {
         .expect("it listens");
     stand.wait_until_busy();
     stand.replace_router();
-    // The answer goes on: the worker has the connection.
     let mut next = stand.client();
     next.send(&stand.params("shop", "next"), b"").expect("it listens");
     assert_eq!(stand.said("blog", "x").pid, blog, "it serves at once");
@@ -76,7 +74,6 @@ fn a_new_router_takes_over_what_runs() {
         "when it is free"
     );
     assert_eq!(stand.count("spawned"), 2);
-    // Its numbers don't collide.
     stand
         .admin_request(&format!("detach {shop}"))
         .expect("it is known");

@@ -7,7 +7,7 @@ use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The connection ends, and not because nothing comes for as long as a test waits. What was not read is lost with it.
+/// The connection closes, and not by the test's timeout. Unread data is lost with it.
 fn assert_is_closed(client: &mut Client) -> Vec<u8> {
     match client.read_raw() {
         Ok(bytes) => bytes,
@@ -52,7 +52,6 @@ fn what_is_no_fastcgi_is_closed() {
         client.send_raw(bytes).expect("it listens");
         assert_is_closed(&mut client);
     }
-    // The begin of a record that belongs to no request, whose rest does not come.
     let mut client = stand.client();
     client
         .send_raw(&[1, 5, 0, 1, 0xff, 0xff, 0, 0])
@@ -70,7 +69,6 @@ fn questions_are_answered_by_the_router() {
     append_pair(&mut pairs, b"FCGI_MPXS_CONNS", b"");
     let mut wire = header(RecordType::GetValues, 0, pairs.len() as u16, 0).to_vec();
     wire.extend(&pairs);
-    // An unknown type.
     wire.extend([1, 77, 0, 0, 0, 0, 0, 0]);
     let mut client = stand.client().kept();
     client.send_raw(&wire).expect("it listens");
@@ -93,7 +91,6 @@ fn parameters_that_are_too_large_are_refused() {
     let params = stand.params("shop", "x").with("HTTP_A", &huge);
     let answer = stand.client().request(&params, b"abc").expect("an answer");
     assert_eq!(said(&answer).length, 3, "its root is known early");
-    // The root comes behind too much.
     let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
     wire.extend([0, 1, 0, 0, 0, 0, 0, 0]);
     let mut pairs = Vec::new();
@@ -103,7 +100,6 @@ fn parameters_that_are_too_large_are_refused() {
         wire.extend_from_slice(piece);
     }
     let mut client = stand.client();
-    // It may be refused before all of it is sent.
     let _ = client.send_raw(&wire);
     let end = assert_is_closed(&mut client);
     if !end.is_empty() {
@@ -116,7 +112,6 @@ fn parameters_that_are_too_large_are_refused() {
     stand.said("shop", "x");
 }
 
-/// Where another request of it begins can't be told any more, in whatever pieces it comes.
 #[test]
 fn a_refused_client_that_breaks_the_protocol_has_no_other_request() {
     let stand = Stand::start(&["shop"], &["max=1"]);
@@ -171,7 +166,6 @@ fn bodies_that_nobody_reads_and_never_end_hold_up_nobody_else() {
     });
 }
 
-/// Begins of requests, each of 100 KiB.
 #[test]
 fn incomplete_requests_have_a_budget_together() {
     const CLIENTS: usize = 800;
@@ -197,11 +191,9 @@ fn incomplete_requests_have_a_budget_together() {
     let mut clients: Vec<_> = (0..CLIENTS)
         .filter_map(|_| {
             let mut client = stand.client();
-            // One that is closed while it sends is none of those that are left.
             client.send_raw(&wire).ok().map(|()| client)
         })
         .collect();
-    // All of what they have sent was read, or their connections are closed.
     let sent = clients.len() as u64;
     until("all connections to be accepted", || {
         (stand.view()["accepted_connections"].as_u64()? > sent).then_some(())
@@ -212,7 +204,6 @@ fn incomplete_requests_have_a_budget_together() {
     });
     let most = resident();
     assert!(most < before + 64, "{before} MiB, then {most} MiB");
-    // Others are served meanwhile, and the last that came is not what was closed.
     stand.said("shop", "x");
     clients.clear();
     until("the memory", || (resident() < before + 8).then_some(()));

@@ -1,4 +1,4 @@
-//! Which requests wait, for how long, and what is answered then.
+//! Queued requests: how long they wait, and their answers.
 
 use super::stand::{Stand, said};
 use crate::support::until;
@@ -88,7 +88,7 @@ fn a_restart_file_and_an_order_bring_new_instances() {
     let first = stand.said("shop", "x").pid;
     assert_eq!(stand.said("shop", "x").pid, first);
     std::fs::write(stand.root("shop").join("tmp/restart.txt"), "").expect("write");
-    // A place is free, so the old one serves until the new one is up.
+    // There is a free slot, so the old instance serves until the new one is ready.
     let second = until("the new one", || {
         Some(stand.said("shop", "x").pid).filter(|pid| *pid != first)
     });
@@ -170,7 +170,6 @@ fn what_nobody_asks_for_is_forgotten() {
 fn an_instance_that_uses_too_much_memory_is_replaced() {
     let stand = Stand::start(&["shop"], &["max=1", "memory_limit=1"]);
     let first = stand.said("shop", "x").pid;
-    // It is measured every few seconds at most.
     until("another one", || {
         (stand.said("shop", "x").pid != first).then_some(())
     });

@@ -1,5 +1,4 @@
-//! The router of an application pool: the real loop and real workers, with the example `router_stand` in the master's place,
-//! which says why it is there.
+//! An application pool's router: the real loop and real workers, with the example `router_stand` as master.
 
 mod faults;
 mod hostile;

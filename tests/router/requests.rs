@@ -58,7 +58,6 @@ fn what_is_no_application_is_not_found() {
         "{}",
         answer.text()
     );
-    // The connection goes on after that.
     let answer = client
         .request(&stand.params("shop", ""), b"four")
         .expect("an answer");
@@ -127,7 +126,6 @@ fn a_body_is_not_the_router_s_to_read() {
     assert_eq!(said(&answer).length, 3, "and the connection goes on");
 }
 
-/// How often a process went to sleep.
 fn sleeps(pid: u32) -> u64 {
     let line = crate::support::process::status_line(pid, "voluntary_ctxt_switches");
     line.and_then(|line| line.trim().parse().ok()).expect("a number")
@@ -152,7 +150,6 @@ fn a_request_that_trickles_in_is_served() {
         client.send_raw(std::slice::from_ref(byte)).expect("it reads");
     }
     assert_eq!(said(&client.answer().expect("an answer")).length, 5);
-    // Two at once: the second is found behind the first.
     let twice = [&wire[..], &wire[..]].concat();
     client.send_raw(&twice).expect("it reads");
     let pids: HashSet<u32> = (0..2)

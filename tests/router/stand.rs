@@ -15,14 +15,12 @@ pub struct Stand {
     child: Child,
     requests: RefCell<Option<ChildStdin>>,
     told: Receiver<Value>,
-    /// What was told and not asked for yet.
     kept: RefCell<Vec<Value>>,
     number: std::cell::Cell<u64>,
     router: std::cell::Cell<u32>,
     dir: tempfile::TempDir,
 }
 
-/// What an application has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub application: PathBuf,
@@ -38,12 +36,10 @@ fn program() -> PathBuf {
 }
 
 impl Stand {
-    /// With these applications; settings are `KEY=VALUE`.
     pub fn start(applications: &[&str], settings: &[&str]) -> Stand {
         Stand::start_with(applications, settings, "")
     }
 
-    /// The same, with lines of the pool's table.
     pub fn start_with(applications: &[&str], settings: &[&str], lines: &str) -> Stand {
         let dir = directory();
         let path = dir.path();
@@ -97,7 +93,6 @@ impl Stand {
         self.router.set(pid as u32);
     }
 
-    /// The next thing told that has this member.
     pub fn wait_for(&self, member: &str) -> Value {
         self.wait_until(member, |told| told.get(member).is_some())
     }
@@ -119,7 +114,6 @@ impl Stand {
         }
     }
 
-    /// How often something was told so far.
     pub fn count(&self, member: &str) -> usize {
         let mut kept = self.kept.borrow_mut();
         kept.extend(self.told.try_iter());
@@ -132,7 +126,6 @@ impl Stand {
         writeln!(requests, "{line}").expect("the stand listens");
     }
 
-    /// Makes a request of an operator, which is answered.
     pub fn admin_request(&self, line: &str) -> Result<Value, String> {
         self.number.set(self.number.get() + 1);
         let number = self.number.get();
@@ -150,7 +143,6 @@ impl Stand {
         self.admin_request("view").expect("a view")
     }
 
-    /// An application of the view.
     pub fn application(&self, name: &str) -> Value {
         let root = self.root(name).display().to_string();
         let view = self.view();
@@ -172,7 +164,6 @@ impl Stand {
         self.router.get()
     }
 
-    /// Kills the router and starts another one.
     pub fn replace_router(&self) {
         process::signal(self.router(), nix::sys::signal::Signal::SIGKILL);
         self.wait_for("router_gone");
@@ -195,28 +186,24 @@ impl Stand {
         params.with("APP_ROOT", &root.display().to_string())
     }
 
-    /// One request on a connection of its own.
     pub fn get(&self, application: &str, query: &str) -> Answer {
         self.client()
             .request(&self.params(application, query), b"")
             .expect("an answer")
     }
 
-    /// One request on a connection of its own, and its result; its instance is free again.
     pub fn said(&self, application: &str, query: &str) -> Said {
         let said = said(&self.get(application, query));
         self.wait_until_idle();
         said
     }
 
-    /// Every instance has told that its answer is complete, which clients learn first.
     pub fn wait_until_idle(&self) {
         until("all are idle", || {
             (self.view()["active"].as_u64() == Some(0)).then_some(())
         });
     }
 
-    /// An instance has been given a request.
     pub fn wait_until_busy(&self) {
         until("one is busy", || {
             (self.view()["active"].as_u64() == Some(1)).then_some(())
@@ -224,7 +211,6 @@ impl Stand {
     }
 }
 
-/// Understands what an application has answered.
 pub fn said(answer: &Answer) -> Said {
     let body = answer.body();
     let mut words = body.split_whitespace();

@@ -1,4 +1,4 @@
-//! What a request costs router and instance in system calls, counted by strace.
+//! System calls of router and instance for a request, counted by strace.
 
 use super::stand::Stand;
 use crate::support::strace;
@@ -24,7 +24,6 @@ fn a_request_on_a_kept_connection_costs_few_calls() {
     ask();
     let worker = count(&stand, pid, &mut ask);
     let of = |name: &str| worker.get(name).copied().unwrap_or(0);
-    // Those of a pool of one application, and one message each way with its descriptor.
     let expected = ["recvmsg", "recvfrom", "sendto", "sendmsg", "close"];
     for name in expected {
         assert!(
@@ -32,7 +31,6 @@ fn a_request_on_a_kept_connection_costs_few_calls() {
             "{name}: {worker:?}"
         );
     }
-    // Builds with checks ask whether a descriptor is open before they close it.
     let sum = worker.values().sum::<u64>() - of("fcntl");
     assert!(sum <= 6 * REQUESTS + 8, "{worker:?}");
 
@@ -45,9 +43,7 @@ fn a_request_on_a_kept_connection_costs_few_calls() {
     assert!(of("recvfrom") <= 2 * REQUESTS + 2, "{router:?}");
     assert!(of("epoll_wait") <= 2 * REQUESTS + 2, "{router:?}");
     assert!(of("recvmsg") <= REQUESTS + 2, "{router:?}");
-    // A request that is there before the word that the last one is over costs no more than a look.
     assert!(of("epoll_ctl") <= 2, "{router:?}");
-    // The word and the next request wake the router together or one after the other: five calls a request, or six.
     let sum = router.values().sum::<u64>() - of("fcntl");
     assert!(sum <= 6 * REQUESTS + 10, "{router:?}");
 }
@@ -62,6 +58,5 @@ fn a_router_of_which_nobody_wants_anything_makes_no_calls() {
         }
     });
     let sum: u64 = calls.values().sum();
-    // The wait that strace has interrupted is begun again.
     assert!(sum <= 2, "{calls:?}");
 }

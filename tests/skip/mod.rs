@@ -1,14 +1,11 @@
-//! Tests that can't be run here say so, and `scripts/test` collects what they say. With CI=true a test may be skipped for what
-//! the kernel lacks, and for nothing else.
+//! Skipped tests print a line, which `scripts/test` collects.
 #![allow(dead_code, reason = "each crate uses its part")]
 
 use std::io::Write as _;
 use std::path::Path;
 
-/// The variable that names the file in which skipped tests are written down.
 const FILE: &str = "FORKYARD_SKIPPED";
 
-/// Says that the test which runs in this thread is skipped, and why.
 pub(crate) fn skip(why: &str) {
     let thread = std::thread::current();
     let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
@@ -19,7 +16,6 @@ pub(crate) fn skip(why: &str) {
     }
 }
 
-/// Skips the test unless it has what it needs; says whether it is skipped.
 pub(crate) fn skip_unless(has_it: bool, why: &str) -> bool {
     if !has_it {
         skip(why);
@@ -27,13 +23,12 @@ pub(crate) fn skip_unless(has_it: bool, why: &str) -> bool {
     !has_it
 }
 
-/// Skips the test unless it is run by root: it takes two users, and only root can become another.
+/// Skips the test unless it runs as root: it needs two users.
 pub(crate) fn needs_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     skip_outside_ci(is_root, "only root can take on another user")
 }
 
-/// Skips the test unless a file is there that `scripts/test` installs with a package.
 pub(crate) fn needs_file(path: &str) -> bool {
     skip_outside_ci(Path::new(path).exists(), &format!("there is no {path}"))
 }

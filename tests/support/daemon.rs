@@ -1,4 +1,4 @@
-//! A real forkyard daemon with a directory of its own. Everything it started is gone when it is dropped.
+//! A real forkyard daemon in a temporary directory.
 
 use super::fcgi::{Answer, Client, Params};
 use super::{ear, is_root, process, until};
@@ -12,16 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// A running daemon.
 pub struct Daemon {
-    /// Its directory: configuration, sockets, scripts.
     pub dir: PathBuf,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
     _dir: Option<tempfile::TempDir>,
 }
 
-/// A fresh directory that workers of any user can enter.
 pub fn directory() -> tempfile::TempDir {
     let dir = tempfile::Builder::new()
         .prefix("forkyard-test-")
@@ -31,7 +28,6 @@ pub fn directory() -> tempfile::TempDir {
     dir
 }
 
-/// A PHP pool named `www` that listens on `www.sock`; `settings` are lines of its table.
 pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
     pool(
         dir,
@@ -44,7 +40,6 @@ pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
     )
 }
 
-/// A pool that listens on `NAME.sock`.
 pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String {
     let mut text = format!("[pool.{name}]\n");
     if !settings.lines().any(|line| line.starts_with("listen")) {
@@ -62,32 +57,27 @@ pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String
     text
 }
 
-/// `forkyard` with these arguments, on the configuration in a directory.
 pub fn forkyard(arguments: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(arguments).arg("-c").arg(dir.join("forkyard.toml"));
     command
 }
 
-/// The exit code of a command, and all that it prints.
 pub fn said_by(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().expect("a command");
     let both = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&both).into_owned())
 }
 
-/// Lets workers of any user write into a directory.
 pub fn make_writable(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("chmod");
 }
 
 impl Daemon {
-    /// The exit code of `forkyard` with these arguments, and all that it prints.
     pub fn said(&self, arguments: &[&str]) -> (Option<i32>, String) {
         said_by(&mut forkyard(arguments, &self.dir))
     }
 
-    /// As [`Daemon::start`], with the log in a file of this name.
     pub fn start_logged(configure: impl FnOnce(&Path) -> String, file: &str) -> Daemon {
         let dir = directory();
         let path = dir.path().to_owned();
@@ -110,7 +100,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts `forkyard run` on what `configure` writes, and waits until it is ready.
+    /// Starts `forkyard run` on the configuration from `configure`, and waits until it is ready.
     pub fn start(configure: impl FnOnce(&Path) -> String) -> Daemon {
         let dir = directory();
         let path = dir.path().to_owned();
@@ -120,7 +110,6 @@ impl Daemon {
         daemon
     }
 
-    /// Starts on the configuration that is there.
     pub fn start_in(dir: &Path) -> Daemon {
         let command = forkyard(&["run"], dir);
         let daemon = Daemon::launch(dir, command);
@@ -128,7 +117,6 @@ impl Daemon {
         daemon
     }
 
-    /// The same as `start`, under a keeper.
     pub fn start_kept(configure: impl FnOnce(&Path) -> String) -> Daemon {
         let dir = directory();
         let path = dir.path().to_owned();
@@ -141,7 +129,6 @@ impl Daemon {
         daemon
     }
 
-    /// Starts on the configuration that is there, as root with these capabilities (as `setpriv --bounding-set` has them).
     pub fn start_bounded(dir: &Path, capabilities: &str) -> Daemon {
         let mut command = Command::new("setpriv");
         command
@@ -153,7 +140,6 @@ impl Daemon {
         daemon
     }
 
-    /// Starts on this configuration, under a service manager that is told of it over the socket.
     pub fn start_notified(dir: &Path, text: &str, variables: &[(&str, &str)]) -> (Daemon, UnixDatagram) {
         fs::write(dir.join("forkyard.toml"), text).expect("configuration");
         let socket = ear(&dir.join("notify"));
@@ -164,7 +150,6 @@ impl Daemon {
         (Daemon::launch(dir, command), socket)
     }
 
-    /// Starts a command that is a daemon.
     pub fn launch(dir: &Path, mut command: Command) -> Daemon {
         let mut child = command
             .stdin(Stdio::null())
@@ -191,22 +176,18 @@ impl Daemon {
         }
     }
 
-    /// Removes its directory when it is dropped.
     pub fn keep(&mut self, directory: tempfile::TempDir) {
         self._dir = Some(directory);
     }
 
-    /// The master's pid, or its keeper's.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The master below the keeper, as soon as there is one.
     pub fn kept_master(&self) -> u32 {
         until("a master", || self.find_kept_master())
     }
 
-    /// The same, once it is another than this one.
     pub fn next_kept_master(&self, before: u32) -> u32 {
         until("another master", || {
             self.find_kept_master().filter(|pid| *pid != before)
@@ -218,20 +199,17 @@ impl Daemon {
         children.find(|pid| process::title(*pid).starts_with("forkyard: master process"))
     }
 
-    /// Everything logged so far.
     pub fn log(&self) -> String {
         self.log.lock().expect("log").join("\n")
     }
 
-    /// Waits for a line with this text; says it.
     pub fn wait_for(&self, text: &str) -> String {
         self.wait_for_count(text, 1)
     }
 
-    /// Waits until this many lines have this text; says the last of them.
     pub fn wait_for_count(&self, text: &str, count: usize) -> String {
         let end = std::time::Instant::now() + super::PATIENCE;
-        // How many lines were looked at, and how many of them have it: a log may have many thousands.
+        // A log may have many thousands of lines: each is read once.
         let (mut seen, mut found) = (0, 0);
         loop {
             for line in &self.log.lock().expect("log")[seen..] {
@@ -250,12 +228,10 @@ impl Daemon {
         }
     }
 
-    /// The master's children that are workers of a pool.
     pub fn workers(&self, pool: &str) -> Vec<u32> {
         self.children_titled(&format!("forkyard: pool {pool}"))
     }
 
-    /// The master's children that make a pool's workers: preloaders of its own, or else zygotes.
     pub fn preloaders(&self, pool: &str) -> Vec<u32> {
         let own = self.own_preloaders(pool);
         match own.is_empty() {
@@ -264,7 +240,6 @@ impl Daemon {
         }
     }
 
-    /// The preloaders that are a pool's own.
     pub fn own_preloaders(&self, pool: &str) -> Vec<u32> {
         self.children_titled(&format!("forkyard: preloader {pool}"))
     }
@@ -276,7 +251,6 @@ impl Daemon {
             .collect()
     }
 
-    /// Waits until a pool has this many workers.
     pub fn wait_for_workers(&self, pool: &str, count: usize) -> Vec<u32> {
         until(&format!("{count} workers of {pool}"), || {
             let workers = self.workers(pool);
@@ -284,24 +258,20 @@ impl Daemon {
         })
     }
 
-    /// Writes a file into the daemon's directory; says its path.
     pub fn write(&self, name: &str, content: &str) -> PathBuf {
         let path = self.dir.join(name);
         fs::write(&path, content).expect("write");
         path
     }
 
-    /// The path of a pool's socket.
     pub fn socket(&self, pool: &str) -> PathBuf {
         self.dir.join(format!("{pool}.sock"))
     }
 
-    /// A FastCGI connection to a pool.
     pub fn client(&self, pool: &str) -> Client {
         Client::connect(&self.socket(pool)).expect("connect")
     }
 
-    /// Sends a GET for a script in the daemon's directory over a connection of its own.
     pub fn get(&self, pool: &str, script: &str) -> Answer {
         let (script, query) = script.split_once('?').unwrap_or((script, ""));
         self.client(pool)
@@ -309,12 +279,10 @@ impl Daemon {
             .expect("answer")
     }
 
-    /// Sends the master a signal.
     pub fn signal(&self, signal: Signal) {
         process::signal(self.pid(), signal);
     }
 
-    /// Waits for the master to end.
     pub fn wait(&mut self) -> ExitStatus {
         process::wait(&mut self.child, "the master's end")
     }

@@ -1,4 +1,4 @@
-//! A FastCGI client over a unix socket or TCP, on forkyard's own codec. (Independent peers have tests of their own.)
+//! A FastCGI client over a unix socket or TCP, on forkyard's own codec. (Independent peers have separate tests.)
 
 use forkyard::fastcgi::{Answer as Wire, Part, Request};
 use std::io::{self, Read, Write};
@@ -6,12 +6,10 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Parameters of a request.
 #[derive(Clone, Debug)]
 pub struct Params(pub Vec<(String, String)>);
 
 impl Params {
-    /// What nginx sends for a GET of `script` below `root`.
     pub fn get(root: &Path, script: &str, query: &str) -> Params {
         let root = root.display().to_string();
         let name = format!("/{}", script.trim_start_matches('/'));
@@ -50,7 +48,6 @@ impl Params {
         )
     }
 
-    /// Names and values, as a request has them.
     pub fn pairs(&self) -> Vec<(&[u8], &[u8])> {
         let pairs = self.0.iter();
         pairs
@@ -58,7 +55,6 @@ impl Params {
             .collect()
     }
 
-    /// The same with one changed or added.
     pub fn with(mut self, name: &str, value: &str) -> Params {
         match self.0.iter_mut().find(|(n, _)| n == name) {
             Some(pair) => value.clone_into(&mut pair.1),
@@ -68,33 +64,25 @@ impl Params {
     }
 }
 
-/// A whole answer.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// STDOUT: headers, empty line, body.
     pub stdout: Vec<u8>,
-    /// STDERR.
     pub stderr: Vec<u8>,
-    /// An END_REQUEST came.
     pub ended: bool,
-    /// What it said of the application's own status.
     pub app_status: u32,
 }
 
 impl Answer {
-    /// Everything as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What follows the headers.
     pub fn body(&self) -> String {
         let text = self.text();
         text.split_once("\r\n\r\n")
             .map_or_else(String::new, |(_, body)| body.to_owned())
     }
 
-    /// The id of the error that a refusal names.
     pub fn error_id(&self) -> String {
         let text = self.text();
         let id = text
@@ -103,7 +91,6 @@ impl Answer {
         id.unwrap_or_else(|| panic!("no id in {text}")).0.to_owned()
     }
 
-    /// STDERR as text.
     pub fn error_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
@@ -134,24 +121,20 @@ impl Stream for TcpStream {
     }
 }
 
-/// One connection.
 pub struct Client {
     stream: Box<dyn Stream>,
     wire: Wire,
     input: Vec<u8>,
-    /// Ask to keep the connection.
     pub keep: bool,
 }
 
 impl Client {
-    /// Connects to a unix socket.
     pub fn connect(path: &Path) -> io::Result<Client> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(super::PATIENCE))?;
         Ok(Client::over(Box::new(stream)))
     }
 
-    /// Connects over TCP.
     pub fn connect_tcp(address: &str) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(super::PATIENCE))?;
@@ -167,13 +150,11 @@ impl Client {
         }
     }
 
-    /// A connection that asks to be kept.
     pub fn kept(mut self) -> Client {
         self.keep = true;
         self
     }
 
-    /// One half to read answers and one to send requests, for two threads.
     pub fn split(self) -> (Client, Client) {
         let stream = self.stream.again().expect("dup");
         let sender = Client {
@@ -185,13 +166,11 @@ impl Client {
         (self, sender)
     }
 
-    /// Sends a request and reads its answer.
     pub fn request(&mut self, params: &Params, body: &[u8]) -> io::Result<Answer> {
         self.send(params, body)?;
         self.answer()
     }
 
-    /// Sends a request.
     pub fn send(&mut self, params: &Params, body: &[u8]) -> io::Result<()> {
         let mut wire = Vec::new();
         let pairs = params.pairs();
@@ -205,17 +184,14 @@ impl Client {
         self.stream.write_all(&wire)
     }
 
-    /// Sends bytes as they are.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Says that nothing more will be sent.
     pub fn shut(&self) {
         self.stream.shut();
     }
 
-    /// Reads an answer up to its END_REQUEST, or to the end of the connection.
     pub fn answer(&mut self) -> io::Result<Answer> {
         let mut answer = Answer::default();
         loop {
@@ -241,21 +217,19 @@ impl Client {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Ok(answer),
                 Ok(count) => self.input.extend_from_slice(&buffer[..count]),
-                // A wait with a time limit ends so when the test was stopped meanwhile (signal(7)).
+                // A wait with a timeout fails like this if the test was stopped and continued (signal(7)).
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Reads what comes next, as text.
     pub fn read_some(&mut self) -> io::Result<String> {
         let mut buffer = [0; 64 * 1024];
         let count = self.stream.read(&mut buffer)?;
         Ok(String::from_utf8_lossy(&buffer[..count]).into_owned())
     }
 
-    /// Reads everything up to the end of the connection.
     pub fn read_raw(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = std::mem::take(&mut self.input);
         self.stream.read_to_end(&mut bytes)?;

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A database server with a directory and a socket of its own.
 pub struct MariaDb {
     child: Child,
     pub socket: PathBuf,
@@ -21,7 +20,6 @@ impl MariaDb {
         database
     }
 
-    /// In a directory of the caller's, as `db.sock`.
     pub fn start_in(dir: &Path) -> MariaDb {
         let data = dir.join("data");
         let user = if is_root() {

@@ -1,5 +1,4 @@
-//! What the end-to-end tests stand on: a real daemon, a real nginx, a FastCGI client, strace, and waiting for
-//! events.
+//! Helpers of the end-to-end tests: daemon, nginx, FastCGI client, strace, and polling.
 
 pub mod daemon;
 pub mod fcgi;
@@ -18,13 +17,12 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The PHP that the tests are for.
 pub const PHP_VERSION: &str = env!("FORKYARD_PHP");
 
-/// How long anything may take before a test gives up: a loaded machine is slow.
+/// The deadline of every wait: a loaded machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The path of forkyard-fpm, which is forkyard by another name: a hard link, as `scripts/build` makes it.
+/// The path of forkyard-fpm: a hard link to forkyard, as `scripts/build` makes it.
 pub fn forkyard_fpm() -> &'static str {
     static LINK: Once = Once::new();
     let program = env!("CARGO_BIN_EXE_forkyard");
@@ -32,7 +30,7 @@ pub fn forkyard_fpm() -> &'static str {
     LINK.call_once(|| {
         let inode = |path: &str| std::fs::metadata(path).ok().map(|data| data.ino());
         if inode(link) != inode(program) {
-            // Renamed, so that a second program of tests never finds it missing.
+            // Renamed into place, so that a parallel test program never finds it missing.
             let new = format!("{link}.{}", std::process::id());
             std::fs::hard_link(program, &new).expect("a link to forkyard");
             std::fs::rename(&new, link).expect("the link's name");
@@ -41,7 +39,7 @@ pub fn forkyard_fpm() -> &'static str {
     link
 }
 
-/// Looks until `found` finds something. For what no event announces; between looks it gives the processor away.
+/// Polls until `found` returns a value, for changes without an event; yields between polls.
 pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -53,7 +51,6 @@ pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Does over and over what a machine that is busy can spoil, and does not cause: once it has to come out well.
 pub fn once_in(attempts: u32, mut attempt: impl FnMut() -> Result<(), String>) {
     let mut spoilt = Vec::new();
     for _ in 0..attempts {
@@ -65,7 +62,7 @@ pub fn once_in(attempts: u32, mut attempt: impl FnMut() -> Result<(), String>) {
     panic!("none of {attempts} attempts came out well: {spoilt:#?}");
 }
 
-/// Tells threads to end, also when an assertion fails: they would go on for ever, and a scope would wait for them.
+/// Stops threads on drop: after a failed assertion a scope would wait for them for ever.
 pub struct StopAtEnd<T: Deref<Target = AtomicBool>>(pub T);
 
 impl<T: Deref<Target = AtomicBool>> Drop for StopAtEnd<T> {
@@ -74,10 +71,8 @@ impl<T: Deref<Target = AtomicBool>> Drop for StopAtEnd<T> {
     }
 }
 
-/// Writes a file that may be executed.
-///
-/// A process of its own writes programs: while another thread starts a command, what this process has open for writing
-/// is open in that child as well, and the kernel executes no file that is open for writing (`ETXTBSY`).
+/// Writes an executable file, from a separate process: a file that this process has open for writing would be inherited
+/// by children of other threads, and the kernel executes no file that is open for writing (`ETXTBSY`).
 pub fn write_program(path: &Path, content: impl AsRef<[u8]>) {
     let content = content.as_ref();
     if !content.starts_with(b"#!") && !content.starts_with(b"\x7fELF") {
@@ -99,7 +94,6 @@ pub fn write_program(path: &Path, content: impl AsRef<[u8]>) {
     assert!(install.wait().expect("install").success(), "{path:?}");
 }
 
-/// Copies a program, as [`write_program`] does.
 pub fn copy_program(from: &Path, to: &Path) {
     let status = Command::new("install")
         .args(["-m", "755"])
@@ -108,20 +102,17 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(status.expect("install").success(), "{from:?} to {to:?}");
 }
 
-/// A moment for the processes under test.
 pub fn pause() {
     let mut nothing = [];
     let _ = nix::poll::poll(&mut nothing, 10_u8);
 }
 
-/// A socket at this path, for [`hear`].
 pub fn ear(path: &Path) -> UnixDatagram {
     let socket = UnixDatagram::bind(path).expect("bind");
     socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
     socket
 }
 
-/// Receives until a message has this text; says it.
 pub fn hear(socket: &UnixDatagram, text: &str) -> String {
     let mut buffer = [0; 4096];
     loop {
@@ -135,12 +126,10 @@ pub fn hear(socket: &UnixDatagram, text: &str) -> String {
     }
 }
 
-/// Whether the tests run as root, in which case pools need a user.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Puts the library of the C ABI, which `cargo test` leaves among its intermediate files, beside the daemon.
 pub fn place_library() {
     static PLACED: std::sync::Once = std::sync::Once::new();
     PLACED.call_once(|| {
@@ -152,7 +141,6 @@ pub fn place_library() {
     });
 }
 
-/// Where cgroup2 is mounted, and whether it has these controllers.
 pub fn cgroup2(controllers: &[&str]) -> Option<(PathBuf, bool)> {
     let mounts = std::fs::read_to_string("/proc/mounts").expect("mounts");
     let place = mounts.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! A real nginx with a directory of its own, on a free port of the loopback interface.
+//! A real nginx in a temporary directory, on a free loopback port.
 
 use super::until;
 use std::fs;
@@ -7,20 +7,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A running nginx.
 pub struct Nginx {
     child: Child,
-    /// Where it listens.
     pub port: u16,
     dir: tempfile::TempDir,
 }
 
-/// A port that is free now, and that no other test of this program is given, nor the kernel gives to who asks for any.
+/// A free port that neither another test nor the kernel hands out.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 20_000;
-    // Another program that tests at the same time begins elsewhere.
     let start = std::process::id().wrapping_mul(499);
     let next = || (FIRST + start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT) as u16;
     std::iter::repeat_with(next)
@@ -59,12 +56,10 @@ impl Nginx {
         nginx
     }
 
-    /// A URL on this server.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// What is in its error log.
     pub fn errors(&self) -> String {
         fs::read_to_string(self.dir.path().join("error.log")).unwrap_or_default()
     }
@@ -81,7 +76,6 @@ impl Drop for Nginx {
     }
 }
 
-/// Sends a file, once with its length and once in chunks without a known number. Returns the answer, which is the same.
 pub fn upload(file: &Path, url: &str) -> String {
     let data = format!("@{}", file.display());
     let whole = curl(&["--data-binary", &data, url]);
@@ -91,7 +85,6 @@ pub fn upload(file: &Path, url: &str) -> String {
     whole
 }
 
-/// Runs curl; says its output.
 pub fn curl(arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["--silent", "--show-error", "--max-time", "60"])

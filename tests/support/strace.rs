@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Starts strace with these options on a process, which it has hold of when this returns. What it sees goes to a file.
+/// Attaches strace with these options to a process, and returns once it is attached. Its report goes to a file.
 pub fn attach(pid: u32, report: &Path, options: &[&str]) -> Child {
     let strace = Command::new("strace")
         .args(options)
@@ -23,10 +23,10 @@ pub fn attach(pid: u32, report: &Path, options: &[&str]) -> Child {
     strace
 }
 
-/// A command that is run by its own process under strace, which holds each of these calls for so long before it is made.
+/// Runs a command under strace, which delays each of these calls.
 pub fn held(command: &Command, report: &Path, calls: &str, millis: u32) -> Command {
     let mut strace = Command::new("strace");
-    // -D: strace is the child, and the program has the pid that its starter knows.
+    // -D: strace is the child, so the program keeps the pid that its parent knows.
     strace
         .args(["-D", "-e", &format!("trace={calls}")])
         .args(["-e", &format!("inject={calls}:delay_enter={}", millis * 1000)])
@@ -37,7 +37,6 @@ pub fn held(command: &Command, report: &Path, calls: &str, millis: u32) -> Comma
     strace
 }
 
-/// Counts the system calls of a process and its threads while `act` runs, by their names.
 pub fn count(pid: u32, directory: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
     let report = directory.join("strace");
     let mut strace = attach(pid, &report, &["-f", "-c", "-U", "calls,name"]);
@@ -53,14 +52,12 @@ pub fn count(pid: u32, directory: &Path, act: impl FnOnce()) -> BTreeMap<String,
     lines.filter(|(name, _)| name != "total").collect()
 }
 
-/// A process one of whose system calls fails.
 pub struct Failing {
     strace: Child,
     report: PathBuf,
 }
 
 impl Failing {
-    /// From now on each of these calls of a process fails with this error.
     pub fn start(pid: u32, directory: &Path, call: &str, error: &str) -> Failing {
         let report = directory.join(format!("strace-{pid}-{error}"));
         let _ = std::fs::remove_file(&report);
@@ -69,7 +66,6 @@ impl Failing {
         Failing { strace, report }
     }
 
-    /// From now on each of these calls of a process and its threads fails with this error.
     pub fn in_threads(pid: u32, directory: &Path, call: &str, error: &str) -> Failing {
         let report = directory.join(format!("strace-{pid}-{call}-{error}"));
         let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error={error}"));
@@ -87,7 +83,6 @@ impl Failing {
         Failing { strace, report }
     }
 
-    /// From now on each of these calls of a process, of those that it starts, and of theirs is held for so long before it is made.
     pub fn hold(pid: u32, directory: &Path, call: &str, millis: u32) -> Failing {
         let report = directory.join(format!("strace-{pid}-{call}"));
         let inject = format!("inject={call}:delay_enter={}", millis * 1000);
@@ -99,7 +94,6 @@ impl Failing {
         Failing { strace, report }
     }
 
-    /// Waits until one is held that has this number.
     pub fn wait_until_held(&self, call: i64) {
         let tracer = self.strace.id().to_string();
         let is_held = |pid: u32| {
@@ -115,13 +109,11 @@ impl Failing {
         });
     }
 
-    /// How many calls have failed.
     pub fn count(&self) -> usize {
         let text = std::fs::read_to_string(&self.report).unwrap_or_default();
         text.matches("(INJECTED)").count()
     }
 
-    /// From now on they succeed again.
     pub fn end(mut self) {
         let _ = nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(self.strace.id() as i32),

@@ -4,10 +4,8 @@ use super::{SOURCES, documents, files, root_text};
 use regex::Regex;
 use std::collections::BTreeMap;
 
-/// Files above their limit, each with how many odd constructions it has: `kind count path`.
 const ALLOWED: &str = "tests/tidy/prose.txt";
 
-/// Constructions that make a reader go back, with a plain alternative.
 const ODD: [(&str, &str, &str); 14] = [
     (
         "a clause in place of a noun",
@@ -77,10 +75,8 @@ const ODD: [(&str, &str, &str); 14] = [
     ),
 ];
 
-/// A kind of text, and how many odd constructions in a thousand words are allowed.
 const KINDS: [(&str, usize); 3] = [("comments", 8), ("documents", 5), ("messages", 4)];
 
-/// Markdown without code.
 fn plain(markdown: &str) -> String {
     let prose: Vec<&str> = markdown.split("```").step_by(2).collect();
     let code = Regex::new("`[^`\n]*`").expect("a pattern");
@@ -97,7 +93,6 @@ fn comments(source: &str) -> String {
     plain(&lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// String literals of three words or more that are not in unit tests.
 fn messages(source: &str) -> String {
     let program = source.split("\n#[cfg(test)]").next().unwrap_or_default();
     let lines = program
@@ -117,7 +112,6 @@ fn words(text: &str) -> usize {
     words.filter(|word| !word.is_empty()).count()
 }
 
-/// Whether the strings of a file are messages to users.
 fn has_messages(name: &str) -> bool {
     let is_test = name.contains("/tests/")
         || ["/tests.rs", "_tests.rs", "/fuzz.rs"]
@@ -126,7 +120,6 @@ fn has_messages(name: &str) -> bool {
     SOURCES.iter().any(|folder| name.starts_with(folder)) && !is_test
 }
 
-/// Every text that is counted: kind, path, text.
 fn texts() -> Vec<(&'static str, String, String)> {
     let mut texts = Vec::new();
     for folder in ["benches", "crates", "examples", "fuzz", "src", "tests", "tools"] {
@@ -143,7 +136,7 @@ fn texts() -> Vec<(&'static str, String, String)> {
     texts
 }
 
-/// To change the table: the test prints the rows that would be right.
+/// A failing test prints the correct rows.
 #[test]
 fn no_file_s_prose_gets_worse() {
     let odd: Vec<(&str, Regex, &str)> = ODD
@@ -178,7 +171,6 @@ fn no_file_s_prose_gets_worse() {
                 found.map(|found| (*name, found.as_str().trim().to_owned(), *plain))
             })
             .collect();
-        // A short file may have one.
         let usual = (words(&text) * limit).div_ceil(1_000).max(1);
         let row = allowed.remove(&(kind.to_owned(), path.clone()));
         if found.len() > row.unwrap_or(usual) {

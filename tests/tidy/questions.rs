@@ -2,10 +2,8 @@
 
 use super::{quoted, root_text, sources};
 
-/// Sources that one answer may send a reader to: with README.md and the document itself he opens four files.
 const MOST_FILES: usize = 2;
 
-/// Each answer names at most two functions, which are there, and says nothing in backquotes that their files do not say.
 #[test]
 fn the_seven_questions_are_answered_by_the_files_beside_them() {
     let text = root_text("docs/explain/architecture.md");
@@ -45,7 +43,6 @@ fn the_seven_questions_are_answered_by_the_files_beside_them() {
     }
 }
 
-/// The files that a directive touches are those that have the one which is the example.
 #[test]
 fn a_directive_is_in_the_files_that_contributing_names() {
     let text = root_text("CONTRIBUTING.md");
@@ -69,7 +66,6 @@ fn a_directive_is_in_the_files_that_contributing_names() {
     }
 }
 
-/// README.md leads to the questions without a page between.
 #[test]
 fn the_first_page_links_to_the_questions() {
     assert!(root_text("README.md").contains("docs/explain/architecture.md#seven-questions"));

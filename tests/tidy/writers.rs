@@ -1,11 +1,9 @@
-//! Who writes to a terminal.
+//! Code that may write to a terminal.
 
 use super::sources;
 
-/// What others chose reaches a terminal through one function.
 #[test]
 fn commands_write_through_one_function() {
-    // It, and what writes texts of the program's own or of PHP.
     const WRITERS: [&str; 3] = ["src/cli/output.rs", "src/cli/texts.rs", "src/cli/fpm.rs"];
     for (name, text) in sources() {
         if !name.starts_with("src/cli") || WRITERS.contains(&name.as_str()) {

@@ -1,4 +1,4 @@
-//! forkyard-php alone: this plays the master, so that what the two say to each other can be tested.
+//! forkyard-php without its master: the test plays the master.
 
 use super::{Setup, directory, is_root, wait_for};
 use forkyard::config::{
@@ -19,7 +19,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A preloader with its workers; all stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct Alone {
     preloader: i32,
@@ -27,7 +26,6 @@ pub(crate) struct Alone {
     workers: Vec<Worker>,
     forked: u64,
     pub(crate) socket: PathBuf,
-    /// Lines for the daemon's log.
     messages: OwnedFd,
     _held: (OwnedFd, Board),
     _directory: TempDir,
@@ -49,7 +47,6 @@ impl Alone {
         server
     }
 
-    /// Starts the preloader; its message when it can't.
     pub(crate) fn preload(setup: &Setup) -> Result<Alone, String> {
         let directory = directory();
         let socket = directory.path().join("forkyard.sock");
@@ -129,7 +126,6 @@ impl Alone {
         serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{answer:?} is no answer: {error}"))
     }
 
-    /// Has a worker made.
     pub(crate) fn spawn(&mut self, slot: u32) {
         self.forked += 1;
         let worker = self.forked;
@@ -157,7 +153,6 @@ impl Alone {
         }
     }
 
-    /// Closes the preloader's channel and waits for its end. The workers stay.
     pub(crate) fn stop_preloader(&mut self) -> process::Ended {
         self.channel = None;
         let ended = process::reap_pid(self.preloader).expect("the preloader is our child");
@@ -165,12 +160,11 @@ impl Alone {
         ended
     }
 
-    /// The first worker's process id.
     pub(crate) fn worker_pid(&self) -> i32 {
         self.workers[0].pid
     }
 
-    /// What was said for the log so far: a digit for the level, and the text.
+    /// Log lines so far: a digit for the level, and the text.
     pub(crate) fn log(&self) -> String {
         let mut bytes = vec![0; 64 * 1024];
         let count = nix::unistd::read(self.messages.as_fd(), &mut bytes).unwrap_or(0);

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A running daemon; stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct Forkyard {
     process: Child,
@@ -31,7 +30,6 @@ impl Forkyard {
             )
             .spawn()
             .expect("the daemon starts");
-        // Beside the daemon, where it looks for it.
         assert!(std::path::Path::new(env!("CARGO_BIN_EXE_forkyard-php")).exists());
         let mut server = Forkyard {
             process,
@@ -44,12 +42,10 @@ impl Forkyard {
         server
     }
 
-    /// Where its files are.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
@@ -113,7 +109,6 @@ fn configuration(setup: &Setup, directory: &TempDir, socket: &std::path::Path) -
     )
 }
 
-/// A TOML string.
 fn text(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -8,30 +8,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longer than any server takes to start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What both servers are told.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Setup {
     pub(crate) workers: u32,
-    /// `php_value` and `php_admin_value`, as both take them.
     pub(crate) php_value: Vec<(String, String)>,
     pub(crate) php_admin_value: Vec<(String, String)>,
     pub(crate) env: Vec<(String, String)>,
-    /// `None`: php-fpm's default.
     pub(crate) limit_extensions: Option<Vec<String>>,
-    /// More php.ini text.
     pub(crate) php_ini: String,
-    /// `/ping` and `/status` are the pool's own pages.
     pub(crate) ping: bool,
-    /// For forkyard's own file: more lines of the application.
     pub(crate) application: String,
-    /// For php-fpm's files: requests that a worker serves.
     pub(crate) max_requests: Option<u32>,
-    /// For php-fpm's files: no worker before the first request.
     pub(crate) ondemand: bool,
-    /// The environment that the servers are started with, besides that of the tests.
     pub(crate) started_with: Vec<(String, String)>,
 }
 
@@ -63,7 +53,6 @@ impl Setup {
         self
     }
 
-    /// Has PHP use memory that is full of garbage.
     pub(crate) fn garbage(mut self) -> Setup {
         if self.started_with.is_empty() {
             let variables = super::heap::GARBAGE.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -73,7 +62,7 @@ impl Setup {
         self
     }
 
-    /// A php.ini for both: the distribution's, with this setup's lines after it.
+    /// A php.ini for both: the distribution's, followed by this setup's lines.
     fn write_php_ini(&self, directory: &Path) -> PathBuf {
         let path = directory.join("php.ini");
         let usual = std::fs::read_to_string(concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"))
@@ -83,7 +72,6 @@ impl Setup {
     }
 }
 
-/// A directory that the servers' user may enter.
 pub(crate) fn directory() -> TempDir {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -91,12 +79,10 @@ pub(crate) fn directory() -> TempDir {
     directory
 }
 
-/// Whether the servers have to be told a user.
 pub(crate) fn is_root() -> bool {
     nix::unistd::Uid::effective().is_root()
 }
 
-/// Waits until the socket takes connections, or its server has ended.
 fn wait_for(socket: &Path, mut has_ended: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !listens(socket) {
@@ -106,9 +92,9 @@ fn wait_for(socket: &Path, mut has_ended: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a socket takes connections, without one: a connection has an ondemand pool start PHP.
+/// Whether a socket is listening. Doesn't connect: that would make an ondemand pool start PHP.
 fn listens(socket: &Path) -> bool {
-    /// Of a socket that listens (proc_net(5) calls it a flag).
+    /// The flag of a listening socket (proc_net(5)).
     const ACCEPTS: &str = "00010000";
     let path = socket.display().to_string();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// Debian's.
 pub(crate) const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
-/// A running php-fpm or forkyard-fpm; stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct PhpFpm {
     process: Child,
@@ -81,13 +79,11 @@ impl PhpFpm {
 }
 
 impl PhpFpm {
-    /// Lets it read its files anew.
     pub(crate) fn reload(&self) {
         let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGUSR2).expect("it runs");
     }
 
-    /// Where its files are.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }

@@ -1,4 +1,4 @@
-//! Two pools of different users: what is one's is not the other's.
+//! Two pools of different users can't reach each other's files.
 
 use super::assert_quiet;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -9,7 +9,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
-/// Users of every Debian system, and their pools.
 const USERS: [&str; 2] = ["www-data", "daemon"];
 
 fn start() -> Daemon {
@@ -109,7 +108,7 @@ fn a_worker_sees_neither_the_other_s_processes_memory_nor_its_files_by_proc() {
     }
 }
 
-/// The pool's OPcache is its own: the same path is another script in each chroot.
+/// The pool has a separate OPcache: one path is a different script in each chroot.
 #[test]
 fn a_script_in_a_chroot_sees_nothing_outside() {
     if crate::skip::needs_root() {
@@ -152,7 +151,6 @@ fn fill(root: &Path, user: &str) {
     fs::write(root.join("index.php"), script).expect("script");
 }
 
-/// As an ordinary user, workers are that user; the settings that need root are told of and left out.
 #[test]
 fn without_root_workers_are_the_master_s_user() {
     let dir = directory();

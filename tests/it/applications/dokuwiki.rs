@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PACKAGE: &str = "/usr/share/dokuwiki";
-/// Made by the installer, or of the package's own site.
 const NOT_COPIED: &[&str] = &["local.php", "users.auth.php", "acl.auth.php", "plugins.local.php"];
 const DATA: &[&str] = &[
     "attic",
@@ -31,7 +30,6 @@ fn unpack(root: &Path) {
         Path::new(PACKAGE).is_dir(),
         "{PACKAGE} is missing (Debian package dokuwiki)"
     );
-    // What only the package's own site may read, such as a plugin for tests, is left out, of which cp complains.
     let copy = Command::new("cp")
         .args(["-rL", PACKAGE])
         .arg(root)
@@ -42,7 +40,6 @@ fn unpack(root: &Path) {
         "{}",
         String::from_utf8_lossy(&copy.stderr)
     );
-    // Debian's preload.php points at /etc/dokuwiki; without it the wiki is as its authors ship it.
     fs::remove_file(root.join("inc/preload.php")).expect("preload.php");
     fs::create_dir(root.join("conf")).expect("conf");
     for entry in fs::read_dir("/etc/dokuwiki")
@@ -78,7 +75,6 @@ impl Wiki {
     fn start() -> Wiki {
         let settings = "pm = \"dynamic\"\nmax_children = 24\nstart_servers = 1\nmin_spare_servers = 1\n\
                         max_spare_servers = 2\n";
-        // The files are new, and OPcache is to cache them all the same.
         let application = "php_admin_value = { opcache.file_update_protection = 0 }\n";
         let daemon = Daemon::start(|dir| php_pool(dir, settings, application));
         let root = daemon.dir.join("wiki");
@@ -89,14 +85,12 @@ impl Wiki {
         Wiki { nginx, daemon, jar }
     }
 
-    /// A request of the browser, which keeps its cookies.
     fn browse(&self, path: &str, arguments: &[&str]) -> Http {
         let jar = self.jar.display().to_string();
         let url = self.nginx.url(path);
         http(&[&["--cookie", &jar, "--cookie-jar", &jar], arguments, &[&url]].concat())
     }
 
-    /// A page that has to be there.
     fn page(&self, path: &str) -> String {
         let answer = self.browse(path, &[]);
         assert_eq!(answer.status, 200, "{path}: {}", answer.head);
@@ -104,7 +98,6 @@ impl Wiki {
     }
 }
 
-/// The value of a form's hidden field.
 fn hidden<'a>(form: &'a str, name: &str) -> &'a str {
     let start = format!("name=\"{name}\" value=\"");
     let at = form
@@ -241,8 +234,6 @@ fn write_a_page(wiki: &Wiki) {
     assert_eq!(raw, PAGE);
 }
 
-/// More readers at once than there are spare workers. They read the text: while the wiki renders a page and writes its
-/// own cache, other readers see an empty page, behind php-fpm too.
 fn read_by_many(wiki: &Wiki) {
     let jar = wiki.jar.display().to_string();
     let files = wiki.daemon.dir.join("page#1.html").display().to_string();
@@ -265,7 +256,6 @@ fn read_by_many(wiki: &Wiki) {
     }
 }
 
-/// By the media manager's form and by its script, which sends the file as the body.
 fn upload_pictures(wiki: &Wiki) {
     let picture = png();
     let file = wiki.daemon.dir.join("pic.png");
@@ -321,7 +311,6 @@ fn log_out(wiki: &Wiki) {
     );
 }
 
-/// A picture of one pixel, with a large chunk of text that no program shows: every byte value, in no order.
 fn png() -> Vec<u8> {
     let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
     chunk(&mut bytes, b"IHDR", &[0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0]);

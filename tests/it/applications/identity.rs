@@ -1,4 +1,4 @@
-//! What a worker is given: environment, directory, descriptors. And what not.
+//! A worker's environment, directory and descriptors.
 
 use super::assert_quiet;
 use crate::support::daemon::{Daemon, directory, php_pool};
@@ -8,16 +8,13 @@ use std::fs;
 use std::process::Command;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\n";
-/// Without what comes from the request.
 const ENVIRONMENT: &str = "<?php echo json_encode(array_intersect_key(getenv(),
     array_flip(['MARK', 'COPY', 'OWN', 'HOME', 'USER', 'PATH', 'PWD'])));";
 
-/// A daemon that was started with an environment and a descriptor of its own.
 fn start(settings: &str) -> (Daemon, tempfile::TempDir) {
     start_application(settings, "")
 }
 
-/// The same with lines of the application's table.
 fn start_application(settings: &str, application: &str) -> (Daemon, tempfile::TempDir) {
     let dir = directory();
     fs::write(
@@ -54,7 +51,6 @@ fn environment(settings: &str) -> BTreeMap<String, String> {
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-/// USER and HOME of whom the workers run as.
 fn user_variables() -> BTreeMap<String, String> {
     let user = if is_root() {
         nix::unistd::User::from_name("www-data")
@@ -84,7 +80,6 @@ fn clear_env_false_keeps_the_master_s_environment() {
     }
 }
 
-/// Number and target of each descriptor of a process.
 fn descriptors(pid: u32) -> BTreeMap<u32, String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
     entries
@@ -96,7 +91,6 @@ fn descriptors(pid: u32) -> BTreeMap<u32, String> {
         .collect()
 }
 
-/// `socket:[123]` is a socket whatever its number.
 fn kind(target: &str) -> &str {
     let known = [
         "socket:",
@@ -112,8 +106,6 @@ fn kind(target: &str) -> &str {
         .unwrap_or(target)
 }
 
-/// The standard streams, what the worker contract names, and PHP's lock of its shared memory. Nothing that the daemon
-/// was started with, and nothing of the master's or the preloader's own.
 #[test]
 fn a_worker_has_the_descriptors_that_it_needs_and_no_other() {
     has_what_it_needs("preloader = \"own\"\n", "/tmp/.ZendSem");
@@ -131,15 +123,11 @@ fn has_what_it_needs(application: &str, lock: &str) {
         .display()
         .to_string();
     let wanted = BTreeMap::from([
-        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log, accept-notify.
         ("socket:", 5),
-        // The stop pipe.
         ("pipe:", 1),
         ("anon_inode:[eventpoll]", 1),
-        // Wakes the thread that watches held connections while a request runs.
         ("anon_inode:[eventfd]", 1),
         (lock, 1),
-        // Where it stands between two scripts, to return to.
         (home.as_str(), 1),
     ]);
     let mut seen = BTreeMap::new();
@@ -151,7 +139,6 @@ fn has_what_it_needs(application: &str, lock: &str) {
         }
         (kinds == wanted).then_some(())
     };
-    // Until the connection of the request is closed there is one more.
     until("these descriptors and no other", is_as_wanted);
     for standard in 0..3 {
         assert_eq!(seen[&standard], "/dev/null");
@@ -162,13 +149,11 @@ fn has_what_it_needs(application: &str, lock: &str) {
 #[test]
 fn a_program_that_a_script_starts_has_none_of_the_daemon_s_descriptors() {
     let (daemon, _dir) = start(SETTINGS);
-    // exec: the shell's own would be counted too.
     daemon.write("list.php", "<?php echo shell_exec('exec ls -l /proc/self/fd');");
     let list = daemon.get("www", "list.php").body();
     for wrong in ["socket:", "eventpoll", "memfd", "stray", "ZendSem"] {
         assert!(!list.contains(wrong), "{wrong} in {list}");
     }
-    // Its output, which is PHP's pipe.
     assert_eq!(list.matches("pipe:").count(), 1, "{list}");
 }
 
@@ -177,7 +162,6 @@ fn a_worker_stands_where_chdir_says() {
     let (daemon, _dir) = start(&format!("{SETTINGS}chdir = \"/usr/share\"\n"));
     let worker = daemon.wait_for_workers("www", 1)[0];
     daemon.write("cwd.php", "<?php echo getcwd();");
-    // A script runs in its own directory.
     assert_eq!(
         daemon.get("www", "cwd.php").body(),
         daemon.dir.display().to_string()

@@ -23,7 +23,6 @@ fn a_pool_s_limits_are_its_workers_limits() {
         let after = stat.rsplit(')').next().unwrap_or_default();
         assert_eq!(after.split_whitespace().nth(16), Some("5"), "{stat}");
     }
-    // A worker without descriptors left by one request serves the next.
     assert_eq!(site.get("/limits.php").text(), answer);
     assert_quiet(&site.daemon);
 }

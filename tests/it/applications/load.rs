@@ -10,7 +10,6 @@ const SETTINGS: &str = "pm = \"static\"\nmax_children = 4\n";
 const CLIENTS: usize = 8;
 const REQUESTS: usize = 20;
 
-/// More kept connections than workers, and more clients than connections.
 #[test]
 fn nginx_keeps_connections_to_few_workers_for_many_clients() {
     let daemon = Daemon::start(|dir| php_pool(dir, SETTINGS, ""));
@@ -43,7 +42,6 @@ fn nginx_keeps_connections_to_few_workers_for_many_clients() {
         .output()
         .expect("curl");
     let text = String::from_utf8_lossy(&output.stdout);
-    // Every body is "answer NNNN." and nothing else.
     assert_eq!(
         text.matches("[200 0 12]").count(),
         3000,
@@ -55,7 +53,6 @@ fn nginx_keeps_connections_to_few_workers_for_many_clients() {
     assert_quiet(&daemon);
 }
 
-/// Runs requests from several clients; says the answers.
 fn storm(request: impl Fn(usize) -> Http + Sync) -> Vec<String> {
     std::thread::scope(|scope| {
         let request = &request;
@@ -71,7 +68,6 @@ fn storm(request: impl Fn(usize) -> Http + Sync) -> Vec<String> {
     })
 }
 
-/// How many different workers' pids the answers begin with.
 fn workers(answers: &[String]) -> usize {
     let pid = |answer: &String| {
         let pid: u32 = answer.split(' ').next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What a site does beside answering 200 to a GET.
+//! Everything a site does except answering 200 to a GET.
 
 use super::{Site, assert_quiet, http};
 use crate::support::nginx::curl;
@@ -76,7 +76,6 @@ fn scripts_choose_status_and_redirect() {
         "{}",
         cookies.head
     );
-    // A fatal error of a script ends its request, not its worker.
     assert_eq!(site.get("/?x").status, 200);
 }
 
@@ -110,7 +109,6 @@ fn forms_cookies_and_authentication_reach_the_script() {
     assert_eq!(seen, wanted);
 }
 
-/// Counts of functions on both sides of the sizes at which PHP's table of functions grows, which OPcache notices.
 #[test]
 fn scripts_with_thousands_of_functions_are_compiled_and_cached() {
     let application = "php_admin_value = { opcache.file_update_protection = 0 }\n";

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 const PARTS: usize = 5;
 
-/// Each part is written when the client has the one before: a part that waited in some buffer would end the test.
+/// Each part is written once the client has the previous one: a buffered part would hang the test.
 #[test]
 fn flushed_output_arrives_part_by_part() {
     let settings = "pm = \"static\"\nmax_children = 1\n";

@@ -11,20 +11,16 @@ use std::process::Command;
 
 const LARGE: u64 = 100 * 1024 * 1024;
 const SMALL: u64 = 64 * 1024;
-/// How much a worker may grow by a large request. PHP and the worker each have buffers of some hundred KiB.
 const GROWTH_KIB: u64 = 4096;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\n";
 const LIMITS: &str = "php_admin_value = { upload_max_filesize = \"200M\", post_max_size = \"200M\", \
                       output_buffering = 0 }\n";
-/// A form's file; its digest, and the worker.
 const UPLOAD: &str = "<?php $f = $_FILES['file']; if ($f['error']) die(\"error $f[error]\");
     echo filesize($f['tmp_name']), ' ', md5_file($f['tmp_name']), ' ', getmypid();";
-/// A plain body, read as it comes.
 const BODY: &str = "<?php $h = hash_init('md5'); $n = hash_update_stream($h, fopen('php://input', 'r'));
     echo $n, ' ', hash_final($h), ' ', getmypid();";
 
-/// A sparse file whose bytes differ here and there.
 fn make_file(path: &Path, length: u64) -> String {
     let file = File::create(path).expect("create");
     file.set_len(length).expect("set_len");
@@ -45,7 +41,6 @@ fn digest(path: &Path) -> String {
         .to_owned()
 }
 
-/// The most memory that a process has had.
 fn peak_kib(pid: u32) -> u64 {
     let line = process::status_line(pid, "VmHWM").expect("VmHWM");
     line.split(' ')
@@ -176,7 +171,6 @@ fn a_client_that_goes_in_the_middle_of_a_download_frees_the_worker() {
 
 #[test]
 fn a_client_that_goes_in_the_middle_of_an_upload_frees_the_worker() {
-    // PHP would read the whole body before it runs the script.
     let application = "php_admin_value = { enable_post_data_reading = 0 }\n";
     let site = Site::start(SETTINGS, application, "fastcgi_request_buffering off;");
     let pid = site.daemon.wait_for_workers("www", 1)[0];

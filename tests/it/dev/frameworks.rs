@@ -15,7 +15,6 @@ const FLASK: &str = "from flask import Flask\n\napp = Flask(__name__)\n\n@app.ro
 const NODE: &str = "const { createServer } = require('node:http');\nconst server = createServer((req, res) => {\n  \
                     res.setHeader('Content-Type', 'application/json');\n  res.end('{\"Hello\":\"World\"}');\n});\n\
                     server.listen(3000, '127.0.0.1');\n";
-/// As `npm init -y` writes it.
 const PACKAGE: &str = r#"{"name": "x", "version": "1.0.0", "main": "index.js",
 "scripts": {"test": "echo \"Error: no test specified\" && exit 1"}}"#;
 

@@ -7,14 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The width of a small phone, in CSS pixels.
 const PHONE: u32 = 360;
-/// Of the Debian package chromium.
 const BROWSER: &str = "/usr/bin/chromium";
-/// The same page for readers of the dark.
 const DARK: &str = "--blink-settings=preferredColorScheme=0";
 
-/// A module that fails in its seventh line, which is longer than a phone is wide.
 const MODULE: &str = "\"\"\"What things cost: <b>no markup</b>.\"\"\"
 
 prices = {
@@ -24,7 +20,6 @@ prices = {
 average_of_all_prices_that_are_known_to_this_module = sum(prices.values()) / len(price) # <script>alert(1)</script>
 ";
 
-/// Runs the browser on a page with these options; what it prints. It takes seconds of a processor to start.
 fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
     let output = Command::new(BROWSER)
         .args([
@@ -43,8 +38,6 @@ fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a page's script wrote down of the page in a frame as wide as a phone, and a picture of the page in a frame as large as a
-/// window on a desk.
 fn looked_at(dir: &Path, page: &str, options: &[&str]) -> (String, Vec<u8>) {
     let text = serde_json::Value::from(page).to_string().replace('<', "\\u003c");
     let frames = format!(
@@ -75,7 +68,6 @@ fn looked_at(dir: &Path, page: &str, options: &[&str]) -> (String, Vec<u8>) {
     (said.to_owned(), bytes)
 }
 
-/// A parser that takes no mistake finds none.
 fn assert_valid(page: &str, dir: &Path) {
     let file = dir.join("valid.html");
     fs::write(&file, page).expect("page");
@@ -92,7 +84,6 @@ fn assert_valid(page: &str, dir: &Path) {
     );
 }
 
-/// Looks at a page on a phone and on a desk, in the light and in the dark.
 fn look_at(page: &str) {
     let dir = directory();
     let dir = dir.path();
@@ -131,7 +122,6 @@ fn the_page_about_a_failed_start_is_readable_everywhere() {
     ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
-    // The remedy comes before everything else, and nothing of the application is markup.
     let place = |text: &str| page.body.find(text).expect("a part of the page");
     assert!(place("What to do") < place("Your code") && place("Your code") < place("How far it came"));
     assert!(
@@ -143,7 +133,6 @@ fn the_page_about_a_failed_start_is_readable_everywhere() {
     dev.end();
 }
 
-/// Of a program it is the developer's own program that finds the line.
 #[test]
 fn the_page_about_a_program_shows_its_code() {
     if needs_file(BROWSER) {

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// The program runs as this user where the tests run as root.
 const USER: &str = "www-data";
 
 pub(in crate::it) struct Dev {
@@ -18,7 +17,6 @@ pub(in crate::it) struct Dev {
     said: Arc<Mutex<String>>,
 }
 
-/// An answer.
 #[derive(Debug)]
 pub(in crate::it) struct Page {
     pub(in crate::it) status: u16,
@@ -26,7 +24,6 @@ pub(in crate::it) struct Page {
     pub(in crate::it) body: String,
 }
 
-/// A directory with these files, which belongs to a developer who is not root.
 pub(in crate::it) fn site(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
     let dir = crate::support::daemon::directory();
     let root = dir.path().canonicalize().expect("path").join("site");
@@ -44,7 +41,6 @@ pub(in crate::it) fn site(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf
     (dir, root)
 }
 
-/// A directory that belongs to a developer who is not root; its path.
 pub(in crate::it) fn owned(root: &Path) -> PathBuf {
     if is_root() {
         let status = Command::new("chown").args(["-R", USER]).arg(root).status();
@@ -53,7 +49,6 @@ pub(in crate::it) fn owned(root: &Path) -> PathBuf {
     root.to_owned()
 }
 
-/// `forkyard dev`, not started yet.
 pub(in crate::it) fn command(root: &Path, arguments: &[&str]) -> Command {
     place_library();
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
@@ -73,17 +68,14 @@ fn keep(stream: impl Read + Send + 'static, said: &Arc<Mutex<String>>) {
 }
 
 impl Dev {
-    /// Starts it on a free port, and waits until it serves.
     pub(in crate::it) fn start(root: &Path) -> Dev {
         Dev::start_with(root, &[])
     }
 
-    /// The same with more arguments.
     pub(in crate::it) fn start_with(root: &Path, arguments: &[&str]) -> Dev {
         Dev::run(&mut command(root, &[&["--port", "0"], arguments].concat()))
     }
 
-    /// The same with more variables in its environment.
     pub(in crate::it) fn start_in(root: &Path, variables: &[(&str, &str)]) -> Dev {
         Dev::run(command(root, &["--port", "0"]).envs(variables.iter().copied()))
     }
@@ -107,12 +99,10 @@ impl Dev {
         Dev { child, port, said }
     }
 
-    /// What it says when it refuses to start.
     pub(in crate::it) fn refused(root: &Path, arguments: &[&str]) -> String {
         Dev::refused_with(root, arguments, None)
     }
 
-    /// The same, with another search path for programs.
     pub(in crate::it) fn refused_with(root: &Path, arguments: &[&str], path: Option<&str>) -> String {
         let mut command = command(root, arguments);
         if let Some(path) = path {
@@ -127,7 +117,6 @@ impl Dev {
         self.child.id()
     }
 
-    /// What is on the terminal.
     pub(in crate::it) fn said(&self) -> String {
         self.said.lock().expect("said").clone()
     }
@@ -142,7 +131,6 @@ impl Dev {
         self.get_by("localhost", path)
     }
 
-    /// The same by another name.
     pub(in crate::it) fn get_by(&self, host: &str, path: &str) -> Page {
         self.ask(&format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n"), b"")
     }
@@ -173,18 +161,16 @@ impl Dev {
         }
     }
 
-    /// A Ctrl-C: it ends with success, and nothing that it started is left.
+    /// Sends Ctrl-C, and checks the exit code and that no process is left.
     pub(in crate::it) fn end(mut self) {
         let family = self.family();
         process::signal(self.pid(), Signal::SIGINT);
         let status = process::wait(&mut self.child, "the end of forkyard dev");
         assert!(status.success(), "{status}: {}", self.said());
-        // They had been waited for.
         let left: Vec<u32> = family.into_iter().filter(|pid| process::runs(*pid)).collect();
         assert!(left.is_empty(), "{left:?} are left: {}", self.said());
     }
 
-    /// Kills it, and waits until nothing that it started is left.
     pub(in crate::it) fn kill(mut self) {
         let family = self.family();
         assert!(family.len() > 3, "{family:?}");
@@ -195,7 +181,6 @@ impl Dev {
         });
     }
 
-    /// All that it started.
     fn family(&self) -> Vec<u32> {
         let mut family = process::children(self.pid());
         let mut at = 0;
@@ -209,7 +194,6 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // It is gone already where the test came to its end.
         let _ = nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(self.child.id() as i32),
             Signal::SIGTERM,

@@ -6,11 +6,9 @@ use crate::support::until;
 use std::fs;
 use std::io::{Read, Write};
 
-/// Debian's modules of Node.js.
 const PACKAGE: &str = r#"{"scripts": {"start": "NODE_PATH=/usr/share/nodejs node app.js"}}"#;
 const OWN: &str = "runtime = \"http\"\nstart_command = \"env NODE_PATH=/usr/share/nodejs node app.js\"\n";
 
-/// What is said comes back from the code that is there; new code closes what the old has open.
 fn passes(files: &[(&str, &str)], file: &str, code: impl Fn(&str) -> String) {
     let first = code("one");
     let files: Vec<(&str, &str)> = files.iter().copied().chain([(file, &*first)]).collect();
@@ -21,7 +19,6 @@ fn passes(files: &[(&str, &str)], file: &str, code: impl Fn(&str) -> String) {
     let address = format!("ws://127.0.0.1:{}/ws", dev.port);
     let mut socket = Socket::open(&address);
     let greeting = socket.hear();
-    // What the client says of itself is not taken for the server's word.
     let is_of_us = greeting.contains("127.0.0.1") && !greeting.contains("6.6.6.6");
     assert!(is_of_us, "{file}: {greeting}: {}", dev.said());
     assert!(

@@ -1,16 +1,14 @@
-//! Reading Markdown, as far as the documents use it.
+//! Reads the Markdown subset that the documents use.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The project's folder.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every document.
 pub(crate) fn documents() -> Vec<PathBuf> {
     let mut all = in_folder(root());
     for folder in folders() {
@@ -20,14 +18,12 @@ pub(crate) fn documents() -> Vec<PathBuf> {
     all
 }
 
-/// The folders of `docs`.
 fn folders() -> Vec<PathBuf> {
     let docs = fs::read_dir(root().join("docs")).expect("docs");
     docs.map(|entry| entry.expect("an entry of docs").path())
         .collect()
 }
 
-/// The documents in a folder, not below it.
 fn in_folder(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder of documents");
     let paths = entries.map(|entry| entry.expect("an entry of the folder").path());
@@ -36,10 +32,8 @@ fn in_folder(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A fenced block.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// What stands behind the fence.
     pub(crate) kind: String,
     pub(crate) text: String,
     path: PathBuf,
@@ -52,7 +46,6 @@ impl fmt::Display for Block {
     }
 }
 
-/// The fenced blocks of a document. One in a list is indented, and is read without that.
 pub(crate) fn read(path: &Path) -> Vec<Block> {
     let text = fs::read_to_string(path).expect("document");
     let mut blocks = Vec::new();
@@ -86,13 +79,11 @@ pub(crate) fn read(path: &Path) -> Vec<Block> {
     blocks
 }
 
-/// A document without its blocks.
 fn prose(text: &str) -> String {
     let parts = text.split("```");
     parts.step_by(2).collect()
 }
 
-/// The targets of a document's links.
 pub(crate) fn links(text: &str) -> Vec<String> {
     let prose = prose(text);
     let ends = prose.split("](").skip(1);
@@ -100,7 +91,6 @@ pub(crate) fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What `#…` can name: the headings, as GitHub writes them.
 pub(crate) fn anchors(text: &str) -> BTreeSet<String> {
     let prose = prose(text);
     let headings = prose
@@ -116,7 +106,6 @@ pub(crate) fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// The block of this kind that has this text, in a file of the project.
 pub(crate) fn find(file: &str, kind: &str, text: &str) -> String {
     let found = read(&root().join(file))
         .into_iter()

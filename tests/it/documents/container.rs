@@ -1,5 +1,4 @@
-//! What the document says of containers: the daemon as process 1, its end by the signal that is named there, and the manifests for
-//! Kubernetes.
+//! Containers: the daemon as process 1, its stop signal, and the Kubernetes manifests.
 
 use super::blocks;
 use super::served::settle_toml;
@@ -11,7 +10,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The part of the Dockerfile behind this word.
 fn instruction(name: &str) -> String {
     let text = blocks::find("docs/howto/containers.md", "dockerfile", name);
     let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -40,7 +38,6 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
 
     let mut command = Command::new("unshare");
     command
-        // A container has a /proc of its own.
         .args(["--pid", "--mount-proc", "--fork", "--kill-child"])
         .arg(env!("CARGO_BIN_EXE_forkyard"))
         .args(arguments[1..].iter().map(|word| match word.starts_with('/') {
@@ -61,7 +58,6 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
     until("the request to run", || {
         dir.path().join("begun").exists().then_some(())
     });
-    // unshare's one child is the daemon.
     let children = format!("/proc/{0}/task/{0}/children", daemon.pid());
     let children = fs::read_to_string(children).expect("children");
     let pid: i32 = children.trim().parse().expect("one child");
@@ -75,7 +71,6 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
     assert!(daemon.wait().success(), "{}", daemon.log());
 }
 
-/// Without a cluster: `tests/package/pod` runs what the manifests say, in trees of its own.
 #[test]
 fn the_pod_of_the_manifests_shows_no_status_serves_files_and_loses_no_request_at_its_end() {
     if crate::skip::needs_root() || crate::skip::needs_file("/usr/bin/promtool") {

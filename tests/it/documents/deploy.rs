@@ -44,7 +44,7 @@ fn run(directory: &Path, program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {said}");
 }
 
-/// A repository with three versions: the second one has a migration, the third one does not start.
+/// A repository with three versions: the second has a migration, the third fails to start.
 fn write_repository(place: &Path) {
     let work = place.join("work");
     fs::create_dir(&work).expect("work");
@@ -90,13 +90,11 @@ fn write_repository(place: &Path) {
         &["manage.py", "makemigrations", "stock"],
     );
     commit("v2");
-    // Which its migrations do not notice.
     fs::write(work.join("shop/wsgi.py"), "import a_module_that_is_missing\n").expect("wsgi.py");
     commit("v3");
     run(place, "git", &["clone", "--quiet", "--bare", "work", "shop.git"]);
 }
 
-/// Runs a text of the document; its exit code, and what it said.
 fn run_text(place: &Path, text: &str, version: &str) -> (Option<i32>, String) {
     let text = text.replace("/srv/shop", &place.display().to_string());
     fs::write(place.join("deploy"), text).expect("deploy");
@@ -112,7 +110,6 @@ fn run_text(place: &Path, text: &str, version: &str) -> (Option<i32>, String) {
 }
 
 impl Shop {
-    /// `configure`: the pool, from the directory and the place of the shop.
     fn start(configure: impl FnOnce(&Path, &Path) -> String) -> Shop {
         crate::support::place_library();
         let kept = directory();
@@ -156,7 +153,7 @@ impl Shop {
         curl(&["--include", &self.nginx.url("/")])
     }
 
-    /// Deploys the versions one after the other while requests come, none of which is lost.
+    /// Deploys one version after another under load; no request may be lost.
     fn deploy(&self, script: &str, back: &str) {
         assert!(self.page().ends_with("v1 0"), "{}", self.page());
         let is_over = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,5 @@
-//! The page of error messages: each fault is made, asked for through nginx, found with the page's command and cured.
+//! The page of error messages: causes each fault, requests it through nginx, finds it with the page's command, and
+//! fixes it.
 
 mod bench;
 mod faults;
@@ -9,25 +10,20 @@ use bench::Bench;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// What the page has below a heading with texts that somebody sees.
 struct Entry {
     texts: Vec<String>,
-    /// A command, and what it says of a cause.
     looks: Vec<(String, String)>,
     cures: Vec<String>,
-    /// The parts that no fault has shown yet.
     left: BTreeSet<String>,
 }
 
 struct Page(Vec<Entry>);
 
-/// The parts of a text in backticks.
 fn spans(text: &str) -> Vec<String> {
     let parts = text.split('`').skip(1).step_by(2);
     parts.map(|part| part.replace('\n', " ")).collect()
 }
 
-/// The paragraph of an entry that begins so, without its indentation.
 fn item(text: &str, begin: &str) -> String {
     let lines = text.lines().skip_while(|line| !line.starts_with(begin));
     let rest = |(index, line): &(usize, &str)| *index == 0 || line.starts_with("  ");
@@ -35,7 +31,6 @@ fn item(text: &str, begin: &str) -> String {
     lines.map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// All parts between the dots are there.
 fn has(said: &str, text: &str) -> bool {
     text.split('…').all(|part| said.contains(part))
 }
@@ -81,14 +76,13 @@ impl Page {
         found.unwrap_or_else(|| panic!("the page has no {text}"))
     }
 
-    /// A part of the page's cure.
     fn cure(&mut self, text: &str, part: &str) -> String {
         let cures = &self.entry(text).cures;
         assert!(cures.iter().any(|cure| cure == part), "{text}: {part}: {cures:?}");
         part.to_owned()
     }
 
-    /// Waits until the fault has every text of the heading and the page's commands name these causes; then cures it.
+    /// Waits until the fault shows every text of the heading and the page's commands name these causes; then fixes it.
     fn drive(
         &mut self,
         (text, causes): (&str, &[&str]),

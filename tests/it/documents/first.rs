@@ -10,25 +10,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a page is.
 fn page(name: &str) -> PathBuf {
     root().join(format!("docs/start/{name}.md"))
 }
 
-/// Where the page says that its application's file is.
 fn file(name: &str) -> String {
     let text = fs::read_to_string(page(name)).expect("document");
     let (_, rest) = text.split_once("<!-- file: /srv/app/").expect("a file");
     rest.split(" -->").next().unwrap_or(rest).to_owned()
 }
 
-/// The first block of this kind.
 fn text<'a>(blocks: &'a [Block], kind: &str) -> &'a str {
     let block = blocks.iter().find(|block| block.kind == kind);
     &block.unwrap_or_else(|| panic!("no {kind} block")).text
 }
 
-/// Writes the page's application down, serves it, and asks for it.
 fn serve(name: &str, language: &str) {
     place_library();
     let blocks = blocks::read(&page(name));
@@ -49,7 +45,6 @@ fn serve(name: &str, language: &str) {
     assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
 }
 
-/// Many sites, each as the user that it belongs to: here one that every system has.
 #[test]
 fn the_first_sites_are_served() {
     place_library();
@@ -85,7 +80,7 @@ fn the_first_sites_are_served() {
     }
 }
 
-/// The application makes absolute addresses with the visitor's port, and takes uploads that nginx by itself refuses.
+/// The application builds absolute URLs with the visitor's port, and accepts uploads larger than nginx's default.
 #[test]
 fn the_sites_that_are_written_pass_on_the_port_and_large_requests() {
     const WSGI: &str = "def application(environ, start_response):
@@ -124,10 +119,8 @@ fn the_sites_that_are_written_pass_on_the_port_and_large_requests() {
 
 const DEFAULT: &str = "server {\n    listen 80 default_server;\n    server_name _;\n}\n";
 
-/// What `forkyard init` writes beside the site that Debian's nginx has: a pool and a site.
 pub(super) fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
     let (pool, site) = (root.with_file_name("pool.toml"), root.with_file_name("site.conf"));
-    // As Debian's nginx has it.
     fs::write(root.with_file_name("default.conf"), DEFAULT).expect("a site");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(["init", kind, "--name", name, "--root"]).arg(root);
@@ -139,7 +132,6 @@ pub(super) fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
     (written(&pool), written(&site))
 }
 
-/// A site gets what it says: every name where it is alone, and a name that no other has.
 #[test]
 fn a_site_that_is_written_shadows_no_other_and_is_shadowed_by_none() {
     let dir = directory();
@@ -186,7 +178,6 @@ fn a_site_that_is_written_shadows_no_other_and_is_shadowed_by_none() {
     assert!(written.is_empty() && !app.with_file_name("three.toml").exists());
     let (said, written) = give("three", &["--server-name", "three.test"]);
     assert!(written.contains("server_name three.test;"), "{said}");
-    // Debian's own site is what one can do without.
     fs::remove_file(place("one.conf")).expect("remove");
     fs::remove_file(place("two.conf")).expect("remove");
     fs::write(place("default.conf"), DEFAULT).expect("a site");
@@ -198,13 +189,11 @@ fn a_site_that_is_written_shadows_no_other_and_is_shadowed_by_none() {
     assert!(said.contains(&remedy), "{said}");
 }
 
-/// `forkyard init` writes what the page shows.
 fn write_down(blocks: &[Block], kind: &str, app: &Path) {
     let own = |text: &str| text.replace(&app.display().to_string(), "/srv/app");
     let (pool, site) = init(kind, "app", app);
     assert_eq!(own(&pool), text(blocks, "toml"));
     assert_eq!(own(&site), text(blocks, "nginx"));
-    // Neither is written over.
     let file = app.with_file_name("pool.toml");
     fs::remove_file(&file).expect("remove");
     let mut again = Command::new(env!("CARGO_BIN_EXE_forkyard"));
@@ -223,7 +212,6 @@ fn write_down(blocks: &[Block], kind: &str, app: &Path) {
     assert!(!file.exists(), "both are written or none");
 }
 
-/// `forkyard dev` shows the same page without nginx.
 fn develop(app: &Path, page: &str) {
     let dev = Dev::start(&owned(app));
     let said = dev.get("/");

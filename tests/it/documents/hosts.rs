@@ -42,7 +42,6 @@ fn the_site_with_several_hosts_is_served() {
     }
     let there = |text: &str| text.replace("/srv", &apps.display().to_string());
     let toml = blocks::find("docs/howto/many-users.md", "toml", "max_per_app = 4");
-    // The users of the tests are those that every system has.
     let toml = there(&toml).replace("max = 40", "max = 40\nmin_uid = 1");
     let daemon = Daemon::start(|dir: &Path| settle_toml(&toml, dir));
     let port = free_port();

@@ -1,4 +1,4 @@
-//! Applications of many kinds in one directory, by what `forkyard init sites` writes: pages, files, scripts and links.
+//! Applications of many kinds in one directory, as `forkyard init sites` sets them up.
 
 use super::first::init;
 use super::served::{settle_nginx, settle_toml};
@@ -53,7 +53,6 @@ end
 run Rails.application
 "##;
 
-/// Files of the applications. Django's are its own.
 const FILES: [(&str, &str); 34] = [
     ("blog/index.php", FRONT),
     ("blog/wp-login.php", SCRIPT),
@@ -97,7 +96,6 @@ const FILES: [(&str, &str); 34] = [
     ("django/urls.txt", "hunter2"),
 ];
 
-/// A path, and what the answer is: its status, and what is in its body, or, of a redirection, in its head.
 const PAGES: [(&str, u16, &str); 66] = [
     ("/blog", 301, "Location: /blog/"),
     ("/blog/", 200, "front /blog/ /blog/index.php TOP/blog"),
@@ -228,7 +226,6 @@ fn applications_of_every_kind_are_served_from_one_directory() {
         let owned = Command::new("chown").args(["-R", "www-data:"]).arg(&top).status();
         assert!(owned.expect("chown").success());
     }
-    // What belongs to others is not given away by a link.
     let (other, link) = (dir.path().join("other"), top.join("pages/public/link"));
     fs::write(&other, "hunter2").expect("write");
     std::os::unix::fs::symlink(&other, &link).expect("link");
@@ -275,7 +272,6 @@ fn applications_of_every_kind_are_served_from_one_directory() {
     assert!(!errors.contains("uninitialized"), "{errors}");
 }
 
-/// An application alone has its files served by nginx, and WebSocket on any path.
 #[test]
 fn an_application_alone_has_its_files_served_and_websocket() {
     const NODE: &str = "const server = require('http').createServer((request, response) => response.end('node ' + request.url));

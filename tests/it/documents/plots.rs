@@ -15,7 +15,6 @@ const FIGURES: &str = r#"{"forkyard": "forkyard 0.1.0", "machine": "2 processors
     {"work": "PSS", "forkyard": 0.0, "php_fpm": 0.0, "unit": "MiB", "must": "≤ 1 x", "met": true, "ratio": 1.0,
      "note": "", "rounds": {}, "case": "memory"}]}"#;
 
-/// Runs `scripts/bench --from FIGURES --plot PLOTS`.
 fn plot(figures: &Path, plots: &Path) {
     let mut bench = Command::new(root().join("scripts/bench"));
     bench.arg("--from").arg(figures).arg("--plot").arg(plots);
@@ -35,7 +34,6 @@ fn figures_of_a_benchmark_become_pictures() {
     let plots = dir.path().join("plots");
     plot(&figures, &plots);
     let hello = fs::read_to_string(plots.join("hello.svg")).expect("a picture");
-    // As long as the figures are, beside each other; the longer one has all the width.
     for part in [
         r#"class="own" x="330" y="58" width="300.0""#,
         r#"class="other" x="330" y="73" width="200.0""#,
@@ -53,7 +51,6 @@ fn figures_of_a_benchmark_become_pictures() {
     assert!(python.current_dir(&plots).status().expect("python3").success());
 }
 
-/// The files of a directory that are pictures, with what is in them.
 fn pictures(directory: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).expect("directory").map_while(Result::ok);
     entries

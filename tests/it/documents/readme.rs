@@ -7,7 +7,7 @@ use crate::support::{place_library, until};
 use std::fs;
 use std::process::Command;
 
-/// Words, by single spaces: the README breaks lines where a terminal would.
+/// Normalizes white space: the README wraps lines like a terminal.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -49,7 +49,6 @@ fn the_picture_in_the_readme_is_what_users_see() {
     let (_, message) = shown_status.split_once("shop: last").expect("a message");
     let message = words(message).replace(shown_id.trim(), id).replace("3h ago", age);
     assert!(words(&status).contains(&message), "{message}: {status}");
-    // Left out are whole lines, and where the rest of modules is looked for.
     let error = words(&error);
     for part in shown_error.split("...") {
         let part = part.trim_matches(['\n', ',', ' ', '>']);

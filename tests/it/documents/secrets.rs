@@ -6,7 +6,6 @@ use crate::support::daemon::directory;
 use crate::support::nginx::{Nginx, curl, free_port};
 use std::fs;
 
-/// Files of a project that no browser may have.
 const SECRETS: [&str; 26] = [
     ".env",
     ".env.local",
@@ -35,10 +34,8 @@ const SECRETS: [&str; 26] = [
     "debug.log",
     "php.ini",
 ];
-/// What browsers get.
 const PUBLIC: [&str; 3] = [".well-known/acme-challenge/x", "css/vendor/x.css", "x.css"];
 
-/// The files of a project whose document root is below it are out of reach, and what is public is served.
 #[test]
 fn a_site_that_was_written_gives_no_secret_away() {
     crate::support::place_library();
@@ -57,7 +54,6 @@ fn a_site_that_was_written_gives_no_secret_away() {
     ] {
         let case = format!("{kind} {documents}");
         let dir = directory();
-        // Sites are the directories of one.
         let own = dir.path().canonicalize().expect("path");
         let app = own.join(if kind == "sites" { "sites/app" } else { "app" });
         let front = app.join(documents);
@@ -65,7 +61,6 @@ fn a_site_that_was_written_gives_no_secret_away() {
             fs::create_dir_all(path.parent().expect("a directory")).expect("mkdir");
             fs::write(path, "hunter2").expect("write");
         };
-        // In the project, and what begins with a dot where the pages are, too.
         SECRETS.iter().for_each(|name| put(app.join(name)));
         let dots = SECRETS
             .iter()
@@ -86,7 +81,6 @@ fn a_site_that_was_written_gives_no_secret_away() {
         };
         let (pool, site) = init(kind, "app", &root);
         let port = free_port();
-        // Nothing answers behind it: what nginx passes on is 502.
         let _nginx = Nginx::start("return 404;", &settle_nginx(&site, dir.path(), port));
         let prefix = if kind == "sites" { "app/" } else { "" };
         let ask = |name: &str| {
@@ -113,7 +107,6 @@ fn a_site_that_was_written_gives_no_secret_away() {
             let root = format!("script_root = \"{}\"", front.display());
             assert!(pool.contains(root.trim_end_matches("/\"")), "{case}: {pool}");
         }
-        // The front controller still answers.
         assert!(ask("index.php").ends_with(" 502"), "{case}: {}", ask("index.php"));
     }
 }

@@ -10,12 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The README's block of this kind that has this text.
 fn readme(kind: &str, text: &str) -> String {
     blocks::find("README.md", kind, text)
 }
 
-/// A configuration for this directory and this user.
 pub(crate) fn settle_toml(text: &str, dir: &Path) -> String {
     let text = text.replace("/run/", &format!("{}/", dir.display()));
     if is_root() {
@@ -30,7 +28,6 @@ pub(crate) fn settle_toml(text: &str, dir: &Path) -> String {
         .replace(", group = \"www-data\"", "")
 }
 
-/// A site of nginx for this directory and this port.
 pub(crate) fn settle_nginx(text: &str, dir: &Path, port: u16) -> String {
     let text = text
         .replace("/run/", &format!("{}/", dir.display()))
@@ -41,7 +38,7 @@ pub(crate) fn settle_nginx(text: &str, dir: &Path, port: u16) -> String {
     text.lines().filter(other).collect::<Vec<_>>().join("\n")
 }
 
-/// Daemon and nginx on these texts; the site's root has an index.php that says what it is.
+/// Daemon and nginx with these configurations, and a site with an index.php.
 struct Served {
     daemon: Daemon,
     _nginx: Nginx,
@@ -101,7 +98,6 @@ fn the_readme_s_site_is_served() {
 fn the_sample_site_of_conf_is_served() {
     let toml = fs::read_to_string(root().join("conf/forkyard.toml")).expect("forkyard.toml");
     let nginx = fs::read_to_string(root().join("conf/nginx-site.conf")).expect("nginx-site.conf");
-    // The sample mentions them; the site of nginx uses them.
     let toml = toml
         .replace("#status_path =", "status_path =")
         .replace("#ping.path =", "ping.path =");
@@ -121,7 +117,6 @@ fn the_sample_site_of_conf_is_served() {
     assert_eq!(served.get("/uploads/a.jpg"), "<?php echo 'ran';");
     assert_eq!(served.status("/missing.php"), "404");
     assert_eq!(served.status("/.env"), "404");
-    // A client's Proxy header is no setting of the script.
     served.daemon.write(
         "html/proxy.php",
         "<?php var_dump(getenv('HTTP_PROXY'), $_SERVER['HTTP_PROXY'] ?? null);",
@@ -145,7 +140,7 @@ fn the_sample_configuration_is_right_as_it_is() {
     );
 }
 
-/// What nginx says of a site that it does not accept without a word.
+/// nginx's warnings and errors for a site.
 fn refused_by_nginx(site: &str) -> Option<String> {
     let dir = directory();
     let site = settle_nginx(site, dir.path(), free_port());
@@ -183,7 +178,6 @@ fn every_site_of_nginx_in_the_documents_passes_its_check() {
     }
 }
 
-/// The example's own file is what the document shows.
 #[test]
 fn the_responder_s_configuration_is_the_documents() {
     let file = fs::read_to_string(root().join("examples/responder.toml")).expect("responder.toml");
@@ -191,7 +185,6 @@ fn the_responder_s_configuration_is_the_documents() {
     assert!(file.contains(&shown));
 }
 
-/// Builds the example as cargo does for `cargo run --example responder`, unless it is there.
 fn responder() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_forkyard"));
     let profile = program.parent().expect("a folder");
@@ -275,7 +268,6 @@ fn the_responder_answers_through_nginx() {
     );
 }
 
-/// A chroot that holds nothing, not even /dev/null.
 #[test]
 fn the_responder_answers_from_an_empty_chroot() {
     if crate::skip::needs_root() {

@@ -1,4 +1,4 @@
-//! The master's descriptors: one for each pool, and no more than four for one that was used and has no process.
+//! The master's descriptors: one for each pool, at most four for a used pool without processes.
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};
@@ -17,7 +17,7 @@ fn open(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// A daemon whose zygote is there, so that the master has all that it needs for itself.
+/// A daemon that has started its zygote.
 pub(super) fn start(count: usize) -> Daemon {
     let daemon = Daemon::start(|dir| pools(dir, count));
     daemon.write("pid.php", "<?php echo getmypid();");
@@ -31,7 +31,6 @@ pub(super) fn start(count: usize) -> Daemon {
     daemon
 }
 
-/// Serves a request with each pool, and waits until the workers are gone.
 fn use_all(daemon: &Daemon, count: usize) {
     for number in 0..count {
         let body = daemon.get(&format!("p{number}"), "pid.php").body();
@@ -45,7 +44,6 @@ fn use_all(daemon: &Daemon, count: usize) {
 #[test]
 fn a_pool_has_one_descriptor_and_four_when_it_was_used() {
     let (few, many) = (start(POOLS), start(2 * POOLS));
-    // What the start of the zygote needed is closed in a moment.
     until("one descriptor for each pool", || {
         (open(many.pid()) == open(few.pid()) + POOLS).then_some(())
     });

@@ -1,4 +1,4 @@
-//! What a master with many pools leaves to the next one: only what has changed is written when a worker is made.
+//! The state a master with many pools hands over: a new worker writes only what has changed.
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};
@@ -7,10 +7,9 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
 
-/// Cold starts that are looked at: one of them may fall together with the whole document being written.
 const LOOKS: usize = 3;
 
-/// Bytes that a process writes into memory files while `act` runs, and until it waits again.
+/// Bytes that a process writes to memory files from `act` until it is idle again.
 fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
     let waits = || {
         until("the master to wait", || {
@@ -30,7 +29,6 @@ fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
     counts.sum()
 }
 
-/// The least that one more worker costs where so many pools have one.
 fn least_written(count: usize) -> usize {
     let dir = directory();
     let path = dir.path();

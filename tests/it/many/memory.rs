@@ -1,9 +1,8 @@
-//! What the master holds of a pool that is not used.
+//! The master's memory for an unused pool.
 
 use super::descriptors::start;
 use crate::support::process;
 
-/// Bytes of the master's own memory for each pool. It is 4 KiB; what the allocator leaves between them differs.
 const MOST: usize = 6 << 10;
 
 fn own_bytes(pid: u32) -> usize {

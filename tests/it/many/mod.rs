@@ -10,10 +10,8 @@ use crate::support::daemon::pool;
 use crate::support::is_root;
 use std::path::Path;
 
-/// Users that no system knows.
 const FIRST_USER: usize = 70_101;
 
-/// An ondemand pool of its own user whose workers come from a zygote; `more` are lines of its table.
 fn member(dir: &Path, number: usize, more: &str) -> String {
     let user = match is_root() {
         true => format!("user = \"{0}\"\ngroup = \"{0}\"\n", FIRST_USER + number),

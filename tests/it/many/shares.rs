@@ -1,4 +1,4 @@
-//! `cpu_weight` and `memory_max`: by control groups where the daemon has some, else by what each process can be given.
+//! `cpu_weight` and `memory_max`: by control groups if available, otherwise by limits of each process.
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};
@@ -11,7 +11,6 @@ use std::process::Command;
 const SHARES: &str = "cpu_weight = 50\nmemory_max = \"256M\"\n";
 const LOOK: &str = "<?php echo getmypid(), \"\\n\", file_get_contents('/proc/self/cgroup');";
 
-/// A control group, with what is left in it removed at the end.
 struct Group(PathBuf);
 
 impl Group {
@@ -46,7 +45,6 @@ fn write(dir: &Path, more: &str) {
     fs::write(dir.join("look.php"), LOOK).expect("a script");
 }
 
-/// The pid and the group of a worker that has answered.
 fn pid_and_group(daemon: &Daemon) -> (u32, String) {
     let body = daemon.get("p0", "look.php").body();
     let (pid, groups) = body.split_once('\n').expect("two lines");
@@ -96,7 +94,6 @@ fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
     );
 }
 
-/// The worker of a zygote is in the group of its pool before it runs anything, and so is what it starts.
 #[test]
 fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
     if !is_root() {
@@ -121,7 +118,6 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
         .expect("shares")
         .to_owned();
     assert_eq!(said, format!("control group {}", group.0.join("p0").display()));
-    // A master that is killed leaves it, and the next one takes it and removes it at its end.
     daemon.signal(Signal::SIGKILL);
     daemon.wait();
     until("the workers leave", || {
@@ -134,7 +130,7 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
     assert!(!group.0.join("p0").exists(), "it is removed at the end");
 }
 
-/// With `Delegate=yes`, as systemd gives it: the daemon alone in a group of its own.
+/// With `Delegate=yes`, as systemd sets it: the daemon alone in its group.
 #[test]
 fn in_a_delegated_group_each_pool_has_one_of_its_own() {
     if !is_root() {

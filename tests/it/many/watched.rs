@@ -14,7 +14,6 @@ struct Site {
 }
 
 impl Site {
-    /// A daemon that watches a directory with so many pools.
     fn start(count: usize) -> Site {
         let dir = directory();
         let pools = dir.path().join("pools");
@@ -25,7 +24,6 @@ impl Site {
         let global = "[global]\nwatch = true\ninclude = [\"pools/*.toml\"]\n";
         fs::write(dir.path().join("forkyard.toml"), global).expect("configuration");
         let daemon = Daemon::start_in(dir.path());
-        // The files are young, so they are looked at once more.
         daemon.wait_for("reload done");
         daemon.write("hello.php", "<?php echo 'hello';");
         Site {
@@ -67,7 +65,6 @@ fn file(pools: &Path, number: usize) -> PathBuf {
 #[test]
 fn a_file_that_appears_is_a_pool_and_one_that_goes_ends_it() {
     let site = Site::start(0);
-    // Written in place, renamed as editors and panels do, linked.
     fs::write(file(&site.pools, 1), site.text(1)).expect("a pool");
     site.serves(1);
     let half = site.pools.join(".p2.toml.swp");
@@ -83,7 +80,6 @@ fn a_file_that_appears_is_a_pool_and_one_that_goes_ends_it() {
     fs::remove_file(file(&site.pools, 1)).expect("unlink");
     site.ends(1);
     site.serves(2);
-    // Also the last ones.
     fs::remove_file(file(&site.pools, 3)).expect("unlink");
     fs::rename(file(&site.pools, 2), site.daemon.dir.join("p2.off")).expect("rename");
     site.ends(2);
@@ -102,7 +98,6 @@ fn a_file_that_is_wrong_is_told_and_hurts_no_other() {
         line.contains("p0.toml:") && line.contains("[pool p0]") && line.contains('0'),
         "{line}"
     );
-    // It goes on as it was, and so do the others; new ones come.
     site.serves(0);
     site.serves(1);
     fs::write(file(&site.pools, 2), "[pool.p2").expect("no pool");
@@ -118,7 +113,6 @@ fn a_file_that_is_wrong_is_told_and_hurts_no_other() {
 fn a_thousand_files_at_once_are_one_reload_or_few() {
     let site = Site::start(1);
     let before = site.reloads();
-    // Renamed into place in one go, as from an archive.
     let texts: Vec<String> = (1..=1000).map(|number| site.text(number)).collect();
     let aside = site.daemon.dir.join("aside");
     fs::create_dir(&aside).expect("a directory");
@@ -144,7 +138,6 @@ fn another_directory_may_take_the_place_of_the_one_that_is_watched() {
     let next = site.daemon.dir.join("next");
     fs::create_dir(&next).expect("a directory");
     fs::write(file(&next, 5), site.text(5)).expect("a pool");
-    // What is gone altogether is no order to end every pool.
     fs::rename(&site.pools, site.daemon.dir.join("before")).expect("rename");
     site.daemon.wait_for("is gone: its pools go on");
     site.serves(0);

@@ -1,4 +1,4 @@
-//! Applications of frameworks that Debian packages: the same requests to an ordinary pool and to two with a worker script.
+//! Debian's packaged frameworks: equal requests to an ordinary pool and to two with a worker script.
 
 use super::{ask, mode_pool, ordinary_pool, post, status_of, worker_pool};
 use crate::it::documents::blocks;
@@ -11,20 +11,14 @@ use std::process::Command;
 pub(super) const APPLICATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker");
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// The pools with an application: an ordinary one, and two of a worker script, as a loop and put back after each request.
 pub(super) const POOLS: [&str; 3] = ["www", "loop", "snap"];
 
-/// An application. `packages` are Debian's, of which one has the file.
 pub(super) struct Application<'a> {
     name: &'a str,
     package: (&'a str, &'a str),
-    /// The worker script, below the application's directory.
     worker: &'a str,
-    /// Lines of the pools' tables.
     settings: &'a str,
-    /// Lines of the worker script's application.
     boot: &'a str,
-    /// What the application writes to.
     writable: &'a [&'a str],
 }
 
@@ -41,7 +35,6 @@ pub(super) const SYMFONY: Application<'static> = Application {
     writable: &["var"],
 };
 
-/// Laravel by its ordinary front controller, and by a worker script that does what Octane's does.
 pub(super) const LARAVEL: Application<'static> = Application {
     name: "laravel",
     package: ("/usr/share/php/Illuminate/autoload.php", "php-laravel-framework"),
@@ -56,7 +49,6 @@ pub(super) const LARAVEL: Application<'static> = Application {
     ],
 };
 
-/// The variables of the recipe for Laravel Octane, for an application below this directory.
 fn octane_environment(dir: &Path) -> String {
     let recipe = blocks::find("docs/howto/boot-once.md", "toml", "LARAVEL_OCTANE");
     let line = recipe
@@ -108,13 +100,11 @@ impl Application<'_> {
                 + &worker_pool(dir, "loop", &worker, &settings, &boot)
                 + &mode_pool(dir, "snap", &worker, &ondemand, &snapshot)
         });
-        // All compile the application into the same files: one boot comes first, the other with its first request.
         daemon.wait_for_workers("loop", 1);
         daemon
     }
 }
 
-/// A request for a path of the application.
 pub(super) fn request(daemon: &Daemon, path: &str, query: &str) -> Params {
     let public = daemon.dir.join("app/public");
     Params::get(&public, "index.php", query)
@@ -123,7 +113,6 @@ pub(super) fn request(daemon: &Daemon, path: &str, query: &str) -> Params {
         .with("SERVER_NAME", "localhost")
 }
 
-/// The bodies of all pools' answers, which have to be alike but for the time and what is drawn by chance.
 fn all(daemon: &Daemon, params: &Params, body: &[u8]) -> String {
     let lasting = |text: &str| {
         let varies = ["Date: ", "date: ", "Set-Cookie: "];
@@ -137,14 +126,12 @@ fn all(daemon: &Daemon, params: &Params, body: &[u8]) -> String {
     ordinary.body()
 }
 
-/// Each request had the worker that was put back after the one before.
 fn is_one_worker(daemon: &Daemon) {
     let pool = status_of(daemon, "snap");
     assert_eq!(pool["counts"]["starts"], 1, "{pool:#}");
     assert!(pool["counts"]["requests"].as_u64() > Some(30), "{pool:#}");
 }
 
-/// What both applications have in common.
 fn is_alike(daemon: &Daemon, origin: &str, basket: impl Fn(&str) -> String) {
     for round in 0..3 {
         for name in ["alice", "bob"] {
@@ -154,7 +141,6 @@ fn is_alike(daemon: &Daemon, origin: &str, basket: impl Fn(&str) -> String) {
                 b"",
             );
             assert_eq!(said, format!("hello {name}, {round} at {origin}/hello/you"));
-            // A service that begins anew with each request.
             let said = all(daemon, &request(daemon, "/basket", &format!("item={name}")), b"");
             assert_eq!(said, basket(name));
         }
@@ -177,7 +163,6 @@ fn is_alike(daemon: &Daemon, origin: &str, basket: impl Fn(&str) -> String) {
             let params = request(daemon, "/visits", "").with("HTTP_COOKIE", cookie);
             ask(daemon, pool, &params, b"")
         };
-        // An application takes no id that it has not given.
         let users = ["alice", "bob"].map(|_| {
             let answer = visit("").text();
             let cookie = answer
@@ -194,7 +179,6 @@ fn is_alike(daemon: &Daemon, origin: &str, basket: impl Fn(&str) -> String) {
     }
 }
 
-/// The recipe of the documents, as it is there.
 #[test]
 fn plain_php_answers_as_the_recipe_says() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/howto/boot-once.md");
@@ -239,7 +223,6 @@ fn symfony_answers_alike_in_all_kinds_of_pools() {
 #[test]
 fn laravel_answers_alike_in_all_kinds_of_pools() {
     let daemon = LARAVEL.start();
-    // The second is of the configuration, of which each request has its own.
     let basket = |item: &str| format!("[[\"{item}\"],\"{item}\"]");
     is_alike(&daemon, "http://localhost", basket);
     is_one_worker(&daemon);

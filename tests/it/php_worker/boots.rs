@@ -1,4 +1,4 @@
-//! The boot: what it finds, and each way in which it fails.
+//! The boot's environment, and each way in which it fails.
 
 use super::{ONE, worker_pool};
 use crate::support::daemon::{Daemon, make_writable};
@@ -13,7 +13,6 @@ struct Case {
     script: &'static str,
     application: &'static str,
     summary: &'static str,
-    /// Is in the report besides.
     more: &'static str,
 }
 
@@ -122,7 +121,6 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
         let report: serde_json::Value =
             serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report} {output:?}"));
         let error = &report["error"];
-        // What takes too long is found from outside.
         let step = match case.summary {
             "" => "SPAWNING_KIT_HANDSHAKE_PERFORM",
             _ => "SUBPROCESS_APP_LOAD_OR_EXEC",
@@ -149,7 +147,6 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
     }
 }
 
-/// What the boot and the warm-up requests find, as the application keeps it.
 const NOTES: &str = r#"<?php
 $found = [[
     $_SERVER['SCRIPT_NAME'], basename($_SERVER['SCRIPT_FILENAME']), $_SERVER['APP_ENV'], isset($_SERVER['REQUEST_URI']),
@@ -206,7 +203,6 @@ fn boot_and_warm_up_requests_leave_the_application_and_nothing_else() {
     }
     let line = daemon.wait_for("told in a request");
     assert!(line.contains("WARNING: [pool www]"), "{line}");
-    // Other workers come out of the same boot, with other numbers.
     let workers = daemon.wait_for_workers("www", 2);
     for worker in &workers {
         crate::support::process::signal(*worker, nix::sys::signal::Signal::SIGKILL);

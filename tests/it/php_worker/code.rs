@@ -1,11 +1,10 @@
-//! The code of the boot: what asks for another boot, by the application itself or by files that change.
+//! Causes of a new boot: the application, or changed files.
 
 use super::{ONE, worker_pool, write_script};
 use crate::support::daemon::{Daemon, make_writable};
 use crate::support::until;
 use std::fs;
 
-/// What every boot leaves as its number, and what the requests do.
 const COUNTS: &str = r#"<?php
 $boot = count(file(__DIR__ . '/boots')) + 1;
 file_put_contents(__DIR__ . '/boots', "boot\n", FILE_APPEND);
@@ -67,7 +66,6 @@ fn opcache_reset_asks_for_one_more_boot_and_an_opcache_that_is_full_for_one() {
     let daemon = counting(
         "php_admin_value = { \"opcache.memory_consumption\" = \"8\", \"opcache.interned_strings_buffer\" = \"2\" }\n",
     );
-    // Its own, while it boots, is of no consequence.
     assert_eq!(say(&daemon, "www", ""), "1");
     assert_eq!(say(&daemon, "www", "do=reset"), "true 1");
     daemon.wait_for("[pool www] opcache_reset() was called: it gets new processes");
@@ -89,7 +87,6 @@ fn opcache_reset_is_refused_where_opcache_refuses_it() {
     assert!(!daemon.log().contains("it gets new processes"));
 }
 
-/// Says what the files said when it booted.
 const READS: &str = r#"<?php
 require __DIR__ . '/src/one.php';
 $all = [one(), trim(file_get_contents(__DIR__ . '/config/app.yaml'))];
@@ -118,9 +115,7 @@ fn a_watched_file_that_changes_leads_to_a_new_boot_and_one_that_is_broken_change
     says("first a");
     let line = daemon.wait_for("/gone are not noticed: it is not there");
     assert!(line.contains("[pool www]"), "{line}");
-    // A file that no pattern matches changes nothing.
     daemon.write("src/notes.txt", "x");
-    // As an editor saves it: another file takes the name.
     daemon.write("src/new~", &one("second"));
     fs::rename(daemon.dir.join("src/new~"), daemon.dir.join("src/one.php")).expect("rename");
     daemon.wait_for("[pool www] a watched file has changed: it gets new processes");
@@ -130,7 +125,6 @@ fn a_watched_file_that_changes_leads_to_a_new_boot_and_one_that_is_broken_change
     daemon.write("src/one.php", "<?php this is broken");
     daemon.wait_for("while the application booted: syntax error");
     assert_eq!(say(&daemon, "www", ""), "second b");
-    // Mended, with a directory that is new.
     daemon.write("src/one.php", "<?php require __DIR__ . '/deep/new/two.php';");
     let new = daemon.dir.join("src/deep/new");
     fs::create_dir(&new).expect("mkdir");
@@ -179,7 +173,7 @@ fn its_functions_say_what_the_worker_is() {
     assert_eq!((&first["requests"], &second["requests"]), (&1.into(), &2.into()));
     assert_eq!(first["booted"], second["booted"]);
 
-    // What is sent early is sent: the headers after it are not.
+    // Headers after output that was flushed early are not sent.
     let answer = super::ask(&daemon, "www", &super::case(&daemon, "headers send", ""), b"");
     let text = answer.text();
     assert!(

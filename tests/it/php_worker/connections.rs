@@ -6,7 +6,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 
-/// Speaks over the connection of the boot, and over one of its own.
 const SCRIPT: &str = r#"<?php
 $boot = stream_socket_client('unix://' . __DIR__ . '/server.sock');
 fwrite($boot, "boot\n");
@@ -48,7 +47,6 @@ fn they_are_cut_refused_or_kept() {
         of_worker.read_to_string(&mut said).expect("read");
         assert_eq!(said, "own");
     }
-    // The boot's own is there still: no worker has said a word on it, or ended it.
     let mut said = [0; 64];
     let count = of_boot.read(&mut said).expect("read");
     assert_eq!(&said[..count], b"boot\n");
@@ -62,7 +60,6 @@ fn they_are_cut_refused_or_kept() {
     assert!(line.contains("server.sock"), "{line}");
 }
 
-/// Closes the connection of the boot before workers are made, and opens one in each request.
 const CLOSED: &str = r#"<?php
 $connection = stream_socket_client('unix://' . __DIR__ . '/server.sock');
 forkyard_before_snapshot(function () use (&$connection) {
@@ -97,7 +94,6 @@ fn those_that_a_function_before_the_snapshot_closes_are_not_left_open() {
     for _ in 0..6 {
         let (mut connection, _) = listener.accept().expect("accept");
         let mut one = String::new();
-        // The last one of a loop lasts as long as its worker.
         connection.set_nonblocking(true).expect("fcntl");
         let _ = connection.read_to_string(&mut one);
         said.push(one);

@@ -1,5 +1,4 @@
-//! How requests end: what the boot and the warm-up requests have registered for it, as in a pool whose script runs from its
-//! beginning for each request.
+//! Shutdown handlers of the boot and of warm-up requests run as in a pool without a worker script.
 
 use super::applications::{self, POOLS, request};
 use super::{ONE, ask, mode_pool, ordinary_pool, worker_pool};
@@ -8,7 +7,6 @@ use crate::support::fcgi::{Answer, Params};
 use std::fs;
 use std::path::Path;
 
-/// Cases of fail.php. The last one leaves a handler in a loop.
 const WAYS: [&str; 15] = [
     "exception",
     "undefined",
@@ -27,7 +25,6 @@ const WAYS: [&str; 15] = [
     "handler",
 ];
 
-/// What is alike in all pools. They differ in the script that calls, in the time, and in what Symfony has noted while it booted.
 fn lasting(text: &str) -> String {
     let varies = ["#", "Date: ", "date: ", "Set-Cookie: "];
     let lines = text
@@ -46,7 +43,6 @@ fn lasting(text: &str) -> String {
     messages.join("\n").replace(|c: char| c.is_ascii_digit(), "0")
 }
 
-/// The pools' answers to a request that fails in this way, which are alike. Each pool has answered another request before.
 fn fails_alike(daemon: &Daemon, way: &str, well: &Params, failing: &Params) -> Answer {
     let [ordinary, others @ ..] = POOLS.map(|pool| {
         let before = ask(daemon, pool, well, b"");
@@ -73,7 +69,7 @@ fn fails_alike(daemon: &Daemon, way: &str, well: &Params, failing: &Params) -> A
     ordinary
 }
 
-/// As Symfony's and Laravel's kernels do: the first request registers what reports fatal errors.
+/// As Symfony's and Laravel's kernels do: the first request registers a reporter of fatal errors.
 const PLAIN: &str = r#"<?php
 require_once __DIR__ . '/fail.php';
 register_shutdown_function(fn () => report('boot'));
@@ -108,7 +104,6 @@ if (function_exists('forkyard_handle_request')) {
 }
 "#;
 
-/// A daemon with a script as that of all pools.
 fn plain(script: &str, settings: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/php_worker/fail.php");
@@ -179,7 +174,6 @@ fn laravel_reports_its_fatal_errors_in_every_request() {
     framework_reports(applications::LARAVEL, "laravel");
 }
 
-/// Objects and functions that print when the request ends: of the boot, of a function of the script's, of the request.
 const PRINTING: &str = r#"<?php
 class Dumper
 {
@@ -241,11 +235,9 @@ fn what_is_printed_after_the_handler_is_in_the_answer() {
         assert_eq!(ask(&daemon, "snap", &get(0), b"").text(), ordinary);
         assert_eq!(ask(&daemon, "loop", &get(1), b"").text(), ordinary);
     }
-    // What a loop goes on after is the end of the request's own alone.
     assert_eq!(ask(&daemon, "loop", &get(0), b"").body(), "[request]");
 }
 
-/// Counts the calls of functions that each request, the warm-up requests too, registers.
 const COUNTING: &str = r#"<?php
 $calls = $boot = 0;
 $kept = '';
@@ -273,12 +265,10 @@ fn functions_of_requests_do_not_add_up_in_a_loop() {
         let words = words_of(text);
         assert_eq!(words[..2], [(number * 100).to_string(), "0".to_owned()], "{text}");
         assert_eq!(words[3], "nested");
-        // Eighths of a megabyte.
         assert_eq!(words[2], words_of(&all[1])[2], "{number}: {text}");
     }
 }
 
-/// Leaves an object in a superglobal, where nothing ends it before the next request.
 const LEAVING: &str = r#"<?php
 class Left
 {

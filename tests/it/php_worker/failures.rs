@@ -1,10 +1,9 @@
-//! Requests that go wrong: the client has the answer of an ordinary pool, and the next request finds a sound worker.
+//! Failing requests: the answer is an ordinary pool's, and the worker is sound for the next one.
 
 use super::{ask, both, case, say};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
 
-/// Which lines the log may have of a worker that is replaced.
 const REPLACED: &str = "a worker is replaced: its script has failed";
 
 #[test]
@@ -58,13 +57,11 @@ fn after_each_kind_of_failure_the_next_request_is_served() {
         daemon.wait_for_count(REPLACED, 4).matches("[pool loop]").count(),
         1
     );
-    // After these the process is the same one.
     let before = say(&daemon, "loop", "pid", "");
     for name in ["exit", "exception"] {
         say(&daemon, "loop", name, "token=x");
         assert_eq!(say(&daemon, "loop", "pid", ""), before, "{name}");
     }
-    // It says that it has failed: the script ends with it.
     say(&daemon, "loop", "nested exit", "");
     assert_ne!(say(&daemon, "loop", "pid", ""), before);
 }
@@ -74,7 +71,6 @@ fn workers_that_are_killed_or_whose_client_leaves_are_made_anew() {
     let daemon = both("", "");
     let pid = || say(&daemon, "loop", "pid", "").parse::<u32>().expect("a pid");
     let first = pid();
-    // A crash: the client sees its connection closed.
     let answer = ask(&daemon, "loop", &case(&daemon, "crash", ""), b"");
     assert!(!answer.ended);
     daemon.wait_for("exited on signal 11 (SIGSEGV");
@@ -84,7 +80,6 @@ fn workers_that_are_killed_or_whose_client_leaves_are_made_anew() {
     until("another worker", || (!process::runs(second)).then_some(()));
     let third = pid();
     assert_ne!(third, second);
-    // A client that leaves in the middle ends the script, as any other.
     let mut client = daemon.client("loop");
     client.send(&case(&daemon, "flood", ""), b"").expect("send");
     drop(client);

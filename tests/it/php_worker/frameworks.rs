@@ -1,12 +1,10 @@
-//! The loops of frameworks' worker scripts, as their documents describe them: both boot the application at its first request,
-//! which here is a warm-up request.
+//! The loops of frameworks' worker scripts: both boot the application at the first request, here a warm-up request.
 
 use super::worker_pool;
 use crate::support::daemon::{Daemon, make_writable};
 use crate::support::fcgi::Params;
 use std::fs;
 
-/// The application of both: counts its boots and its requests.
 const APPLICATION: &str = r#"<?php
 class Application
 {
@@ -35,8 +33,8 @@ class Application
 }
 "#;
 
-/// A runner as Symfony's runtime has it: the boot's variables are the default of each request's, the kernel boots with the first
-/// of them, and is terminated when the answer is out.
+/// A runner like Symfony's runtime: the boot's variables are defaults for each request, the kernel boots with the first
+/// request, and terminates after the answer.
 const SYMFONY: &str = r#"<?php
 ignore_user_abort(true);
 require __DIR__ . '/application.php';
@@ -62,8 +60,7 @@ do {
 exit(0);
 "#;
 
-/// A worker as Laravel Octane's: it refuses to run without the variables, catches what the application throws, and counts to
-/// MAX_REQUESTS.
+/// A worker like Laravel Octane's: it requires the variables, catches exceptions, and counts to MAX_REQUESTS.
 const OCTANE: &str = r#"<?php
 if ((! ($_SERVER['FRANKENPHP_WORKER'] ?? false)) || ! function_exists('frankenphp_handle_request')) {
     echo 'FrankenPHP must be in worker mode to use this script.';

@@ -10,15 +10,11 @@ use std::process::Command;
 const GENERATORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker/generators.php");
 const PAGE: &str = "<?php require_once __DIR__ . '/generators.php';
 echo json_encode(draw(isset($_GET['gmp'])) + ['pid' => getmypid()]);";
-/// The boot draws, and so does each warm-up request.
 const WORKER: &str = "<?php require_once __DIR__ . '/generators.php'; draw(true);
 while (forkyard_handle_request(function () { require __DIR__ . '/page.php'; }));";
-/// OPcache runs it once for all workers.
 const PRELOAD: &str = "<?php require_once __DIR__ . '/generators.php'; draw(true);";
-/// Of each pool; a worker serves ten, and a fifth of them draw from gmp.
 const REQUESTS: usize = 40;
 
-/// A php.ini with an extension that no other test uses.
 fn php_ini(dir: &Path, name: &str, more: &str) -> PathBuf {
     let said = Command::new(format!("php-config{PHP}"))
         .arg("--extension-dir")

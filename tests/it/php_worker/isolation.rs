@@ -1,5 +1,4 @@
-//! What one request could leave to the next by a way that is easily overlooked. FrankenPHP's own advisories are named where
-//! they apply; GHSA-x9p2-77v6-6vhf is about its container images.
+//! State that could leak from one request to the next.
 
 use super::states::{POOLS, twice};
 use super::{ONE, ask, both, case, say, worker_pool, write_script};
@@ -35,7 +34,6 @@ fn the_environment_of_a_request_is_its_own() {
     let with = case(&daemon, "environment", "").with("HTTP_COOKIE", "a=1");
     let without = case(&daemon, "environment", "");
     for _ in 0..2 {
-        // A worker script's $_ENV is the process', for good.
         let said = ask(&daemon, "loop", &with, b"").body();
         assert_eq!(said, r#"["a=1","a=1",null,"pool","pool"]"#);
         let said = ask(&daemon, "www", &with, b"").body();
@@ -62,7 +60,6 @@ fn sessions_of_a_handler_of_the_applications_are_their_users() {
         assert_eq!(hold("a", "x"), "[]", "{pool}");
         assert_eq!(hold("b", "y"), "[]", "{pool}");
         assert_eq!(hold("a", "z"), r#"{"x":1}"#, "{pool}");
-        // What goes wrong while a session is written, is over with its request.
         for fails in ["exit", "throw"] {
             let query = format!("id={pool}a&token=lost&fails={fails}");
             let answer = ask(&daemon, pool, &case(&daemon, "save handler", &query), b"");
@@ -100,8 +97,8 @@ fn a_session_that_begins_by_itself_is_the_users() {
     }
 }
 
-/// `GHSA-r3xh-3r3w-47gp`: data of the session before could be read before `session_start()`. `GHSA-v3ph-cgqh-r8p5`: the id of the
-/// session before was used in place of the cookie's.
+/// `GHSA-r3xh-3r3w-47gp`: the previous session's data was readable before `session_start()`. `GHSA-v3ph-cgqh-r8p5`: the
+/// previous session's id replaced the cookie's.
 #[test]
 fn ghsa_r3xh_3r3w_47gp_and_ghsa_v3ph_cgqh_r8p5_no_session_of_another_user() {
     let daemon = both("", &format!("php_admin_value = {{ {SESSIONS} }}\n"));
@@ -120,10 +117,8 @@ fn ghsa_r3xh_3r3w_47gp_and_ghsa_v3ph_cgqh_r8p5_no_session_of_another_user() {
                 assert_eq!(of(pool, user), format!(r#"[null,"",{data},"{pool}{user}"]"#));
             }
         }
-        // Without a cookie it is a new one.
         let said = ask(&daemon, pool, &case(&daemon, "own session", "token=x"), b"").body();
         assert!(said.starts_with(r#"[null,"",[],""#), "{said}");
-        // The new id is of random letters, which may well be a name.
         assert!(!said.contains("secret") && !said.contains("token"), "{said}");
     }
 }
@@ -168,7 +163,6 @@ fn output_of_one_answer_is_not_in_the_next_however_it_is_buffered() {
     }
 }
 
-/// What a script might do between two requests, where there is none.
 const BETWEEN: &str = r#"<?php require __DIR__ . '/state.php';
 while (forkyard_handle_request('handle')) {
     $seen = [getenv('HTTP_COOKIE'), isset(getenv()['HTTP_COOKIE']), getallheaders(), file_get_contents('php://input'),
@@ -252,7 +246,6 @@ fn in_a_chroot_the_script_boots_inside() {
         assert_eq!(said, expected);
     }
     assert_eq!(say(&daemon, "www", "", "token=t"), "hello t");
-    // Its files are watched inside as well.
     daemon.write(
         "root/app/state.php",
         "<?php function handle() { echo 'another'; }",

@@ -1,5 +1,4 @@
-//! Kept connections of workers that are put back: they stay with their worker, or go to a sibling while it is busy. What such a
-//! request costs in system calls.
+//! Kept connections of restored workers: they stay with their worker, or move to a sibling while it is busy.
 
 use super::{PHP, mode_pool, status_of};
 use crate::support::daemon::{Daemon, make_writable};
@@ -10,7 +9,6 @@ use std::fs;
 use std::io::Write;
 
 const REQUESTS: u64 = 64;
-/// The most that one may cost.
 const MOST_CALLS: u64 = 60;
 
 const SCRIPT: &str = r#"<?php
@@ -45,7 +43,6 @@ fn params(daemon: &Daemon, query: &str) -> Params {
     Params::get(&daemon.dir, "index.php", query)
 }
 
-/// Waits until the process waits for work.
 fn is_idle(pid: u32) {
     until("the worker to wait", || {
         let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
@@ -53,7 +50,6 @@ fn is_idle(pid: u32) {
     });
 }
 
-/// The system calls of the only worker and its threads, while `act` runs.
 fn calls_of(daemon: &Daemon, act: impl FnOnce()) -> BTreeMap<String, u64> {
     let worker = daemon.wait_for_workers("snap", 1)[0];
     is_idle(worker);
@@ -68,7 +64,6 @@ fn a_request_costs_few_calls_and_no_thread_on_a_kept_connection_and_a_new_one() 
     let daemon = daemon(1);
     let params = params(&daemon, "");
     let mut client = daemon.client("snap").kept();
-    // The first ones find pages that no request has written to yet.
     for _ in 0..REQUESTS {
         client.request(&params, b"").expect("answer");
     }
@@ -94,7 +89,6 @@ fn a_request_costs_few_calls_and_no_thread_on_a_kept_connection_and_a_new_one() 
             assert_eq!(calls.get(name), None, "{calls:?}");
         }
     }
-    // The epoll goes on watching the connection.
     for name in ["epoll_ctl", "accept4"] {
         assert!(kept.get(name).copied().unwrap_or(0) <= 1, "{kept:?}");
     }
@@ -145,14 +139,12 @@ fn a_connection_whose_worker_works_on_after_its_answer_is_served_by_a_sibling() 
         .body();
     let sibling = client.request(&params(&daemon, ""), b"").expect("answer").body();
     assert_ne!(busy, sibling);
-    // Its script waits until somebody writes.
     let mut waits = fs::OpenOptions::new().write(true).open(&fifo).expect("open");
     waits.write_all(b"x").expect("write");
     is_idle(busy.parse().expect("a pid"));
     assert!(process::state(busy.parse().expect("a pid")).is_some());
 }
 
-/// Changes what the kernel keeps by libc's own functions, without PHP's.
 const NATIVE: &str = r#"<?php
 $libc = FFI::cdef('
     struct action { uint64_t handler, mask[16]; int flags; uint64_t restorer; };

@@ -33,13 +33,12 @@ fn a_worker_ends_after_its_requests_or_when_its_script_does_and_none_is_lost() {
         let text = fs::read_to_string(daemon.dir.join("ended")).ok()?;
         (text.len() == 3).then_some(())
     });
-    // Over one connection that is kept, too.
     let mut client = daemon.client("limited").kept();
     for token in 0..10 {
         let params = case(&daemon, "", &format!("token={token}"));
         let answer = match client.request(&params, b"") {
             Ok(answer) if answer.ended => answer,
-            // A connection may be closed between two requests, and a web server tries again.
+            // A connection may close between two requests; web servers retry.
             _ => {
                 client = daemon.client("limited").kept();
                 client.request(&params, b"").expect("answer")
@@ -213,7 +212,6 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
     assert_eq!(daemon.get("www", "any.php").body(), "one");
     let first = daemon.preloaders("www");
 
-    // A boot that fails: the old workers serve on.
     daemon.write("worker.php", "<?php throw new Exception('not this release');");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("not this release");
@@ -256,7 +254,7 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
             assert!(said.iter().all(|text| text == "one" || text == "two"), "{said:?}");
         }
     });
-    // A preloader that is killed: the workers serve on, and those that are wanted come out of another boot.
+    // A killed preloader: its workers continue, and further ones come from another boot.
     let preloader = until("one preloader", || match daemon.preloaders("www").as_slice() {
         [only] if *only != first[0] => Some(*only),
         _ => None,

@@ -1,5 +1,4 @@
-//! Applications that boot once: a worker script in the preloader, and workers that come out of its first
-//! `forkyard_handle_request()`.
+//! Applications that boot once: workers are forked in the preloader's first `forkyard_handle_request()`.
 
 mod applications;
 mod boots;
@@ -24,23 +23,17 @@ use crate::support::fcgi::{Answer, Params};
 use std::path::Path;
 use std::process::Command;
 
-/// Which PHP.
 const PHP: &str = env!("FORKYARD_PHP");
-/// The application of most tests.
 const STATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker/state.php");
-/// The script of an ordinary pool: each request runs all of it.
 const ORDINARY: &str = "<?php require_once __DIR__ . '/state.php'; handle();";
-/// The worker script.
 const LOOP: &str = "<?php require_once __DIR__ . '/state.php'; while (forkyard_handle_request('handle'));";
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// A pool with a worker script of the daemon's directory; `application` are more lines of its application.
 fn worker_pool(dir: &Path, name: &str, script: &str, settings: &str, application: &str) -> String {
     let application = format!("worker_mode = \"loop\"\n{application}");
     mode_pool(dir, name, script, settings, &application)
 }
 
-/// The same with the mode among the lines of its application.
 fn mode_pool(dir: &Path, name: &str, script: &str, settings: &str, application: &str) -> String {
     let application = format!(
         "runtime = \"php\"\nversion = \"{PHP}\"\nworker = \"{}/{script}\"\n{application}",
@@ -54,8 +47,6 @@ fn ordinary_pool(dir: &Path, name: &str, settings: &str, application: &str) -> S
     pool(dir, name, settings, &application)
 }
 
-/// The scripts, and a daemon with one worker in an ordinary pool `www` and in two of a worker script, `loop` and `snap`, which is
-/// put back after each request. `DIR` in the lines is the daemon's directory.
 fn both(settings: &str, application: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         write_scripts(dir);
@@ -75,7 +66,6 @@ fn write_scripts(dir: &Path) {
     std::fs::write(dir.join("index.php"), ORDINARY).expect("write");
 }
 
-/// The application, and this as its worker script.
 fn write_script(dir: &Path, text: &str) {
     std::fs::copy(STATE, dir.join("state.php")).expect("copy");
     std::fs::write(dir.join("worker.php"), text).expect("write");
@@ -90,7 +80,6 @@ fn ask(daemon: &Daemon, pool: &str, params: &Params, body: &[u8]) -> Answer {
     daemon.client(pool).request(params, body).expect("answer")
 }
 
-/// The answer's body to a case.
 fn say(daemon: &Daemon, pool: &str, name: &str, query: &str) -> String {
     ask(daemon, pool, &case(daemon, name, query), b"").body()
 }
@@ -102,7 +91,6 @@ fn post(params: Params, content_type: &str, body: &str) -> Params {
         .with("CONTENT_LENGTH", &body.len().to_string())
 }
 
-/// What `forkyard status` says with these arguments.
 fn status(daemon: &Daemon, arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .arg("status")
@@ -115,7 +103,6 @@ fn status(daemon: &Daemon, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// As the daemon's status has a pool.
 fn status_of(daemon: &Daemon, pool: &str) -> serde_json::Value {
     let status: serde_json::Value = serde_json::from_str(&status(daemon, &[pool, "--json"])).expect("JSON");
     status["pools"][0].clone()

@@ -1,4 +1,4 @@
-//! What really runs where a pool asks for something else: the status, its JSON, the metrics and `forkyard_worker()` say so.
+//! The mode in effect if it differs from the setting: in the status, its JSON, the metrics and `forkyard_worker()`.
 
 use super::{ONE, mode_pool, ordinary_pool, status, status_of};
 use crate::support::daemon::Daemon;
@@ -12,14 +12,12 @@ while (forkyard_handle_request(function () use ($boot) {
 }));
 "#;
 
-/// A pool, and what it comes to.
 struct Case {
     name: &'static str,
     settings: &'static str,
     application: &'static str,
     mode: &'static str,
     isolation: Option<&'static str>,
-    /// Part of why it is not what `worker_mode` says.
     because: Option<&'static str>,
     text: &'static str,
 }

@@ -1,4 +1,4 @@
-//! Warnings of PHP's about a request that it reads: no handler of the application's is there yet, as in php-fpm.
+//! PHP's warnings while it reads a request: no handler of the application runs yet, as in php-fpm.
 
 use super::{ONE, mode_pool, ordinary_pool, worker_pool};
 use crate::compat::servers::Setup;
@@ -8,7 +8,6 @@ use crate::support::fcgi::{Answer, Client, Params};
 use std::fmt::Write as _;
 use std::fs;
 
-/// An application whose error handler throws, as Laravel's does, and that reports little.
 const SCRIPT: &str = r#"<?php
 set_error_handler(fn (int $number, string $message) => throw new ErrorException("handler: $message"));
 error_reporting(E_WARNING);

@@ -1,4 +1,4 @@
-//! Workers that are put back after each request (`worker_mode = "snapshot"`): nothing of a request is there for the next.
+//! Workers restored after each request (`worker_mode = "snapshot"`): no state survives a request.
 
 use super::{ONE, ask, case, mode_pool, ordinary_pool, say, status, status_of, write_script};
 use crate::support::daemon::{Daemon, make_writable};
@@ -9,7 +9,6 @@ use std::path::Path;
 
 const SNAPSHOT: &str = "worker_mode = \"snapshot\"\n";
 
-/// Its cases are state.php's and these.
 const MORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker/kernel.php");
 const ORDINARY: &str =
     "<?php require_once __DIR__ . '/state.php'; require_once __DIR__ . '/kernel.php'; handle_more();";
@@ -21,7 +20,6 @@ fn write_scripts(dir: &Path) {
     fs::write(dir.join("index.php"), ORDINARY).expect("write");
 }
 
-/// What a request finds in a process that no request has changed.
 const FRESH: &str = "1 no no 14 no Europe/Paris no";
 const SETTINGS: &str = "php_value = { \"date.timezone\" = \"Europe/Paris\", precision = \"14\" }\n";
 
@@ -29,7 +27,6 @@ fn snapshot_pool(dir: &Path, name: &str, script: &str, settings: &str, applicati
     mode_pool(dir, name, script, settings, &format!("{SNAPSHOT}{application}"))
 }
 
-/// A daemon with an ordinary pool `www` and a pool `snap` with one worker each, and the same application.
 fn snapshot(settings: &str, application: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         write_scripts(dir);
@@ -47,7 +44,6 @@ fn pid(daemon: &Daemon) -> u32 {
     say(daemon, "snap", "pid", "").parse().expect("a pid")
 }
 
-/// What `forkyard_worker()` says.
 fn facts(daemon: &Daemon, pool: &str) -> serde_json::Value {
     serde_json::from_str(&say(daemon, pool, "facts", "")).expect("JSON")
 }
@@ -92,13 +88,11 @@ fn each_request_begins_with_what_has_booted_after_any_end_of_the_one_before() {
         assert_eq!(say(&daemon, "snap", "directory", ""), "home 022", "{name}");
         assert_eq!(pid(&daemon), before, "{name}: it is the same process");
     }
-    // A client that leaves in the middle.
     let mut client = daemon.client("snap");
     client.send(&case(&daemon, "flood", ""), b"").expect("send");
     drop(client);
     assert_eq!(say(&daemon, "snap", "memory of the process", ""), FRESH);
     assert_eq!(pid(&daemon), before);
-    // A crash.
     let answer = ask(&daemon, "snap", &case(&daemon, "crash", ""), b"");
     assert!(!answer.ended);
     daemon.wait_for("exited on signal 11 (SIGSEGV");
@@ -118,15 +112,12 @@ fn each_request_begins_with_what_has_booted_after_any_end_of_the_one_before() {
     );
 }
 
-/// Memory of a process that only it has, and can write to.
 struct Piece {
     start: u64,
-    /// Of its file; or what the kernel calls it.
     name: String,
     bytes: Vec<u8>,
 }
 
-/// All of it.
 fn memory(pid: u32) -> Vec<Piece> {
     use std::os::unix::fs::FileExt;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
@@ -140,7 +131,7 @@ fn memory(pid: u32) -> Vec<Piece> {
         let mut bytes = vec![0; (end - start) as usize];
         file.read_exact_at(&mut bytes, start).expect("read");
         let name = rest.splitn(5, ' ').nth(4).unwrap_or_default().trim().to_owned();
-        // The kernel may list one mapping as two, where a part of it was made anew.
+        // The kernel may list one mapping as two if a part of it was mapped again.
         match all.last_mut() {
             Some(last) if last.name == name && last.start + last.bytes.len() as u64 == start => {
                 last.bytes.extend(bytes);
@@ -151,7 +142,6 @@ fn memory(pid: u32) -> Vec<Piece> {
     all
 }
 
-/// The worker of the pool was put back after the request whose answer is known, and waits for the next one.
 fn when_put_back(daemon: &Daemon, pid: u32) {
     until("a worker that was put back", || {
         let pool = status_of(daemon, "snap");
@@ -160,7 +150,6 @@ fn when_put_back(daemon: &Daemon, pid: u32) {
             .iter()
             .filter_map(|it| it["workers"].as_array())
             .flatten();
-        // It is idle after it was put back, and not before.
         let is_idle = |worker: &serde_json::Value| worker["pid"] == pid && worker["stage"] == "Idle";
         workers.any(is_idle).then_some(())
     });
@@ -171,17 +160,16 @@ fn when_put_back(daemon: &Daemon, pid: u32) {
     });
 }
 
-/// Memory that may change while a worker waits, and a stack grows.
 fn is_apart(piece: &Piece) -> bool {
     piece.name == "[stack]" || piece.name.starts_with("/memfd:forkyard worker")
 }
 
-/// Words that are not what they were, and that nothing explains:
+/// Words that changed without a known reason. Known are:
 ///
-/// * What the worker counts and how it waits is in memory of its own, which bears a name.
-/// * `errno` is that of the worker's last call: accept(2) where there was no connection, or none.
-/// * Where the thread runs (`struct rseq`) is written by the kernel.
-/// * What waits for the next request is on the stack, below the frames of the snapshot, with the times of now.
+/// * The worker's counters and wait state: they lie in separate, named memory.
+/// * `errno` of the worker's last call: accept(2) without a connection, or none.
+/// * `struct rseq`, which the kernel writes.
+/// * The wait for the next request: on the stack below the snapshot's frames, with current times.
 fn unexplained(before: &[Piece], now: &[Piece], [errno, rseq]: [u64; 2]) -> Vec<(u64, String)> {
     const RSEQ_BYTES: u64 = 32;
     let mut different = Vec::new();
@@ -221,7 +209,6 @@ fn memory_is_what_it_was_and_has_no_secret() {
     let before = memory(pid);
     for round in 0..30 {
         if round == 9 {
-            // In another second than the one before, in which the worker asks OPcache how it is.
             let second = || std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs();
             let begun = second();
             until("another second", || (second() > begun).then_some(()));
@@ -252,7 +239,6 @@ fn memory_is_what_it_was_and_has_no_secret() {
         let found = unexplained(&before, &now, [places[0], places[1]]);
         assert!(found.is_empty(), "round {round}: {found:x?}");
         let secret = b"verysecrettoken";
-        // Elsewhere it is as it was before the first request that had it.
         for piece in now.iter().filter(|piece| is_apart(piece)) {
             let found = piece
                 .bytes
@@ -309,7 +295,6 @@ fn what_the_kernel_keeps_is_put_back_or_the_worker_is_replaced_by_a_counted_reas
         assert_eq!(facts["given_up"][reason], 1, "{facts}");
         assert_eq!(say(&daemon, "snap", "memory of the process", ""), FRESH, "{name}");
     }
-    // The status has the same, and what it costs to put a worker back.
     let known = until("all exits", || {
         let pool = status_of(&daemon, "snap");
         let exits = pool["counts"]["exits"].as_array()?.clone();
@@ -375,7 +360,6 @@ fn counts_of_the_worker_survive_and_its_limits_hold() {
     let status = daemon.get("snap", "status?json&full").body();
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(status["accepted conn"], 13, "{status:#}");
-    // Kept connections go from hand to hand, and none is lost.
     let mut clients: Vec<_> = (0..3).map(|_| daemon.client("two").kept()).collect();
     for round in 0..8 {
         for client in &mut clients {
@@ -396,7 +380,9 @@ fn each_request_boots_where_the_kernel_refuses_to_put_a_worker_back() {
         write_scripts(dir);
         let refused = "confine.deny_system_calls = true\n";
         let ondemand = format!("pm = \"ondemand\"\nmax_children = 1\n{refused}");
-        snapshot_pool(dir, "auto", "worker.php", &format!("{ONE}{refused}"), SETTINGS)
+        snapshot_pool(dir, "snap", "worker.php", ONE, &fork)
+            // If the kernel rejects the snapshot, there is no silent fallback.
+            + &snapshot_pool(dir, "auto", "worker.php", &format!("{ONE}{refused}"), SETTINGS)
             + &snapshot_pool(dir, "rewind", "worker.php", &ondemand, "isolation = \"rewind\"\n")
     });
     make_writable(&daemon.dir);
@@ -418,7 +404,6 @@ fn each_request_boots_where_the_kernel_refuses_to_put_a_worker_back() {
     daemon.wait_for("userfaultfd: Operation not permitted");
 }
 
-/// A database that the boot has opened, and requests that leave a transaction in it.
 const DATABASE: &str = r#"<?php
 $database = new SQLite3(__DIR__ . '/data/base');
 $database->exec('create table entry (text)');
@@ -451,7 +436,6 @@ fn a_transaction_that_a_request_leaves_in_a_database_of_the_boot_locks_nobody_ou
     }
 }
 
-/// Counts boots and what is called before and after the snapshot; keeps what its warm-up requests have made.
 const HOOKS: &str = r#"<?php
 require __DIR__ . '/state.php';
 $booted = bin2hex(random_bytes(8));

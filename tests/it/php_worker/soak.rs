@@ -1,5 +1,4 @@
-//! A worker is put back after each of many requests, of two users and with all extensions there are: a sample of `scripts/soak
-//! boot-once`, which does this for a long time.
+//! Restores a worker after each of many requests, of two users, with all extensions: a short `scripts/soak boot-once`.
 
 use super::PHP;
 use std::process::Command;

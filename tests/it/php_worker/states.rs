@@ -1,4 +1,4 @@
-//! What a request finds of the ones before it: in an ordinary pool and in the loop, by the same expectations.
+//! State that a request sees of earlier ones: the same in an ordinary pool and in the loop.
 
 use super::{ask, both, case, post, say};
 use crate::support::daemon::Daemon;
@@ -16,7 +16,6 @@ fn upload(name: &str, text: &str) -> String {
     )
 }
 
-/// Asks both pools the same twice; what they say, which has to be the same.
 pub(super) fn twice(daemon: &Daemon, name: &str, query: &str) -> String {
     let mut all: Vec<String> = Vec::new();
     for pool in POOLS {
@@ -79,7 +78,7 @@ fn the_input_of_a_request_is_its_own() {
         }
     }
     assert_eq!(twice(&daemon, "time", ""), "now new");
-    // A handle of an earlier request's body is closed: it would read another's.
+    // A handle of an earlier request's body is closed, or it would read another body.
     let sent = post(case(&daemon, "held input", ""), "text/plain", "secret");
     let said: Vec<String> = (0..3)
         .map(|_| ask(&daemon, "loop", &sent, b"secret").body())
@@ -118,7 +117,6 @@ fn a_session_leaves_neither_data_nor_id() {
                 "what was written is there"
             );
         }
-        // One that is left open is written, and its lock is let go of.
         for count in ["1", "2", "3"] {
             assert_eq!(
                 say(&daemon, pool, "session left open", &format!("id={pool}open")),
@@ -207,7 +205,6 @@ fn an_upload_is_gone_with_its_request() {
             assert_eq!(said, format!("[\"{name}\",true,\"text\",null,false]"), "{pool}");
             let path = fs::read_to_string(&noted).expect("its path");
             assert!(!path.is_empty());
-            // PHP removes it after the answer.
             until("its end", || {
                 (!std::path::Path::new(&path).exists()).then_some(())
             });
@@ -224,7 +221,6 @@ fn an_upload_is_gone_with_its_request() {
     );
 }
 
-/// A cheap generator of numbers: the same in each run.
 fn next(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -259,7 +255,6 @@ fn no_answer_has_another_users_token() {
             params = params.with("HTTP_COOKIE", &format!("user={own}"));
         }
         if bits & 32 != 0 {
-            // Base64 of "user:" and the token.
             let credentials = match own {
                 "alicetoken" => "dXNlcjphbGljZXRva2Vu",
                 _ => "dXNlcjpib2J0b2tlbg==",

@@ -11,7 +11,6 @@ use std::process::Command;
 const SITE: &str = "/usr/share/wordpress";
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/scripts/wordpress");
 
-/// Changes what readers see, as its pages for editors do.
 const EDIT: &str = r#"<?php
 require __DIR__ . '/wp-load.php';
 update_option('blogname', 'Other Notes');
@@ -19,7 +18,6 @@ wp_insert_post(['post_title' => 'The newest', 'post_content' => 'Text.', 'post_s
 echo 'edited';
 "#;
 
-/// A copy of the package, with a database beside it.
 fn copy(dir: &Path) {
     assert!(
         Path::new(SITE).join("wp-load.php").exists(),
@@ -57,7 +55,6 @@ fn wordpress_says_to_readers_what_it_says_in_an_ordinary_pool() {
     let ondemand = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1h\"\n";
     let text = format!("[global]\ncontrol = \"{}/control.sock\"\n", path.display())
         + &ordinary_pool(&path, "www", ONE, "")
-        // It boots when there is something to boot.
         + &mode_pool(&path, "snap", "site/worker.php", ondemand, &application);
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut daemon = Daemon::start_in(&path);
@@ -90,7 +87,6 @@ fn wordpress_says_to_readers_what_it_says_in_an_ordinary_pool() {
     for round in 0..2 {
         is_alike(round, "Notes");
     }
-    // What an editor changes is seen without another boot.
     assert_eq!(ask("www", "edit.php", "/edit.php").body(), "edited");
     assert!(ask("snap", "index.php", "/").text().contains("The newest"));
     is_alike(2, "Other Notes");

@@ -1,4 +1,4 @@
-//! A pool that begins with a reload: it is added when it has its workers, and has failed when it can't have them.
+//! A pool added by a reload: the reload succeeds once it has workers, and fails if it can't start them.
 
 use super::trials::workers;
 use crate::support::daemon::{Daemon, pool};
@@ -19,7 +19,6 @@ const GOOD_PYTHON: &str = "def application(environ, start):\n    start('200 OK',
 const GOOD_NODE: &str =
     "require('http').createServer((_, response) => response.end('well')).listen(process.env.PORT)\n";
 
-/// Runtime, file, code that serves, code that does not start.
 const APPLICATIONS: [(&str, &str, &str, &str); 2] = [
     ("wsgi", "wsgi.py", GOOD_PYTHON, "import no_such_module\n"),
     ("node", "app.js", GOOD_NODE, "throw new Error('no')\n"),
@@ -71,7 +70,6 @@ fn a_pool_that_begins_is_added_with_a_worker_or_has_failed() {
                 lay(&daemon.dir, &name, file, code);
                 others.push((name.clone(), pm, runtime));
                 let (code, text) = reload_with(&daemon, &others);
-                // Nothing of an ondemand pool is tried before it is asked.
                 if kind == "ondemand" || state == "good" {
                     assert_eq!(code, Some(0), "{name}: {text}");
                     assert!(text.contains(&format!("added {name}\n")), "{text}");
@@ -88,7 +86,6 @@ fn a_pool_that_begins_is_added_with_a_worker_or_has_failed() {
                     names_its_error(&daemon, &text);
                 }
                 if state == "broken" {
-                    // The next ones begin beside pools that serve.
                     others.pop();
                     reload_with(&daemon, &others);
                 }
@@ -97,7 +94,6 @@ fn a_pool_that_begins_is_added_with_a_worker_or_has_failed() {
     }
 }
 
-/// The report that the reload names can be read.
 fn names_its_error(daemon: &Daemon, text: &str) {
     let id = text
         .split("(error ")
@@ -109,7 +105,6 @@ fn names_its_error(daemon: &Daemon, text: &str) {
     assert!(report.contains(id), "{report}");
 }
 
-/// Its old processes are gone: no other serves meanwhile, and the new ones fail as well.
 #[test]
 fn a_pool_without_a_worker_that_fails_again_has_failed() {
     let daemon = start();
@@ -130,7 +125,6 @@ fn a_pool_without_a_worker_that_fails_again_has_failed() {
     assert!(text.contains("replaced shop: "), "{text}");
 }
 
-/// `process.max` may leave no room: the reload ends, and says so.
 #[test]
 fn a_pool_that_begins_without_room_for_a_worker_has_failed() {
     let daemon = start();
@@ -148,7 +142,6 @@ fn a_pool_that_begins_without_room_for_a_worker_has_failed() {
     let (code, text) = limited(&others);
     assert_eq!(code, Some(70), "{text}");
     assert!(text.contains("failed two: process.max leaves no room"), "{text}");
-    // What the pool that goes had is room.
     let (code, text) = limited(&others[1..]);
     assert_eq!(code, Some(0), "{text}");
     lay(&daemon.dir, "three", "wsgi.py", GOOD_PYTHON);

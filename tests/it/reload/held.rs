@@ -22,7 +22,6 @@ fn configure(dir: &Path) -> String {
         "date.timezone = Europe/Paris\n[HOST=other.example]\nuser_agent = section\n",
     )
     .expect("php.ini");
-    // It does not belong to the section that php.ini ends with. The last line is not ended.
     fs::write(
         etc.join("conf.d/10-a.ini"),
         "user_agent = \"a \\\"of\\\" before\"\nprecision = 9",
@@ -70,7 +69,6 @@ fn an_edited_php_ini_waits_for_the_reload() {
     );
 
     daemon.write("etc/php.ini", "date.timezone = Asia/Tokyo\n");
-    // As when a package is being unpacked.
     fs::remove_file(etc.join("conf.d/10-a.ini")).expect("the file is there");
     daemon.write(
         "etc/conf.d/20-b.ini",
@@ -80,7 +78,6 @@ fn an_edited_php_ini_waits_for_the_reload() {
     for pool in ["late", "later"] {
         assert_eq!(shown(&daemon, pool), old, "{pool}");
     }
-    // A process that is lost is one of before, too.
     let pids = daemon
         .preloaders("early")
         .into_iter()
@@ -126,7 +123,6 @@ fn a_directory_of_settings_that_is_gone_is_missed_by_none() {
     assert_eq!(shown(&daemon, "later"), old);
 }
 
-/// What belongs to root alone, where extensions are credible.
 struct LibraryDirectory(PathBuf);
 
 impl LibraryDirectory {
@@ -136,7 +132,6 @@ impl LibraryDirectory {
         LibraryDirectory(path)
     }
 
-    /// Replaces a file as package managers do.
     fn put(&self, name: &str, from: &Path) -> PathBuf {
         let (unpacked, path) = (self.0.join("unpacked"), self.0.join(name));
         crate::support::copy_program(from, &unpacked);
@@ -169,7 +164,6 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
             dir.join("etc").display(),
             library.display()
         );
-        // Without any extension of the machine's.
         fs::create_dir_all(dir.join("etc/conf.d")).expect("directory");
         let ondemand = "pm = \"ondemand\"\nmax_children = 1\n";
         pool(dir, "early", "pm = \"static\"\nmax_children = 1\n", &application)
@@ -187,7 +181,6 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     directory.put("calendar.so", original);
     let new = inode(&library);
     assert_ne!(new, old);
-    // What is started now has what is there, and the log says so, once.
     assert_eq!(
         [shown(&daemon, "late"), shown(&daemon, "later")],
         [new.clone(), new.clone()]
@@ -201,7 +194,6 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
         "{line}"
     );
     assert_eq!(daemon.log().matches(TOLD).count(), 1, "{}", daemon.log());
-    // Another change is another line.
     directory.put("calendar.so", original);
     assert_eq!(shown(&daemon, "last"), inode(&library));
     assert_eq!(daemon.log().matches(TOLD).count(), 2, "{}", daemon.log());
@@ -214,7 +206,6 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
             (shown(&daemon, pool) == now).then_some(())
         });
     }
-    // That is what holds now, also where nothing had to be started.
     directory.put("calendar.so", original);
     for pid in daemon
         .preloaders("last")

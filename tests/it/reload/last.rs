@@ -1,4 +1,4 @@
-//! What became of the last reload is known afterwards, and what a reload changes of sockets that are there.
+//! The result of the last reload, and changes that a reload makes to open sockets.
 
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
@@ -24,7 +24,6 @@ fn write(daemon: &Daemon, text: &str) {
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
 }
 
-/// The last reload, as JSON.
 fn last(daemon: &Daemon) -> serde_json::Value {
     let socket = daemon.dir.join("control.sock");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
@@ -41,7 +40,6 @@ fn wait_for_last(daemon: &Daemon, by: &str, result: &str) -> serde_json::Value {
     })
 }
 
-/// Starts as root, or as a user who is not.
 fn start(as_root: bool) -> Daemon {
     let dir = directory();
     let path = dir.path().to_owned();
@@ -63,7 +61,6 @@ fn start(as_root: bool) -> Daemon {
     daemon
 }
 
-/// However it is asked for, by root and by others: status, numbers and health know of it afterwards.
 #[test]
 fn what_became_of_the_last_reload_is_known() {
     let users = if is_root() { &[true, false][..] } else { &[false] };
@@ -150,7 +147,6 @@ fn what_became_of_the_last_reload_is_known() {
                 "{case}: {numbers}"
             );
         }
-        // It can be read, and a pool of it can't be opened.
         let taken = daemon.write("taken", "");
         let other = good.replace("[pool.www", "[pool.b").replace("www.sock", "taken");
         let (_, other) = other.split_once("[pool.b]\n").expect("a pool");
@@ -165,7 +161,6 @@ fn what_became_of_the_last_reload_is_known() {
     }
 }
 
-/// A pool whose new workers don't come up.
 #[test]
 fn a_reload_that_is_not_done_for_all_pools_is_known() {
     let daemon = Daemon::start(|dir| configure(dir, ""));
@@ -189,8 +184,6 @@ fn a_reload_that_is_not_done_for_all_pools_is_known() {
     );
 }
 
-/// A master that takes over knows what the one before did: after an upgrade, and after a kill with a configuration that was
-/// refused.
 #[test]
 fn the_next_master_knows_the_last_reload() {
     let dir = directory();
@@ -209,7 +202,6 @@ fn the_next_master_knows_the_last_reload() {
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for_count("ready to handle connections", 2);
     until("the next master", || (last(&daemon) == before).then_some(()));
-    // Another configuration is another matter.
     write(&daemon, &configure(&path, "max_requests = 7\n"));
     upgrade::install(&path);
     daemon.signal(Signal::SIGUSR2);
@@ -232,7 +224,6 @@ fn owner(path: &Path) -> (u32, u32, u32) {
     (data.uid(), data.gid(), data.mode() & 0o777)
 }
 
-/// The sockets that are there become root's again.
 #[test]
 fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
     if needs_root() {
@@ -273,7 +264,6 @@ fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
         assert_eq!(code, Some(0), "{attributes}: {text}");
         assert_eq!(owners(), [expected; 2], "{attributes}");
     }
-    // What somebody has changed stays, as long as the configuration does.
     write(&daemon, &configured(&daemon.dir, ", mode = \"0606\""));
     assert_eq!(daemon.said(&["reload"]).0, Some(0));
     std::os::unix::fs::chown(&sockets[0], Some(www_data.0), None).expect("chown");
@@ -281,7 +271,7 @@ fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
     assert_eq!(owners()[0].0, www_data.0);
 }
 
-/// Nobody but root can connect: the daemon isn't ready, and a reload gives the socket its mode again.
+/// Only root can connect: the daemon isn't ready, and a reload restores the socket's mode.
 #[test]
 fn a_socket_for_root_alone_is_unreachable() {
     if needs_root() {

@@ -1,4 +1,4 @@
-//! OPcache in all its ways, and what a reload does to it.
+//! OPcache in all its modes, across reloads.
 
 use crate::support::daemon::{Daemon, php_pool, pool};
 use crate::support::{PHP_VERSION, until};
@@ -49,7 +49,6 @@ fn preloaded_code_is_there_and_a_reload_takes_up_the_new() {
     daemon.write("greet.php", "<?php echo Greeting::TEXT, posix_geteuid();");
     let answer = daemon.get("www", "greet.php").body();
     let uid = answer.strip_prefix("hello").expect("preloaded").to_owned();
-    // Preloading runs as the pool's user.
     daemon.wait_for(&format!("said: \"{uid}\""));
     daemon.write("preload.php", "<?php class Greeting { const TEXT = 'hi'; }");
     reload(&daemon);

@@ -1,4 +1,4 @@
-//! The program of new code has to live for a while after it is up: one that ends leaves the old one serving.
+//! A new program has to live for a while after it is ready: if it exits, the old one stays.
 
 use super::super::runtimes::fastcgi_programs::ODD;
 use super::trials::{PMS, workers};
@@ -34,7 +34,6 @@ if os.path.exists('after'):
     threading.Timer(int(open('after').read()) / 1000, os._exit, [1]).start()
 ";
 
-/// A program that ends so many milliseconds after it is up as the file `after` says: its file, text and command.
 pub(in super::super) fn program(runtime: &str) -> (&'static str, String, &'static str) {
     match runtime {
         "node" => ("app.js", NODE.to_owned(), ""),
@@ -65,7 +64,6 @@ fn the_old_one_serves(runtime: &str) {
             let root = dir.join(name);
             fs::create_dir(&root).expect("mkdir");
             make_writable(&root);
-            // One that is idle beside one that is busy: no worker is about to be made when the code changes.
             let pm = pm
                 .replace(
                     "max_children = 2\nstart_servers = 1",
@@ -98,7 +96,6 @@ fn the_old_one_serves(runtime: &str) {
             let (code, text) = daemon.said(&["restart", name, "--wait"]);
             assert_eq!(code, Some(70), "{label}: {text}");
             assert!(text.contains("failed"), "{label}: {text}");
-            // The new code is still there, and no worker that is made meanwhile serves with it.
             for _ in 0..if stays { 4 } else { 0 } {
                 ask(&label);
             }

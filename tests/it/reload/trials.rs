@@ -1,5 +1,5 @@
-//! A restart tries the new code whatever the pool's process manager, and whether it has a worker or not: code that can't serve takes
-//! the place of none that can.
+//! A restart tries new code in every process manager, with and without a worker: broken code never replaces working
+//! code.
 
 use super::super::cells::RUNTIMES;
 use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
@@ -79,7 +79,6 @@ fn a_wsgi_pool_is_tried() {
     tries_before_it_serves("wsgi", "wsgi.py");
 }
 
-/// The preloader comes up, and every worker fails.
 #[test]
 fn an_asgi_pool_is_tried_with_its_lifespan() {
     tries_before_it_serves("asgi", "main.py");
@@ -105,7 +104,6 @@ fn a_program_that_speaks_http_is_tried() {
     tries_before_it_serves("http", "serve.js");
 }
 
-/// A daemon with a pool of plain PHP that reads its settings from a directory of its own.
 fn plain_php(pm: &str) -> Daemon {
     place_library();
     let daemon = Daemon::start(|dir| {
@@ -119,7 +117,6 @@ fn plain_php(pm: &str) -> Daemon {
     daemon
 }
 
-/// Gives PHP a setting with which it does not start, as a package may that has brought another one.
 fn break_php(daemon: &Daemon) {
     let preload = daemon.write("preload.php", "<?php throw new Exception('no');");
     let text = format!("opcache.preload = {}\n", preload.display());
@@ -130,7 +127,6 @@ fn mend_php(daemon: &Daemon) {
     fs::remove_file(daemon.dir.join("conf.d/new.ini")).expect("remove");
 }
 
-/// Reloads by the command that is given, by a signal, and by what packages run after PHP has changed.
 #[test]
 fn plain_php_is_tried_however_the_reload_comes() {
     for (name, pm, stays) in PMS {
@@ -173,7 +169,6 @@ fn by_signal(daemon: &Daemon, starts: bool) {
     daemon.wait_for_count(line, before + 1);
 }
 
-/// The script of the package, which dpkg runs when PHP has changed.
 fn by_package(daemon: &Daemon, starts: bool) {
     let bin = daemon.dir.join("bin");
     fs::create_dir_all(&bin).expect("mkdir");
@@ -198,7 +193,6 @@ fn by_package(daemon: &Daemon, starts: bool) {
     assert_eq!(text.contains("replaced www"), starts, "{text}");
 }
 
-/// Each may load a whole application, and there may be many.
 #[test]
 fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
     const POOLS: usize = 9;
@@ -261,8 +255,6 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
     }
 }
 
-/// A pool that nobody asks has no process made for it by a reload, and one that somebody asked lately is tried by one of changed
-/// files.
 #[test]
 fn pools_that_nobody_asks_cost_no_process() {
     place_library();
@@ -282,7 +274,7 @@ fn pools_that_nobody_asks_cost_no_process() {
     let (code, text) = daemon.said(&["reload", "--all"]);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text.matches("replaced p").count(), 20, "{text}");
-    // A process that looks at something for the master may be there for a moment, before and after.
+    // The master's inspector process may exist for a moment, before and after.
     until("no process more", || (children() <= before).then_some(()));
     assert!(!daemon.log().contains("preloader"), "{}", daemon.log());
 }

@@ -20,7 +20,6 @@ fn write(daemon: &Daemon, text: &str) {
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
 }
 
-/// Reloads and waits until that is done.
 fn reload(daemon: &Daemon, times: usize) {
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for_count("reload done", times);
@@ -52,7 +51,6 @@ fn a_pool_of_which_nothing_changed_goes_on() {
         let is_new = |now: &[u32], old: &[u32]| now.iter().all(|pid| !old.contains(pid));
         (is_new(&now.0, &new.0) && is_new(&now.1, &new.1)).then_some(())
     });
-    // Counters go on: two requests, and this one.
     let status = daemon.get("kept", "status").body();
     assert!(
         status
@@ -61,7 +59,6 @@ fn a_pool_of_which_nothing_changed_goes_on() {
         "{status}"
     );
     daemon.wait_for("nothing changed for: kept");
-    // And again, without any change at all.
     let all = (processes(&daemon, "kept"), processes(&daemon, "new"));
     reload(&daemon, 2);
     assert_eq!((processes(&daemon, "kept"), processes(&daemon, "new")), all);

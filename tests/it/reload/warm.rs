@@ -9,11 +9,9 @@ use std::time::{Duration, SystemTime};
 
 const ALWAYS: &str = "pm = \"static\"\nmax_children = 2\nreload = \"always\"\n";
 
-/// Says how often OPcache compiled anything, and which scripts it holds.
 const STATUS: &str = "<?php $s = opcache_get_status(); echo $s['opcache_statistics']['misses'], \"\\n\", \
                       implode(\"\\n\", array_map('basename', array_keys($s['scripts'])));";
 
-/// OPcache does not keep what was written a moment ago.
 fn write(daemon: &Daemon, name: &str, text: &str) {
     let path = daemon.write(name, text);
     let file = fs::File::options().write(true).open(path).expect("open");
@@ -21,7 +19,6 @@ fn write(daemon: &Daemon, name: &str, text: &str) {
         .expect("utimens");
 }
 
-/// Who makes the workers.
 const KINDS: [&str; 2] = ["preloader = \"own\"\n", "preloader = \"zygote\"\n"];
 
 fn start(application: &str) -> Daemon {
@@ -31,7 +28,6 @@ fn start(application: &str) -> Daemon {
     daemon
 }
 
-/// A pool with workers of a zygote is warmed up if it has compiled more than a small script.
 fn write_large(daemon: &Daemon) {
     let functions =
         (0..1_500).map(|n| format!("function large{n}($a) {{ return [$a, 'text {n}', {n}]; }}\n"));
@@ -167,7 +163,6 @@ fn changed_scripts_do_not_block_a_reload(kind: &str) {
 
 #[test]
 fn a_script_that_takes_too_long_is_given_up() {
-    // As many nested calls take the compiler very long.
     let memory = "php_admin_value = { memory_limit = \"4G\" }\n";
     for kind in KINDS {
         let daemon = start(&format!("{kind}warm_up_time = \"500ms\"\n{memory}"));
@@ -190,14 +185,13 @@ fn give_up_a_slow_script(daemon: &Daemon) {
     daemon.wait_for("took too long");
 }
 
-/// The process that compiles for workers of a zygote is the pool's user's, who can stop it.
 #[test]
 fn a_stopped_warm_up_does_not_hold_up_a_reload() {
     let daemon = start(&format!("{}warm_up_time = \"1s\"\n", KINDS[1]));
     write(&daemon, "page.php", "<?php echo 'page';");
     assert_eq!(daemon.get("www", "page.php").body(), "page");
     let zygote = daemon.preloaders("www")[0];
-    // It names no scripts, so that the process that compiles waits for them.
+    // It names no scripts, so the compiling process waits for them.
     process::signal(zygote, Signal::SIGSTOP);
     daemon.signal(Signal::SIGUSR2);
     let warm_up = until("the process that compiles", || {

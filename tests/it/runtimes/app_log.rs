@@ -1,4 +1,4 @@
-//! Where what an application writes goes: by default to the daemon's log, with `app_log` to a file of its own.
+//! Application output: in the daemon's log, or with `app_log` in a separate file.
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// Runtime, start-up file, application that fails on purpose, what begins and ends its backtrace.
+/// Runtime, start file, an application that fails on purpose, and the ends of its backtrace.
 const FAILING: [(&str, &str, &str, [&str; 2]); 4] = [
     (
         "asgi",
@@ -62,7 +62,7 @@ fn ask(daemon: &Daemon) {
     daemon.client("www").request(&params, b"").expect("answer");
 }
 
-/// With no settings at all an error is in the daemon's log, its backtrace as one entry.
+/// Without settings an error is in the daemon's log, its backtrace as one entry.
 #[test]
 fn a_backtrace_is_one_entry_of_the_daemon_s_log_by_default() {
     for (runtime, file, code, [begin, end]) in FAILING {
@@ -113,7 +113,6 @@ fn an_app_log_has_plain_lines_and_belongs_to_the_pool_s_user() {
             nix::unistd::Uid::current().as_raw()
         };
         assert_eq!((data.uid(), data.mode() & 0o777), (owner, 0o600), "{runtime}");
-        // Moved away, it is made anew, and no worker is replaced.
         fs::rename(&path, path.with_extension("old")).expect("rename");
         daemon.signal(Signal::SIGUSR1);
         daemon.wait_for("application log file re-opened");

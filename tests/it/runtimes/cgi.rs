@@ -1,4 +1,4 @@
-//! CGI programs: their environment, bodies both ways, and what goes wrong with them.
+//! CGI programs: environment, bodies in both directions, and failures.
 
 use super::assert_echoes;
 use crate::support::daemon::{Daemon, make_writable, pool};
@@ -26,7 +26,6 @@ fn status(answer: &Answer) -> String {
     line.unwrap_or("200").trim().to_owned()
 }
 
-/// Waits until a program has written its pid; says it.
 fn pid_in(daemon: &Daemon, name: &str) -> u32 {
     let path = daemon.dir.join(name);
     until(name, || fs::read_to_string(&path).ok()?.trim().parse().ok())
@@ -61,7 +60,6 @@ fn a_program_finds_what_cgi_promises() {
         format!("PATH_TRANSLATED={dir}/some/path"),
         "HTTP_X_OWN=value".to_owned(),
         format!("cwd={dir} args=0"),
-        // Standard input, output and error, and the directory that ls reads.
         "4".to_owned(),
     ] {
         assert!(body.lines().any(|seen| seen == line), "{line} in\n{body}");
@@ -72,7 +70,6 @@ fn a_program_finds_what_cgi_promises() {
     );
 }
 
-/// The program writes while it reads, more than any buffer between them holds.
 #[test]
 fn bodies_stream_both_ways() {
     let daemon = start("");
@@ -175,7 +172,6 @@ fn a_program_may_speak_http_itself() {
     assert_eq!(answer.text(), "Status: 418 Teapot\r\nX-A: b\r\n\r\nshort");
 }
 
-/// Neither the program nor what it has started outlives a client that has left.
 #[test]
 fn a_client_that_leaves_takes_its_program_along() {
     let daemon = start("");

@@ -1,4 +1,4 @@
-//! Processes that a Python application makes by itself: multiprocessing's start methods, forks, and how they end.
+//! Child processes of a Python application: multiprocessing's start methods, forks, and exits.
 
 use super::python::start_as;
 use crate::support::daemon::Daemon;
@@ -7,7 +7,6 @@ use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::net::TcpListener;
 
-/// Does what the path says, for both interfaces. Without `except ImportError`, as the documents show it.
 const APPLICATION: &str = r#"
 import concurrent.futures, multiprocessing, os, sys, time
 import forkyard
@@ -79,7 +78,6 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": text.encode()})
 "#;
 
-/// Interface, the pool's further settings, the application's.
 const KINDS: [(&str, &str, &str); 3] = [
     ("wsgi", "", "entry = \"wsgi:application\"\n"),
     ("wsgi", "", "threads = 4\nentry = \"wsgi:application\"\n"),

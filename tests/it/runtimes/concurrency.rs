@@ -58,7 +58,6 @@ fn idle_streams_do_not_count_against_concurrency() {
         );
         let page = body(&mut send(&daemon, "status", "json"));
         let page: serde_json::Value = serde_json::from_str(&page).expect(&page);
-        // The page's own request is one of them.
         assert_eq!(page["requests in flight"], 10, "{page}");
         assert!(page["idle streams"].as_u64() >= Some(6), "{page}");
         until("the table", || {

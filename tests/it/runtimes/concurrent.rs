@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// `met` requests wait for each other, `until` a file is there, `most` have been under way.
+/// `met` requests wait for each other, `until` a file exists; `most` is the peak.
 pub(in crate::it) const APPLICATION: &str = r#"
 import asyncio, contextvars, os, time
 
@@ -166,7 +166,6 @@ pub(super) fn params(path: &str, query: &str) -> Params {
     Params::get(Path::new("/srv"), path, query)
 }
 
-/// A request that is sent.
 pub(super) fn send(daemon: &Daemon, path: &str, query: &str) -> Client {
     let mut client = daemon.client("www");
     client.send(&params(path, query), b"").expect("send");
@@ -177,7 +176,6 @@ pub(super) fn body(client: &mut Client) -> String {
     client.answer().expect("answer").body()
 }
 
-/// The files whose names begin so.
 pub(super) fn marks(root: &tempfile::TempDir, begin: &str) -> Vec<String> {
     let entries = fs::read_dir(root.path()).expect("directory");
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -245,7 +243,6 @@ fn an_application_waits_while_its_client_does_not_read() {
     let (daemon, root) = start(ONE, "");
     let mut client = send(&daemon, "stream", "50");
     until("the first piece", || {
-        // One is in the buffers of both ends.
         let others = body(&mut send(&daemon, "pid", ""));
         assert!(!others.is_empty(), "others are served meanwhile");
         (!marks(&root, "begun").is_empty() || root.path().join("asgi.py").exists()).then_some(())
@@ -259,7 +256,6 @@ fn an_application_waits_while_its_client_does_not_read() {
     let answer = client.answer().expect("answer");
     assert!(answer.ended);
     assert_eq!(answer.body().len(), 50_000_000);
-    // Another one, whose client leaves.
     until("its end", || fs::remove_file(root.path().join("over")).ok());
     drop(send(&daemon, "stream", "50"));
     until("the end of the other", || {
@@ -291,7 +287,6 @@ fn a_body_comes_as_fast_as_the_application_reads_it() {
     assert!(answer.stdout[head..] == body, "{} bytes", answer.stdout.len());
 }
 
-/// Each piece costs the application a turn of its loop, however small it is.
 #[test]
 fn what_has_come_of_a_body_is_given_in_one_piece() {
     let (daemon, root) = start(ONE, "");
@@ -309,7 +304,7 @@ fn what_has_come_of_a_body_is_given_in_one_piece() {
         request.encode(&mut wire);
         wire
     };
-    // Without a body there is the record that ends it: a header of eight bytes.
+    // An empty body still has its end record: a header of eight bytes.
     let head = encoded(b"").len() - 8;
     let whole = encoded(&[b'x'; 150_000]);
     let mut client = daemon.client("www");
@@ -338,7 +333,6 @@ fn open_streams_leave_others_alone_and_end_when_their_clients_leave() {
     assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
 }
 
-/// The application does not look whether its client is there: it answers as ever.
 #[test]
 fn a_request_whose_client_left_makes_room_when_the_application_has_answered() {
     let (daemon, root) = start(ONE, "concurrency = 5\n");
@@ -350,14 +344,12 @@ fn a_request_whose_client_left_makes_room_when_the_application_has_answered() {
             (marks(&root, &format!("waits.{file}")).len() == 4).then_some(())
         });
         drop(clients);
-        // Its answer comes after the worker has seen that the others left.
         body(&mut send(&daemon, "pid", ""));
         fs::write(root.path().join(file), "").expect("a file");
     }
     assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
 }
 
-/// Sends requests one after the other, each once the one before it is at work; says how many each worker had.
 pub(super) fn shares(daemon: &Daemon, root: &tempfile::TempDir, requests: usize) -> BTreeMap<String, u32> {
     let mut clients = Vec::new();
     for number in 1..=requests {
@@ -376,7 +368,6 @@ pub(super) fn shares(daemon: &Daemon, root: &tempfile::TempDir, requests: usize)
 
 #[test]
 fn new_connections_go_to_the_worker_with_the_least_to_do() {
-    // A worker that gets no processor for a moment leaves some to the others.
     once_in(5, || {
         let (daemon, root) = start("pm = \"static\"\nmax_children = 3\n", "");
         daemon.wait_for_workers("www", 3);
@@ -386,8 +377,6 @@ fn new_connections_go_to_the_worker_with_the_least_to_do() {
     });
 }
 
-/// Whatever a handler does to its own loop, an idle sibling serves the others: on new connections and on those that the
-/// web server keeps open to the worker that is held up.
 #[test]
 fn a_loop_that_is_held_up_lets_siblings_serve() {
     let settings = "pm = \"static\"\nmax_children = 2\n";
@@ -411,7 +400,7 @@ fn a_loop_that_is_held_up_lets_siblings_serve() {
     assert_eq!(body(&mut holder), held);
 }
 
-/// What a worker was held up with may be taken by a sibling, and then nothing wakes its event loop.
+/// A sibling may take the connection that a busy worker was woken for; then no event wakes its loop.
 #[test]
 fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_waited() {
     if crate::skip::needs_root() {
@@ -419,7 +408,7 @@ fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_
     }
     let (daemon, root) = start("pm = \"static\"\nmax_children = 2\n", "");
     daemon.wait_for_workers("www", 2);
-    // While it has a request, a worker looks whether its loop is held up. A tracer holds that.
+    // During a request a worker checks whether its loop is delayed. A tracer stops that check.
     let mut waiting = send(&daemon, "until", "");
     let mark = until("its beginning", || marks(&root, "begun.").pop());
     let idle = mark.rsplit('.').next().expect("a pid").to_owned();
@@ -428,7 +417,6 @@ fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_
     let ask = |client: &mut Client| client.request(&params("pid", ""), b"").expect("answer").body();
     let other = ask(&mut kept[0]);
     assert!(other != idle && kept.iter_mut().all(|client| ask(client) == other));
-    // Both are held up, and both are told of a connection. The other one takes it.
     let mut holder = send(&daemon, "hold", "free");
     until("the hold", || marks(&root, "held.").pop());
     let mut waits = send(&daemon, "pid", "");
@@ -440,7 +428,6 @@ fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_
     );
     drop(tracer.stdin.take());
     tracer.wait().expect("the tracer");
-    // Now one of them is held up, without a new connection.
     fs::remove_file(root.path().join(format!("held.{other}"))).expect("remove");
     let mut holder = kept.remove(0);
     holder.send(&params("hold", "again"), b"").expect("send");
@@ -458,8 +445,6 @@ fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_
 
 #[test]
 fn an_ondemand_pool_grows_when_a_loop_is_held_up_and_not_while_requests_wait() {
-    // A worker that gets no processor for some milliseconds is held up, too: on a busy machine that is no wonder, and the pool
-    // grows as it should. So it has more of the processor than what else runs, where it may.
     let mut settings = "pm = \"ondemand\"\nmax_children = 3\n".to_owned();
     if is_root() {
         settings += "process.priority = -19\n";

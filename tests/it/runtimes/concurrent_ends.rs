@@ -7,7 +7,6 @@ use crate::support::{place_library, process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 
-/// The same with a global section.
 fn start_with(global: &str, settings: &str) -> (Daemon, tempfile::TempDir) {
     place_library();
     let root = directory();
@@ -78,7 +77,6 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
         answer.text()
     );
     assert!(answer.ended);
-    // The line is written before the answer is.
     let lines = fs::read_to_string(daemon.dir.join("access")).expect("the access log");
     assert!(lines.lines().any(|line| line == "504 /stuck"), "{lines}");
     until("its end", || root.path().join("cancelled").exists().then_some(()));
@@ -92,7 +90,6 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
     });
     daemon.wait_for("(request: \"GET /stuck\") execution timed out (1.0");
     assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
-    // What does not let the loop run can't be cancelled.
     let _held = send(&daemon, "hold", "never");
     daemon.wait_for("(request: \"GET /hold?never\") execution timed out");
     until("another worker", || {
@@ -116,7 +113,6 @@ fn a_worker_that_has_served_its_requests_ends_with_none_lost() {
             workers.insert(answer.body());
         }
     }
-    // A few more than it may serve are under way when it has served them.
     assert!(workers.len() >= 8, "{} workers for 300 requests", workers.len());
     assert!(!daemon.log().contains("WARNING"), "{}", daemon.log());
 }
@@ -169,7 +165,6 @@ fn status_counts_requests_under_way() {
     });
     let page = body(&mut send(&daemon, "status", "json"));
     let page: serde_json::Value = serde_json::from_str(&page).expect(&page);
-    // The page's own request is one of them.
     assert_eq!(page["requests in flight"], 5, "{page}");
     assert_eq!(page["active processes"], 1, "{page}");
     let metrics = body(&mut send(&daemon, "status", "openmetrics"));
@@ -217,14 +212,12 @@ fn of_several_requests_the_longest_is_ended_by_command() {
     });
     assert_eq!(terminate(), Some(70));
     assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
-    // It still hears what it is told: a reload replaces it.
     daemon.signal(Signal::SIGUSR2);
     until("a new worker", || {
         (body(&mut send(&daemon, "pid", "")) != worker).then_some(())
     });
 }
 
-/// How many requests the only worker has.
 fn in_flight(daemon: &Daemon) -> u64 {
     let output = forkyard(&["status", "--json"], &daemon.dir)
         .output()

@@ -1,4 +1,4 @@
-//! The status of workers that have several requests: on the status page in each of its forms, and in `forkyard status`.
+//! The status of workers with concurrent requests: all formats of the status page, and `forkyard status`.
 
 use super::programs::Site;
 use super::threads;
@@ -9,7 +9,6 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// Two requests at a time in one worker, and a reporter, which answers while all are busy.
 const FULL: &str =
     "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nstatus_listen = \"DIR/status.sock\"\n";
 
@@ -24,12 +23,10 @@ fn json(daemon: &Daemon) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Every form tells of so many requests of the only worker.
 fn assert_tells(daemon: &Daemon, count: u64) {
     let told = json(daemon);
     assert_eq!(told["requests in flight"], count, "{told}");
     assert_eq!(told["processes"][0]["requests in flight"], count, "{told}");
-    // php-fpm's keys count processes.
     assert_eq!(
         (
             &told["active processes"],
@@ -59,7 +56,6 @@ fn assert_tells(daemon: &Daemon, count: u64) {
     assert!(table.contains(&format!(", {count} in flight ")), "{table}");
 }
 
-/// The only worker has two requests, as many as it may, and five more wait.
 fn is_told(daemon: &Daemon, root: &Path, begun: impl Fn() -> bool) {
     let send = |query: &str| {
         let mut client = daemon.client("www");
@@ -73,19 +69,16 @@ fn is_told(daemon: &Daemon, root: &Path, begun: impl Fn() -> bool) {
     assert_tells(daemon, 2);
     let told = json(daemon);
     assert_eq!(told["listen queue"], 5, "{told}");
-    // The worker measures every 100 ms at most, and may have done so as it took up its second request.
     std::thread::sleep(std::time::Duration::from_millis(200));
     fs::write(root.join("go"), "").expect("go");
     for client in &mut clients {
         assert!(client.answer().expect("answer").ended);
     }
-    // What the worker does is on the page a moment after what it has in flight.
     let told = until("the end of all", || {
         let told = json(daemon);
         let is_over = ["requests in flight", "listen queue", "active processes"];
         is_over.iter().all(|name| told[name] == 0).then_some(told)
     });
-    // The worker has measured it, as it took up the next ones.
     assert_eq!(told["max listen queue"], 5, "{told}");
     assert_eq!(told["accepted conn"], 7, "{told}");
 }

@@ -1,4 +1,4 @@
-//! A worker that is on its way out ends when the last of what it has is over, whatever that is and by whichever way it came.
+//! A leaving worker exits when its last request or connection has ended.
 
 use super::programs::Site;
 use super::websockets::Socket;
@@ -11,7 +11,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// `/held?N` is answered once there is `go.N`, `/stream?N` is over then; `/ws` stays open, and `/` is answered at once.
 const ASGI: &str = r#"
 import asyncio, os, pathlib
 HERE = pathlib.Path(__file__).parent
@@ -55,7 +54,6 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": f"pid {os.getpid()} over".encode()})
 "#;
 
-/// The same for Node.js.
 const NODE: &str = r#"
 const fs = require('fs');
 const { WebSocketServer } = require('ws');
@@ -74,7 +72,6 @@ new WebSocketServer({ server, path: '/ws' }).on('connection', (socket) => socket
 server.listen(process.env.PORT);
 "#;
 
-/// What is under way while the worker is told to leave, and how it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Request,
@@ -83,14 +80,12 @@ enum Kind {
     ClientLeaves,
 }
 
-/// Why the worker leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Restart,
     MaxRequests,
 }
 
-/// By which way it came.
 enum Held {
     Fastcgi(Client),
     Http(TcpStream),
@@ -159,7 +154,6 @@ impl Place {
         held
     }
 
-    /// A connection that becomes a WebSocket, as a web server's module asks for one.
     fn websocket_by_fastcgi(&self) -> Held {
         let params = self
             .params("ws", "")
@@ -182,7 +176,6 @@ impl Place {
         Held::Fastcgi(client)
     }
 
-    /// What answers now, by the same way; `None`: nothing does.
     fn pid(&self, by_http: bool) -> Option<u32> {
         let text = if by_http {
             curl(&[&format!("http://127.0.0.1:{}/", self.port)])
@@ -224,11 +217,9 @@ impl Place {
                 assert!(done.as_ref().is_ok_and(|done| done.status.success()), "{done:?}");
                 until("the new one", || self.pid(by_http).filter(|pid| *pid != old));
             }
-            // The second of those that are over.
             Reason::MaxRequests if self.runtime == "asgi" => {
                 assert_eq!(self.pid(by_http), Some(old), "{what}");
             }
-            // A program is restarted, and goes on until the new one is there.
             Reason::MaxRequests => {
                 until("the new one", || self.pid(by_http).filter(|pid| *pid != old));
             }
@@ -296,7 +287,6 @@ fn an_http_program_at_max_requests_ends_with_its_last_connection() {
     leaves("http", Reason::MaxRequests);
 }
 
-/// Several workers come to their end at about the same time.
 #[test]
 fn workers_at_max_requests_are_replaced_while_requests_come_by_http() {
     let settings = "pm = \"dynamic\"\nmax_children = 4\nstart_servers = 2\nmin_spare_servers = 1\nmax_spare_servers = 3\n\

@@ -13,7 +13,6 @@ fn append(file: &Path, text: &str) {
     file.write_all(text.as_bytes()).expect("write");
 }
 
-/// The application's configuration in this directory with these settings and URLs.
 fn project(settings: &str, urls: &str) -> impl FnOnce(&Path) {
     move |root: &Path| {
         django(root);
@@ -74,7 +73,6 @@ fn with_debug_static_files_are_served_as_by_runserver() {
     }
 }
 
-/// The settings that the document shows.
 #[test]
 fn the_documents_logging_has_refused_hosts_and_tracebacks() {
     let settings = blocks::find("docs/reference/python.md", "python", "LOGGING = {");

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-/// Each application answers with its environment, a variable a line.
 const APPLICATIONS: [(&str, &str, &str, &str); 6] = [
     (
         "php",
@@ -100,7 +99,6 @@ fn applications_have_a_path_a_home_and_a_language_unless_env_sets_them() {
         let home = entry.dir.to_str();
         let shell = entry.shell.to_str();
         if runtime == "php" {
-            // As in php-fpm, which sets neither for its own user.
             let of_user = |value| if is_root() { value } else { None };
             let expected = [
                 ("PATH", None),

@@ -10,23 +10,17 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
 
-/// The name that the example with a Rust handler serves.
 const POOL: &str = "hello";
 
-/// Every application reads the body to its end and says how long it was.
 struct Runtime {
     name: &'static str,
-    /// The request's path.
     script: &'static str,
     file: &'static str,
     text: &'static str,
-    /// Lines of the application's table.
     application: &'static str,
-    /// In the answer to a body of four bytes.
     answer: &'static str,
-    /// What the slow log has behind the header, of a worker that waits for the body.
+    /// The slow log's text after the header, for a worker that waits for the body.
     slow: &'static str,
-    /// The memory of a request is counted.
     counts_memory: bool,
 }
 
@@ -177,7 +171,6 @@ impl Site {
         Params::get(self.root.path(), self.runtime.script, "a=b")
             .with("REQUEST_METHOD", "PUT")
             .with("CONTENT_LENGTH", "4")
-            // PHP goes by what the client sent, others by what the web server says.
             .with("REMOTE_USER", "alice")
             .with("HTTP_AUTHORIZATION", "Basic YWxpY2U6c2VjcmV0")
     }
@@ -187,7 +180,6 @@ impl Site {
         answer.expect("an answer")
     }
 
-    /// A request whose body has yet to come, and what is missing.
     fn hold(&self) -> (Client, Vec<u8>) {
         let params = self.params();
         let pairs = params.pairs();
@@ -201,7 +193,7 @@ impl Site {
             request.encode(&mut wire);
             wire
         };
-        // Without a body there is the record that ends it: a header of eight bytes.
+        // An empty body still has its end record: a header of eight bytes.
         let before = encoded(b"").len() - 8;
         let whole = encoded(b"body");
         let mut client = self.daemon.client(POOL);
@@ -220,7 +212,7 @@ impl Site {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Waits until the status page has a worker like that; says its row.
+    /// Waits for a worker's row in the status page that matches, and returns it.
     fn wait_for_row(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         until(&format!("{}: {what}", self.runtime.name), || {
             let status = self.status();
@@ -246,7 +238,6 @@ impl Drop for Site {
     }
 }
 
-/// The row of a request: what it is, and numbers that can be.
 fn assert_describes(site: &Site, row: &Value) {
     let name = site.runtime.name;
     for (field, expected) in [
@@ -265,7 +256,6 @@ fn assert_describes(site: &Site, row: &Value) {
 const FORMAT: &str = "%n %m %r %q %Q %s %l %u %f %d %{milli}d %{micro}d %M %{kilo}M %C %{user}C %{system}C %p %P %R \
                       %{X-Own}o %{REQUEST_URI}e %{%Y}t %{%Y}T %%";
 
-/// Every token of [`FORMAT`], as far as a test can know it.
 fn assert_logged(site: &Site, line: &str, worker: u64) {
     let name = site.runtime.name;
     let fields: Vec<&str> = line.split(' ').collect();
@@ -285,9 +275,7 @@ fn assert_logged(site: &Site, line: &str, worker: u64) {
         (8, &script),
         (17, &pid),
         (18, &master),
-        // A unix socket has no address.
         (19, "-"),
-        // The example with a handler in Rust has no header of its own.
         (20, if name == "rust" { "-" } else { "yes" }),
         (21, &uri),
         (24, "%"),
@@ -298,7 +286,6 @@ fn assert_logged(site: &Site, line: &str, worker: u64) {
         let number = fields[at].parse();
         number.unwrap_or_else(|error| panic!("{name}, {at}: {error}: {line}"))
     };
-    // The body came when the slow log had been written.
     assert!((0.3..60.0).contains(&number(9)), "{name}: {line}");
     assert!((number(9) * 1e3 - number(10)).abs() < 1.0, "{name}: {line}");
     assert!((number(10) * 1e3 - number(11)).abs() < 1.0, "{name}: {line}");
@@ -348,7 +335,6 @@ fn assert_slow(site: &Site, worker: u64) {
     assert!(!calls.contains("+++"), "{name}: {entry}");
 }
 
-/// One request is held in the middle, looked at from everywhere, sees a reload, and ends.
 fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
     let settings = format!(
         "pm = \"static\"\nmax_children = 2\nreload = \"always\"\nping.path = \"/ping\"\nping.response = \"here\"\n\
@@ -400,9 +386,7 @@ fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
         answer.text()
     );
     let log = fs::read_to_string(site.root.path().join("access.log")).expect("the access log");
-    // A worker that serves several requests at a time has answered for the status meanwhile.
     let is_its = |line: &&str| line.contains(&format!(" {worker} ")) && line.contains(" PUT ");
-    // It may have taken up the other request, too, just before it heard of the reload.
     let line = log.lines().rfind(is_its);
     assert_logged(&site, line.unwrap_or_else(|| panic!("{name}: {log}")), worker);
     until(&format!("{name}: the old workers' end"), || {
@@ -410,7 +394,6 @@ fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
         (!now.iter().any(|pid| old.contains(pid))).then_some(())
     });
 
-    // The one that is idle for the shorter time answers for the status, and is seen as doing that.
     let row = until(&format!("{name}: a request that has ended"), || {
         let (mut other, rest) = site.hold();
         assert!(site.put().body().contains(runtime.answer), "{name}");
@@ -433,7 +416,6 @@ fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
     assert!(row["requests"].as_u64().is_some_and(|count| count >= 1), "{name}");
 }
 
-/// Workers are replaced after so many requests, and a request has so much time.
 fn is_limited(runtime: &'static Runtime) {
     let settings =
         "pm = \"static\"\nmax_children = 1\nmax_requests = 2\nrequest_terminate_timeout = \"1s\"\n";
@@ -460,8 +442,6 @@ fn is_limited(runtime: &'static Runtime) {
         line.contains(&format!("(request: \"PUT /{}?a=b\")", runtime.script)),
         "{line}"
     );
-    // An event loop cancels the request, and goes on with others.
-    // Workers with an event loop go on.
     if !matches!(name, "asgi" | "http") {
         site.daemon.wait_for("exited on signal 15 (SIGTERM)");
     }
@@ -471,7 +451,6 @@ fn is_limited(runtime: &'static Runtime) {
     );
 }
 
-/// The access log is JSON with the same fields.
 fn writes_json(runtime: &'static Runtime) {
     let site = Site::start(
         runtime,
@@ -521,7 +500,6 @@ fn every_runtime_writes_json() {
     RUNTIMES.iter().for_each(writes_json);
 }
 
-/// Requests that end their workers: each is replaced, and none of that is taken for workers that do not live.
 fn is_replaced_at_once(runtime: &'static Runtime) {
     let settings = "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n";
     let site = Site::start(runtime, settings);
@@ -534,7 +512,6 @@ fn is_replaced_at_once(runtime: &'static Runtime) {
             row["request method"] == "PUT" && row["state"] == "Running"
         });
         let worker = row["pid"].as_u64().expect("a number") as u32;
-        // Ruby makes something else of SIGSEGV.
         crate::support::process::signal(worker, Signal::SIGKILL);
         drop(client);
         site.daemon.wait_for_count("exited on signal 9 (SIGKILL)", crash);

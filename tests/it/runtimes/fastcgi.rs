@@ -1,4 +1,4 @@
-//! FastCGI programs that were written without forkyard in mind: on libfcgi, php-cgi, Perl's FCGI and Plack.
+//! FastCGI programs written for other servers: libfcgi, php-cgi, Perl's FCGI and Plack.
 
 use super::assert_echoes;
 use super::fastcgi_programs::*;
@@ -38,11 +38,9 @@ fn one_program_answers_all_requests_of_a_worker() {
     assert_eq!(ask(&daemon, "").body(), format!("pid={} own=value", pids[0]));
     let worker = daemon.wait_for_workers("www", 1)[0];
     assert_eq!(process::children(worker), [pids[0]]);
-    // Its working directory, its own group, and its three streams.
     let link = |name: &str| fs::read_link(format!("/proc/{}/{name}", pids[0])).expect("link");
     assert_eq!(link("cwd"), daemon.dir);
     assert!(link("fd/0").display().to_string().starts_with("socket:"));
-    // Besides there is at most the connection to its worker.
     assert!(fs::read_dir(format!("/proc/{}/fd", pids[0])).expect("fd").count() <= 4);
     let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pids[0] as i32)));
     assert_eq!(group, Ok(nix::unistd::Pid::from_raw(pids[0] as i32)));
@@ -50,7 +48,6 @@ fn one_program_answers_all_requests_of_a_worker() {
     assert_eq!(ask(&daemon, "status").app_status, 7);
 }
 
-/// The program writes while it reads, more than any buffer between them holds.
 #[test]
 fn bodies_stream_both_ways() {
     let daemon = libfcgi("");
@@ -85,7 +82,7 @@ fn the_scoreboard_and_the_access_log_show_the_programs_work() {
     let daemon = libfcgi(settings);
     let mut waiting = begin(&daemon, "slow");
     pid_in(&daemon, "slow");
-    // A kept connection: the same worker shows the page both times, and the other one's last request stays to be seen.
+    // On a kept connection one worker shows the page both times, and the other one's last request stays visible.
     let mut client = daemon.client("www").kept();
     let mut rows = || {
         let params = Params::get(&daemon.dir, "status", "json&full");
@@ -161,7 +158,6 @@ fn php_cgi_runs_an_application() {
     assert!(curl(&["-i", &nginx.url("/none.php")]).starts_with("HTTP/1.1 404"));
 }
 
-/// php-cgi ends after so many requests. Clients do not notice.
 #[test]
 fn a_program_that_ends_by_itself_is_replaced_without_a_failed_request() {
     let settings = "pm = \"static\"\nmax_children = 2\nenv = { PHP_FCGI_MAX_REQUESTS = \"3\" }\n";
@@ -254,7 +250,6 @@ fn plack_runs_as_it_is() {
     );
 }
 
-/// The example of the documents, with another application.
 #[test]
 fn the_documents_site_is_served() {
     let toml = blocks::find("docs/reference/runtimes.md", "toml", "plackup");
@@ -283,13 +278,11 @@ fn a_worker_takes_its_program_along_however_it_ends() {
     let first = pid_of(&ask(&daemon, ""));
     let second = pid_of(&ask(&daemon, ""));
     assert_eq!(first, second);
-    // Its worker has served its requests; the program is asked to go and does.
     wait_for_end(first);
     let third = pid_of(&ask(&daemon, ""));
     let worker = daemon.wait_for_workers("www", 1)[0];
     process::signal(worker, Signal::SIGKILL);
     wait_for_end(third);
-    // A request that takes too long.
     let answer = ask(&daemon, "hang");
     assert_eq!(status(&answer), "504 Gateway Timeout");
     wait_for_end(pid_in(&daemon, "hanging"));
@@ -298,7 +291,6 @@ fn a_worker_takes_its_program_along_however_it_ends() {
 
 #[test]
 fn a_reload_replaces_the_programs_and_a_stop_leaves_nothing() {
-    // What a daemon that was killed has left is no concern of this one.
     let before_it = sockets_left();
     let mut daemon = libfcgi("");
     let before = pid_of(&ask(&daemon, ""));
@@ -313,13 +305,11 @@ fn a_reload_replaces_the_programs_and_a_stop_leaves_nothing() {
     assert!(daemon.wait().success());
     wait_for_end(after);
     let left = sockets_left();
-    // Another test may be making one at this moment.
     for path in left.difference(&before_it) {
         until("a directory to go", || (!path.exists()).then_some(()));
     }
 }
 
-/// Directories of sockets of FastCGI programs.
 fn sockets_left() -> BTreeSet<PathBuf> {
     let all = fs::read_dir(std::env::temp_dir()).expect("the directory");
     all.map_while(Result::ok)
@@ -333,7 +323,6 @@ fn sockets_left() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// A pool that goes over to a program that can't be started keeps the one that can.
 #[test]
 fn a_reload_to_a_broken_program_changes_nothing() {
     let daemon = libfcgi("");

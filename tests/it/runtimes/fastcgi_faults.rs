@@ -1,4 +1,4 @@
-//! FastCGI programs that can't be started, end when they should not, or don't keep to the protocol.
+//! FastCGI programs that fail to start, exit early, or violate the protocol.
 
 use super::fastcgi_programs::*;
 use crate::support::daemon::Daemon;
@@ -11,7 +11,6 @@ const OK: &str = "200";
 const BAD_GATEWAY: &str = "502 Bad Gateway";
 const UNAVAILABLE: &str = "503 Service Unavailable";
 
-/// The id of the error that an answer names; the log has its report.
 fn refused(daemon: &Daemon) -> String {
     let answer = ask(daemon, "");
     assert_eq!(status(&answer), UNAVAILABLE, "{}", answer.text());
@@ -29,7 +28,6 @@ fn runs(daemon: &Daemon) {
     });
 }
 
-/// Each fault is told with its step and what to do; requests are refused at once, and name the report.
 #[test]
 fn a_program_that_can_not_be_started_is_reported() {
     for (command, step, line) in [
@@ -83,10 +81,8 @@ fn a_program_that_can_not_be_started_is_reported() {
         if command.contains("exits") {
             daemon.wait_for("it wrote: the database is not there");
         }
-        // The worker serves, and waits between two tries.
         assert_eq!(daemon.workers("www").len(), 1);
         let tries = daemon.log().matches("could not start").count();
-        // The pauses double: 0.1 s, 0.2 s, and so on.
         let most = 2.0 + (begun.elapsed().as_secs_f64() / 0.1 + 1.0).log2();
         assert!((tries as f64) < most, "{tries} tries");
     }
@@ -119,7 +115,6 @@ fn a_program_that_is_mended_is_started_without_a_reload() {
     daemon.wait_for("the FastCGI program is up again");
 }
 
-/// No request is accepted before the program is up.
 #[test]
 fn a_request_waits_for_a_program_that_is_slow_to_start() {
     let daemon = odd("late", "");
@@ -132,23 +127,20 @@ fn a_request_waits_for_a_program_that_is_slow_to_start() {
 #[test]
 fn a_program_that_is_killed_is_replaced_at_each_stage() {
     let daemon = libfcgi("");
-    // Between requests.
     for _ in 0..3 {
         let pid = pid_of(&ask(&daemon, ""));
         process::signal(pid, Signal::SIGKILL);
-        // Until it runs once more, to its end, the kernel may still give it what comes.
+        // Until the process runs again and exits, the kernel may still queue connections for it.
         wait_for_end(pid);
         assert_ne!(pid_of(&ask(&daemon, "")), pid);
         daemon.wait_for(&format!("the FastCGI program (pid {pid}) was killed by signal 9"));
     }
-    // While it works on one.
     let mut client = begin(&daemon, "hang");
     process::signal(pid_in(&daemon, "hanging"), Signal::SIGKILL);
     let answer = client.answer().expect("answer");
     assert_eq!(status(&answer), BAD_GATEWAY);
     assert!(answer.ended);
     daemon.wait_for("the program gave no answer: it closed the connection");
-    // In the middle of its answer, which so has no end.
     let mut client = begin(&daemon, "half");
     process::signal(pid_in(&daemon, "halved"), Signal::SIGKILL);
     let answer = client.answer().expect("answer");
@@ -157,7 +149,6 @@ fn a_program_that_is_killed_is_replaced_at_each_stage() {
     assert_eq!(status(&ask(&daemon, "")), OK);
 }
 
-/// Each of these programs ends with its first request, at once. None of that is taken for a program that can't be started.
 #[test]
 fn requests_that_end_their_programs_have_no_others_refused() {
     let daemon = libfcgi("");
@@ -182,7 +173,6 @@ fn a_program_that_is_killed_while_it_starts_is_reported() {
     runs(&daemon);
 }
 
-/// A request waits in the program's socket while that is killed: the next program takes it.
 #[test]
 fn a_request_that_was_not_accepted_goes_to_the_next_program() {
     let daemon = start("", |_| format!("program = \"{}\"", compiled().display()));
@@ -194,7 +184,6 @@ fn a_request_that_was_not_accepted_goes_to_the_next_program() {
     let mut client = daemon.client("www");
     client.send(&params, b"hello").expect("send");
     let worker = daemon.wait_for_workers("www", 1)[0];
-    // It waits for the program and nothing else.
     until("the worker to wait", || {
         let call = fs::read_to_string(format!("/proc/{worker}/syscall")).ok()?;
         let poll = ["7 ", "271 "].iter().any(|number| call.starts_with(number));
@@ -244,23 +233,19 @@ fn a_program_may_refuse_and_may_close_after_each_answer() {
     let daemon = odd("closes", "");
     let pids: Vec<u32> = (0..10).map(|_| pid_of(&ask(&daemon, ""))).collect();
     assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
-    // One that ends after each.
     let daemon = odd("once", "");
     let pids: std::collections::BTreeSet<u32> = (0..10).map(|_| pid_of(&ask(&daemon, ""))).collect();
     assert_eq!(pids.len(), 10);
     assert!(!daemon.log().contains("gave no answer"), "{}", daemon.log());
 }
 
-/// Whether the program has done something is not known, so only what can be asked twice is.
 #[test]
 fn a_request_that_comes_to_nothing_on_a_kept_connection_is_asked_again() {
     let daemon = odd("leaves", "");
     for _ in 0..2 {
         assert_eq!(status(&ask(&daemon, "")), OK);
     }
-    // The third that it gets is given no answer, on the connection of the one before.
     assert!(ask(&daemon, "").body().ends_with(" served=4"));
-    // The sixth is a POST: on a connection of its own it was seen, and is not sent again.
     assert!(ask(&daemon, "").body().ends_with(" served=5"));
     let params = Params::get(&daemon.dir, "x", "")
         .with("REQUEST_METHOD", "POST")
@@ -279,7 +264,6 @@ fn a_program_may_end_what_it_does_for_a_client_that_left() {
     daemon.wait_for("a request is called off: the client left");
     daemon.write("go", "");
     assert_eq!(pid_of(&ask(&daemon, "")), pid, "it was not killed");
-    // One that goes on for ever is.
     let client = begin(&daemon, "hang");
     pid_in(&daemon, "hanging");
     drop(client);
@@ -288,7 +272,6 @@ fn a_program_may_end_what_it_does_for_a_client_that_left() {
     assert_eq!(status(&ask(&daemon, "")), OK);
 }
 
-/// What a program has started goes with it, and with its worker.
 #[test]
 fn nothing_outlives_a_program() {
     let daemon = start("env = { PHP_FCGI_CHILDREN = \"2\" }\n", |_| {

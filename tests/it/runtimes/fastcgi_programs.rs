@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The C program on libfcgi, compiled once (Debian packages gcc, libfcgi-dev).
 pub fn compiled() -> &'static Path {
     static PROGRAM: OnceLock<(PathBuf, tempfile::TempDir)> = OnceLock::new();
     let (path, _) = PROGRAM.get_or_init(|| {
@@ -29,7 +28,6 @@ pub fn compiled() -> &'static Path {
     path
 }
 
-/// A program in Python that takes its listening socket in its own hands; what it does is its argument.
 pub const ODD: &str = r#"
 import os, socket, struct, subprocess, sys, time
 
@@ -100,8 +98,6 @@ while True:
     connection.close()
 "#;
 
-/// A daemon with a pool `www` of one worker that runs this; `settings` are lines of the pool, with
-/// `DIR` for the daemon's directory, `application` of its table.
 pub fn start(settings: &str, application: impl FnOnce(&Path) -> String) -> Daemon {
     Daemon::start(|dir| {
         make_writable(dir);
@@ -123,26 +119,22 @@ pub fn start(settings: &str, application: impl FnOnce(&Path) -> String) -> Daemo
     })
 }
 
-/// The C program in one worker.
 pub fn libfcgi(settings: &str) -> Daemon {
     start(settings, |_| {
         format!("program = \"{}\"\nabort_timeout = \"1s\"", compiled().display())
     })
 }
 
-/// The program in Python, in one worker.
 pub fn odd(mode: &str, more: &str) -> Daemon {
     start("", |_| {
         format!("start_command = \"python3 odd.py {mode}\"\n{more}")
     })
 }
 
-/// A GET with a query.
 pub fn ask(daemon: &Daemon, query: &str) -> Answer {
     daemon.get("www", &format!("x?{query}"))
 }
 
-/// A GET with a query, whose answer is not waited for.
 pub fn begin(daemon: &Daemon, query: &str) -> crate::support::fcgi::Client {
     let mut client = daemon.client("www");
     client
@@ -151,14 +143,12 @@ pub fn begin(daemon: &Daemon, query: &str) -> crate::support::fcgi::Client {
     client
 }
 
-/// The `Status` of an answer.
 pub fn status(answer: &Answer) -> String {
     let text = answer.text();
     let line = text.lines().find_map(|line| line.strip_prefix("Status: "));
     line.unwrap_or("200").trim().to_owned()
 }
 
-/// The pid that an answer names.
 pub fn pid_of(answer: &Answer) -> u32 {
     let body = answer.body();
     let number = body.strip_prefix("pid=").and_then(|rest| rest.split(' ').next());
@@ -167,13 +157,11 @@ pub fn pid_of(answer: &Answer) -> u32 {
         .unwrap_or_else(|| panic!("no pid in {body:?}: {}", answer.text()))
 }
 
-/// Waits until a program has written its pid; says it.
 pub fn pid_in(daemon: &Daemon, name: &str) -> u32 {
     let path = daemon.dir.join(name);
     until(name, || fs::read_to_string(&path).ok()?.trim().parse().ok())
 }
 
-/// Waits until a process has ended.
 pub fn wait_for_end(pid: u32) {
     until(&format!("the end of {pid}"), || {
         (!process::runs(pid)).then_some(())

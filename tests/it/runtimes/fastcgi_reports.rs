@@ -1,4 +1,4 @@
-//! Reports of FastCGI programs that could not be started: with the operator, and only of their own pool.
+//! Reports of FastCGI programs that failed to start: for the operator, and only of their own pool.
 
 use super::fastcgi_programs::{ODD, pid_of, start};
 use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
@@ -7,7 +7,6 @@ use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// What `forkyard ARGUMENTS` says of a daemon.
 fn said(daemon: &Daemon, arguments: &[&str]) -> String {
     let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -20,16 +19,14 @@ fn last_error(daemon: &Daemon, pool: &str) -> Option<serde_json::Value> {
     Some(found["last_error"].clone()).filter(|error| !error.is_null())
 }
 
-/// The id of the error that a request is refused with.
 fn refused(daemon: &Daemon, name: &str) -> String {
     daemon.get(name, "x").error_id()
 }
 
-/// Ends the first time; hangs from then on, so that there is one report.
+/// Exits the first time and hangs afterwards, so that there is one report.
 const ONCE: &str = "import os, sys, time\nif os.path.exists('failed'): time.sleep(1000)\nopen('failed', 'w')\n\
                     sys.exit('the database is not there')\n";
 
-/// A daemon with a pool `www` of a program that does this, and one `other` whose program is well.
 fn two(command: &str) -> Daemon {
     Daemon::start(|dir| {
         make_writable(dir);
@@ -122,7 +119,6 @@ fn a_report_with_much_output_is_cut_and_arrives() {
     );
 }
 
-/// The socket over which a worker tells its reports, copied out of the worker, as an attacker could who has taken it over.
 fn reports_of(worker: u32) -> OwnedFd {
     // SAFETY: system calls that take numbers; the new descriptors are this process' own.
     let pidfd = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, worker, 0) as RawFd) };
@@ -133,7 +129,6 @@ fn reports_of(worker: u32) -> OwnedFd {
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) };
         // SAFETY: as above.
         let copy = (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy as RawFd) })?;
-        // It alone has room for a whole report and no more.
         let is_it = getsockopt(&copy, sockopt::SockType).is_ok_and(|kind| kind == SockType::SeqPacket)
             && getsockopt(&copy, sockopt::SndBuf).is_ok_and(|bytes| bytes == 2 * 192 * 1024);
         is_it.then_some(copy)
@@ -175,7 +170,6 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
             }
         });
     };
-    // The name of another pool's report.
     send(forged(u32::from_str_radix(&id, 16).expect("an id"), "").as_bytes());
     send(forged(1, "mine").as_bytes());
     let mine = until("the pool's own report", || last_error(&daemon, "other"));
@@ -187,7 +181,6 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     );
     let text = said(&daemon, &["error", "00000001"]);
     assert!(text.contains("forged") && !text.contains('\u{1b}'), "{text}");
-    // Nonsense, and a lot of it.
     for bytes in [
         &b""[..],
         b"{",
@@ -202,7 +195,6 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     for number in 10..1000_u32 {
         send(large.replace("\"id\":ID", &format!("\"id\":{number}")).as_bytes());
     }
-    // The master is there for others, has kept little, and what it knew of the other pool.
     pid_of(&daemon.get("other", "x"));
     let metrics = said(&daemon, &["status", "--metrics"]);
     let count = metrics

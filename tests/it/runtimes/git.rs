@@ -31,7 +31,6 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
     text
 }
 
-/// A bare repository that everybody may read and the pool's user write.
 fn repository(daemon: &Daemon) {
     git(&daemon.dir, &["init", "-q", "--bare", "repositories/test.git"]);
     let bare = daemon.dir.join("repositories/test.git");
@@ -63,7 +62,6 @@ fn a_repository_is_cloned_and_pushed_to() {
     let url = format!("http://127.0.0.1:{port}/test.git");
     git(&daemon.dir, &["clone", "-q", &url, "first"]);
     let first = daemon.dir.join("first");
-    // Larger than any buffer, and not to be compressed.
     let noise: Vec<u8> = (0..6_000_000u64)
         .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
         .collect();

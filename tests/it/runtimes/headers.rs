@@ -1,4 +1,4 @@
-//! What an application sees of a request's headers and of the path below which it is mounted.
+//! Request headers and mount path, as an application sees them.
 
 use super::python::start_as;
 use super::serve_http;
@@ -9,7 +9,6 @@ use crate::support::{place_library, write_program};
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
 
-/// Each application answers with the header `X-A`, a line break, and the header `Cookie`.
 const APPLICATIONS: [(&str, &str, &str, &str); 6] = [
     (
         "php",
@@ -96,7 +95,6 @@ fn headers_that_the_web_server_sends_twice_are_joined_except_for_php() {
         }
         let answer = daemon.client("www").request(&params, b"").expect("an answer");
         let expected = match runtime {
-            // As php-fpm: the last one wins.
             "php" => "two, three\nb=2\n",
             _ => "one, two, three\na=1; b=2\n",
         };
@@ -119,7 +117,6 @@ async def application(scope, receive, send):
 
 #[test]
 fn the_path_of_an_asgi_request_begins_with_its_root_path() {
-    // SCRIPT_NAME in the pool's environment; SCRIPT_NAME, PATH_INFO, REQUEST_URI; root_path, path, raw_path.
     let requests = [
         ("", "", "/items/", "/items/?q", " /items/ /items/"),
         (

@@ -1,4 +1,4 @@
-//! Many kept connections without a request to a worker that serves several at a time: they take nothing from others.
+//! Many idle kept connections to a worker with concurrent requests take nothing from others.
 
 use super::python::start_as;
 use crate::support::fcgi::{Client, Params};
@@ -6,7 +6,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 use std::path::Path;
 
-/// Descriptors of a worker, as systemd gives them to a service.
 const DESCRIPTORS: usize = 1024;
 
 fn params(path: &str, query: &str) -> Params {
@@ -15,7 +14,6 @@ fn params(path: &str, query: &str) -> Params {
 
 #[test]
 fn a_thousand_kept_connections_without_a_request_keep_nobody_waiting() {
-    // This process has as many.
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("setrlimit");
     }
@@ -23,7 +21,6 @@ fn a_thousand_kept_connections_without_a_request_keep_nobody_waiting() {
     let settings = format!("pm = \"static\"\nmax_children = 1\nrlimit_files = {DESCRIPTORS}\n");
     let (daemon, root) = start_as("asgi", &files, &settings, "concurrency = 100\n");
     fs::write(root.path().join("go"), "").expect("go");
-    // Each request opens a file.
     let ask = |client: &mut Client, number: usize| {
         let answer = client.request(&params("until", &number.to_string()), b"")?;
         assert!(answer.body().parse::<u32>().is_ok(), "{}", answer.text());
@@ -35,7 +32,6 @@ fn a_thousand_kept_connections_without_a_request_keep_nobody_waiting() {
         ask(&mut client, number).expect("an answer");
         kept.push(client);
     }
-    // New connections, all at once, and as many as are served at a time.
     let mut new: Vec<Client> = (0..100).map(|_| daemon.client("www").kept()).collect();
     for (number, client) in new.iter_mut().enumerate() {
         client
@@ -46,7 +42,6 @@ fn a_thousand_kept_connections_without_a_request_keep_nobody_waiting() {
         let answer = client.answer().expect("an answer");
         assert!(answer.body().parse::<u32>().is_ok(), "{}", answer.text());
     }
-    // Those that were used last are there, and are served.
     for (number, client) in new.iter_mut().enumerate() {
         ask(client, number).expect("an answer on a kept connection");
     }
@@ -54,7 +49,6 @@ fn a_thousand_kept_connections_without_a_request_keep_nobody_waiting() {
     for (number, client) in kept.iter_mut().enumerate() {
         served += usize::from(ask(client, number).is_ok());
     }
-    // A quarter of the descriptors is for connections that wait, and the others were closed.
     assert!(
         (100..=DESCRIPTORS / 4).contains(&served),
         "{served} of the kept ones are served"

@@ -1,5 +1,4 @@
-//! What a worker has started and leaves behind: it ends with the pool, the daemon and a worker whose limit is reached; a worker that is
-//! recycled leaves it, and PHP's workers always do.
+//! Processes that a worker started and left: which of its ends kill them.
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
@@ -77,7 +76,6 @@ if ($_SERVER['PATH_INFO'] === '/hang') {
 echo $text;
 "#;
 
-/// A runtime: its file, and the lines of its application's table.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -134,7 +132,6 @@ struct Site {
     daemon: Daemon,
     root: tempfile::TempDir,
     kind: Kind,
-    /// Started by workers of a kind that leaves them.
     left: Vec<u32>,
 }
 
@@ -153,7 +150,6 @@ impl Site {
         }
         let daemon = Daemon::start(|dir| {
             let text = configuration(dir, kind, root.path(), settings);
-            // A pool that stays.
             let other = pool(
                 dir,
                 "other",
@@ -188,7 +184,6 @@ impl Site {
         client
     }
 
-    /// The pids of the process that was started, and of the worker.
     fn begin(&self, path: &str) -> [u32; 2] {
         let mut client = self.send(path);
         self.pids(&client.answer().expect("an answer").body())
@@ -203,7 +198,6 @@ impl Site {
         [next(), next()]
     }
 
-    /// The same for a request that does not end by itself.
     fn hang(&self) -> ([u32; 2], crate::support::fcgi::Client) {
         let client = self.send("/hang");
         let text = until("the request to begin", || {
@@ -224,7 +218,6 @@ impl Site {
         String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned()
     }
 
-    /// It has ended, or, of PHP, has not.
     fn ends(&mut self, what: &str, child: u32) {
         if self.kind.runtime == "php" {
             assert!(process::runs(child), "{what}");
@@ -234,7 +227,6 @@ impl Site {
         }
     }
 
-    /// It goes on, and is counted; not of PHP.
     fn stays(&mut self, what: &str, child: u32) {
         assert!(process::runs(child), "{}: {what}", self.kind.name);
         self.left.push(child);
@@ -244,7 +236,6 @@ impl Site {
         };
         match self.kind.runtime {
             "php" => assert!(!is_counted(), "{}: {}", self.kind.name, self.status()),
-            // The master hears of the worker's end a moment after its process is gone.
             name => until(&format!("{name}: the count"), || is_counted().then_some(())),
         }
     }
@@ -253,7 +244,6 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         for child in &self.left {
-            // It may have ended meanwhile, as it should.
             let _ = kill(Pid::from_raw(*child as i32), Signal::SIGKILL);
         }
     }
@@ -283,7 +273,6 @@ fn each_kind(test: impl Fn(Kind) + Sync) {
     each_but(&[], test);
 }
 
-/// The same without some.
 fn each_but(names: &[&str], test: impl Fn(Kind) + Sync) {
     std::thread::scope(|scope| {
         for kind in KINDS.into_iter().filter(|kind| !names.contains(&kind.name)) {

@@ -63,6 +63,5 @@ fn a_line_names_its_pool_once() {
     assert!(strange.is_empty(), "{strange:#?}");
 }
 
-/// Closes every connection without an answer.
 const CLOSES: &str = "import os, socket\nserver = socket.create_server(('127.0.0.1', int(os.environ['PORT'])))\n\
                       while True:\n    connection, _ = server.accept()\n    connection.recv(1)\n    connection.close()\n";

@@ -69,7 +69,6 @@ fn serve_http(file: &Path, port: u16) -> Child {
     program
 }
 
-/// Sends more than any buffer on the way holds to what answers a body with the same, and expects it back.
 fn assert_echoes(daemon: &Daemon, script: &str, query: &str) {
     let body: Vec<u8> = (0..20_000_000u32).map(|n| (n / 7) as u8).collect();
     let params = Params::get(&daemon.dir, script, query)

@@ -1,4 +1,4 @@
-//! Where programs of Node.js listen: on a socket of their own that only the pool's workers reach, whatever they ask for.
+//! Node.js programs listen on a private socket that only the pool's workers reach.
 
 use super::programs::{ONDEMAND, Site};
 use crate::support::daemon::Daemon;
@@ -11,20 +11,17 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A port that no process listens on.
 fn port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     listener.local_addr().expect("an address").port()
 }
 
-/// The directories of sockets.
 fn directories(below: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(below).expect("the directory").map_while(Result::ok);
     let names = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("forkyard.app."));
     names.map(|entry| entry.path()).collect()
 }
 
-/// The TCP ports that the processes of the application listen on.
 fn ports(site: &Site) -> Vec<String> {
     let inodes: Vec<String> = site
         .processes()
@@ -51,7 +48,6 @@ fn ports(site: &Site) -> Vec<String> {
     listening.collect()
 }
 
-/// Programs that listen as programs do, each with what it takes to start it, and what it answers to `/address`.
 fn programs(port: u16) -> Vec<(&'static str, String, String, String)> {
     let answer = "(q, r) => r.end(q.url === '/address' ? JSON.stringify(server.address()) : 'hello')";
     let create = format!("const server = require('http').createServer({answer});\n");
@@ -152,7 +148,6 @@ fn whatever_a_program_asks_for_it_listens_on_its_own_socket() {
     }
 }
 
-/// A second server is the application's own affair, except for the other address of a name with two.
 #[test]
 fn a_second_server_is_left_alone_and_one_that_asks_by_name_is_the_one() {
     let (first, second) = (port(), port());
@@ -182,7 +177,6 @@ fn a_second_server_is_left_alone_and_one_that_asks_by_name_is_the_one() {
     }
 }
 
-/// The helpers of an application talk to it over ports of their own, and its other programs load nothing that harms them.
 #[test]
 fn child_processes_and_options_of_the_application_work() {
     let program = "const { fork, execFileSync } = require('child_process');\nconst http = require('http');\n\
@@ -203,7 +197,6 @@ fn child_processes_and_options_of_the_application_work() {
     site.finish(Signal::SIGTERM);
 }
 
-/// An application that asks itself by HTTP reaches itself, whichever of its processes and threads asks.
 #[test]
 fn what_an_application_asks_at_its_own_port_it_is_asked() {
     let ways = "const url = (host, port) => `http://${host}:${port}/inner`;\n\
@@ -247,7 +240,6 @@ fn what_an_application_asks_at_its_own_port_it_is_asked() {
     let required = modules.map(|(name, module)| format!("const {name} = require('{module}');\n"));
     let imported = modules.map(|(name, module)| format!("import {name} from 'node:{module}';\n"));
     let asked = port();
-    // What is free for nobody else is free for the application: tools look before they listen.
     let own = "process.env.PORT".to_owned();
     for (file, lines, wish) in [
         ("app.js", required.concat(), &own),
@@ -267,7 +259,6 @@ fn what_an_application_asks_at_its_own_port_it_is_asked() {
     }
 }
 
-/// A port where the application does not listen is somebody else's, and so is what is not HTTP there.
 #[test]
 fn connections_to_other_ports_and_hosts_are_left_alone() {
     let other = TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -290,7 +281,6 @@ fn connections_to_other_ports_and_hosts_are_left_alone() {
     site.finish(Signal::SIGTERM);
 }
 
-/// The promise: nothing of a program of Node.js is reachable past the web server.
 #[test]
 fn other_users_of_the_machine_can_not_reach_a_program_of_node() {
     if crate::skip::needs_root() {
@@ -326,7 +316,6 @@ fn other_users_of_the_machine_can_not_reach_a_program_of_node() {
     }
 }
 
-/// A daemon that was killed leaves directories, which the next one removes; what is in use stays.
 #[test]
 fn what_a_killed_daemon_has_left_goes_with_the_next() {
     let site = Site::start(
@@ -341,7 +330,7 @@ fn what_a_killed_daemon_has_left_goes_with_the_next() {
     assert_eq!(site.get("x"), "x");
     let old = directories(&site.temporary);
     assert_eq!(old.len(), 1);
-    // What still listens at the pool's socket would keep the next daemon from it.
+    // A process still listening at the pool's socket would block the next daemon.
     let children = process::children(site.daemon.pid());
     process::signal(site.daemon.pid(), Signal::SIGKILL);
     until("the program to end", || site.processes().is_empty().then_some(()));
@@ -349,7 +338,6 @@ fn what_a_killed_daemon_has_left_goes_with_the_next() {
         let is_left = children.iter().any(|pid| process::runs(*pid));
         (!is_left).then_some(())
     });
-    // As long as the file is there: Node.js removes it if it ends in order.
     assert!(old[0].exists());
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command
@@ -364,7 +352,6 @@ fn what_a_killed_daemon_has_left_goes_with_the_next() {
     assert_eq!(again.get("app", "x").body(), "x");
 }
 
-/// Any other program is given the path of a socket.
 #[test]
 fn a_program_listens_on_the_socket_that_it_is_given() {
     let program = "import os, socket\nserver = socket.socket(socket.AF_UNIX)\nserver.bind(os.environ['SOCKET'])\n\

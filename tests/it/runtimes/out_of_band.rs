@@ -1,4 +1,4 @@
-//! Out-of-band work in pools of one application, whose workers agree among themselves.
+//! Out-of-band work in pools of one application, coordinated by the workers.
 
 use super::python;
 use super::rack::Application;
@@ -41,7 +41,6 @@ fn lines(root: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The status page's rows of workers that do what they were asked to.
 fn working(daemon: &Daemon) -> Vec<String> {
     let params = Params::get(&daemon.dir, "status", "full&json").with("SCRIPT_NAME", "/status");
     let body = daemon.client("www").request(&params, b"").expect("answer").body();
@@ -75,7 +74,6 @@ fn works_one_after_the_other(threads: &str) {
     until("its work", || (!lines(root).is_empty()).then_some(()));
     assert_eq!(lines(root), [format!("begin {first}")]);
     assert_eq!(working(daemon), [format!("{first} \"OOBW\"")]);
-    // Connections at once, so that each of the others has some.
     let others: BTreeSet<String> = until("answers of both others", || {
         let mut clients: Vec<_> = (0..4).map(|_| daemon.client("www")).collect();
         let params = Params::get(&daemon.dir, "x", "");
@@ -91,7 +89,6 @@ fn works_one_after_the_other(threads: &str) {
     });
     assert_eq!(lines(root).len(), 1, "they wait for their turn");
     fs::write(root.join("go"), "").expect("go");
-    // Each of those that have asked has its turn without being asked again.
     let all = until("everybody's work", || {
         let lines = lines(root);
         (lines.len() >= 6).then_some(lines)
@@ -129,7 +126,6 @@ fn a_request_has_to_wait_where_there_is_one_worker_and_too_long_work_ends_it() {
     let line = daemon.wait_for("execution timed out");
     assert!(line.contains("OOBW"), "{line}");
     fs::remove_file(root.path().join("hold")).expect("go on");
-    // The next worker serves the clients that came meanwhile.
     let next = daemon.get("www", "x").body();
     assert_ne!(next, pid.to_string());
     assert!(!process::runs(pid));

@@ -1,4 +1,4 @@
-//! Where an application is loaded: in the preloader, or in each worker.
+//! Applications load in the preloader or in each worker.
 
 use super::python::start_as;
 use super::rack::Application;
@@ -15,7 +15,6 @@ use std::path::Path;
 
 const LEFT_OPEN: &str = "has left connections open while it was loaded";
 
-/// What an application has open when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Open {
     Nothing,
@@ -24,7 +23,6 @@ enum Open {
     Tcp,
 }
 
-/// What an application is started by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Static,
@@ -36,7 +34,6 @@ enum Kind {
 use Kind::{Applications, Dynamic, Ondemand, Static};
 use Open::{File, Nothing, Tcp, Unix};
 
-/// Every two values of different columns meet in a row.
 const TABLE: [(&str, &str, Open, Kind); 16] = [
     ("asgi", "\"auto\"", Tcp, Ondemand),
     ("asgi", "\"auto\"", Unix, Dynamic),
@@ -76,7 +73,6 @@ async def application(scope, receive, send):
     await send({\"type\": \"http.response.body\", \"body\": answer()})
 ";
 
-/// The file of an application, and its text.
 fn application(runtime: &str, open: Open, dir: &Path, port: u16) -> (&'static str, String) {
     let server = dir.join("server.sock");
     let server = server.display();
@@ -111,7 +107,7 @@ fn application(runtime: &str, open: Open, dir: &Path, port: u16) -> (&'static st
 
 const ASK: &str = "def ask():\n    s.sendall(b\"pong\\n\")\n    return s.recv(9).decode().strip()";
 
-/// A server of lines on a unix socket and a port: it repeats each line of a connection. Says the port.
+/// An echo server for lines on a unix socket and a port. Prints the port.
 fn serve(dir: &Path) -> u16 {
     let unix = UnixListener::bind(dir.join("server.sock")).expect("bind");
     make_writable(&dir.join("server.sock"));
@@ -144,7 +140,6 @@ fn name(row: usize) -> String {
     format!("row{row}")
 }
 
-/// Writes the application of a row.
 fn place(root: &Path, row: usize, dir: &Path, port: u16) {
     let (runtime, preload, open, kind) = TABLE[row];
     let (file, text) = application(runtime, open, dir, port);
@@ -276,7 +271,6 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
             .filter(|line| line.contains("each worker loads"))
             .collect();
         let is_told = told.iter().any(|line| line.contains(&server));
-        // Of the application pool's, one row has a connection that is found.
         assert!(
             is_told == is_found && told.len() < 2 || kind == Applications,
             "{cell:?}: {status}"
@@ -285,7 +279,6 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
     }
 }
 
-/// Asks a server what it was asked itself, in two steps: requests that share the connection get each other's answers.
 const SHARER: &str = "
 import os, socket, time
 s = socket.socket(socket.AF_UNIX)
@@ -307,7 +300,6 @@ fn requests_of_workers_get_their_own_answers_and_none_fails() {
     fs::write(root.path().join("wsgi.py"), SHARER).expect("write");
     let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
     let daemon = Daemon::start(|dir| pool(dir, "www", "pm = \"static\"\nmax_children = 4\n", &application));
-    // From the first moment on: some of them come before the workers.
     std::thread::scope(|scope| {
         for client in 0..8 {
             let daemon = &daemon;
@@ -323,7 +315,6 @@ fn requests_of_workers_get_their_own_answers_and_none_fails() {
     assert_eq!(daemon.log().matches(LEFT_OPEN).count(), 1, "{}", daemon.log());
 }
 
-/// A thread holds a lock most of the time; a fork comes while it does.
 const HOLDER: &str = "
 import threading
 lock, held = threading.Lock(), threading.Event()
@@ -410,7 +401,6 @@ fn a_connection_that_is_closed_before_the_fork_is_none() {
         let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.path().display());
         let daemon =
             Daemon::start(|dir| pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application));
-        // The function was called once, for the one worker.
         assert_eq!(daemon.get("www", "x").body(), "False 1", "{runtime}");
         assert!(!daemon.log().contains(LEFT_OPEN), "{}", daemon.log());
     }
@@ -483,7 +473,6 @@ fn a_worker_in_which_loading_takes_too_long_ends() {
     ruby.daemon.wait_for("The application is still being loaded, at:");
 }
 
-/// Connects at the first request of a worker.
 const LATE: &str = "
 import os, socket
 s = None

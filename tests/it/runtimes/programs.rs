@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A daemon with a pool `app`, whose program lies in a directory of its own.
 pub(super) struct Site {
     pub(super) daemon: Daemon,
     pub(super) root: PathBuf,
@@ -20,17 +19,14 @@ pub(super) struct Site {
     _dir: tempfile::TempDir,
 }
 
-/// A pool that makes its workers when they are needed.
 pub(super) const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 16\n";
 
 impl Site {
-    /// `runtime` and the lines of the application's table, without `root`. `DIRECTORY` in the pool's lines is the daemon's.
     pub(super) fn start(files: &[(&str, &str)], pool_lines: &str, runtime: &str, application: &str) -> Site {
         let daemon = Path::new(env!("CARGO_BIN_EXE_forkyard"));
         Site::start_by(|_| daemon.to_owned(), files, pool_lines, runtime, application)
     }
 
-    /// The same by another executable, which `place` puts somewhere.
     fn start_by(
         place: impl FnOnce(&Path) -> PathBuf,
         files: &[(&str, &str)],
@@ -77,19 +73,16 @@ impl Site {
         }
     }
 
-    /// The same, with a daemon that another command starts, once the first has ended.
     pub(super) fn start_again(self, command: Command) -> Site {
         let daemon = Daemon::launch(&self.daemon.dir, command);
         daemon.wait_for("ready to handle connections");
         Site { daemon, ..self }
     }
 
-    /// The body of the answer to a GET.
     pub(super) fn get(&self, path: &str) -> String {
         self.daemon.get("app", path).body()
     }
 
-    /// nginx in front of it.
     pub(super) fn nginx(&self) -> Nginx {
         Nginx::start(
             &format!(
@@ -101,7 +94,6 @@ impl Site {
         )
     }
 
-    /// Everything that runs in the application's directory.
     pub(super) fn processes(&self) -> Vec<u32> {
         in_directory(&self.root)
     }
@@ -113,13 +105,11 @@ impl Site {
         })
     }
 
-    /// Runs `forkyard` with these arguments on the daemon.
     pub(super) fn order(&self, order: &str) -> String {
         let output = forkyard(&[order], &self.daemon.dir).output().expect("forkyard");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
-    /// No start is under way any more: nothing of one is on disk.
     pub(super) fn wait_until_tidy(&self) {
         until("the work directories to go", || {
             let left = crate::it::starts::work_directories(&self.temporary);
@@ -127,7 +117,6 @@ impl Site {
         });
     }
 
-    /// Stops the daemon, and looks for what it has left behind.
     pub(super) fn finish(mut self, signal: Signal) {
         self.daemon.signal(signal);
         self.daemon.wait();
@@ -136,7 +125,6 @@ impl Site {
     }
 }
 
-/// The processes, zombies not counted, whose working directory this is.
 fn in_directory(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir("/proc").expect("/proc").map_while(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -147,13 +135,11 @@ fn in_directory(directory: &Path) -> Vec<u32> {
     .collect()
 }
 
-/// The path of the example that knows nothing of forkyard.
 fn example() -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("examples");
     beside.join("http_server")
 }
 
-/// A server that tells its pid, its environment, and what it is sent.
 pub(super) const SERVER: &str = r#"
 const fs = require("fs");
 const http = require("http");
@@ -294,7 +280,6 @@ app.listen(process.env.PORT, "127.0.0.1");
         "node",
         "",
     );
-    // The script needs a shell, and finds its file below the directory.
     fs::create_dir(site.root.join("app")).expect("mkdir");
     fs::rename(site.root.join("main.js"), site.root.join("app/main.js")).expect("rename");
     let nginx = site.nginx();
@@ -305,7 +290,6 @@ app.listen(process.env.PORT, "127.0.0.1");
     assert_eq!(sum, r#"{"sum":42}"#);
     let missing = curl(&["-o", "/dev/null", "-w", "%{http_code}", &nginx.url("/none")]);
     assert_eq!(missing, "404");
-    // A worker leaves the processor to the web server and the program, unless another policy was chosen for the daemon.
     let usual = process::policy(site.daemon.pid()).expect("a policy");
     let batch = if usual == nix::libc::SCHED_OTHER {
         nix::libc::SCHED_BATCH
@@ -376,11 +360,10 @@ require("http").createServer((request, response) => {
     assert_eq!(site.get("x"), "fine");
     let begun = Instant::now();
     for _ in 0..5 {
-        // It is asked twice, which ends the program twice.
         assert_ne!(site.get("crash"), "fine");
     }
     assert_eq!(site.get("x"), "fine");
-    // With a back-off that doubles it would be most of a minute.
+    // An exponential back-off would take most of a minute.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     site.finish(Signal::SIGTERM);
 }
@@ -393,7 +376,6 @@ fn requests_go_to_the_least_busy_process() {
     let first = site.get("pid");
     site.wait_for_processes(3);
     site.daemon.wait_for_count("of the application is up", 3);
-    // Two of three are busy for good: all others go to the third.
     for _ in 0..2 {
         let socket = site.daemon.socket("app");
         let dir = site.daemon.dir.clone();
@@ -476,7 +458,6 @@ fn it_dies_with_a_daemon_that_is_killed() {
     });
 }
 
-/// Puts the daemon's executable beside itself, or in place of the one that is there, as a package manager does.
 fn install(dir: &Path) -> PathBuf {
     let (path, new) = (dir.join("bin/forkyard"), dir.join("bin/forkyard.new"));
     fs::create_dir_all(dir.join("bin")).expect("mkdir");
@@ -504,7 +485,6 @@ fn an_upgrade_leaves_the_program_to_those_who_need_it() {
         old.iter().all(|pid| process::runs(*pid)),
         "they have a request yet"
     );
-    // An old worker may take one request more before it sees that it is to leave.
     until("a new process to answer", || {
         let new: u32 = site.get("pid").parse().expect("a pid");
         (!old.contains(&new)).then_some(())

@@ -1,4 +1,4 @@
-//! Programs that speak HTTP and do not what they should: whatever they do, it is told, and nothing is left behind.
+//! HTTP programs that misbehave: each fault is reported, and no process is left.
 
 use super::programs::{ONDEMAND, SERVER, Site};
 use crate::support::fcgi::Params;
@@ -7,7 +7,6 @@ use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::process::{Command, Stdio};
 
-/// Workers are there from the beginning, and wait for the program's return by themselves.
 const STATIC: &str = "pm = \"static\"\nmax_children = 4\n";
 
 #[test]
@@ -36,7 +35,7 @@ fn a_process_that_is_killed_under_load_is_back_and_others_are_asked() {
         codes.extend(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned));
     }
     let good = codes.iter().filter(|code| *code == "200").count();
-    // They are GETs: what was in its hands is asked of the other one.
+    // GET requests: those of the failed program are retried with the other one.
     assert_eq!((good, codes.len()), (2000, 2000));
     site.daemon.wait_for_count("of the application is up", 3);
     assert!(!site.wait_for_processes(2).contains(&doomed));
@@ -48,7 +47,6 @@ fn requests_wait_for_the_only_process_and_those_in_its_hands_fail() {
     let files = [("server.js", SERVER)];
     let site = Site::start(&files, STATIC, "node", "");
     let old = site.get("pid");
-    // It has lived for a second, and is started again at once.
     until("a second", || {
         let began = site.daemon.log().contains("of the application is up");
         let age = Command::new("ps").args(["-o", "etimes=", "-p", &old]).output();
@@ -81,8 +79,8 @@ fn a_request_that_ends_its_process_is_not_passed_on_for_ever() {
     site.finish(Signal::SIGTERM);
 }
 
-/// The program never comes up: the log says so, nothing is left, and when it is mended it serves without a reload. It has
-/// six seconds: on a busy machine the mended one takes some, too.
+/// The program never starts: the log reports it, no process is left, and once repaired it serves without a reload. It
+/// has six seconds: a repaired one is slow on a busy machine.
 fn never_up(program: &str, application: &str, summary: &str) {
     let application = format!("start_command = \"node broken.js\"\nstart_timeout = \"6s\"\n{application}");
     let site = Site::start(&[("broken.js", program)], ONDEMAND, "http", &application);
@@ -105,7 +103,7 @@ fn never_up(program: &str, application: &str, summary: &str) {
     std::fs::write(site.root.join("broken.js"), SERVER).expect("write");
     until("the application to serve", || site.get("pid").parse::<u32>().ok());
     site.wait_until_tidy();
-    // Nothing of the failed starts is left. What was killed may be a while about it.
+    // Failed starts leave no process, though a killed one may take a while to exit.
     site.wait_for_processes(1);
     site.finish(Signal::SIGTERM);
 }
@@ -129,7 +127,6 @@ fn one_that_hangs_or_listens_elsewhere_is_given_up() {
     std::thread::scope(|scope| {
         scope.spawn(|| never_up(elsewhere, "", "and not on the one that it was given"));
         scope.spawn(|| never_up(hangs, "", "longer than 6 s"));
-        // It does not hear signals, and has a child.
         scope.spawn(|| never_up(deaf, "", "longer than 6 s"));
     });
 }
@@ -153,7 +150,6 @@ fn one_that_goes_to_the_background_is_told_so() {
 
 #[test]
 fn one_that_goes_to_the_background_once_it_is_up_is_started_again_and_its_shadow_ended() {
-    // The first process ends a second after its child has begun to listen.
     const PROGRAM: &str = "if (process.argv[2] !== 'child') {\
         require('child_process').spawn('node', ['server.js', 'child'], { detached: true, stdio: 'ignore' }).unref();\
         setTimeout(() => process.exit(0), 1500);\
@@ -236,7 +232,6 @@ fn a_client_that_leaves_leaves_nothing_counted() {
     let pool = format!("{STATIC}request_terminate_timeout = \"500ms\"\n");
     let site = Site::start(&files, &pool, "node", "instances = 2");
     site.daemon.wait_for_count("of the application is up", 2);
-    // Each of them is ended with its worker, in the middle of what it had given to a process.
     for _ in 0..3 {
         let answer = site.daemon.get("app", "hang");
         assert!(answer.text().starts_with("Status: 504"), "{}", answer.text());

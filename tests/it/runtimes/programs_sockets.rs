@@ -1,4 +1,4 @@
-//! The unix sockets of native programs: they go with the process that has made them, however it ends.
+//! Unix sockets of native programs are removed with their process, however it exits.
 
 use super::programs::{ONDEMAND, Site};
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Listens at a path of its own, and never removes it. Tells its path and pid.
+/// Listens at its own path, never removes it, and prints path and pid.
 const NATIVE: &str = r#"
 import json, os, signal, socket
 
@@ -52,7 +52,6 @@ fn a_process_that_is_killed_leaves_no_socket() {
     let second: u32 = site.get("x").parse().expect("a pid");
     assert_ne!(first, second);
     assert_eq!(sockets(&site.root), [own(second)]);
-    // Another program's socket at the same place stays.
     fs::remove_file(own(second)).expect("remove");
     let _other = std::os::unix::net::UnixListener::bind(own(second)).expect("bind");
     let kept = own(second);
@@ -111,7 +110,6 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
     let old = daemon.kept_master();
     process::signal(old, Signal::SIGKILL);
     daemon.wait_for("taking over from process");
-    // Also one that an old worker takes up is answered, by the new program.
     let began = std::time::Instant::now();
     let second: u32 = until("the new program", || daemon.get("www", "x").body().parse().ok());
     assert_ne!(first, second);

@@ -1,4 +1,4 @@
-//! What the operator sees of programs' processes: those that the daemon starts, and those that workers start.
+//! Program processes in the status, those that workers start included.
 
 use super::fastcgi_programs::{ODD, pid_of};
 use super::programs::SERVER;
@@ -44,7 +44,6 @@ fn status(daemon: &Daemon, form: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The processes of a pool's program, once they are as they should be.
 fn programs(daemon: &Daemon, name: &str, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     until(&format!("the programs of {name}"), || {
         let status: Value = serde_json::from_str(&status(daemon, &["--json"])).expect("JSON");
@@ -100,7 +99,6 @@ fn processes_are_shown_with_what_they_use() {
         let requests = all.iter().filter_map(|process| process["requests"].as_u64());
         requests.sum::<u64>() == 2
     });
-    // Killed, they come again.
     let killed = of_node[1]["pid"].as_u64().expect("a pid") as u32;
     process::signal(killed, Signal::SIGKILL);
     process::signal(pid, Signal::SIGKILL);
@@ -136,7 +134,6 @@ fn processes_are_shown_with_what_they_use() {
             "{metrics}"
         );
     }
-    // An upgrade forgets nothing of them.
     let said = forkyard(&["upgrade"], &daemon.dir).output().expect("forkyard");
     assert!(said.status.success(), "{said:?}");
     let after = programs(&daemon, "node", |all| again(all, 1, killed));

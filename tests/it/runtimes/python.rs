@@ -12,7 +12,6 @@ fn start(files: &[(&str, &str)], settings: &str, application: &str) -> (Daemon, 
     start_as("wsgi", files, settings, application)
 }
 
-/// The same for an interface.
 pub(super) fn start_as(
     interface: &str,
     files: &[(&str, &str)],
@@ -34,7 +33,6 @@ pub(super) fn start_as(
     (daemon, root)
 }
 
-/// A daemon that stays although this pool's application can't be loaded.
 fn start_broken(files: &[(&str, &str)], application: &str) -> (Daemon, tempfile::TempDir) {
     let (daemon, root) = start(
         files,
@@ -126,7 +124,6 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
                 "{own} is nothing that its author wrote:\n{log}"
             );
         }
-        // Once more, for a request that comes after the back-off. What is the same is not told again.
         until("another try", || {
             let refused = daemon.get("www", "x").text();
             assert!(refused.starts_with("Status: 503 "), "{refused}");
@@ -145,7 +142,6 @@ fn an_application_of_the_other_interface_is_told() {
     daemon.wait_for("is a WSGI application, and the runtime is asgi");
 }
 
-/// What is not loaded yet when the link comes to name another release comes from the release that runs.
 #[test]
 fn an_old_release_loads_its_own_modules() {
     place_library();
@@ -226,7 +222,6 @@ def application(environ, start):
 fn threads_of_a_loading_application_are_warned_of_and_forked_with_care() {
     let (daemon, _root) = start(&[("wsgi.py", THREADS)], STATIC, "");
     daemon.wait_for("the application has started threads while it was loaded (reporter)");
-    // The worker may answer before the process in the middle of the double fork has ended.
     let wanted = format!("1 {}", daemon.pid());
     until("the worker to be the master's child", || {
         (daemon.get("www", "x").body() == wanted).then_some(())
@@ -241,7 +236,6 @@ def application(environ, start):
     return [f"{sys.prefix} {sys.flags.dev_mode} {os.getuid()} {sorted(k for k in os.environ if 'FORKYARD' in k)}".encode()]
 "#;
 
-/// A site's own interpreter runs the site's code as it starts: never as root.
 #[test]
 fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
     let make = |root: &std::path::Path, name: &str| {
@@ -310,7 +304,6 @@ fn a_worker_goes_on_without_its_preloader() {
     assert!(daemon.get("www", "x").text().contains("200 OK"));
 }
 
-/// What an application adds to the example of the documents, to be seen from outside.
 const AROUND_THE_EXAMPLE: &str = r#"
 import os
 loaded = shop
@@ -328,7 +321,6 @@ def application(environ, start):
     return [f"{os.getpid()} {closed} {price} {prices}".encode()]
 "#;
 
-/// The example of docs/reference/python.md, with a database and a server that are really there.
 #[test]
 fn the_connections_of_the_documents_example_are_each_workers_own() {
     let path = blocks::root().join("docs/reference/python.md");
@@ -363,7 +355,6 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
         assert_eq!(rest, "closed 3 {'tea': 3}");
         served.push(pid.to_owned());
     }
-    // Every worker has connected by itself: each connection carries one pid, and no pid comes over two.
     server.set_nonblocking(true).expect("non-blocking");
     let mut told = Vec::new();
     until("each worker's own connection", || {
@@ -389,7 +380,6 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
     }
 }
 
-/// Python's code lies in huge pages in each worker, and the application runs; where the kernel has none, the log says so.
 #[test]
 fn code_is_in_huge_pages_where_the_settings_say_so() {
     const WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";

@@ -1,4 +1,4 @@
-//! Applications on Django, Flask and Starlette, as Debian has them, behind nginx, with curl as the browser.
+//! Django, Flask and Starlette from Debian, behind nginx, with curl as the browser.
 
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, curl};
@@ -48,7 +48,6 @@ impl Site {
         Site { daemon, nginx, root }
     }
 
-    /// curl with this site's cookies.
     pub(super) fn browse(&self, path: &str, arguments: &[&str]) -> String {
         let jar = self.root.path().join("cookies").display().to_string();
         let url = self.nginx.url(path);
@@ -90,10 +89,8 @@ fn manage(root: &Path, arguments: &[&str]) {
     );
 }
 
-/// A file's path within a directory, its mode and its content.
 type Kept = (PathBuf, fs::Permissions, Vec<u8>);
 
-/// The files below a directory.
 fn files_below(root: &Path) -> Vec<Kept> {
     let mut found = Vec::new();
     let mut left = vec![root.to_owned()];
@@ -112,7 +109,7 @@ fn files_below(root: &Path) -> Vec<Kept> {
     found
 }
 
-/// The project that Django's own commands make, which take seconds: they are run once for all tests.
+/// A project made by Django's own commands. They take seconds, so they run once for all tests.
 fn project() -> &'static [Kept] {
     static MADE: OnceLock<Vec<Kept>> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -206,7 +203,6 @@ fn administer(site: &Site) {
 
 #[test]
 fn djangos_administration_works() {
-    // It is found by its manage.py.
     for application in ["", "entry = \"shop.wsgi\"\nthreads = 4\n"] {
         administer(&Site::start("wsgi", django, "", application, STATIC));
     }
@@ -256,7 +252,6 @@ def wait(name):
     return f"{request.path} {session.get('count')}"
 "#;
 
-/// Flask's request and session belong to the thread that has them.
 #[test]
 fn a_flask_application_serves_fast_requests_beside_slow_ones() {
     let write = |root: &Path| fs::write(root.join("app.py"), FLASK).expect("write");
@@ -416,7 +411,6 @@ fn a_fastapi_application_streams_both_ways_and_notices_who_leaves() {
     drop(client);
     crate::support::until("the application to notice", || exists("left").then_some(()));
 
-    // The answer comes before its background task ends.
     assert!(site.browse("/background", &[]).ends_with("\"soon\""));
     assert!(!exists("later"));
     fs::write(site.root.path().join("answered"), "").expect("write");

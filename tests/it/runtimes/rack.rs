@@ -5,17 +5,14 @@ use crate::support::fcgi::{Answer, Params};
 use crate::support::place_library;
 use std::fs;
 
-/// A variable that names the directory of a Rack which the applications are to use instead of the system's.
 const RACK: &str = "FORKYARD_TEST_RACK";
 
-/// A pool of Rack workers whose application has these files.
 pub(super) struct Application {
     pub daemon: Daemon,
     pub root: tempfile::TempDir,
 }
 
 impl Application {
-    /// Starts one worker.
     pub(super) fn start(files: &[(&str, &str)]) -> Application {
         Application::start_with(files, "pm = \"static\"\nmax_children = 1\n", "")
     }
@@ -30,7 +27,6 @@ impl Application {
             let gemfile = format!("source 'https://rubygems.org'\ngem 'rack', path: '{rack}'\n");
             fs::write(root.path().join("Gemfile"), gemfile).expect("write");
         }
-        // Bundler writes Gemfile.lock.
         make_writable(root.path());
         let application = format!(
             "runtime = \"rack\"\nroot = \"{}\"\n{application}",
@@ -40,7 +36,6 @@ impl Application {
         Application { daemon, root }
     }
 
-    /// One with this config.ru, whose `app` Rack::Lint checks on both sides.
     pub(super) fn linted(app: &str) -> Application {
         let file = format!("require 'uri'\nrequire 'rack/lint'\nuse Rack::Lint\napp = {app}\nrun app\n");
         Application::start(&[("config.ru", &file)])
@@ -56,7 +51,7 @@ impl Application {
         self.request(&self.params(path, query), b"")
     }
 
-    /// The answer; what the web server would log is shown if the test fails.
+    /// The answer; a failing test shows the web server's log.
     fn request(&self, params: &Params, body: &[u8]) -> Answer {
         let answer = self.daemon.client("www").request(params, body).expect("answer");
         eprint!("{}", answer.error_text());
@@ -93,7 +88,6 @@ run ->(env) {
     assert_eq!(application.daemon.preloaders("www").len(), 1);
 }
 
-/// The environment of a request, as JSON.
 const SHOW: &str = r##"->(env) {
   shown = env.select { |name, value| value.is_a?(String) }
   [200, { "content-type" => "text/plain" }, shown.sort.map { |name, value| "#{name}=#{value}\n" }]
@@ -122,7 +116,6 @@ fn the_environment_is_as_rack_wants_it() {
 fn paths_stay_as_the_client_escaped_them_unless_the_web_server_rewrote_them() {
     let application = Application::linted(SHOW);
     let places = [
-        // SCRIPT_NAME, PATH_INFO, REQUEST_URI; the application's SCRIPT_NAME and PATH_INFO.
         ("/a/b", "", "/a%2Fb?q", "", "/a%2Fb"),
         ("/caf\u{e9}", "", "/caf%C3%A9", "", "/caf%C3%A9"),
         ("/new", "", "/old", "", "/new"),

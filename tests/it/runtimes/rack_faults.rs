@@ -5,7 +5,6 @@ use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::{place_library, until};
 use std::fs;
 
-/// Starts a pool that can't come up; waits for this in its log.
 fn fails(files: &[(&str, &str)], line: &str) -> String {
     place_library();
     let root = directory();
@@ -83,7 +82,6 @@ fn an_exception_is_an_answer_and_its_backtrace_is_in_both_logs() {
     application.daemon.wait_for("it broke (Oops)");
 }
 
-/// forkyard's own script, which is a descriptor, is in no backtrace.
 #[test]
 fn what_is_said_of_an_error_is_about_the_application() {
     let text = r##"
@@ -133,7 +131,6 @@ run ->(env) {
         let log = application.daemon.log();
         assert!(!log.contains("/proc/self"), "{log}");
     }
-    // Nor where it can't be loaded: in the log, and in the report.
     for text in [
         "raise 'it broke'\n",
         "require_relative 'nowhere'\n",

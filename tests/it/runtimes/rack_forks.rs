@@ -30,7 +30,6 @@ fn hooks_run_once_for_each_worker_and_workers_differ() {
     for _ in 0..5 {
         let body = application.get("x", "").body();
         let (told, drawn) = body.split_once("; ").expect("parts");
-        // A worker that was forked later has seen the hooks of earlier forks run in the preloader.
         let last = told.replace("before true, ", "");
         assert_eq!(last, "gem's, after false, Passenger's true");
         let drawn: Vec<&str> = drawn.split(' ').collect();
@@ -99,7 +98,7 @@ fn a_child_of_a_worker_does_not_keep_its_descriptors() {
     }
 }
 
-/// Counts what a worker has open of the database that was used while the application was loaded.
+/// Counts a worker's open descriptors of the database that was used at load time.
 const RECORDS: &str = r##"
 require "active_record"
 ActiveRecord::Base.establish_connection(adapter: "sqlite3", database: File.join(__dir__, "shop.db"))

@@ -7,7 +7,6 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-/// The document's server block for this application.
 fn block(application: &Application) -> String {
     let document = include_str!("../../../docs/reference/runtimes.md");
     let (_, chapter) = document.split_once("\n## Rack\n").expect("a chapter");
@@ -74,7 +73,6 @@ fn use_sinatra(threads: u32) {
         assert_eq!(said, format!("count {count}"));
     }
     let said = curl(&["-d", "name=a%20b&many[]=c&many[]=d", &nginx.url("/form")]);
-    // Debian's fastcgi_params give the name of the host without its port.
     let port = format!(":{}", nginx.port);
     assert_eq!(said.replace(&port, ""), "a b c+d 127.0.0.1 http://127.0.0.1/form");
     let head = curl(&["-i", &nginx.url("/go")]);
@@ -102,7 +100,6 @@ fn a_sinatra_application_is_given_files() {
     }
 }
 
-/// As most documents show it: methods of the main object, a logger, and the environment of a developer.
 const CLASSIC: &str = r##"
 require "sinatra"
 set :logging, true
@@ -115,7 +112,6 @@ run Sinatra::Application
 
 #[test]
 fn a_classic_sinatra_application_serves_and_logs() {
-    // Rack::Lint puts an object of its own around the environment's.
     for (lint, threads) in [("", 1), ("require \"rack/lint\"\nuse Rack::Lint\n", 4)] {
         let (application, nginx) = site(&[("config.ru", &format!("{lint}{CLASSIC}"))], threads);
         assert_eq!(curl(&[&nginx.url("/")]), "classic");
@@ -127,13 +123,12 @@ fn a_classic_sinatra_application_serves_and_logs() {
         let log = nginx.errors();
         for wanted in ["a line of the logger", "\"GET / HTTP/1.", "it broke"] {
             assert!(log.contains(wanted), "{wanted} is missing: {log}");
-            // As with other servers, whose standard error it is.
             until(wanted, || application.daemon.log().contains(wanted).then_some(()));
         }
     }
 }
 
-/// Each part is written when the client has the one before: a part that waited in some buffer would end the test.
+/// Each part is written once the client has the previous one: a buffered part would hang the test.
 #[test]
 fn a_sinatra_application_streams() {
     [1, 4].into_iter().for_each(stream_from_sinatra);
@@ -214,7 +209,6 @@ fn use_rails(threads: u32) {
     assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n"), "{head}");
 }
 
-/// Several browsers at once, some of them at what takes long: each gets its own session's page.
 #[test]
 fn a_rails_application_serves_many_from_a_worker_with_threads() {
     let (application, nginx) = site(&[("config.ru", RAILS)], 5);

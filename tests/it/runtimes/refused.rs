@@ -1,4 +1,4 @@
-//! Uploads that the application answers without reading them: the client sees the answer, whatever it still sends.
+//! Uploads answered before they are read: the client receives the answer while it still sends.
 
 use super::programs::Site;
 use crate::support::fcgi::Params;
@@ -88,7 +88,6 @@ fn a_refused_upload_by_fastcgi_is_no_reason_to_complain() {
             let answer = client.answer().expect("answer");
             assert!(answer.ended && answer.text().contains("401"), "{answer:?}");
         }
-        // One that has no answer yet is worth a line, and it comes after the others.
         let mut cut = site.daemon.client("app");
         cut.send_raw(&[1, 1, 0, 1, 0, 8, 0, 0, 0, 1]).expect("send");
         cut.shut();

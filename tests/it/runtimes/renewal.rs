@@ -1,5 +1,4 @@
-//! Pools of one application that get new processes because a worker has found a reason: `tmp/restart.txt`, and the limits of
-//! programs that speak HTTP.
+//! Pools of one application that are renewed by a worker: `tmp/restart.txt`, and limits of HTTP programs.
 
 use super::fastcgi_programs::compiled;
 use super::programs::Site;
@@ -16,7 +15,7 @@ use std::time::{Duration, SystemTime};
 const SERVER: &str = "require('http').createServer((request, response) => setTimeout(() => \
                       response.end(String(process.pid)), 5)).listen(process.env.PORT);";
 
-/// Clients that ask until `done` is there; says all that has answered. Every answer is one.
+/// Sends requests until `done` returns true; returns all pids that answered.
 fn under_load(site: &Site, mut done: impl FnMut(&BTreeSet<u32>) -> bool) -> BTreeSet<u32> {
     let is_over = AtomicBool::new(false);
     let seen = std::sync::Mutex::new(BTreeSet::new());
@@ -71,11 +70,9 @@ fn a_program_whose_new_code_does_not_start_is_not_ended_by_its_limits() {
     site.finish(Signal::SIGTERM);
 }
 
-/// A runtime whose application lies in a directory: its files, and lines of its table.
 struct Row {
     name: &'static str,
     file: &'static str,
-    /// It answers VERSION.
     text: &'static str,
     broken: &'static str,
     table: &'static str,
@@ -134,7 +131,6 @@ const ROWS: [Row; 6] = [
     },
 ];
 
-/// Puts code in its place, and touches `tmp/restart.txt`: each time is another, whatever the disk's clock.
 fn deploy(root: &Path, file: &str, code: &str, turn: u64) {
     fs::write(
         root.join(".new"),
@@ -191,7 +187,6 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
     for row in &ROWS {
         wait_for(row, "the first");
     }
-    // A file that is there at the start, and removed, is no reason.
     for row in &ROWS {
         fs::remove_file(daemon.dir.join(row.name).join("tmp/restart.txt")).expect("remove");
     }
@@ -210,10 +205,8 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
         let root = daemon.dir.join(row.name);
         deploy(&root, row.file, &row.text.replace("VERSION", "the second"), 2);
         wait_for(row, "the second");
-        // What does not start leaves the old code in service.
         deploy(&root, row.file, row.broken, 3);
         until(&format!("the failed start of {}", row.name), || {
-            // One old worker may take a last request.
             ask(row);
             let line = format!("failed, and tried again: {}", row.name);
             daemon.log().contains(&line).then_some(())
@@ -221,7 +214,6 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
         deploy(&root, row.file, &row.text.replace("VERSION", "the third"), 4);
         wait_for(row, "the third");
     }
-    // Once for each touch at most, however many workers have seen it. A start that is tried again may find the mended code.
     for row in &ROWS {
         let line = format!(
             "[pool {}] tmp/restart.txt has changed: it gets new processes",

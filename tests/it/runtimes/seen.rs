@@ -1,4 +1,4 @@
-//! What each runtime sees of a request's scheme, host, prefix and client, behind one web server and behind two.
+//! A request's scheme, host, prefix and client in each runtime, behind one and two web servers.
 
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::Params;
@@ -17,7 +17,6 @@ const ASGI: &str = "async def application(scope, receive, send):\n    assert sco
                     await send({'type': 'http.response.body', 'body': ' '.join(seen).encode()})\n";
 const RACK: &str = "run ->(env) {\n  names = %w[rack.url_scheme HTTP_HOST SCRIPT_NAME REMOTE_ADDR HTTP_X_FORWARDED_FOR]\n  \
                     [200, {}, [names.map { |name| env[name] || '-' }.join(' ')]] }\n";
-/// `X-Forwarded-For` ends with the address that the web server saw.
 const NODE: &str = "require('http').createServer((request, response) => {\n  const it = request.headers;\n  \
                     const known = it['x-forwarded-for'].split(', ');\n  const last = known.pop();\n  \
                     if (last !== it['x-real-ip'] || it.host !== it['x-forwarded-host'] || request.url !== '/page') return response.end('they differ');\n  \
@@ -53,8 +52,6 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
         };
         KINDS.iter().map(one).collect::<Vec<_>>().join("\n")
     });
-    // What the web server says: its own scheme and HTTPS, the client that it saw, and what a proxy before it has said. Then what
-    // the application is to see.
     let cases = [
         (
             "http",
@@ -78,7 +75,7 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
             "",
             "https shop.test:8080 /shop 192.0.2.7 -",
         ),
-        // Behind two: nginx does not take the first one's word, and applications know whom to believe.
+        // Behind two proxies: nginx doesn't trust the first one, and applications decide whom to trust.
         (
             "http",
             "on",
@@ -94,7 +91,6 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
                 .with("REQUEST_SCHEME", scheme)
                 .with("HTTP_HOST", "shop.test:8080")
                 .with("REMOTE_ADDR", client)
-                // The web server's word counts, and not the client's.
                 .with("HTTP_X_FORWARDED_PREFIX", "/forged")
                 .with("REQUEST_URI", "/shop/page");
             if kind != "php" {

@@ -1,5 +1,4 @@
-//! Applications that send less than their Content-Length promises: behind nginx with kept connections, the browser sees at once
-//! that the answer is cut.
+//! Answers shorter than their Content-Length: behind nginx the browser sees at once that they are cut.
 
 use super::fastcgi_programs::compiled;
 use crate::support::daemon::{Daemon, make_writable, pool};
@@ -8,7 +7,6 @@ use crate::support::{place_library, write_program};
 use std::path::Path;
 use std::process::{Child, Command};
 
-/// A runtime, the file of its application, that file's text, and lines of the application's table.
 type Short = (&'static str, &'static str, &'static str, &'static str);
 
 const PHP: &str = "<?php header('Content-Length: 100000'); echo 'four'; flush(); ini_set('memory_limit', '3M'); \
@@ -88,10 +86,9 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
     ("fastcgi", "unused", "", "program = \"PROGRAM\"\n"),
 ];
 
-/// Their connections are closed without END_REQUEST. Without buffering nginx takes that for the end of a whole answer.
+/// Their connections close without END_REQUEST. Without buffering nginx takes that for the end of a complete answer.
 const BROKEN_OFF: [&str; 3] = ["wsgi.py", "asgi.py", "short_http.py"];
 
-/// Programs that end with the test, whatever becomes of it.
 #[derive(Default)]
 struct Programs(Vec<Child>);
 
@@ -104,7 +101,6 @@ impl Drop for Programs {
     }
 }
 
-/// What curl says of a path, as its exit status.
 fn ask(nginx: &Nginx, path: &str) -> Option<i32> {
     let mut command = Command::new("curl");
     command.args(["--silent", "--output", "/dev/null", "--max-time", "60"]);
@@ -130,7 +126,6 @@ fn serve(dir: &Path, port: u16, short: &Short, name: &str) -> (String, Option<Ch
 
 #[test]
 fn a_browser_sees_at_once_that_an_answer_is_cut() {
-    /// curl's CURLE_PARTIAL_FILE.
     const CUT: Option<i32> = Some(18);
     place_library();
     let names: Vec<String> = (0..SHORT.len()).map(|index| format!("p{index}")).collect();

@@ -8,7 +8,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// `pm` and the slow log, for one worker.
 fn settings(dir: &Path) -> String {
     format!(
         "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nslowlog = \"{}\"\n\
@@ -44,7 +43,7 @@ impl Site {
         self.daemon.get("www", path).body()
     }
 
-    /// The answer to a request that is slow until the log has said so many times that an entry is done or could not be.
+    /// The answer to a slow request that ends after this many log entries are complete or failed.
     fn slow(&self, path: &str, done: usize, failed: usize) -> String {
         let (script, query) = path.split_once('?').expect("a query");
         let mut client = self.daemon.client("www");
@@ -58,7 +57,6 @@ impl Site {
         body
     }
 
-    /// The entries, once the log has said so many times that one is done or could not be.
     fn entries(&self, done: usize, failed: usize) -> Vec<String> {
         if done > 0 {
             self.daemon.wait_for_count("finished trace of ", done);
@@ -74,7 +72,6 @@ impl Site {
         entries.collect()
     }
 
-    /// The lines of the only entry that follow its header, whose own are looked at.
     fn calls(&self) -> String {
         let entries = self.entries(1, 0);
         assert_eq!(entries.len(), 1, "{entries:?}");
@@ -155,7 +152,6 @@ fn wsgi_shows_pythons_calls_and_is_not_disturbed() {
             calls.contains(&format!("{how}() ROOT/wsgi.py:")),
             "{how}: {calls}"
         );
-        // The wrapper is left out.
         assert!(calls.ends_with("application() ROOT/wsgi.py:37"), "{how}: {calls}");
         assert!(entries[index].contains(&format!("\nrequest = GET /x?{how}\n")));
     }
@@ -179,7 +175,6 @@ fn there_are_as_many_calls_as_are_wanted() {
     assert_eq!(site.calls(), "sleep() ROOT/wsgi.py:10");
 }
 
-/// An application may do what it likes: it is not ended by a question, and the entry says that there was no answer.
 #[test]
 fn an_application_that_spoils_the_answer_is_left_alone() {
     let spoil = r#"
@@ -257,7 +252,6 @@ def flood():
     }
 }
 
-/// An application that has taken the signal for itself keeps it.
 #[test]
 fn an_application_may_have_the_signal() {
     let text = format!(
@@ -380,7 +374,6 @@ fn rack_shows_rubys_calls_and_is_not_disturbed() {
     assert!(entries[2].ends_with("x?silenced\n+++ dump failed"), "{entries:?}");
 }
 
-/// A worker that was told to go, or whose master went, is not asked any more, and goes.
 #[test]
 fn workers_that_can_be_asked_leave_in_order() {
     for (runtime, name, text) in [
@@ -456,7 +449,6 @@ fn fastcgi_shows_the_program_and_what_it_has_started() {
     );
 }
 
-/// Nothing is known of what is in another process.
 #[test]
 fn a_rust_handler_is_named_by_its_request() {
     let dir = directory();
@@ -482,7 +474,6 @@ fn a_rust_handler_is_named_by_its_request() {
         ..forkyard::fastcgi::Request::default()
     };
     request.encode(&mut whole);
-    // The end of the body: 8 bytes.
     let (begin, end) = whole.split_at(whole.len() - 8);
     client.send_raw(begin).expect("send");
     daemon.wait_for("executing too slow");

@@ -1,4 +1,4 @@
-//! What is stopped gets SIGTERM first, and `stop_timeout` to clean up: programs, and workers whose requests do not end.
+//! Stopping sends SIGTERM first and waits `stop_timeout`, for programs and for workers with endless requests.
 
 use super::fastcgi_programs::compiled;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
@@ -8,7 +8,6 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
 
-/// Cleans up for longer than a second.
 const NODE: &str = r#"
 const fs = require("fs");
 const note = (word) => fs.appendFileSync("notes", word + "\n");
@@ -27,7 +26,6 @@ def clean(*_):
 signal.signal(signal.SIGTERM, clean)
 http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 "#;
-/// Its first request does not end.
 const WSGI: &str = r#"
 import os, signal, time
 def note(word):
@@ -67,13 +65,11 @@ const CGI: &str = "#!/bin/sh\ntrap 'echo term >>notes; sleep 1.5; echo done >>no
 const FASTCGI: &str = "trap 'echo term >>notes; sleep 1.5; echo done >>notes; exit 0' TERM\n\
                        exec 3<&0\nPROGRAM <&3 &\necho begun >>notes\nwhile :; do sleep 0.1; done\n";
 
-/// A runtime, its file, and the lines of its application's table.
 struct Kind {
     runtime: &'static str,
     file: &'static str,
     text: &'static str,
     application: &'static str,
-    /// It is a program that is stopped with its last worker; else a request that does not end has to be stopped.
     is_program: bool,
 }
 
@@ -129,21 +125,17 @@ const KINDS: [Kind; 7] = [
     },
 ];
 
-/// What stops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
     Reload,
     Quit,
-    /// SIGTERM with `on_sigterm = "finish"`.
     Finish,
-    /// SIGTERM.
     Term,
 }
 
 struct Running {
     daemon: Daemon,
     root: tempfile::TempDir,
-    /// Has a request that does not end.
     _client: Client,
 }
 

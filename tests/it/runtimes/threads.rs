@@ -202,7 +202,6 @@ end
 run Application.new
 "##;
 
-/// Runtime, file, and its text.
 pub(in crate::it) const LANGUAGES: [(&str, &str, &str); 2] =
     [("wsgi", "wsgi.py", PYTHON), ("rack", "config.ru", RUBY)];
 pub(super) const ONE: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
@@ -255,7 +254,6 @@ fn requests_of_one_worker_are_served_at_the_same_time() {
             body(&mut send(&daemon, "flags", "")).split(' ').next(),
             Some("true")
         );
-        // On connections that are kept, with more requests than threads.
         let mut kept: Vec<Client> = (0..20).map(|_| daemon.client("www").kept()).collect();
         for _ in 0..50 {
             for client in &mut kept {
@@ -361,7 +359,6 @@ fn exceptions_and_exits_are_those_of_one_request() {
         assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
         let answer = send(&daemon, "exit", "").answer().expect("answer");
         assert!(answer.text().starts_with("Status: 500 "), "{}", answer.text());
-        // The worker goes, and not before its other request is answered.
         let pid: u32 = worker.parse().expect("pid");
         assert!(process::runs(pid));
         fs::write(root.path().join("go"), "").expect("go");
@@ -406,7 +403,6 @@ fn an_answer_waits_for_its_client_and_ends_when_that_leaves() {
         fs::remove_file(root.path().join("over")).expect("it is over");
         drop(send(&daemon, "stream", "30"));
         until("the end of the other", || marks(&root, "over").pop());
-        // Both threads are free again.
         let mut clients: Vec<Client> = (0..2).map(|n| send(&daemon, "until", &n.to_string())).collect();
         until("both", || (marks(&root, "begun").len() == 2).then_some(()));
         fs::write(root.path().join("go"), "").expect("go");
@@ -434,7 +430,6 @@ fn a_client_that_leaves_or_falls_silent_in_its_body_frees_its_thread() {
                 ..Request::default()
             };
             request.encode(&mut wire);
-            // Without the record that ends the body.
             client.send_raw(&wire[..wire.len() - 8]).expect("send");
             client
         };
@@ -449,7 +444,6 @@ fn a_client_that_leaves_or_falls_silent_in_its_body_frees_its_thread() {
 #[test]
 fn the_least_busy_worker_takes_a_connection() {
     for language in LANGUAGES {
-        // A worker that gets no processor for a moment leaves some to the others.
         once_in(5, || {
             let (daemon, root) = start(language, 10, "pm = \"static\"\nmax_children = 3\n");
             daemon.wait_for_workers("www", 3);
@@ -464,7 +458,6 @@ fn the_least_busy_worker_takes_a_connection() {
 fn an_ondemand_pool_grows_when_all_threads_are_busy() {
     for language in LANGUAGES {
         let (daemon, root) = start(language, 3, "pm = \"ondemand\"\nmax_children = 2\n");
-        // The first worker has to run before it is known what it has threads for.
         let mut clients = vec![send(&daemon, "until", "0")];
         for number in 1..4 {
             until("the one before", || {

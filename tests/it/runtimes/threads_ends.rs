@@ -126,7 +126,6 @@ fn others_are_finished_before_a_worker_with_a_stuck_thread_ends() {
         let worker: u32 = body(&mut send(&daemon, "pid", "")).parse().expect("pid");
         let mut stuck = send(&daemon, "met", "1000");
         let answer = std::thread::spawn(move || stuck.answer().expect("answer").text());
-        // The last of those that begin before its time is up has nearly all of its own left.
         let mut others = vec![send(&daemon, "until", "other")];
         while !answer.is_finished() {
             others.push(send(&daemon, "until", "other"));
@@ -172,7 +171,6 @@ fn each_slow_request_is_written_down_with_its_own_thread_first() {
                 !tasks.contains("forkyard/") && !tasks.contains("/proc/self/fd"),
                 "{entry}"
             );
-            // All that were told before it run on; on a busy machine others may not have begun yet.
             let shown = entry.matches("task = forkyard-").count();
             assert!((before + 1..=3).contains(&shown), "{entry}");
         }

@@ -1,4 +1,4 @@
-//! HTTP and WebSocket at an address of their own (`http_listen`), with a web server and a real client.
+//! HTTP and WebSocket on a separate address (`http_listen`), with a web server and a real client.
 
 use super::programs::Site;
 use crate::support::nginx::{Nginx, curl, free_port};
@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Echoes over WebSocket, with its pid before; tells over HTTP what it was sent.
 const NODE: &str = r#"
 const http = require('http');
 const { WebSocketServer } = require('ws');
@@ -39,7 +38,8 @@ new WebSocketServer({ server, path: '/ws' }).on('connection', (socket, request) 
 server.listen(process.env.PORT);
 "#;
 
-/// The client: a line in is a message, a message out is a line; what ends the connection is the last.
+/// The client: each input line is a message to send, each message received is an output line; the last is the reason of
+/// the close.
 const CLIENT: &str = r#"
 import asyncio, sys, websockets
 
@@ -69,7 +69,6 @@ async def main():
 asyncio.run(main())
 "#;
 
-/// An open WebSocket.
 pub(in crate::it) struct Socket {
     client: Child,
     input: Option<ChildStdin>,
@@ -78,7 +77,6 @@ pub(in crate::it) struct Socket {
 
 impl Socket {
     pub(in crate::it) fn open(address: &str) -> Socket {
-        // Debian's, which has its packages.
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", CLIENT, address]);
         let mut client = command
@@ -123,7 +121,6 @@ impl Drop for Socket {
     }
 }
 
-/// The program in Node.js.
 pub(in crate::it) fn program(version: &str) -> String {
     NODE.replace("VERSION", &format!("'{version}'"))
 }
@@ -138,12 +135,10 @@ fn site_of(runtime: &str, pool: &str) -> Site {
     Site::start(&[("app.js", &program("one"))], &pool, runtime, application)
 }
 
-/// Where a pool of the site speaks HTTP.
 fn http(site: &Site) -> PathBuf {
     site.daemon.dir.join("http.sock")
 }
 
-/// The site of the documents: pages by FastCGI, /ws by HTTP.
 fn nginx(site: &Site) -> Nginx {
     let locations = format!(
         "location / {{ include /etc/nginx/fastcgi_params; fastcgi_pass unix:{}; }}\n\
@@ -183,7 +178,6 @@ fn has_pages_and_websockets(runtime: &str) {
     let page = curl(&[&nginx.url("/page")]);
     assert!(page.contains("\"url\":\"/page\""), "{page}");
     let mut socket = Socket::open(&format!("ws://127.0.0.1:{}/ws", nginx.port));
-    // What the client says of itself in the web server's place does not arrive.
     let headers: serde_json::Value = serde_json::from_str(&socket.hear()).expect("headers");
     for (name, expected) in [
         ("x-real-ip", "127.0.0.1"),
@@ -196,7 +190,6 @@ fn has_pages_and_websockets(runtime: &str) {
     assert!(headers["x-forwarded-user"].is_null(), "{headers}");
     assert!(socket.ask("hello").ends_with(" one hello"));
     assert_eq!(socket.ask("big 3000000"), "3000000 bytes");
-    // A second one beside it, through the same worker.
     let mut other = Socket::open(&format!("ws://127.0.0.1:{}/ws", nginx.port));
     other.hear();
     assert!(socket.ask("again").ends_with(" one again"));
@@ -222,7 +215,6 @@ fn requests_pass_by_http_as_they_are() {
     fs::write(&file, vec![b'x'; 5_000_000]).expect("write");
     let answer = crate::support::nginx::upload(&file, &nginx.url("/proxied/size"));
     assert_eq!(answer, "5000000");
-    // Nothing hides behind a request.
     let mut client = UnixStream::connect(http(&site)).expect("connect");
     client
         .write_all(b"POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -237,7 +229,6 @@ fn requests_pass_by_http_as_they_are() {
     let mut text = String::new();
     client.read_to_string(&mut text).expect("read");
     assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
-    // A client that leaves is seen by the program.
     let mut client = UnixStream::connect(http(&site)).expect("connect");
     client
         .write_all(b"GET /gone HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -310,7 +301,7 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
         .expect("a pid");
     process::signal(pid, Signal::SIGKILL);
     assert!(socket.hear().starts_with("closed"));
-    // Until then a connection may still reach the process, which the kernel is about to end.
+    // Until then the kernel may still give connections to the dying process.
     site.daemon.wait_for("it is started again");
     let mut socket = Socket::open(&address);
     socket.hear();
@@ -322,7 +313,6 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
     assert!(socket.ask("y").ends_with(" one y"));
 }
 
-/// The keeper is killed, and the master, the worker and the program go on: what is open stays open, and the address goes on.
 #[test]
 fn a_killed_keeper_leaves_websockets_open() {
     let first = site(STATIC);
@@ -351,7 +341,6 @@ fn a_killed_keeper_leaves_websockets_open() {
     assert!(socket.hear().starts_with("closed"));
 }
 
-/// An upgrade of the daemon: what is open stays open, and the address goes on.
 #[test]
 fn an_upgrade_leaves_websockets_open() {
     let site = site(STATIC);
@@ -368,7 +357,6 @@ fn an_upgrade_leaves_websockets_open() {
     let mut other = Socket::open(&address);
     other.hear();
     assert!(other.ask("x").ends_with(" one x"));
-    // A reload by the new master takes it over, too.
     site.daemon.signal(Signal::SIGUSR2);
     site.daemon.wait_for("reload done");
     let mut third = Socket::open(&address);
@@ -376,7 +364,6 @@ fn an_upgrade_leaves_websockets_open() {
     assert!(third.ask("y").ends_with(" one y"));
 }
 
-/// Many requests of one program are under way in a single worker, whatever the way by which they come.
 #[test]
 fn a_thousand_requests_are_under_way_in_one_worker() {
     let site = site("pm = \"static\"\nmax_children = 1");
@@ -403,7 +390,6 @@ fn a_thousand_requests_are_under_way_in_one_worker() {
         (client.answer().expect("an answer").body() == "1000").then_some(())
     });
     assert_eq!(site.daemon.workers("app").len(), 1);
-    // The clients leave, and the program sees that.
     drop(slow);
     drop(clients);
     until("them to be gone", || {
@@ -415,7 +401,6 @@ fn a_thousand_requests_are_under_way_in_one_worker() {
     });
 }
 
-/// With the lifespan's state, and what the worker says of itself.
 pub(in crate::it) const ASGI: &str = r#"
 import contextlib, os
 from fastapi import FastAPI, Request, WebSocket
@@ -457,7 +442,6 @@ fn asgi_applications_serve_pages_by_fastcgi_and_websockets_by_http() {
     let nginx = nginx(&site);
     let page = curl(&[&nginx.url("/page")]);
     assert!(page.contains("\"client\":\"127.0.0.1\""), "{page}");
-    // What a client says of itself is not taken for the web server's word.
     let proxied = curl(&[
         "-H",
         "X-Real-IP: 6.6.6.6",
@@ -474,7 +458,6 @@ fn asgi_applications_serve_pages_by_fastcgi_and_websockets_by_http() {
     other.hear();
     assert!(other.ask("x").ends_with(" one x"));
     assert_eq!(other.close(), "closed 1000");
-    // The daemon's end closes it in order.
     site.daemon.signal(Signal::SIGTERM);
     let last = socket.hear();
     assert!(["closed 1012", "closed 1001"].contains(&last.as_str()), "{last}");
@@ -488,14 +471,13 @@ fn a_reload_keeps_websockets_of_asgi_applications_until_their_time_is_over() {
     let address = format!("ws://127.0.0.1:{}/ws", nginx.port);
     let code = ASGI.replace("VERSION", "number two");
     let (mut old, begun) = reload_under_websocket(&site, &address, "main.py", &code, "number two");
-    // On a machine that is busy the time may be over by now.
+    // On a busy machine the time may be over.
     if begun.elapsed() < Duration::from_secs(3) {
         assert!(old.ask("c").ends_with(" one c"), "the old worker goes on");
     }
     assert_eq!(old.hear(), "closed 1012");
 }
 
-/// `listen` says which clients may connect, and this holds for both addresses.
 #[test]
 fn addresses_that_are_not_allowed_can_not_speak_http_either() {
     let (fastcgi, http) = (free_port(), free_port());
@@ -505,7 +487,6 @@ fn addresses_that_are_not_allowed_can_not_speak_http_either() {
     );
     let application = "start_command = \"env NODE_PATH=/usr/share/nodejs node app.js\"\n";
     let site = Site::start(&[("app.js", &program("one"))], &pool, "node", application);
-    // A connection that is closed is 000 to curl.
     let ask = |from: &str| {
         let url = format!("http://127.0.0.1:{http}/page");
         let mut curl = Command::new("curl");

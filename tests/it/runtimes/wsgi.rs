@@ -18,7 +18,7 @@ def application(environ, start_response):
     yield f"{loaded != os.getpid()}\n".encode()
 "#;
 
-/// A file for each path: what the interface allows, and what it forbids.
+/// A file for each path: behavior that the interface allows or forbids.
 const CASES: &str = r#"
 import atexit, os, sys, time, io
 from wsgiref.validate import validator
@@ -195,7 +195,6 @@ fn an_application_is_loaded_once_and_answers_in_workers() {
 fn the_interface_is_kept_to() {
     let site = Site::cases();
     let get = |path: &str| site.get(path);
-    // The reference's own checks, around an application that reads, writes and complains.
     for body in [&b""[..], b"0123456789abc"] {
         let params = Params::get(&site.daemon.dir, "valid", "")
             .with("REQUEST_METHOD", "POST")
@@ -275,7 +274,6 @@ fn a_path_is_split_as_the_application_is_mounted() {
         ("/app", "['/app', '', None, 'http', None]"),
         ("/app/a%20b?c", "['/app', '/a b', None, 'http', None]"),
         ("/applied", "['', '/applied', None, 'http', None]"),
-        // UTF-8 as the bytes that it is, each a character.
         ("/app/%C3%A4", "['/app', '/Ã¤', None, 'http', None]"),
     ] {
         assert_eq!(curl(&[&nginx.url(path)]), seen, "{path}");
@@ -336,8 +334,8 @@ fn the_peak_of_memory_is_on_the_status_page() {
         "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n",
         "",
     );
-    // A worker that shows the page has begun another request; the other one still shows its last. A connection holds the
-    // worker that would be chosen first while the other one answers, and lets it go for the page.
+    // A worker that shows the page has begun another request; the other one still shows its last. A connection occupies
+    // the preferred worker while the other one answers, then releases it for the page.
     until("memory on the status page", || {
         let held = site.daemon.client("www");
         site.get("sized");
@@ -353,7 +351,6 @@ fn the_peak_of_memory_is_on_the_status_page() {
     });
 }
 
-/// A client's connection to nginx that has asked for a page.
 pub(super) fn open(port: u16, path: &str) -> TcpStream {
     let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connect");
     let request = format!("GET {path} HTTP/1.0\r\n\r\n");

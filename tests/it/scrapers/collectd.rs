@@ -7,7 +7,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The last value of a series that the csv plugin has written.
 fn last(dir: &Path, plugin: &str, series: &str) -> Option<f64> {
     let entries = fs::read_dir(dir.join("csv/here").join(plugin)).ok()?;
     let file = entries.flatten().find(|entry| {
@@ -76,7 +75,7 @@ fn collectd_reads_json_and_xml() {
             ("gauge-total_processes", 2.0),
             ("gauge-listen_queue", 0.0),
         ] {
-            // Another of collectd's own requests may be seen beside: the value is the one that comes again and again.
+            // Another of collectd's own requests may run at the time: the expected value repeats.
             until(&format!("{plugin} {series}"), || {
                 last(dir, plugin, series).filter(|seen| (seen - value).abs() < 0.1)
             });
@@ -84,7 +83,7 @@ fn collectd_reads_json_and_xml() {
         let accepted = until("requests", || last(dir, plugin, "gauge-accepted_conn"));
         assert!(accepted >= 4.0, "{plugin}: {accepted}");
     }
-    // Of each worker, told by a worker: the one that is asked counts its own request, too.
+    // The worker that answers counts its own request, too.
     until("the workers", || {
         let rows = [0, 1].map(|row| last(dir, "curl_json-rows", &format!("gauge-processes-{row}-requests")));
         (rows[0]? + rows[1]? >= 5.0).then_some(())

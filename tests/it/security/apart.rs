@@ -12,17 +12,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// With preloaders of their own: `tests/it/zygote/` has the other kind.
 const PHP: &str = concat!(
     "runtime = \"php\"\nversion = \"",
     env!("FORKYARD_PHP"),
     "\"\npreloader = \"own\"\n"
 );
-/// The first pool's user.
 const WWW_DATA: u32 = 33;
 const STATIC: &str = "pm = \"static\"\nstatus_path = \"/status\"\n";
 
-/// Two pools of so many workers each, with these settings, and these of the daemon.
 fn two_pools(children: u32, more: &str, global: impl Fn(&Path) -> String) -> Daemon {
     let daemon = Daemon::start_logged(
         |dir| {
@@ -42,7 +39,6 @@ fn pid(daemon: &Daemon, pool: &str) -> u32 {
     daemon.get(pool, "pid.php").body().parse().expect("a pid")
 }
 
-/// What a script of `one` gets at, of the processes given.
 const SPY: &str = r#"<?php
 $got = [];
 foreach (explode(',', $_GET['pids']) as $pid) {
@@ -71,7 +67,7 @@ foreach ($cached as $script) { if (str_contains($script, 'secret')) { $got[] = "
 echo json_encode($got);
 "#;
 
-/// Opens anew what it was started with. PHP's fopen would look for a file of the name that the link in /proc shows.
+/// Reopens the descriptors it was started with. PHP's fopen would open the file named by the link in /proc.
 const REOPEN: &str = "
 import sys
 for number in sys.argv[1:]:
@@ -83,7 +79,7 @@ for number in sys.argv[1:]:
             pass
 ";
 
-/// What a pool's user can open anew of the pipes that a worker has: the other ends of them would be among it.
+/// Pipes of a worker that a pool's user can reopen: this would give it their other ends.
 fn reopened(worker: u32, uid: u32) -> String {
     let entries = fs::read_dir(format!("/proc/{worker}/fd")).expect("descriptors");
     let pipes: Vec<File> = entries
@@ -112,7 +108,6 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
         return;
     }
     let daemon = two_pools(1, "", |_| String::new());
-    // A worker that was just forked has its preloader's title for a moment.
     for pool in ["one", "two"] {
         daemon.wait_for_workers(pool, 1);
     }
@@ -132,13 +127,12 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     );
     let got = daemon.get("one", &query).body();
     let got: Vec<String> = serde_json::from_str(&got).unwrap_or_else(|error| panic!("{error}: {got}"));
-    // The preloader of one's own pool has the same user; it may be signalled, and nothing else.
+    // The pool's own preloader has the same user: signals are allowed, nothing more.
     let own = format!("{} may be killed", daemon.preloaders("one")[0]);
     let wrong: Vec<&String> = got.iter().filter(|what| **what != own).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(secret.exists());
     assert_eq!(reopened(pid(&daemon, "one"), WWW_DATA), "");
-    // A scoreboard of another pool is not on one's own status page.
     let page = daemon.get("one", "status?json&full").body();
     assert!(
         page.contains("\"pool\":\"one\"") && !page.contains("secret.php"),
@@ -146,8 +140,6 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     );
 }
 
-/// What a process has open or mapped and another process could have, too: `KIND:[INODE]` of pipes and sockets, device
-/// and inode of memory.
 fn shareable(pid: u32) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))
@@ -172,7 +164,6 @@ fn shareable(pid: u32) -> BTreeSet<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     for line in maps.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // A file that no user can write to is the system's.
         if fields[1].contains('w') && fields[1].ends_with('s') {
             all.insert(format!("mapped {} {}", fields[3], fields[4]));
         }
@@ -192,7 +183,6 @@ fn two_pools_share_no_pipe_no_socket_and_no_memory() {
         worker.union(&preloader).cloned().collect::<BTreeSet<_>>()
     };
     let (one, two) = (of("one"), of("two"));
-    // OPcache's memory, the scoreboard, and the descriptors of the worker contract.
     assert!(
         one.iter().filter(|name| name.starts_with("mapped")).count() >= 2,
         "{one:?}"
@@ -202,7 +192,6 @@ fn two_pools_share_no_pipe_no_socket_and_no_memory() {
     assert!(common.is_empty(), "{common:?}");
 }
 
-/// What of a scoreboard a process has mapped for writing: device, inode and offset.
 fn own_pages(pid: u32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     let lines = maps.lines().filter(|line| line.contains("memfd:forkyard"));
@@ -218,8 +207,7 @@ fn own_pages(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// A scoreboard's other pages can't be had by its descriptors: a worker has none any more. It writes to its own page, and
-/// what it has open is its pool's or its own, and no other worker's.
+/// A worker writes to its own page; its open descriptors give access to no other page and no other worker.
 #[test]
 fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
     if needs_root() {
@@ -255,16 +243,14 @@ fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
     for pool in [&one, &two] {
         let [first, second] = [open(pool[0]), open(pool[1])];
         let common: BTreeSet<String> = first.intersection(&second).cloned().collect();
-        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log; accept-notify.
         assert_eq!(kinds(&common), [5, 0], "{common:?}");
-        // The stop pipe, standard output and error.
         for own in [&first - &common, &second - &common] {
             assert_eq!(kinds(&own), [2, 1], "{own:?}");
         }
     }
 }
 
-/// What a script can do to the files given: read, write, connect. With its pid, so that the answer is one process'.
+/// Tries to read, write and connect to the given files. Prints its pid, to show that one process answered.
 const TRY: &str = r#"<?php
 $did = [];
 foreach (explode(',', $_GET['files']) as $file) {
@@ -279,7 +265,6 @@ foreach (explode(',', $_GET['files']) as $file) {
 echo json_encode($did);
 "#;
 
-/// Files that the master has made and keeps open, by their paths.
 fn open_files(daemon: &Daemon) -> BTreeSet<String> {
     let entries = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("descriptors");
     let targets = entries
@@ -304,7 +289,6 @@ fn files_that_pools_must_not_touch_are_closed_to_them() {
             dir.display()
         )
     });
-    // Even where the directory is everybody's.
     make_writable(&daemon.dir);
     daemon.write("try.php", TRY);
     daemon.write("slow.php", "<?php sleep(2);");
@@ -341,10 +325,8 @@ fn files_that_pools_must_not_touch_are_closed_to_them() {
             .strip_prefix(&format!("{}/", daemon.dir.display()))
             .unwrap_or(file);
         let wanted = match name {
-            // Where requests come in; their mode is 0666 here.
             "one.sock" | "two.sock" => "connect ",
             "forkyard.pid" => "read ",
-            // What this test has written.
             "forkyard.toml" | "pid.php" | "try.php" | "slow.php" => "read ",
             _ => "",
         };

@@ -1,4 +1,4 @@
-//! Control groups, paths, system calls and /tmp: each closes what it says to a real script, or says what is missing.
+//! Control groups, paths, system calls and /tmp: each limit holds for a real script, or a message reports its absence.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -12,7 +12,6 @@ use std::process::Stdio;
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// What `forkyard run` says when it does not start.
 fn fails(settings: &str) -> String {
     let dir = directory();
     let file = dir.path().join("forkyard.toml");
@@ -30,7 +29,6 @@ fn fails(settings: &str) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs a script in the only pool of a daemon with these settings.
 fn run(settings: impl FnOnce(&Path) -> String, script: &str) -> (Daemon, String) {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
@@ -56,7 +54,6 @@ fn has_landlock() -> bool {
 #[test]
 fn paths_close_everything_else() {
     if !has_landlock() {
-        // Which is all that can be seen here; has_landlock has said so.
         let said = fails("confine.read = [\"/usr\"]\n");
         assert!(
             said.contains("[pool www] confine.read, confine.write: this kernel has no Landlock"),
@@ -117,7 +114,6 @@ fn a_path_that_is_not_there_is_an_error() {
     );
 }
 
-/// Calls that docs/security.md says are refused, whatever their arguments: names and numbers.
 macro_rules! calls {
     ($($name:ident)*) => { vec![$((stringify!($name), libc::$name)),*] };
 }
@@ -134,15 +130,12 @@ fn refused_calls() -> Vec<(&'static str, i64)> {
         SYS_fsmount SYS_fspick SYS_mount_setattr SYS_unshare SYS_setns SYS_open_by_handle_at SYS_fanotify_init
         SYS_clock_settime SYS_settimeofday SYS_clock_adjtime SYS_adjtimex SYS_sethostname SYS_setdomainname
     ];
-    // The C library's headers do not name them yet; new calls have one number on all machines.
     all.extend([("statmount", 457), ("listmount", 458), ("lsm_set_self_attr", 460), ("open_tree_attr", 467)]);
     #[cfg(target_arch = "x86_64")]
     all.extend(calls![SYS_iopl SYS_ioperm SYS_modify_ldt SYS_uselib SYS__sysctl]);
     all
 }
 
-/// Tries each call from a program that the script starts, with arguments that no call takes: says by what name it fails,
-/// or `none`. Then what makes name spaces and sockets.
 const CALLS: &str = "
 import ctypes, errno, json, os, platform, signal, socket, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
@@ -182,7 +175,6 @@ result['thread'] = 'made' if done else 'none'
 print(json.dumps(result))
 ";
 
-/// A call that fails for another reason proves nothing: so all are tried without the filter, too, and by root.
 #[test]
 fn dangerous_system_calls_are_refused_and_everything_else_works() {
     if !Path::new("/proc/sys/kernel/seccomp/actions_avail").exists() {
@@ -221,7 +213,7 @@ fn dangerous_system_calls_are_refused_and_everything_else_works() {
         for with in [&denied[name], &www[name]] {
             let wanted = match name.as_str() {
                 "clone3" => "ENOSYS",
-                // The kernel here may be without IPv6.
+                // The kernel may lack IPv6.
                 name if name == "thread" || name.starts_with("family ") => without,
                 _ => "EPERM",
             };
@@ -230,24 +222,20 @@ fn dangerous_system_calls_are_refused_and_everything_else_works() {
         counted += usize::from(*without != denied[name]);
         assert_ne!(without, "EPERM", "{name} fails here in any case");
     }
-    // The calls by both of their numbers, name spaces, and two for each family of sockets.
     assert!(counted > 170, "{counted} calls were tried: {open:?}");
     let worker = daemon.workers("www")[0];
-    // Its workers are still the master's own children.
     assert_eq!(
         process::status_line(worker, "PPid"),
         Some(daemon.pid().to_string())
     );
     assert_eq!(process::status_line(worker, "Seccomp").as_deref(), Some("2"));
     assert_eq!(process::status_line(worker, "NoNewPrivs").as_deref(), Some("1"));
-    // A worker that dies is replaced by the confined preloader.
     daemon.write("kill.php", "<?php posix_kill(getmypid(), 9); sleep(5);");
     let _ = daemon.get("www", "kill.php");
     daemon.wait_for("exited on signal 9");
     assert!(daemon.get("www", "script.php").body().contains("EPERM"));
 }
 
-/// A directory outside of /tmp.
 struct Elsewhere(PathBuf);
 
 impl Elsewhere {
@@ -269,7 +257,6 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
     if needs_root() {
         return;
     }
-    // What a test that failed has left.
     for place in ["/tmp/mine", "/var/tmp/mine"] {
         let _ = fs::remove_file(place);
     }
@@ -292,7 +279,6 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
     let nothing_else = r#"[[".","..","mine"],[".","..","mine"],"41777"]"#;
     assert_eq!(ask("private"), nothing_else);
     assert!(!Path::new("/tmp/mine").exists() && !Path::new("/var/tmp/mine").exists());
-    // The other pool, and the machine, have theirs.
     let plain = ask("plain");
     assert_ne!(plain, nothing_else);
     assert!(Path::new("/tmp/mine").exists());
@@ -338,7 +324,6 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
     let (mut daemon, body) = run(|_| settings(limits), script);
     let name = format!("0::/{}/www", parent.file_name().expect("a name").display());
     assert!(body.contains(&name), "{body}");
-    // All of the pool's processes are in it, and no other.
     let group = fs::read_to_string(parent.join("www/cgroup.procs")).expect("the group");
     let members: Vec<u32> = group.lines().filter_map(|pid| pid.parse().ok()).collect();
     for pid in &daemon.workers("www") {
@@ -368,7 +353,7 @@ fn a_hat_without_apparmor_is_an_error_that_says_so() {
     let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled").unwrap_or_default();
     let said = fails("apparmor_hat = \"no-such-hat\"\n");
     let wanted: &[&str] = match enabled.trim() {
-        // No profile of the test's is loaded, so there is no hat to change to: its workers can't be made.
+        // The test has loaded no profile, so there is no hat to change to: workers can't start.
         "Y" => &["failed to change to new confinement"],
         _ => &[
             "[pool www] apparmor_hat: failed to query apparmor confinement",
@@ -380,7 +365,7 @@ fn a_hat_without_apparmor_is_an_error_that_says_so() {
     }
 }
 
-/// A chroot has neither /usr nor /proc: PHP is loaded before, and the steps that follow still work.
+/// A chroot has neither /usr nor /proc: PHP is loaded first, and later steps still work.
 #[test]
 fn all_of_it_goes_with_a_chroot() {
     if needs_root() || !has_landlock() {

@@ -1,4 +1,4 @@
-//! A tenant writes what it can into the directories that it is given below `/run`.
+//! A tenant fills the directories below `/run` that it can write to.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, pool};
@@ -8,12 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Of each directory, as docs/explain/security.md says.
 const PRIVATE: u64 = 256 << 10;
 const WORK: u64 = 8 << 20;
-/// `/run` of the daemon's name space.
 const RUN: u64 = 32 << 20;
-/// Fills its directories with one file and with many, before and after it listens, and says how much it has written.
 const PROGRAM: &str = r#"import os, socket, threading
 def fill(directory):
     written = 0
@@ -82,14 +79,12 @@ fn start() -> (Daemon, tempfile::TempDir) {
     (daemon, dir)
 }
 
-/// What the program has said: numbers, the last one its pid.
 fn numbers(daemon: &Daemon, pool: &str) -> Vec<u64> {
     let body = daemon.get(pool, "x").body();
     let numbers = body.split(' ').map(str::parse).collect::<Result<_, _>>();
     numbers.unwrap_or_else(|_| panic!("{body}: {}", daemon.log()))
 }
 
-/// The directories that are mounted in the daemon's name space.
 fn mounted(daemon: &Daemon) -> Vec<String> {
     let mounts = fs::read_to_string(format!("/proc/{}/mounts", daemon.pid())).expect("mounts");
     let paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
@@ -97,7 +92,6 @@ fn mounted(daemon: &Daemon) -> Vec<String> {
     ours.map(str::to_owned).collect()
 }
 
-/// Bytes of the daemon's `/run` that are in use.
 fn used(daemon: &Daemon) -> u64 {
     let run = format!("/proc/{}/root/run", daemon.pid());
     let about = nix::sys::statvfs::statvfs(Path::new(&run)).expect("statvfs");
@@ -118,7 +112,6 @@ fn who_fills_the_directories_it_is_given_fills_nothing_else() {
     assert!(work > 0 && work <= WORK && work_files < 1024, "{said:?}");
     assert!(more <= PRIVATE && more_files < 64, "{said:?}");
     assert!(used(&daemon) < 1 << 20, "{}", used(&daemon));
-    // The work directory goes with the start, full as it is.
     until("the work directory to go", || {
         (mounted(&daemon).len() == 1).then_some(())
     });
@@ -127,7 +120,6 @@ fn who_fills_the_directories_it_is_given_fills_nothing_else() {
         (mounted(&daemon).len() == 2).then_some(())
     });
 
-    // One that is started again binds again, in a new directory; the old one is gone.
     let before = mounted(&daemon);
     process::signal(
         u32::try_from(pid).expect("a pid"),
@@ -149,7 +141,6 @@ fn who_fills_the_directories_it_is_given_fills_nothing_else() {
     assert!(used(&daemon) < 1 << 20, "{}", used(&daemon));
 }
 
-/// Whatever ends a daemon: the next one takes the mounts of the one before away.
 #[test]
 fn what_a_killed_daemon_has_mounted_goes_with_the_next() {
     if needs_root() {

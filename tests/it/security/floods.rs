@@ -22,7 +22,7 @@ def application(environ, start):
     return [b'said']
 ";
 
-/// Lines that the daemon writes because of what workers do and say: as many in a minute as are read, of each cause.
+/// Log lines that workers can cause: limited by cause, a minute.
 #[test]
 fn what_a_pool_causes_is_some_lines_of_the_log() {
     place_library();
@@ -40,7 +40,6 @@ fn what_a_pool_causes_is_some_lines_of_the_log() {
         let params = Params::get(path, "x", query);
         daemon.client("www").request(&params, b"")
     };
-    // The client's own connection is flooded, too.
     for _ in 0..3 {
         let _ = ask("");
     }
@@ -48,7 +47,6 @@ fn what_a_pool_causes_is_some_lines_of_the_log() {
         let _ = ask("end");
     }
     daemon.wait_for_count("exited with code 3", 20);
-    // What was said before is written before this.
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for("error log file re-opened");
     let count = |text: &str| daemon.log().lines().filter(|line| line.contains(text)).count();

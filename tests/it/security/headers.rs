@@ -1,4 +1,4 @@
-//! What a client says in the place of forkyard does not reach a program that speaks HTTP.
+//! Client headers that forge forkyard's own don't reach HTTP programs.
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
@@ -8,7 +8,6 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-/// Answers with the headers that it was sent, one a line.
 const NODE: &str = "require('http').createServer((request, answer) => {\n\
     const raw = request.rawHeaders, lines = [];\n\
     for (let at = 0; at < raw.length; at += 2) lines.push(raw[at] + ': ' + raw[at + 1]);\n\
@@ -19,7 +18,6 @@ const PYTHON: &str = "import os\nfrom http.server import BaseHTTPRequestHandler,
     self.end_headers()\n        self.wfile.write('\\n'.join(f'{n}: {v}' for n, v in self.headers.items()).encode())\n\
     HTTPServer(('127.0.0.1', int(os.environ['PORT'])), Handler).serve_forever()\n";
 
-/// What a client can't say, and what arrives instead; `None`: nothing does.
 const OWN: [(&str, Option<&str>); 18] = [
     ("X-Real-IP", Some("127.0.0.1")),
     ("X-Forwarded-Proto", Some("http")),
@@ -40,13 +38,11 @@ const OWN: [(&str, Option<&str>); 18] = [
     ("Trailer", None),
     ("Upgrade", None),
 ];
-/// Names that forkyard writes something of the client's to; another spelling of them is the client's alone.
 const SPOKEN: [(&str, Option<&str>); 2] = [
     ("X-Forwarded-For", Some("127.0.0.1")),
     ("Transfer-Encoding", None),
 ];
 
-/// Ways to spell the parameter of a header.
 fn spellings(header: &str) -> [String; 4] {
     let upper = header.to_ascii_uppercase();
     [
@@ -58,7 +54,6 @@ fn spellings(header: &str) -> [String; 4] {
     .map(|name| format!("HTTP_{name}"))
 }
 
-/// The headers that arrive, without a connection's own.
 fn heard(client: &mut Client, params: &Params) -> BTreeMap<String, Vec<String>> {
     let answer = client.request(params, b"").expect("answer");
     assert!(answer.text().starts_with("Status: 200"), "{}", answer.text());
@@ -73,7 +68,6 @@ fn heard(client: &mut Client, params: &Params) -> BTreeMap<String, Vec<String>> 
     headers
 }
 
-/// Lies in every header and every spelling, and looks what arrives.
 fn lie(connect: impl Fn() -> Client, honest: &Params) {
     let variants = OWN.iter().chain(&SPOKEN).flat_map(|(header, wanted)| {
         let is_taken = SPOKEN.iter().any(|(spoken, _)| spoken == header) || *header == "Host";
@@ -94,7 +88,6 @@ fn lie(connect: impl Fn() -> Client, honest: &Params) {
             "{spelling}: {headers:?}"
         );
     }
-    // What is the client's own still arrives.
     let params = honest
         .clone()
         .with("HTTP_X_FORWARDED_FOR", "10.0.0.1")
@@ -105,7 +98,6 @@ fn lie(connect: impl Fn() -> Client, honest: &Params) {
     assert_eq!(headers["x-real-ip"], ["127.0.0.1"]);
 }
 
-/// A directory with a program in it, for the user whom pools have in these tests.
 fn place(root: &Path, file: &str, code: &str, own: &str) {
     fs::create_dir(root).expect("mkdir");
     fs::write(root.join(file), code).expect("write");

@@ -1,4 +1,4 @@
-//! What a tenant can make last for ever, and that root's processes do not wait for it: each of the table in
+//! Resources that a tenant can hold for ever, and root's processes that don't wait for them: the table in
 //! docs/explain/security.md.
 
 use super::needs_root;
@@ -16,13 +16,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a command of root's may take while a tenant holds something. A loaded machine is slow, too.
+/// The longest time for one of root's commands while a tenant holds something. A loaded machine needs this much.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
-/// The tenant's user: games.
 pub(super) const GAMES: u32 = 5;
 
-/// A file system that answers until it is stopped.
 struct Fuse {
     point: PathBuf,
     server: Child,
@@ -55,14 +53,12 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // Whatever waits for it fails then.
         let _ = self.server.kill();
         let _ = self.server.wait();
         let _ = Command::new("umount").arg("--lazy").arg(&self.point).status();
     }
 }
 
-/// Something mounted, until this is dropped.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {
@@ -71,7 +67,6 @@ impl Drop for Mounted {
     }
 }
 
-/// A daemon with a pool `quiet` and a tenant's pool `www`, whose application holds something.
 struct Held {
     daemon: Daemon,
     fuse: Fuse,
@@ -79,7 +74,6 @@ struct Held {
 }
 
 impl Held {
-    /// `source`: the tenant's application in Python, after `held.py`.
     fn start(settings: &str, application: &str, source: &str) -> Held {
         place_library();
         let dir = directory();
@@ -132,7 +126,6 @@ impl Held {
         Held { daemon, fuse, dir }
     }
 
-    /// Asks the tenant's pool, without waiting for the answer.
     fn ask(&self) -> Client {
         let mut client = self.daemon.client("www");
         client
@@ -150,7 +143,6 @@ impl Held {
         fs::write(self.dir.path().join("stopped"), "").expect("write");
     }
 
-    /// The master and root's commands answer.
     fn is_well(&self) {
         self.answers();
         let reload = self.command(&["reload"]);
@@ -158,7 +150,6 @@ impl Held {
         self.answers();
     }
 
-    /// The same but for those that wait for the tenant's pool.
     fn answers(&self) {
         let well = Params::get(&self.dir.path().join("well"), "x", "");
         let answer = self.daemon.client("quiet").request(&well, b"");
@@ -183,13 +174,11 @@ impl Held {
         output
     }
 
-    /// The process that the tenant has named.
     fn named_pid(&self) -> u32 {
         let path = self.dir.path().join("tmp/pid");
         until("a process", || fs::read_to_string(&path).ok()?.parse().ok())
     }
 
-    /// The daemon ends while this is held.
     fn ends_while_held(mut self) -> Daemon {
         self.daemon.signal(Signal::SIGTERM);
         let begun = Instant::now();
@@ -199,7 +188,6 @@ impl Held {
         self.daemon
     }
 
-    /// Whatever is held, the daemon ends and another one starts.
     fn ends(mut self) {
         drop(self.fuse);
         self.daemon.signal(Signal::SIGTERM);
@@ -207,7 +195,6 @@ impl Held {
     }
 }
 
-/// Until the process sleeps in the kernel.
 fn wait_until_held(pid: u32) {
     let sleeps = |_| {
         pause();
@@ -218,7 +205,6 @@ fn wait_until_held(pid: u32) {
     });
 }
 
-/// A socket that more wait at than it takes up.
 fn full_socket(path: &Path) -> Vec<OwnedFd> {
     let made = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None).expect("socket");
     let address = UnixAddr::new(path).expect("an address");
@@ -261,7 +247,6 @@ fn a_private_socket_whose_queue_is_full_does_not_hold_up_the_next_master() {
     drop(held);
 }
 
-/// An application that holds something and fails at its start is refused, and the master is there for others.
 fn fails_and_holds_nobody_up(source: &str) {
     let held = Held::start("", "", source);
     let mut client = held.ask();
@@ -308,7 +293,6 @@ fn a_start_that_holds_its_work_directory_does_not_hold_up_the_master() {
     fails_and_holds_nobody_up(source);
 }
 
-/// What is left behind holds what it writes to, and its worker, or the start, ends: what that has written last is read.
 #[test]
 fn who_holds_what_a_process_writes_to_does_not_hold_up_the_master() {
     let request = "def application(environ, start):\n    hold_and_end()\n";
@@ -354,7 +338,6 @@ fn a_worker_that_holds_what_it_tells_the_master_by_does_not_hold_it_up() {
     held.ends();
 }
 
-/// Directories of a tenant's on a file system that does not answer.
 #[test]
 fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
     let source = "def application(environ, start):\n    start('200 OK', [])\n    return [b'here']\n";
@@ -369,19 +352,16 @@ fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
     assert!(mounted.expect("mount").success());
     let _mount = Mounted(own);
     held.fuse.stop();
-    // Its start needs the file.
     let mut client = held.ask();
     let answer = client.answer().expect("an answer");
     assert!(answer.text().contains("503"), "{}", answer.text());
     held.daemon.wait_for("can't be read in time");
-    // Logs are opened again.
     held.daemon.signal(Signal::SIGUSR1);
     held.daemon.wait_for("can't be opened in time");
     held.is_well();
     held.ends();
 }
 
-/// A log that its owner may write to, and what is said into it meanwhile: more than any queue has room for.
 #[test]
 fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
     let source = "def application(environ, start):\n    print('before', flush=True)\n    \
@@ -397,7 +377,6 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
     let mut client = held.ask();
     held.hold();
     let worker = fs::read_to_string(held.dir.path().join("pid")).expect("a worker");
-    // It waits for the master to read, and the master for nothing.
     until("the worker to wait", || {
         let path = format!("/proc/{worker}/wchan");
         fs::read_to_string(path)
@@ -406,7 +385,6 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
             .then_some(())
     });
     held.is_well();
-    // The log is opened again, and the lock is free again: nothing is lost.
     held.daemon.signal(Signal::SIGUSR1);
     held.daemon.wait_for("application log file re-opened");
     process::signal(held.fuse.server.id(), Signal::SIGCONT);
@@ -418,7 +396,6 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
         let last = log.trim_end().lines().next_back()?;
         (last.starts_with("line 59999 ") && last.ends_with(&"x".repeat(60))).then_some(log)
     });
-    // What was written under the lock has no newline.
     let number = |line: &str| {
         let (_, rest) = line.rsplit_once("line ")?;
         rest.split(' ').next()?.parse::<u32>().ok()
@@ -427,7 +404,6 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
     held.ends();
 }
 
-/// The same of a log of slow requests that the tenant has made, where the master writes the whole entry.
 #[test]
 fn who_holds_the_log_of_slow_requests_holds_up_no_master() {
     let source = "import http.server\n\
@@ -454,7 +430,6 @@ fn who_holds_the_log_of_slow_requests_holds_up_no_master() {
     held.ends();
 }
 
-/// Its worker writes to a file whose lock it holds by another process: not even SIGKILL ends that.
 #[test]
 fn a_worker_that_can_not_be_killed_does_not_hold_up_the_end_of_the_daemon() {
     let source = "\
@@ -506,7 +481,6 @@ def application(environ, start):
     held.daemon
         .wait_for("the socket keeps its old attributes: listen 127.0.0.1");
     held.answers();
-    // The next master takes it over.
     let mut upgrade = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     upgrade.args(["upgrade", "-c"]).arg(&path).stdout(Stdio::null());
     let mut upgrade = upgrade.spawn().expect("forkyard");

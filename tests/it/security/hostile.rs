@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n";
-/// For preloaders that say nothing. A loaded machine may need longer for the others.
+/// For silent preloaders. On a loaded machine the others may need longer.
 const HASTY: &str = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\nstart_timeout = \"2s\"\n";
 const QUIET: &str = "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n";
 
@@ -18,7 +18,7 @@ fn hostile(dir: &Path, kind: &str, settings: &str) -> String {
 }
 
 fn hostile_named(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
-    // Routers of other tests are `nobody`, and descriptors under way are counted by user (unix(7), ETOOMANYREFS).
+    // Routers of other tests are `nobody`, and the kernel counts descriptors in flight by user (unix(7), ETOOMANYREFS).
     let settings = format!(
         "user = \"games\"\n{settings}env = {{ HOSTILE = \"{kind}\", DIRECTORY = \"{}\", PATH = \"/usr/bin:/bin\" }}\n",
         dir.display()
@@ -31,7 +31,6 @@ fn hostile_named(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
     pool(dir, name, &settings, application)
 }
 
-/// Starts a daemon whose pools that have HOSTILE in their environment are run by `hostile.py`.
 fn start(dir: &Path, configuration: &str) -> Daemon {
     make_writable(dir);
     let ours = Path::new(env!("CARGO_BIN_EXE_forkyard"));
@@ -62,7 +61,7 @@ fn assert_fine(daemon: &Daemon) {
     }
 }
 
-/// A process of the quiet pool's user that has become the master's child: what a script left behind.
+/// A script's leftover process of the quiet pool's user, adopted by the master.
 fn orphan(daemon: &Daemon) -> u32 {
     daemon.write(
         "orphan.php",
@@ -77,7 +76,6 @@ fn orphan(daemon: &Daemon) -> u32 {
     pid
 }
 
-/// Processes that hostile workers left behind, ended when the test is.
 struct Leftovers<'d>(&'d Path);
 
 impl Leftovers<'_> {
@@ -93,7 +91,6 @@ impl Leftovers<'_> {
 impl Drop for Leftovers<'_> {
     fn drop(&mut self) {
         for pid in self.pids() {
-            // A number of which another process may have become the owner is left alone.
             if process::title(pid).contains("hostile.py") {
                 let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL);
             }
@@ -101,7 +98,7 @@ impl Drop for Leftovers<'_> {
     }
 }
 
-/// Waits until the workers did what they were to do: none failed, and what is no connection went into the queues.
+/// Waits until each worker's attack succeeded and the non-connections are in the queues.
 fn wait_until_attacked(dir: &Path) {
     until("workers that had room in their queue", || {
         let names = fs::read_dir(dir).expect("files").map_while(Result::ok);
@@ -125,7 +122,6 @@ fn descriptors(pid: u32) -> usize {
         .count()
 }
 
-/// Waits for the daemon to be asked to reload without some pools, and to be rid of them.
 fn reload_without(daemon: &Daemon, configuration: &str, gone: &[&str]) {
     fs::write(daemon.dir.join("forkyard.toml"), configuration).expect("write");
     daemon.signal(Signal::SIGUSR2);
@@ -170,7 +166,6 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
     for pid in [victims[0], orphan, daemon.pid(), 1] {
         daemon.wait_for(&named(pid));
     }
-    // A process of the pool's own user that is a child of the preloader's and not of the master's.
     let child = fs::read_to_string(path.join("child")).expect("its child");
     daemon.wait_for(&named(child.parse().expect("a pid")));
     daemon.wait_for("[pool unasked] the preloader names a worker that it was not asked for");
@@ -181,7 +176,6 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
         path.join("sent").exists().then_some(())
     });
     daemon.wait_for("[pool chatter] preloader ");
-    // Preloaders that say nothing are ended after their start timeout.
     for kind in ["nothing", "deaf"] {
         until("its preloader to be replaced or given up", || {
             daemon
@@ -209,8 +203,6 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
     assert!(daemon.wait().success());
 }
 
-/// They write noise into their slots, pipes and the queue of kept connections, and leave processes behind that go on
-/// with it when their worker, and even their pool, is gone.
 #[test]
 fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     if needs_root() {
@@ -219,7 +211,7 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     let dir = directory();
     let path = dir.path();
     let quiet = pool(path, "quiet", QUIET, PHP);
-    // Whatever the master reads of their slots: idle, since when, how long a request has run.
+    // Fields of a slot that the master reads: idle, since when, how long a request has run.
     let all = hostile(
         path,
         "workers",
@@ -238,7 +230,6 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     );
     let pools = ["workers", "dynamic", "ondemand"];
     let mut daemon = start(path, &format!("{quiet}{all}"));
-    // Connections that no worker will serve make an ondemand pool's workers.
     let waiting: Vec<_> = (0..3).map(|_| daemon.client("ondemand")).collect();
     daemon.wait_for_workers("quiet", 2);
     let leftovers = Leftovers(path);
@@ -247,7 +238,7 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     });
     assert_fine(&daemon);
     wait_until_attacked(path);
-    // What they flood is read to the end when the pool goes: there must be an end to that.
+    // A leaving pool's output is read to the end, which has to have a limit.
     reload_without(&daemon, &quiet, &pools);
     drop(waiting);
     until("the hostile workers to be gone", || {
@@ -257,7 +248,6 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
             .then_some(())
     });
     assert_fine(&daemon);
-    // They were left alone, or replaced by the reload.
     daemon.wait_for_workers("quiet", 2);
     assert!(
         leftovers.pids().iter().any(|pid| process::runs(*pid)),

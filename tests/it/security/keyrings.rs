@@ -1,10 +1,9 @@
-//! Session keyrings: what one pool puts there no other can read or take away.
+//! Session keyrings: no pool can read or revoke another's keys.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, pool};
 use std::collections::BTreeSet;
 
-/// Says the number of its session keyring, and puts a key into it. KEYCTL_GET_KEYRING_ID is 0, the session's keyring -3.
 const CGI: &str = r#"#!/usr/bin/python3
 import ctypes, platform
 libc = ctypes.CDLL(None, use_errno=True)
@@ -14,7 +13,6 @@ key = libc.syscall(add_key, b"user", b"secret", b"of this pool", 12, -3)
 print("Content-Type: text/plain\r\n\r\n%d %d" % (ring, key > 0), end="")
 "#;
 
-/// The same of a worker of a zygote.
 const PHP: &str = r#"<?php
 $c = FFI::cdef('long syscall(long number, ...);');
 [$keyctl, $add_key] = ['x86_64' => [250, 248], 'aarch64' => [219, 217]][php_uname('m')];

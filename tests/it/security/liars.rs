@@ -1,5 +1,5 @@
-//! Tenants that lie in every message of every channel that they have, over and over, beside others that serve under load:
-//! `liar.py` is their preloader, their workers and instances, and their program.
+//! Tenants that lie in every message of every channel while others serve under load: `liar.py` is their preloader,
+//! workers, instances and program.
 
 use super::needs_root;
 use crate::random::number;
@@ -18,18 +18,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"3s\"\n";
-/// For how long they lie, unless `FORKYARD_HOSTILE` says other seconds.
 const SECONDS: u64 = 8;
-/// No answer of others takes longer, whatever the machine is busy with: a PHP script takes a millisecond.
+/// The longest answer of other pools, on a busy machine: a PHP script takes a millisecond.
 const LONGEST: Duration = Duration::from_secs(5);
-/// What the master may have more of in memory afterwards: what its allocator keeps, and what is remembered of starts that
-/// failed (four reports of a pool).
+/// The master's memory growth: its allocator's caches, and four reports of failed starts for each pool.
 const MORE_MEMORY_KIB: u64 = 16 * 1024;
-/// The user of the liars: `nobody` is the router's.
 const LIAR: (&str, u32) = ("backup", 34);
 const SITES: usize = 4;
 
-/// A pool whose processes are `liar.py`.
 fn liar(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
     let (user, _) = LIAR;
     let settings = format!(
@@ -62,7 +58,6 @@ fn variables(dir: &Path, kind: &str, name: &str) -> String {
     pairs.join(", ")
 }
 
-/// The pools that others depend on: one of PHP, and one of applications, of which `good` is www-data's.
 fn good_pools(dir: &Path) -> String {
     let path = dir.display();
     let quiet = pool(
@@ -79,7 +74,6 @@ fn good_pools(dir: &Path) -> String {
     )
 }
 
-/// Starts the daemon with `liar.py` in the place of forkyard-php, which it runs for those who do not lie.
 fn start(dir: &Path) -> Daemon {
     make_writable(dir);
     for name in ["apps", "lives"] {
@@ -104,7 +98,6 @@ fn start(dir: &Path) -> Daemon {
     daemon
 }
 
-/// An application in `apps`, there as a whole or not at all.
 fn application(dir: &Path, name: &str, uid: u32, script: &str, settings: &str) {
     let made = dir.join(format!(".{name}"));
     fs::create_dir(&made).expect("application");
@@ -116,13 +109,11 @@ fn application(dir: &Path, name: &str, uid: u32, script: &str, settings: &str) {
     fs::rename(made, dir.join("apps").join(name)).expect("rename");
 }
 
-/// A request of an application.
 fn of_application(dir: &Path, name: &str) -> Params {
     let root = dir.join("apps").join(name);
     Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string())
 }
 
-/// Clients that ask for one thing until they are told to stop.
 struct Load {
     stop: StopAtEnd<Arc<AtomicBool>>,
     clients: Vec<JoinHandle<Vec<Duration>>>,
@@ -136,7 +127,7 @@ impl Load {
         }
     }
 
-    /// Each answer has to have this body; `None`: it may be any, or none.
+    /// Expected body of each answer; `None` accepts any, or none.
     fn ask(&mut self, socket: PathBuf, params: Params, body: Option<&'static str>) {
         let stop = Arc::clone(&self.stop.0);
         self.clients.push(std::thread::spawn(move || {
@@ -157,7 +148,6 @@ impl Load {
         }));
     }
 
-    /// How long answers took, the shortest first.
     fn end(self) -> Vec<Duration> {
         drop(self.stop);
         let clients = self.clients.into_iter();
@@ -169,7 +159,6 @@ impl Load {
     }
 }
 
-/// What a process has: descriptors, and memory in KiB.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     descriptors: usize,
@@ -197,11 +186,10 @@ fn ask_for_good(daemon: &Daemon) {
     assert_eq!(answer.expect("an answer").body(), "good", "{}", daemon.log());
 }
 
-/// Descriptors that the master has for an instance; the router has fewer.
 const OF_AN_INSTANCE: usize = 4;
 
-/// Whether the last descriptors and the memory are back where they were. `more`: instances of the good application beside
-/// those that it had before, which may be one since it was asked for while its first was busy.
+/// Whether descriptors and memory have returned to the earlier size. `more`: further instances of the good application,
+/// which may have got one while the first was busy.
 fn settles(what: &str, pid: u32, before: Size, more: usize) -> Size {
     until(&format!("the {what} to have closed what it was given"), || {
         let now = size(pid);
@@ -216,7 +204,6 @@ fn settles(what: &str, pid: u32, before: Size, more: usize) -> Size {
     now
 }
 
-/// How often each of them has lived.
 fn lives(dir: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(dir.join("lives"))
@@ -288,7 +275,6 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
     }
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
-        // The status is made of what they say.
         let status = Command::new(env!("CARGO_BIN_EXE_forkyard"))
             .args(["status", "--json", "--socket"])
             .arg(path.join("control.sock"))
@@ -315,7 +301,6 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
     }
     fs::write(path.join("forkyard.toml"), good_pools(path)).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    // What they have left behind ends by itself, a few seconds later.
     let is_honest = |title: &String| {
         let ours = ["quiet", "sites", "sites:good"]
             .map(|name| [format!("pool {name}"), format!("preloader {name}")]);
@@ -341,10 +326,8 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
     assert_eq!(daemon.workers("quiet"), victims, "its workers are the same");
     let log = daemon.log();
     assert!(!log.contains("panicked"), "{log}");
-    // What they write stands behind the name of their own pool.
     let mut entry = "";
     for line in log.lines() {
-        // Further lines of an entry begin with a tab.
         match line.starts_with('[') {
             true => entry = line,
             false => assert!(line.starts_with('\t'), "{line}"),

@@ -1,4 +1,4 @@
-//! What a pool's configuration says is in the memory of the daemon and of that pool's processes, and of no other.
+//! A pool's configuration is in the memory of the daemon and of that pool's processes only.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
@@ -9,12 +9,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// No other text of the configuration, the test or a library has it.
 const SECRET: &str = "Lq7-of-the-first-pool-alone";
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
-/// Every kind of process that serves something: the pool's name, its lines, those of its application, and what is in its
-/// processes' titles.
+/// Every kind of pool: its name, its lines, its application's lines, and a part of its process titles.
 fn kinds(dir: &Path) -> Vec<(&'static str, String, String)> {
     let root = dir.display();
     vec![
@@ -77,7 +75,6 @@ fn configuration(dir: &Path) -> String {
     )
 }
 
-/// Says which of these processes have a text in memory that can be read, and which are gone.
 const SEARCH: &str = r#"
 import sys
 secret = sys.argv[1].encode()
@@ -100,7 +97,6 @@ for pid in sys.argv[2:]:
     print(pid, "knows" if found else "ignorant")
 "#;
 
-/// What each process knows: `true` for one that has the secret in memory. One that has ended is not in the answer.
 fn search(pids: &[u32]) -> BTreeMap<u32, bool> {
     let pids = pids.iter().map(u32::to_string);
     let output = Command::new("/usr/bin/python3")
@@ -121,7 +117,6 @@ fn search(pids: &[u32]) -> BTreeMap<u32, bool> {
         .collect()
 }
 
-/// All processes below a process.
 fn descendants(pid: u32) -> Vec<u32> {
     let children = process::children(pid);
     let below = children.iter().flat_map(|child| descendants(*child));
@@ -181,9 +176,8 @@ fn what_belongs_to_one_pool_is_in_no_process_of_another() {
     let answer = daemon.client("sites").request(&shop, b"").expect("the shop");
     assert_eq!(answer.body(), "shop", "{}", daemon.log());
 
-    // Every kind is there: what runs, by title, and whether it knows the secret.
     let wanted = [
-        // It makes the workers of `first`, too, and must not know the secret.
+        // It forks the workers of `first`, too, and must not know the secret.
         "preloader zygote",
         "pool first",
         "pool php",

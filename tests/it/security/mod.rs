@@ -1,6 +1,4 @@
-//! What docs/explain/security.md promises: a pool's code is hostile and wants the master, another pool or the machine.
-//!
-//! Two users are needed, so most of it is for root, as whom CI runs.
+//! The promises of docs/explain/security.md against a pool's hostile code.
 
 mod apart;
 mod confine;
@@ -28,13 +26,10 @@ mod within;
 pub(crate) use crate::skip::needs_root;
 use std::process::{Command, Output};
 
-/// The other pool's user, beside www-data.
 pub const NOBODY: u32 = 65_534;
 
-/// Runs Python as a user.
 pub fn python_as(uid: u32, script: &str, arguments: &[&str]) -> Output {
     let script = format!("import os\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n{script}");
-    // One that every user can read.
     Command::new("/usr/bin/python3")
         .args(["-c", &script])
         .args(arguments)

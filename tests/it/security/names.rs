@@ -15,7 +15,6 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("stat").permissions().mode() & 0o777
 }
 
-/// A directory of the attacker's, with links to a file of root's.
 fn trap(names: &[&str]) -> tempfile::TempDir {
     let dir = directory();
     let precious = dir.path().join("precious");
@@ -35,19 +34,16 @@ fn assert_untouched(dir: &Path) {
     assert_eq!(mode(&precious), 0o600);
 }
 
-/// Below the attacker's directory, the names on the way to the logs. Each may be a link that the attacker has put there.
+/// Names on the path to the logs, below the attacker's directory. Each may be the attacker's link.
 const WAY: [&str; 3] = ["one", "two", "a.log"];
-/// The settings that name a log.
 const LOGS: [&str; 3] = ["error_log", "access.log", "slowlog"];
 
-/// The first names of [`WAY`], below a directory.
 fn way(base: &Path, names: usize) -> PathBuf {
     WAY[..names]
         .iter()
         .fold(base.to_owned(), |path, name| path.join(name))
 }
 
-/// A directory of the attacker's, and one of root's with the same names in it, to which links may lead.
 fn two_ways() -> tempfile::TempDir {
     let dir = trap(&[]);
     let elsewhere = dir.path().join("elsewhere");
@@ -56,13 +52,11 @@ fn two_ways() -> tempfile::TempDir {
     dir
 }
 
-/// Puts a link in the place of one of the names, to where root's file is.
 fn mislead(dir: &Path, names: usize) {
     let [theirs, elsewhere] = ["theirs", "elsewhere"].map(|base| way(&dir.join(base), names));
     symlink(elsewhere, theirs).expect("symlink");
 }
 
-/// Nothing is written or made at the end of a link.
 fn assert_not_misled(dir: &Path) {
     let elsewhere = dir.join("elsewhere");
     let precious = fs::read_to_string(way(&elsewhere, 3)).expect("read");
@@ -73,7 +67,6 @@ fn assert_not_misled(dir: &Path) {
     }
 }
 
-/// A configuration with these logs, each at its path.
 fn with_logs(dir: &Path, path: impl Fn(&str) -> PathBuf) -> String {
     let line = |name: &str| format!("{name} = \"{}\"\n", path(name).display());
     let logs = format!(
@@ -85,7 +78,6 @@ fn with_logs(dir: &Path, path: impl Fn(&str) -> PathBuf) -> String {
     format!("[global]\n{}{pool}", line("error_log"))
 }
 
-/// The daemon does not start, and says this, on standard error or in its log.
 fn assert_refused(dir: &Path, wanted: &str) {
     let mut daemon = Daemon::launch(dir, forkyard(&["run"], dir));
     assert!(!daemon.wait().success());
@@ -99,7 +91,6 @@ const NOT_FOLLOWED: &str = "is a symbolic link in a directory that others can wr
 
 #[test]
 fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
-    // A second name for root's file.
     for log in LOGS {
         let dir = two_ways();
         let theirs = way(&dir.path().join("theirs"), 3);
@@ -124,7 +115,6 @@ fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
         let dir = two_ways();
         fs::create_dir_all(way(&dir.path().join("theirs"), names - 1)).expect("mkdir");
         mislead(dir.path(), names);
-        // The others lie where no other user can write.
         let text = with_logs(dir.path(), |name| match name == log {
             true => way(&dir.path().join("theirs"), 3),
             false => dir.path().join(name),
@@ -135,7 +125,7 @@ fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
     }
 }
 
-/// A link whose text is a standard stream's name is not followed: the log is the daemon's own stream.
+/// The daemon doesn't follow a link named like a standard stream: it logs to its own stream.
 #[test]
 fn a_link_to_a_standard_stream_stands_for_the_daemon_s_own() {
     let dir = trap(&[]);
@@ -171,14 +161,13 @@ fn a_link_to_a_standard_stream_stands_for_the_daemon_s_own() {
     }
 }
 
-/// The same when the logs are opened again, at SIGUSR1: they go on in the old files.
+/// SIGUSR1 reopens the logs: the daemon keeps the old files.
 #[test]
 fn nor_when_it_is_opened_again() {
     for names in 1..=3 {
         let dir = two_ways();
         let theirs = dir.path().join("theirs");
         fs::create_dir_all(way(&theirs, 2)).expect("mkdir");
-        // All that is opened again, at the end of the same way.
         let text = with_logs(dir.path(), |name| match name {
             "error_log" => way(&theirs, 3),
             other => way(&theirs, 2).join(other),
@@ -200,8 +189,6 @@ fn nor_when_it_is_opened_again() {
     }
 }
 
-/// The log's own directory is root's, but the one above is the site's: its user puts a link in the place of the log's
-/// directory. Neither the daemon's log nor a pool's is made at the link's end.
 #[test]
 fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
     if needs_root() {
@@ -239,7 +226,6 @@ fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
     assert_eq!(made, 0, "root made a file at the end of the link");
 }
 
-/// So is it with the directory of a socket: the daemon says so and does not start.
 #[test]
 fn a_socket_is_not_bound_at_the_end_of_a_link_that_others_may_have_put_there() {
     let dir = directory();
@@ -280,7 +266,6 @@ fn a_pid_file_takes_a_link_s_place_and_not_its_target_s() {
     assert_untouched(dir.path());
 }
 
-/// A reload gives a socket its new mode. The owner of the directory has put a link to another file in its place.
 #[test]
 fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
     let dir = trap(&[]);
@@ -307,9 +292,8 @@ fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
     assert_untouched(dir.path());
 }
 
-/// Connects to a path and looks at it, over and over, until it is told to stop; says what it saw: whether root, whom no
-/// mode keeps out, could connect, the mode, the owner, and whether there is a list. What is seen after a connection was
-/// made was so, or less, when it was made.
+/// Connects to a path and stats it in a loop until stopped; reports whether root (no mode stops root) could connect,
+/// the mode, the owner, and whether there is an ACL. Permissions at the time of the connection were these, or stricter.
 const WATCH: &str = "
 import socket, stat, sys, time
 path, stop = sys.argv[1:]
@@ -330,7 +314,6 @@ while not os.path.exists(stop):
 for line in sorted(seen): print(*line)
 ";
 
-/// A file that is made when this is dropped.
 struct Stopper(PathBuf);
 
 impl Drop for Stopper {
@@ -339,8 +322,7 @@ impl Drop for Stopper {
     }
 }
 
-/// What is seen of a socket while the daemon, which strace holds for a while before each change of an owner or a list,
-/// starts a few times.
+/// States of a socket seen over a few starts of the daemon, while strace delays each change of owner or ACL.
 fn seen_of_a_socket(settings: &str) -> Vec<String> {
     let dir = directory();
     let socket = dir.path().join("www.sock");
@@ -353,7 +335,6 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
         pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP),
     )
     .expect("write");
-    // However the daemon fares, the watcher comes to an end.
     let (stop, stopper) = (dir.path().join("stop"), Stopper(dir.path().join("stop")));
     let output = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
@@ -392,7 +373,6 @@ fn a_socket_is_never_there_with_another_mode_than_its_own() {
     }
     let owner = seen_of_a_socket("owner = \"www-data\"");
     let wanted = [
-        // It is there, and not the web server's yet: in this time no client may connect.
         "False 0o600 0 False",
         "False 0o600 33 False",
         "True 0o600 33 False",
@@ -403,9 +383,7 @@ fn a_socket_is_never_there_with_another_mode_than_its_own() {
         .collect();
     assert!(others.is_empty(), "{owner:?}");
     let list = seen_of_a_socket("acl_users = [\"www-data\"]");
-    // The list's mask is seen as the group's rights.
     let wanted_list = ["False 0o600 0 False", "False 0o660 0 True", "True 0o660 0 True"];
-    // The mode is read before the list, which may come in between.
     let read_between = "False 0o600 0 True";
     let others: Vec<&String> = list
         .iter()

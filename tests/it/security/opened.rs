@@ -1,5 +1,5 @@
-//! Files that root opens where a tenant may write: whatever the tenant puts in their place, root's own files are neither read for it
-//! nor changed, and nothing waits (CVE-2026-54420, CVE-2026-48172).
+//! Files that root opens where a tenant may write: root's own files are neither read nor changed, and nothing blocks
+//! (CVE-2026-54420, CVE-2026-48172).
 
 use super::{NOBODY, needs_root};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -13,9 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 const SECRET: &str = "SECRET=of-root\n";
-/// A file that root opens, by the setting that names it.
 const SETTINGS: [&str; 6] = ["error_log", "pid", "access.log", "slowlog", "app_log", "env_file"];
-/// What the tenant puts there.
 const PUT: [&str; 5] = ["a link", "a link's link", "a hard link", "a FIFO", "a directory"];
 
 fn put(what: &str, place: &Path, precious: &Path) {
@@ -35,7 +33,6 @@ fn put(what: &str, place: &Path, precious: &Path) {
     }
 }
 
-/// A directory with root's file, and one of the tenant's.
 fn places() -> tempfile::TempDir {
     let dir = directory();
     let precious = dir.path().join("precious");
@@ -82,7 +79,6 @@ fn configuration(dir: &Path, setting: &str) -> String {
     )
 }
 
-/// The pool answers, by its script or by 503, and does not know what is in root's file.
 fn assert_ignorant(daemon: &Daemon, case: &str) {
     daemon.write("env.php", "<?php echo 'knows ', getenv('SECRET') ?: 'nothing';");
     let said = daemon.get("app", "env.php").body();
@@ -91,12 +87,10 @@ fn assert_ignorant(daemon: &Daemon, case: &str) {
     assert!(is_right, "{case}: {said}\n{}", daemon.log());
 }
 
-/// Whether the pool takes connections.
 fn listens(dir: &Path) -> bool {
     UnixStream::connect(dir.join("app.sock")).is_ok()
 }
 
-/// Each setting with each thing that a tenant can put there, in a directory of its own.
 fn each_case(test: impl Fn(&str, &str, &Path)) {
     for setting in SETTINGS {
         for what in PUT {
@@ -122,7 +116,6 @@ fn what_a_tenant_puts_in_the_place_of_a_file_is_not_root_s_file_at_a_start() {
             let said = daemon.log();
             let is_ready = said.contains("ready to handle connections");
             let is_over = said.contains("ERROR") || said.contains("error:");
-            // The log is in the file then.
             let answers = setting == "error_log" && listens(path);
             (is_ready || is_over || answers).then_some(is_ready || answers)
         });
@@ -135,7 +128,6 @@ fn what_a_tenant_puts_in_the_place_of_a_file_is_not_root_s_file_at_a_start() {
     });
 }
 
-/// The same, while the daemon runs: at a reload, and when logs are opened anew.
 #[test]
 fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
     if needs_root() {
@@ -149,7 +141,6 @@ fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
         }
         fs::write(path.join("forkyard.toml"), configuration(path, setting)).expect("configuration");
         let daemon = Daemon::launch(path, forkyard(&["run"], path));
-        // Its log may be in a file.
         until("the pool to listen", || listens(path).then_some(()));
         assert_ignorant(&daemon, &case);
         let _ = fs::remove_file(&file);
@@ -169,7 +160,6 @@ fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
     });
 }
 
-/// What starts a program of Node.js is in a file of the tenant's, which every reader of the configuration reads.
 #[test]
 fn a_package_json_that_is_no_file_of_its_own_holds_up_nobody_and_shows_nothing() {
     if needs_root() {
@@ -200,7 +190,6 @@ fn a_package_json_that_is_no_file_of_its_own_holds_up_nobody_and_shows_nothing()
             assert_eq!(ended.success(), is_right, "{what}: {command}: {said}");
             assert!(!said.contains("of-root"), "{what}: {command}: {said}");
         }
-        // The master reads it, too.
         let before = daemon.log().matches("package.json: ").count();
         daemon.signal(Signal::SIGUSR2);
         until("the master to have read it", || {

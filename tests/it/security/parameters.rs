@@ -5,7 +5,6 @@ use crate::support::fcgi::Params;
 use std::fs;
 use std::path::Path;
 
-/// Would run code, or lead what the program starts astray.
 const HOSTILE: [(&str, &str); 10] = [
     ("PERL5OPT", "-MEvil"),
     ("PERL5LIB", "DIR"),
@@ -19,11 +18,9 @@ const HOSTILE: [(&str, &str); 10] = [
     ("GIT_DIR", "DIR"),
 ];
 
-/// Says its environment, and what a program of the system that it finds in PATH says.
 const PERL: &str = "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\r\\n\\r\\n\";\n\
     print \"$_=$ENV{$_}\\n\" for sort keys %ENV;\nprint 'id: ', `id -u`;\nprint 'bash: ', `bash -c 'id -u'`;\n";
 
-/// A FastCGI program of the same kind.
 const FAST: &str = "use FCGI;\nmy $request = FCGI::Request();\nwhile ($request->Accept() >= 0) {\n\
     print \"Content-Type: text/plain\\r\\n\\r\\n\";\nprint \"$_=$ENV{$_}\\n\" for sort keys %ENV;\n}\n";
 
@@ -59,7 +56,6 @@ fn ask(daemon: &Daemon) -> String {
     answer.body()
 }
 
-/// None of it has come; what a request is made of has.
 fn is_clean(body: &str, dir: &Path) {
     for (name, value) in HOSTILE {
         let line = format!("{name}={}", value.replace("DIR", &dir.display().to_string()));

@@ -1,4 +1,4 @@
-//! A program of a pool listens on a port of 127.0.0.1, which any user of the machine may take once it is free.
+//! A pool's program listens on a port of 127.0.0.1, which any local user may take once it is free.
 
 use super::{NOBODY, needs_root};
 use crate::support::daemon::{Daemon, make_writable, pool};
@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Tells its pid and its port.
 const PROGRAM: &str = r#"
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,7 +28,6 @@ class Handler(BaseHTTPRequestHandler):
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 "#;
 
-/// Takes a port as soon as it is free, says so, and answers everything. Bound to a device, it is found by no look-up without it.
 const THIEF: &str = r#"
 import os, socket, sys, threading
 os.setgroups([])
@@ -55,7 +53,6 @@ while True:
     threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 "#;
 
-/// Asks itself at its port, with a cookie, as Next.js does.
 const SELF_CALLER: &str = r#"
 const http = require("http");
 const port = process.env.PORT;
@@ -67,7 +64,6 @@ http.createServer(async (request, response) => {
 }).listen(port);
 "#;
 
-/// Tries to listen on a port wherever and however it can, and prints what is refused and what is not.
 const LISTENER: &str = r#"
 import errno, os, socket, sys
 os.setgroups([])
@@ -145,7 +141,6 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
     for device in ["", "lo"] {
         let said = daemon.get("www", "x").body();
         let (pid, port) = said.split_once(' ').expect("pid and port");
-        // So the master starts no other.
         daemon.signal(Signal::SIGSTOP);
         let mut thief = Thief::send(port, device);
         process::signal(pid.parse().expect("a pid"), Signal::SIGKILL);
@@ -162,7 +157,6 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
                     "http://x/",
                 ])
             });
-            // Both have asked at the port.
             until("connections that were refused", || {
                 let are_over = by_fastcgi.is_finished() || by_http.is_finished();
                 (are_over || refused(port) >= 2).then_some(())
@@ -183,7 +177,6 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
     }
 }
 
-/// What an application of Node.js sends to its own port has its visitors' cookies.
 #[test]
 fn nobody_else_listens_on_the_port_of_a_program_of_node() {
     if needs_root() {
@@ -193,7 +186,6 @@ fn nobody_else_listens_on_the_port_of_a_program_of_node() {
         std::fs::write(dir.join("app.js"), SELF_CALLER).expect("write");
         make_writable(dir);
         let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
-        // The shell stays, as npm does.
         let application = format!(
             "runtime = \"node\"\nroot = \"{}\"\nstart_command = \"sh -c 'node app.js; exit'\"\n",
             dir.display()
@@ -216,7 +208,6 @@ fn nobody_else_listens_on_the_port_of_a_program_of_node() {
     assert_eq!(daemon.get("www", "x").body(), "inner session=secret");
 }
 
-/// Connections to this port that the worker has closed: their ends are in TIME_WAIT, or wait for the thief.
 fn refused(port: &str) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("/proc");
     let port = format!(":{:04X}", port.parse::<u16>().expect("a port"));

@@ -31,7 +31,6 @@ fn ask(daemon: &Daemon, value: &str, admin_value: &str, body: &str) -> Answer {
         .expect("answer")
 }
 
-/// The exploit that every scanner tries.
 fn exploit(daemon: &Daemon) -> String {
     let body = "<?php echo 'owned by ', get_current_user(), ' '; ?>";
     ask(
@@ -54,14 +53,13 @@ fn the_classic_exploit_runs_nothing_by_default() {
         "{line}"
     );
     daemon.wait_for("refused the setting 'allow_url_include'");
-    // Said once for each worker: an attacker must not fill the log.
+    // Logged once for each worker: an attacker must not fill the log.
     for _ in 0..5 {
         assert!(!exploit(&daemon).contains("owned"));
     }
     assert_eq!(daemon.log().matches(REFUSED).count(), 1);
 }
 
-/// What it would do: php-fpm's way is to be had, too.
 #[test]
 fn with_all_it_is_as_in_php_fpm() {
     let daemon = start("request_settings = \"all\"\n");
@@ -97,7 +95,6 @@ fn none_is_none_and_a_list_is_a_list() {
     assert!(!exploit(&daemon).contains("owned"));
 }
 
-/// A file that only looks like a script, or is none, is not run, wherever it is.
 #[test]
 fn a_path_of_another_ending_is_not_run() {
     let daemon = start("");

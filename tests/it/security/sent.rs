@@ -1,4 +1,4 @@
-//! Descriptors that a tenant sends, and closes himself: their last close, which can last, is not root's.
+//! Descriptors sent by a tenant: root's processes never do their last close, which can block.
 
 use super::held::{GAMES, SOON};
 use super::{NOBODY, needs_root, python_as};
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 const SENT: &str = include_str!("sent.py");
 
-/// Sends when it is asked to, and, where there is a file `attack`, when it is loaded.
+/// Sends on request and, if the file `attack` exists, while it is loaded.
 const APPLICATION: &str = "
 def wait_for(name):
     while not os.path.exists(f'{PLACE}/{name}'):
@@ -46,12 +46,11 @@ def application(environ, start):
 struct Sent {
     daemon: Daemon,
     dir: tempfile::TempDir,
-    /// Whose queue the connections fill.
     port: TcpListener,
 }
 
 impl Sent {
-    /// `is_old`: for the daemon, the kernel is as one before 6.16.
+    /// `is_old`: the daemon sees a kernel before 6.16.
     fn start(is_old: bool) -> Sent {
         place_library();
         let dir = directory();
@@ -109,7 +108,8 @@ impl Sent {
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
     }
 
-    /// Does this while the master is stopped, so that what is sent is closed by whoever sends it before the master has it.
+    /// Runs `act` while the master is stopped, so that the sender has closed its descriptors before the master receives
+    /// them.
     fn while_stopped<T>(&self, act: impl FnOnce() -> T) -> T {
         self.daemon.signal(Signal::SIGSTOP);
         until("the master to stop", || {
@@ -126,7 +126,6 @@ impl Sent {
         fs::remove_file(said).expect("unlink");
     }
 
-    /// The master and root's commands answer.
     fn is_well(&self) {
         let well = Params::get(&self.dir.path().join("well"), "x", "");
         let answer = self.daemon.client("quiet").request(&well, b"");
@@ -163,12 +162,10 @@ fn no_last_close_is_the_masters(is_old: bool) {
     let path = sent.dir.path().to_owned();
     let hello = || sent.ask("hello").answer().expect("an answer").body();
     assert_eq!(hello(), "hello");
-    // A worker, over all that it has.
     let count = sent.while_stopped(|| sent.ask("").answer().expect("an answer").body());
     let count: u32 = count.parse().expect("a number");
     assert!(count > if is_old { 2 } else { 0 }, "{count}: nothing was tried");
     sent.is_well();
-    // One that ends then.
     let client = sent.while_stopped(|| {
         let client = sent.ask("end");
         sent.says("ends");
@@ -177,7 +174,6 @@ fn no_last_close_is_the_masters(is_old: bool) {
     drop(client);
     sent.daemon.wait_for("exited with code 3");
     sent.is_well();
-    // A user who has no pool, over the control sockets.
     let number = sent.port.local_addr().expect("an address").port();
     for (name, uid) in [("control.sock.owners", NOBODY), ("control.sock", 0)] {
         let socket = path.join(name);
@@ -190,7 +186,6 @@ fn no_last_close_is_the_masters(is_old: bool) {
         assert!(output.status.success(), "{output:?}");
         sent.is_well();
     }
-    // What makes a pool's workers.
     fs::write(path.join("attack"), "").expect("write");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command
@@ -201,7 +196,6 @@ fn no_last_close_is_the_masters(is_old: bool) {
     sent.while_stopped(|| {
         fs::write(path.join("stopped"), "").expect("write");
         sent.says("sent");
-        // It is not asked for again.
         fs::remove_file(path.join("attack")).expect("unlink");
     });
     if is_old {
@@ -212,7 +206,6 @@ fn no_last_close_is_the_masters(is_old: bool) {
     }
     sent.is_well();
     process::wait(&mut restart, "the restart");
-    // The pool goes, with what its workers have sent each other, which holds them up themselves.
     let worker = sent.while_stopped(|| sent.ask(""));
     Sent::configure(&path, false);
     sent.is_well();

@@ -1,4 +1,4 @@
-//! Sessions: no pool's workers are in one with those of another user or with the master, whatever runs there.
+//! Sessions: no worker shares one with another user's processes or with the master.
 
 use super::{NOBODY, needs_root};
 use crate::skip::skip_unless;
@@ -11,11 +11,10 @@ use std::fs;
 use std::path::Path;
 
 const WWW_DATA: u32 = 33;
-/// The user of zygotes.
 const ZYGOTES: u32 = 65_533;
 
-/// What a tenant can do to a session's others: continue them, and make them slow (sched(7)). The kernel takes a new value of a
-/// user a few times a second.
+/// A tenant can continue and slow down the other processes of its session (sched(7)). The kernel accepts a user's new
+/// value a few times a second.
 const PROBE: &str = r#"#!/bin/sh
 for pid in $(echo "$1" | tr , ' '); do kill -CONT "$pid" 2>/dev/null && echo "$pid heard it"; done
 tries=0
@@ -40,7 +39,6 @@ require("http").createServer((request, response) => {
 const CGI: &str =
     "#!/bin/sh\necho 'Content-Type: text/plain'\necho\nexec sh DIR/probe.sh \"$QUERY_STRING\"\n";
 
-/// A name, and the application's table without `root`.
 const KINDS: [(&str, &str); 7] = [
     (
         "zygote",
@@ -119,7 +117,6 @@ fn ask(daemon: &Daemon, pool: &str, pids: &[u32]) -> String {
         .body()
 }
 
-/// All of the daemon's that run as this user: preloaders, workers, and programs.
 fn processes(daemon: &Daemon, user: u32) -> Vec<u32> {
     let mut all = process::children(daemon.pid());
     let below: Vec<u32> = all.iter().flat_map(|pid| process::children(*pid)).collect();
@@ -151,7 +148,6 @@ fn no_worker_is_in_a_session_with_another_users_or_with_the_masters() {
     let daemon = Daemon::start(configuration);
     let master = daemon.pid();
     let names = |user: &str| KINDS.map(|(kind, _)| format!("{kind}-{user}"));
-    // The first request starts what is not there yet.
     for pool in ["www-data", "nobody"].iter().flat_map(|user| names(user)) {
         assert_eq!(ask(&daemon, &pool, &[]), "done\n", "{pool}\n{}", daemon.log());
     }
@@ -174,11 +170,9 @@ fn no_worker_is_in_a_session_with_another_users_or_with_the_masters() {
             assert_eq!(ask(&daemon, &pool, &targets), "done\n", "{pool}");
         }
     }
-    // They have made their own sessions as slow as can be by now, and no other.
     let own = autogroup(ones[0]);
     assert!(own.is_none_or(|said| said.ends_with("nice 19\n")));
     for pid in processes(&daemon, ZYGOTES).iter().chain([&master]) {
-        // Empty where the master runs in the session of process 1, which has no autogroup.
         let said = autogroup(*pid).unwrap_or_default();
         assert!(
             said.is_empty() || said.ends_with("nice 0\n"),
@@ -188,7 +182,6 @@ fn no_worker_is_in_a_session_with_another_users_or_with_the_masters() {
     }
 }
 
-/// One tenant makes itself slow, and the other's workers keep their priority.
 #[test]
 fn who_makes_its_session_slow_slows_nobody_else() {
     if needs_root()

@@ -1,5 +1,5 @@
-//! Requests that two readers could read differently (RFC 9112 section 11.2): what comes to `http_listen`, straight or through nginx,
-//! is one request or none.
+//! Requests that two parsers could read differently (RFC 9112 section 11.2): `http_listen`, directly or behind nginx,
+//! reads one request or none.
 
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, free_port};
@@ -9,7 +9,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Says what came, each time, and all that came so far. It takes what it can understand, not what it should.
 const PROGRAM: &str = r#"
 const all = [];
 require("http").createServer({ insecureHTTPParser: true, requireHostHeader: false }, (request, response) => {
@@ -21,27 +20,21 @@ require("http").createServer({ insecureHTTPParser: true, requireHostHeader: fals
 }).listen(process.env.PORT);
 "#;
 
-/// What becomes of it at `http_listen`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// 400, and the connection is closed.
     Refused,
-    /// One request with this body; the connection is closed after its answer.
     One(&'static str),
-    /// Its end does not come: there is no answer.
     Open,
 }
 
 use Fate::{One, Open, Refused};
 
-/// What is hidden behind each.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 const TE: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// The head up to what is looked at, the rest, and its fate. ` / ` is put in place by the case's own path.
 const CORPUS: &[(&str, &str, Fate)] = &[
-    // Both ways to mark the end off, in every order (CVE-2024-1135, CVE-2024-6827, CVE-2023-38697).
+    // Both length headers, in every order (CVE-2024-1135, CVE-2024-6827, CVE-2023-38697).
     (
         TE,
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -77,7 +70,6 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "Content_Length: 50\r\nContent-Length: 5\r\n\r\nhello",
         One("hello"),
     ),
-    // Codings other than the one.
     (TE, "Transfer-Encoding: gzip\r\n\r\n0\r\n\r\n", Refused),
     (TE, "Transfer-Encoding: identity\r\n\r\n", Refused),
     (TE, "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", Refused),
@@ -154,7 +146,6 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "Connection: Content-Length\r\nContent-Length: 5\r\n\r\nhello",
         One("hello"),
     ),
-    // Lengths.
     (TE, "Content-Length: 5\r\n\r\nhello", One("hello")),
     (TE, "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", Refused),
     (TE, "Content-Length: 5\r\nContent-Length: 0\r\n\r\nhello", Refused),
@@ -201,7 +192,6 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     (CHUNKED, "0\r\nTrailer: x\r\nContent-Length: 9\r\n\r\n", One("")),
     (CHUNKED, "0\r\nTrailer: x\nTransfer-Encoding: y\r\n\r\n", Refused),
     (CHUNKED, "0\r\n\n", Refused),
-    // Versions, targets and hosts.
     (
         "POST / HTTP/1.0\r\nHost: a\r\n",
         "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -279,7 +269,6 @@ impl Site {
     }
 }
 
-/// The request with its own path, and what is hidden behind it.
 fn case(number: usize, (head, rest, _): (&str, &str, Fate)) -> String {
     let path = format!("/case{number}x");
     let is_open = matches!(head.find("/ "), Some(0..=12));
@@ -290,10 +279,9 @@ fn case(number: usize, (head, rest, _): (&str, &str, Fate)) -> String {
     format!("{head}{rest}{HIDDEN}")
 }
 
-/// All that is said on a connection, until it is closed; or until nothing comes.
+/// Reads a connection until it closes or stays silent.
 fn say(port: u16, text: &str, is_open: bool) -> String {
     let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connect");
-    // Only what has no end takes so long.
     let limit = if is_open { 1 } else { 30 };
     client
         .set_read_timeout(Some(Duration::from_secs(limit)))
@@ -313,7 +301,6 @@ fn answers(said: &str) -> usize {
     said.matches("HTTP/1.1 ").count() - said.matches(" HTTP/1.1 ").count()
 }
 
-/// What the program has seen.
 fn seen(port: u16) -> Vec<String> {
     let said = say(port, "GET /all HTTP/1.1\r\nHost: a\r\n\r\n", false);
     let list = &said[said.find('[').expect("a list")..=said.rfind(']').expect("its end")];
@@ -363,8 +350,8 @@ fn what_comes_to_http_listen_is_one_request_or_none() {
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), site.daemon.log());
 }
 
-/// nginx keeps the connection, and may read what is hidden as a request of its own; the program must see the requests that nginx has
-/// sent, and no other.
+/// nginx keeps the connection and could read hidden text as a request; the program must receive exactly the requests
+/// that nginx sent.
 #[test]
 fn what_nginx_passes_on_is_what_the_program_sees() {
     let site = Site::start();
@@ -381,10 +368,8 @@ fn what_nginx_passes_on_is_what_the_program_sees() {
         );
         let nginx = Nginx::start(&server, http);
         for (number, found) in CORPUS.iter().enumerate() {
-            // nginx closes its connection after this one.
             let text = case(number, *found) + "GET /end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
             let said = say(nginx.port, &text, found.2 == Open);
-            // Answers of the program name what they answer.
             let named: Vec<&str> = said
                 .split("</")
                 .skip(1)
@@ -403,7 +388,6 @@ fn what_nginx_passes_on_is_what_the_program_sees() {
         let text = fs::read_to_string(&record).ok()?;
         text.ends_with(".\n").then_some(text)
     });
-    // Those that nginx has sent to the worker, each with its answer.
     let mut sent: Vec<&str> = passed
         .lines()
         .filter(|line| !line.ends_with(" - ."))

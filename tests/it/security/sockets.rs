@@ -83,7 +83,6 @@ fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
         "other::---",
     ];
     assert_eq!(list(&socket), wanted);
-    // The program's group is its user's number: mail's is 8 for both.
     for (user, may) in [
         ("nobody", true),
         ("games", true),
@@ -93,7 +92,6 @@ fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
     ] {
         assert_eq!(connects(user, &socket), may, "{user}");
     }
-    // A reload with another list, then without one.
     fs::write(&file, configuration(", acl_users = [\"daemon\"]")).expect("write");
     daemon.signal(Signal::SIGUSR2);
     until("the other list", || {
@@ -130,7 +128,7 @@ fn an_unknown_user_in_a_list_is_an_error_with_its_place() {
     );
 }
 
-/// A pool over TCP that only some addresses may use: what a client from 127.0.0.1 and one from ::1 get.
+/// A TCP pool with an address list, and the answers to clients from 127.0.0.1 and ::1.
 fn served(listen: &str, allowed: &str, port: u16) -> (Daemon, bool, bool) {
     let daemon = Daemon::start(|dir| {
         let listen = format!("listen = {{ address = \"{listen}\", allowed_clients = [{allowed}] }}\n");
@@ -142,7 +140,6 @@ fn served(listen: &str, allowed: &str, port: u16) -> (Daemon, bool, bool) {
         let Ok(mut client) = Client::connect_tcp(&address) else {
             return false;
         };
-        // The connection may be gone before the request is written.
         client
             .request(&params, b"")
             .is_ok_and(|answer| answer.body() == "fine")
@@ -163,7 +160,6 @@ fn allowed_clients_are_compared_as_addresses_of_both_families() {
     }
     let any = free_port();
     let port = any.to_string();
-    // A socket of both families sees IPv4 clients as ::ffff:127.0.0.1.
     let (daemon, v4, v6) = served(&port, "\"127.0.0.1\"", any);
     assert_eq!((v4, v6), (true, false));
     daemon.wait_for("ERROR: [pool www] Connection disallowed: IP address '::1' has been dropped.");
@@ -176,7 +172,6 @@ fn allowed_clients_are_compared_as_addresses_of_both_families() {
     assert_eq!((v4, v6), (true, true));
 }
 
-/// The worker closes it at once: nothing is read, nothing counted, and the worker is free.
 #[test]
 fn a_refused_client_costs_no_request() {
     if !has_v6() {
@@ -189,14 +184,12 @@ fn a_refused_client_costs_no_request() {
         .map(|_| Client::connect_tcp(&format!("[::1]:{port}")).expect("connect"))
         .collect();
     for client in &mut silent {
-        // The end comes without a byte having been sent.
         assert_eq!(client.read_raw().expect("the end"), b"");
     }
     daemon.wait_for_count("Connection disallowed: IP address '::1' has been dropped.", 5);
     assert_eq!(daemon.workers("www").len(), 1);
 }
 
-/// A pool with a worker, and with a reporter that tells its status.
 fn with_status(settings: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         let status = format!(
@@ -231,7 +224,6 @@ fn records_that_ask_for_nothing_give_no_more_time() {
         if is_kept {
             client.request(&params, b"").expect("an answer");
         }
-        // Standard output of no request, over and over.
         until("the connection's end", || {
             client.send_raw(&[1, 6, 0, 7, 0, 0, 0, 0]).err().map(|_| ())
         });
@@ -255,13 +247,13 @@ fn the_connections_that_were_idle_for_the_longest_go_first() {
     assert_eq!(daemon.workers("www"), worker);
 }
 
-/// Connections that go from worker to worker, because both are busy time and again, are no younger each time.
+/// A connection passed between busy workers keeps its age.
 #[test]
 fn a_connection_that_is_handed_over_is_given_no_more_time() {
     let settings = "pm = \"static\"\nmax_children = 2\nclient_timeout = \"2s\"\nkeepalive_timeout = \"2s\"\n";
     let daemon = Daemon::start(|dir| pool(dir, "www", settings, PHP));
     daemon.write("a.php", "<?php usleep(3000); echo 'a';");
-    // Neither asks for anything: the one says nothing at all, the other what belongs to no request.
+    // Neither sends a request: one is silent, the other sends records outside of any request.
     let mut silent = UnixStream::connect(daemon.socket("www")).expect("connect");
     silent.set_nonblocking(true).expect("fcntl");
     let mut kept = daemon.client("www").kept();
@@ -287,7 +279,6 @@ fn a_connection_that_is_handed_over_is_given_no_more_time() {
     assert_eq!(ended, [true, true], "the silent one, the kept one");
 }
 
-/// Shuts every listening socket of its process down.
 const SHUT_DOWN: &str = "import os, socket, fcntl\n\
     def shut_down():\n    \
         for fd in map(int, os.listdir('/proc/self/fd')):\n        \
@@ -310,8 +301,6 @@ const ASGI: &str = "async def application(scope, receive, send):\n    \
         await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
         await send({'type': 'http.response.body', 'body': b'well'})\n";
 
-/// Code of the pool shuts the listening socket down: health and status know it, the workers wait quietly, and a reload brings the
-/// socket back.
 #[test]
 fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
     use crate::support::daemon::{Daemon, pool};
@@ -381,7 +370,6 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
             let (text, code) = forkyard(&["health", "--ready"]);
             assert_eq!(code, Some(0), "{case}: {text}");
         }
-        // A worker that finds nothing to accept says so once, and does not end.
         let log = daemon.log();
         assert!(
             log.matches("can't accept a connection").count() <= 12,
@@ -391,7 +379,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
     }
 }
 
-/// Sends a descriptor over a socket that it connects to, or over one that it has: `sent`, or what the kernel says.
+/// Sends a descriptor over a new or inherited socket; prints `sent` or the kernel's error.
 const SEND_DESCRIPTOR: &str = "
 import array, os, socket, sys
 def send(peer):
@@ -403,10 +391,8 @@ def send(peer):
         return error.strerror
 ";
 
-/// Who receives a descriptor closes it, and that can wait for as long as its sender likes.
 #[test]
 fn nobody_sends_descriptors_to_the_master() {
-    // SO_PASSRIGHTS is of Linux 6.16.
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the release");
     let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
     let release = (numbers.next(), numbers.next());
@@ -455,7 +441,8 @@ fn nobody_sends_descriptors_to_the_master() {
     }
 }
 
-/// O_NONBLOCK is of the socket: a worker that waits in accept(2) does not say that it is up, nor hear that it is to finish.
+/// O_NONBLOCK belongs to the socket: a worker blocked in accept(2) neither reports that it is ready nor receives the
+/// order to finish.
 #[test]
 fn code_that_has_accept_block_does_not_hold_up_a_restart() {
     if needs_root() {
@@ -477,7 +464,6 @@ def application(environ, start):
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("wsgi.py"), code).expect("write");
         let keys = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
-        // A worker that was told to finish has longer than the restart.
         let timeout = "process_control_timeout = \"300s\"\n";
         let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &keys);
         format!(

@@ -9,13 +9,10 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Breaks out of markup, JSON, labels and lines, and rules a terminal.
 const ODD: &str = "</td><script>alert(1)</script>\"'&lt;]]><!--\\\",\"forged\":1}\u{1b}[2J\u{7f}\u{9b}2J\u{202e}\u{2028}\u{2066}\
                    \r\npool: forged\n# HELP forged x\nforged{a=\"b\"} 1\n";
-/// What a file can be called.
 const NAME: &str = "<b>\"'&\u{1b}[2J\u{202e}\npool: forged\n.php";
 
-/// Reads a page as strictly as its readers do.
 const STRICT: &str = r#"
 import html.parser, json, re, sys, xml.etree.ElementTree
 kind, page = sys.argv[1], sys.stdin.buffer.read().decode("utf-8", "strict")
@@ -70,7 +67,6 @@ fn read_strictly(kind: &str, page: &[u8]) {
     );
 }
 
-/// `forged` begins no line, and nothing but line ends is a control character.
 fn assert_lines(name: &str, page: &str) {
     let odd = page.chars().find(|c| is_control(*c) && !matches!(c, '\n' | '\t'));
     assert_eq!(odd, None, "{name}: {page:?}");
@@ -101,7 +97,6 @@ fn start() -> Daemon {
     daemon
 }
 
-/// Every field of a request that a client or a tenant chooses.
 fn send(daemon: &Daemon, odd: &[u8]) -> Client {
     let script = daemon.dir.join(NAME);
     let script = script.to_str().expect("UTF-8").as_bytes();
@@ -120,7 +115,6 @@ fn send(daemon: &Daemon, odd: &[u8]) -> Client {
         (b"REMOTE_ADDR", odd),
         (b"SERVER_NAME", odd),
         (b"HTTP_HOST", odd),
-        // Its user is a tag, a quotation mark, a line end and U+202E.
         (b"HTTP_AUTHORIZATION", b"Basic PGI+IgrigK46eA=="),
     ];
     let mut wire = Vec::new();
@@ -152,7 +146,6 @@ fn what_a_client_chose_is_a_value_in_every_form_of_the_status() {
             assert_lines(query, &full(query));
             for kind in ["html", "xml", "json", "openmetrics"] {
                 let query = format!("{kind}&{query}&mark=<b>");
-                // The same by the pool's own path, from the other worker.
                 let params = Params::get(&daemon.dir, "", &query).with("SCRIPT_NAME", "/status");
                 let own = daemon
                     .client("www")

@@ -1,5 +1,5 @@
-//! What servers of this kind have stumbled over: connections without a request, late answers, orphans with odd exit codes, and output
-//! in pieces.
+//! Faults known from similar servers: silent connections, late answers, orphans with odd exit codes, and output in
+//! pieces.
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -44,7 +44,6 @@ const WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n 
 const PHP: &str = "<?php echo 'own';";
 const RUNTIME: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 
-/// Pools of each kind of worker, the HTTP socket of one, and the status of another.
 fn of_every_kind(dir: &Path, root: &Path, port: u16) -> String {
     for (name, text) in [
         ("app.js", NODE),
@@ -114,7 +113,6 @@ fn ask(daemon: &Daemon, root: &Path, pool: &str) -> String {
         .body()
 }
 
-/// Clock ticks that a process has used.
 fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let fields: Vec<&str> = stat
@@ -126,7 +124,6 @@ fn ticks(pid: u32) -> u64 {
     fields[11].parse::<u64>().expect("ticks") + fields[12].parse::<u64>().expect("ticks")
 }
 
-/// php-src#15395 and #13437.
 #[test]
 fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     place_library();
@@ -151,7 +148,6 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
             .collect()
     };
     let before = processes();
-    // The beginning of a record, of its content, of HTTP; and nothing.
     let record = [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 0];
     let beginnings: [&[u8]; 5] = [b"", &record[..1], &record[..7], &record, b"GET / HT"];
     let sockets = POOLS.iter().map(|pool| daemon.socket(pool));
@@ -159,14 +155,12 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     for socket in sockets.chain(more) {
         for number in 0..600 {
             let mut client = UnixStream::connect(&socket).expect("connect");
-            // It may be closed by then.
             let _ = client.write_all(beginnings[number % beginnings.len()]);
         }
     }
     for number in 0..600 {
         let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connect");
         let _ = client.write_all(beginnings[number % beginnings.len()]);
-        // Every other one ends by RST.
         if number % 2 == 0 {
             nix::sys::socket::setsockopt(
                 &client,
@@ -205,7 +199,6 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
         .filter(|(pid, _)| !after.contains_key(pid))
         .collect();
     assert!(lost.is_empty(), "{lost:?}\n{}", daemon.log());
-    // Nobody works while one of them is asked.
     let idle = || -> Vec<(u32, u64)> { after.keys().map(|pid| (*pid, ticks(*pid))).collect() };
     let (begin, worked) = (Instant::now(), idle());
     while begin.elapsed() < Duration::from_millis(500) {
@@ -220,7 +213,6 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     assert!(busy.is_empty(), "{busy:?}");
 }
 
-/// After an answer of the daemon's own (504), the late one of the application goes to nobody (gunicorn 26.1).
 #[test]
 fn after_a_timeout_the_next_request_gets_its_own_answer() {
     place_library();
@@ -261,7 +253,6 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
         let mut next = |client: &mut Client| {
             number += 1;
             let uri = format!("/next{number}");
-            // The worker may have closed the connection behind its answer.
             let answer = client
                 .request(&params(&uri), b"")
                 .ok()
@@ -291,7 +282,6 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
             http.read_to_string(&mut said).expect("an answer");
             said
         };
-        // What comes behind it on the same connection gets no answer at all.
         let said =
             say("GET /late HTTP/1.1\r\nHost: a\r\n\r\nGET /behind HTTP/1.1\r\nHost: a\r\n\r\n".to_owned());
         assert!(
@@ -306,7 +296,6 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
     }
 }
 
-/// gunicorn#3220: exit codes that mean something of a worker mean nothing of what was left behind.
 #[test]
 fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
     if needs_root() {
@@ -324,7 +313,6 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
         control + &pool(path, "app", ONE, &application),
     )
     .expect("configuration");
-    // It comes to process 1 before it ends.
     let orphan = "#!/bin/sh\n(setsid sh -c 'while [ \"$(ps -o ppid= -p $$ | tr -d \" \")\" != 1 ]; do :; done; exit '$QUERY_STRING \
                   >/dev/null 2>&1 </dev/null &)\nprintf 'Content-Type: text/plain\\r\\n\\r\\n%s' $PPID\n";
     write_program(&path.join("x"), orphan);
@@ -364,7 +352,7 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
     assert!(daemon.wait().success());
 }
 
-/// CVE-2024-9026: what one worker writes in pieces, and with what looks like a frame, is neither cut nor in the lines of another.
+/// CVE-2024-9026: one worker's output in pieces, or shaped like a frame, is neither cut nor mixed with another's lines.
 #[test]
 fn output_in_pieces_stays_the_lines_of_its_worker() {
     const PIECES: &str = r#"<?php

@@ -12,7 +12,6 @@ fn put(path: &Path, text: &str) {
     fs::write(path, text).expect("write");
 }
 
-/// A site with a script and with a link to one that is outside of it.
 fn site(dir: &Path, root: &str) {
     let root = dir.join(root);
     put(&root.join("index.php"), "<?php echo 'inside';");
@@ -102,11 +101,11 @@ fn an_application_s_scripts_are_below_its_root() {
                 other.display()
             );
         }
-        // The name of a file has none; a program that takes it for a C string would run what is before it.
+        // File names have no zero bytes; a program that reads C strings would run the part before it.
         let cut = Path::new(&format!("{}\0x", dir.join("outside.php").display())).to_owned();
         assert_ne!(ask(&daemon, "sites", Some(&root), &cut), "outside", "{name}");
     }
-    // A next version that the web server's link leads to is served before a look has seen the link change.
+    // A new version behind the web server's link is served before an inspection has seen the change.
     let current = apps.join("current");
     assert_eq!(
         ask(&daemon, "sites", Some(&current), &apps.join("php/index.php")),
@@ -114,7 +113,6 @@ fn an_application_s_scripts_are_below_its_root() {
     );
     fs::remove_file(&current).expect("rm");
     symlink("two", &current).expect("a link");
-    // By a path that no worker's PHP remembers.
     put(&apps.join("two/next.php"), "<?php echo 'next';");
     assert_eq!(
         ask(&daemon, "sites", Some(&current), &current.join("next.php")),

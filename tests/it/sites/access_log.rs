@@ -6,7 +6,6 @@ use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 
-/// Does to every descriptor what it can, and says which files it may write to.
 const HOSTILE: &str = "\
 import fcntl, os, stat
 
@@ -46,14 +45,12 @@ fn an_instance_has_nothing_of_the_log_but_a_way_to_append() {
         assert_eq!(sites.body("/hostile/"), "", "the log");
     }
     assert_eq!(lines(4).matches("/shop").count(), 2);
-    // Moved away, it is made anew, and nobody has to be started for it.
     fs::rename(&path, dir.path().join("old")).expect("rename");
     sites.daemon.signal(Signal::SIGUSR1);
     sites.daemon.wait_for("access log file re-opened");
     assert_eq!(sites.body("/shop/"), "hello");
     assert_eq!(sites.body("/hostile/"), "");
     lines(2);
-    // Whoever writes it may end: the next one goes on.
     let children = process::children(sites.daemon.pid());
     let mut writers = children
         .iter()

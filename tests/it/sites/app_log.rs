@@ -1,4 +1,4 @@
-//! Each application of an application pool may have a log of its own, which is its owner's.
+//! An application's own log, owned by the application's owner.
 
 use super::{Sites, USERS};
 use crate::support::{is_root, until};
@@ -33,7 +33,6 @@ fn an_application_s_log_is_its_owner_s() {
         nix::unistd::Uid::current().as_raw()
     };
     assert_eq!((data.uid(), data.mode() & 0o777), (owner, 0o600));
-    // Moved away, it is made anew.
     fs::rename(place.join("tmp/app.log"), place.join("tmp/old.log")).expect("rename");
     sites.daemon.signal(nix::sys::signal::Signal::SIGUSR1);
     sites.daemon.wait_for("application log file re-opened");
@@ -45,7 +44,7 @@ fn an_application_s_log_is_its_owner_s() {
     sites.end();
 }
 
-/// The daemon may be root: nothing is written to what is another's, whatever the owner puts in its place.
+/// Even as root, the daemon never writes to another user's file, whatever links the owner makes.
 #[test]
 fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
     if crate::skip::needs_root() {
@@ -69,7 +68,6 @@ fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
             "{line}"
         );
     }
-    // A directory of another's by a link.
     let place = sites.add("way", 1, &files);
     fs::remove_dir(place.join("tmp")).expect("tmp");
     fs::create_dir(sites.daemon.dir.join("closed")).expect("closed");
@@ -82,7 +80,6 @@ fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
     sites.end();
 }
 
-/// The id that a visitor is shown names a report.
 #[test]
 fn a_lifespan_that_fails_has_a_report() {
     let sites = Sites::start("");

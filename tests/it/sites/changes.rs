@@ -7,7 +7,6 @@ use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 
-/// Writes another configuration and reloads.
 pub(super) fn reload(sites: &Sites, applications: &str, more: &str) {
     let text = configuration(&sites.daemon.dir, applications, more);
     fs::write(sites.daemon.dir.join("forkyard.toml"), text).expect("configuration");
@@ -21,7 +20,6 @@ fn a_reload_restarts_applications_of_which_something_changed() {
     let sites = Sites::start("max = 4");
     sites.php("app", 0, "echo getmypid(), ' ', getenv('COLOUR');");
     let before = sites.body("/app/");
-    // Nothing of an application changes.
     reload(&sites, "max = 3\nmax_idle_time = \"9s\"", "");
     assert_eq!(sites.body("/app/"), before);
     assert_eq!(sites.status()["max"], 3);
@@ -38,7 +36,6 @@ fn a_reload_restarts_applications_of_which_something_changed() {
         "{}",
         sites.daemon.log()
     );
-    // Other files are looked at from now on, by another inspector.
     let inspector = sites.companion("inspector");
     let other = format!(
         "max = 3\nforget_after = \"1m\"\nrestart_dir = \"restart\"\nroot_parameter = \"OTHER\"\n\
@@ -138,7 +135,7 @@ fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
     for pid in old {
         until("the old processes to end", || (!process::runs(pid)).then_some(()));
     }
-    // The kernel's list of children may lack some while others end.
+    // The kernel's list of children may lack some while others exit.
     until("one router", || {
         let routers = of(next)
             .map(process::title)

@@ -23,7 +23,6 @@ fn is_ok(output: &Output) {
     assert!(output.status.success(), "{}", text(output));
 }
 
-/// The only instance's process id.
 fn instance(sites: &Sites) -> u32 {
     let all = sites.instances();
     assert_eq!(all.len(), 1, "{all:?}");
@@ -121,12 +120,10 @@ fn an_instance_can_be_taken_and_a_taker_that_crashes_costs_it() {
         let lent: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
         (child, lent)
     };
-    // Returned when its input ends.
     let (mut child, lent) = take(Stdio::null());
     assert_eq!(lent["pid"], pid);
     assert!(child.wait().expect("wait").success());
     assert_eq!(sites.body("/app/").trim(), pid.to_string());
-    // Returned from elsewhere.
     let (mut child, lent) = take(Stdio::piped());
     is_ok(&sites.forkyard(&["return", &lent["lease"].to_string()]));
     let again = sites.forkyard(&["return", &lent["lease"].to_string()]);
@@ -134,7 +131,6 @@ fn an_instance_can_be_taken_and_a_taker_that_crashes_costs_it() {
     drop(child.stdin.take());
     assert!(child.wait().expect("wait").success());
     assert_eq!(sites.body("/app/").trim(), pid.to_string());
-    // Not returned at all.
     let (mut child, _) = take(Stdio::piped());
     child.kill().expect("kill");
     child.wait().expect("wait");
@@ -172,9 +168,7 @@ fn pools_come_and_go_while_the_daemon_runs() {
     is_ok(&sites.forkyard(&["pool", "remove", "more", "--immediate"]));
     assert!(!sites.daemon.socket("more").exists());
     assert!(!sites.forkyard(&["pool", "remove", "more"]).status.success());
-    // Other applications did not notice.
     assert_eq!(sites.body("/app/"), before);
-    // An application pool goes with all that it has.
     let was = instance(&sites);
     is_ok(&sites.forkyard(&["pool", "remove", "sites", "--deadline", "5s"]));
     until("its instance to end", || (!process::runs(was)).then_some(()));
@@ -188,11 +182,9 @@ fn pools_come_and_go_while_the_daemon_runs() {
     sites.end();
 }
 
-/// `forkyard COMMAND` as another user.
 fn as_user(sites: &Sites, uid: u32, arguments: &[&str]) -> Output {
     let program = sites.daemon.dir.join("forkyard");
     if !program.exists() {
-        // The one that was built may lie where other users can't go.
         crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
     }
     Command::new(program)
@@ -205,7 +197,6 @@ fn as_user(sites: &Sites, uid: u32, arguments: &[&str]) -> Output {
         .expect("forkyard")
 }
 
-/// A new release is started before any request names it, by root or its owner, or is known to be broken.
 #[test]
 fn an_application_that_does_not_run_is_started_by_a_command() {
     let sites = Sites::start("max = 4");
@@ -220,7 +211,6 @@ fn an_application_that_does_not_run_is_started_by_a_command() {
     );
     let first = instance(&sites);
     assert_eq!(sites.body("/good/"), first.to_string());
-    // What runs is restarted.
     let output = start(&good);
     is_ok(&output);
     assert!(text(&output).contains("is restarted: 1 new"), "{}", text(&output));
@@ -241,7 +231,7 @@ fn an_application_that_does_not_run_is_started_by_a_command() {
         "{}",
         text(&output)
     );
-    // Corrected, it is started at once, whatever it has to wait for otherwise.
+    // Once corrected, it starts at once, without its backoff.
     fs::remove_file(broken.join("wsgi.py")).expect("remove");
     let corrected = sites.wsgi("corrected", 0, "'corrected'");
     fs::rename(corrected.join("passenger_wsgi.py"), broken.join("wsgi.py")).expect("rename");
@@ -325,7 +315,6 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
     sites.end();
 }
 
-/// Two pools over one directory: each has an instance of the application.
 #[test]
 fn a_restart_is_one_of_all_pools_that_have_the_application() {
     let sites = Sites::start("max = 3");
@@ -373,7 +362,6 @@ async def application(scope, receive, send):
     await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
 "#;
 
-/// In an application pool: of an instance with one request, and of one with several.
 #[test]
 fn owners_end_requests_of_their_own_instances() {
     if crate::skip::needs_root() {

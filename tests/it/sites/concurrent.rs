@@ -1,4 +1,4 @@
-//! Applications of which an instance works on many requests at once.
+//! Applications with concurrent requests in one instance.
 
 use super::Sites;
 use crate::it::runtimes::concurrent::APPLICATION;
@@ -12,7 +12,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An application pool with applications in ASGI.
 pub(super) struct Bench {
     pub sites: Sites,
 }
@@ -43,13 +42,13 @@ impl Bench {
         body(&mut self.send(root, path, query))
     }
 
-    /// Sends requests beside one until that is answered with 504; says the last, which has nearly all of its own time left.
+    /// Sends requests next to `stuck` until that is answered with 504; returns the last one, which still has most of
+    /// its time.
     pub(super) fn beside_until_its_time_is_up(&self, mut stuck: Client, root: &Path) -> Client {
         let answer = std::thread::spawn(move || stuck.answer().expect("answer").text());
         let mut other = self.send(root, "until", "");
         let mut before = Vec::new();
         while !answer.is_finished() {
-            // Not so many that an instance has no room for them.
             (0..5).for_each(|_| pause());
             before.push(std::mem::replace(&mut other, self.send(root, "until", "")));
         }
@@ -58,7 +57,6 @@ impl Bench {
         other
     }
 
-    /// What the status says of an application.
     pub(super) fn status(&self, root: &Path) -> Value {
         let status = self.sites.status();
         let all = status["book"]["applications"]
@@ -71,7 +69,6 @@ impl Bench {
             .unwrap_or_default()
     }
 
-    /// Requests under way in each instance.
     pub(super) fn sessions(&self, root: &Path) -> Vec<u64> {
         let status = self.status(root);
         let instances = status["instances"].as_array().cloned().unwrap_or_default();
@@ -175,7 +172,7 @@ fn no_instance_has_more_than_concurrency_allows() {
 
 #[test]
 fn a_client_that_leaves_ends_its_session_and_no_other() {
-    // Another instance would be started beside one whose loop is held up, as any is on a busy machine.
+    // A second instance would start if the first one's loop is delayed, as on a busy machine.
     let bench = Bench::start("max_per_app = 1");
     let root = bench.add("app", "");
     let mut other = bench.send(&root, "until", "");
@@ -256,7 +253,7 @@ fn an_instance_is_replaced_after_max_requests_and_loses_none() {
 
 #[test]
 fn a_request_that_takes_too_long_is_cancelled_alone() {
-    // A second instance would be started where the loop of the first is held up, as it is on a busy machine.
+    // A second instance would start if the first one's loop is delayed, as on a busy machine.
     let bench = Bench::start("max_request_time = \"1s\"\nmax = 1");
     let root = bench.add("app", "");
     let pid = bench.get(&root, "pid", "");
@@ -328,7 +325,6 @@ fn an_application_is_spread_over_the_instances_it_asks_for() {
     bench.sites.end();
 }
 
-/// What computes in its event loop keeps others waiting there, and not elsewhere.
 #[test]
 fn a_loop_that_is_held_up_gets_no_more_requests() {
     let bench = Bench::start("max = 3\nreserve = 0");
@@ -336,7 +332,7 @@ fn a_loop_that_is_held_up_gets_no_more_requests() {
     let first = bench.get(&root, "pid", "");
     let mut holds = bench.send(&root, "hold", "free");
     until("it is held up", || (marks(&root, "held.") == 1).then_some(()));
-    // Nothing may be known of that before something comes that the loop does not take up: that waits.
+    // The stuck loop shows only when a request arrives that it doesn't accept: that request waits.
     let (tell, answers) = std::sync::mpsc::channel();
     let other = until("an answer of another instance", || {
         let (mut client, tell) = (bench.send(&root, "pid", ""), tell.clone());
@@ -363,7 +359,6 @@ fn an_instance_has_the_threads_that_its_application_asks_for() {
         let mut clients: Vec<Client> = (0..3).map(|_| bench.send(&root, "met", "3")).collect();
         let answers: BTreeSet<String> = clients.iter_mut().map(body).collect();
         assert_eq!(answers.len(), 1, "{runtime}: {answers:?}");
-        // The fourth waits.
         let mut clients: Vec<Client> = (0..4)
             .map(|query| bench.send(&root, "until", &query.to_string()))
             .collect();

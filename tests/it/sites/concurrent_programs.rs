@@ -1,4 +1,4 @@
-//! Programs that speak HTTP, of which an instance passes on many requests at once.
+//! HTTP programs with concurrent requests in one instance.
 
 use super::Sites;
 use super::concurrent::{Bench, body, go, marks};
@@ -52,7 +52,6 @@ fn many(bench: &Bench, root: &Path, path: &str, query: &str, count: usize) -> Ve
     (0..count).map(|_| bench.send(root, path, query)).collect()
 }
 
-/// Who has answered how many.
 fn pids(clients: &mut [Client]) -> BTreeMap<u32, usize> {
     let mut pids = BTreeMap::new();
     for client in clients {
@@ -141,7 +140,6 @@ fn bodies_are_streamed_both_ways_and_wait_for_who_is_slow() {
             bench.sites.daemon.log()
         );
     }
-    // What is not read here is not sent there.
     let mut slow = bench.send(&root, "large", "100");
     until("it has begun", || (marks(&root, "sent.") > 0).then_some(()));
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -260,7 +258,6 @@ fn requests_are_spread_over_the_processes_that_an_application_asks_for() {
         counts.len() == 2 && counts.iter().all(|count| *count >= 8),
         "{answered:?}"
     );
-    // A directory of another owner gets no more than the pool allows.
     let greedy = add(&bench, "greedy", "instances = 50\n");
     assert!(bench.get(&greedy, "pid", "").parse::<u32>().is_ok());
     let programs = bench.status(&greedy)["programs"].as_array().map_or(0, Vec::len);

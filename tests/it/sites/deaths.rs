@@ -9,7 +9,6 @@ fn php(sites: &Sites) {
     assert_eq!(sites.body("/app/"), "fine");
 }
 
-/// How many answers were not good.
 fn bad(answers: &[(u16, String)]) -> usize {
     answers
         .iter()
@@ -30,7 +29,6 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
     assert_ne!(next, router);
     load.wait_for(60);
     let answers = load.end();
-    // What the router had in its hands is lost with it, and no more.
     assert!(
         bad(&answers) <= 3,
         "{} of {}\n{}",
@@ -108,7 +106,7 @@ fn a_preloader_that_is_killed_costs_no_request() {
     sites.end();
 }
 
-/// Its place is its own as long as its process is there: it is ended, and others are not refused for its sake.
+/// An instance keeps its slot until its process exits: it is killed, and no other instance is refused because of it.
 #[test]
 fn an_instance_that_closes_its_channel_and_stays_is_ended() {
     let sites = Sites::start("max = 2\nmax_spawning = 2\nmax_per_app = 2");

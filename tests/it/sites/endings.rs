@@ -1,4 +1,4 @@
-//! SIGQUIT where there are application pools and others beside them.
+//! SIGQUIT with application pools and ordinary ones.
 
 use super::{Sites, configuration, get};
 use crate::support::daemon::{Daemon, pool};
@@ -8,7 +8,6 @@ use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 
-/// Says that a request has begun, and answers it when there is a file `go`.
 const SLOW: &str = "import os, time\ndef application(environ, start):\n    open('begun', 'w').close()\n    \
                     while not os.path.exists('go'):\n        time.sleep(0.01)\n    start('200 OK', [])\n    \
                     return [b'in the end']\n";
@@ -25,7 +24,6 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
             "pm = \"static\"\nmax_children = 2\n",
             concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
         );
-        // The second request waits until the first has been served.
         configuration(dir, "max = 1", "") + &plain
     });
     let mut sites = Sites {
@@ -57,7 +55,6 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
     let mut refused = sites.daemon.client("plain");
     let asked = refused.send(&Params::get(&sites.daemon.dir, "hello.php", ""), b"");
     asked.expect("the socket is there until the end");
-    // Nothing new begins, by a reload neither.
     let output = sites.forkyard(&["reload"]);
     assert_eq!(output.status.code(), Some(70));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -71,7 +68,6 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
         "{}",
         sites.daemon.log()
     );
-    // Its application was started after the signal.
     assert_eq!(
         second.join().expect("client"),
         (200, "even so".to_owned()),

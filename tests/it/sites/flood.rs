@@ -1,4 +1,4 @@
-//! A user that floods the control socket, and root that asks something meanwhile.
+//! A user floods the control socket while root uses it.
 
 use super::Sites;
 use crate::skip::needs_root;
@@ -10,12 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// Connections of the flood.
 const FLOOD: usize = 1500;
-/// Guests that the daemon may take before it answers root: those of two turns of its loop.
 const MOST_GUESTS_BEFORE: usize = 32;
 
-/// Fills the queue of the socket, says so, and goes on with many connections at a time, each asking for the status.
 const FLOODER: &str = r#"
 import os, socket, sys, threading
 path, count = sys.argv[1], int(sys.argv[2])
@@ -38,7 +35,6 @@ print(len(held), flush=True)
 sys.stdin.read()
 "#;
 
-/// Holds idle conversations and says how many are left of them.
 const HOLDER: &str = r#"
 import os, socket, sys, time
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -55,7 +51,7 @@ print(sum(map(lives, held)), flush=True)
 sys.stdin.read()
 "#;
 
-/// A program that runs until it is dropped, and the first line that it says.
+/// A running program, killed on drop, and its first line.
 struct Guest(Child, usize);
 
 impl Guest {
@@ -82,7 +78,6 @@ impl Drop for Guest {
     }
 }
 
-/// Where an owner of applications asks.
 fn owners(sites: &Sites) -> PathBuf {
     sites.daemon.dir.join("control.sock.owners")
 }
@@ -104,7 +99,7 @@ fn a_user_s_flood_of_connections_does_not_make_root_wait() {
     });
     let flood = Guest::start(FLOODER, &owners(&sites));
     assert!(flood.1 > 0, "the queue held nothing");
-    // There is room for root, however full the queue of the others is: connect(2) would block without.
+    // Root's connection needs room in the queue, or connect(2) would block.
     let mut root = UnixStream::connect(sites.daemon.dir.join("control.sock")).expect("connect");
     root.write_all(b"{\"command\":\"ping\"}\n").expect("write");
     process::signal(master, Signal::SIGCONT);
@@ -125,7 +120,6 @@ fn a_user_s_flood_of_connections_does_not_make_root_wait() {
         guests <= MOST_GUESTS_BEFORE,
         "{guests} guests came first: {trace}"
     );
-    // It goes on, and so does root.
     for _ in 0..20 {
         assert!(sites.forkyard(&["status"]).status.success());
     }
@@ -139,7 +133,6 @@ fn a_user_has_few_conversations_and_takes_no_other_s() {
         return;
     }
     let sites = Sites::start("max = 2");
-    // As many as there may be, of root's.
     let root: Vec<UnixStream> = (0..16)
         .map(|_| UnixStream::connect(sites.daemon.dir.join("control.sock")).expect("connect"))
         .collect();

@@ -1,4 +1,4 @@
-//! Groups of applications, of any of which an instance can be taken.
+//! Groups of applications that share instances.
 
 use super::Sites;
 use crate::support::daemon::Daemon;
@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A command that has taken an instance, and what it said of it.
 struct Taken {
     child: Child,
     lent: Value,
@@ -21,14 +20,12 @@ impl Taken {
         self.lent["pid"].as_u64().expect("a process")
     }
 
-    /// Gives it back.
     fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().expect("wait").success());
     }
 }
 
-/// `forkyard take`; what it says where nothing is lent.
 fn take(daemon: &Daemon, of: &str) -> Result<Taken, String> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(["take", of, "--socket"])
@@ -52,7 +49,6 @@ fn take(daemon: &Daemon, of: &str) -> Result<Taken, String> {
     }
 }
 
-/// The configuration's groups, by names of applications.
 fn groups(sites: &Path, all: &[(&str, &[&str])]) -> String {
     let one = |(name, members): &(&str, &[&str])| {
         let roots: Vec<String> = members
@@ -65,7 +61,6 @@ fn groups(sites: &Path, all: &[(&str, &[&str])]) -> String {
     format!("[pool.sites.applications.groups]\n{all}")
 }
 
-/// Another configuration.
 fn reload(sites: &Sites, applications: &str) {
     let text = super::configuration(&sites.daemon.dir, applications, "");
     sites.daemon.write("forkyard.toml", &text);
@@ -77,7 +72,6 @@ fn reload(sites: &Sites, applications: &str) {
     );
 }
 
-/// Process ids of an application's instances that are idle.
 fn idle(sites: &Sites, name: &str) -> BTreeSet<u64> {
     let status = sites.status();
     let all = status["book"]["applications"]
@@ -113,7 +107,6 @@ fn whatever_is_free_in_a_group_is_lent() {
     };
     assert!(take(&sites.daemon, "pair").is_err());
     reload(&sites, &of(&[("pair", &["a", "b"]), ("other", &["c"])]));
-    // They are there although no request has asked for them.
     let members = until("an instance of each", || {
         let all: BTreeSet<u64> = ["a", "b"].iter().flat_map(|name| idle(&sites, name)).collect();
         (all.len() == 2).then_some(all)
@@ -125,7 +118,6 @@ fn whatever_is_free_in_a_group_is_lent() {
     assert!(refused.contains("none is free"), "{refused}");
     let other = take(&sites.daemon, "other").unwrap_or_else(|said| panic!("{said}"));
     assert!(!members.contains(&other.pid()));
-    // Each member is drawn some time.
     first.end();
     second.end();
     let mut seen = BTreeSet::new();
@@ -138,7 +130,6 @@ fn whatever_is_free_in_a_group_is_lent() {
     let output = sites.forkyard(&["status", "sites"]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("/apps/a: restarts 0, group pair\n"), "{shown}");
-    // One leaves its group, and what has none is no group any more.
     reload(&sites, &of(&[("pair", &["b"])]));
     let b = idle(&sites, "b");
     let taken = take(&sites.daemon, "pair").unwrap_or_else(|said| panic!("{said}"));
@@ -166,7 +157,6 @@ fn a_member_that_is_made_later_is_found_when_somebody_takes() {
     let root = sites.cgi("late", 0, "echo $PPID");
     let taken = until("it to be found", || take(&sites.daemon, "late").ok());
     taken.end();
-    // And one that is gone is not lent.
     fs::remove_dir_all(root).expect("remove");
     until("it to be missed", || take(&sites.daemon, "late").err());
     sites.end();

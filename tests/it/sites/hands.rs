@@ -1,4 +1,4 @@
-//! A site that changes hands: whatever takes the path of an application is run as its own owner, or not at all.
+//! A site that changes owners: a new application at an old path runs as its own owner, or not at all.
 
 use super::{Sites, USERS};
 use crate::skip::needs_root;
@@ -10,7 +10,6 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One application of each runtime: name, files. Each says whom it runs as, and whose code it is.
 fn applications(whose: &str) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let php = format!("<?php echo posix_geteuid(), ' {whose}';");
     let python = format!(
@@ -47,7 +46,6 @@ fn add(sites: &Sites, name: &str, user: usize, files: &[(&'static str, String)])
     sites.add(name, user, &files)
 }
 
-/// What a user of the machine does.
 pub(super) fn as_user(user: usize, command: &str) {
     let uid = USERS[user].1.to_string();
     let status = Command::new("setpriv")
@@ -69,7 +67,7 @@ fn said(user: usize, whose: &str) -> String {
     format!("{} {whose}", USERS[user].1)
 }
 
-/// Asks until the new owner's application answers; the old owner never does with the new one's code, nor the other way.
+/// Sends requests until the new owner's application answers; neither owner ever runs the other's code.
 fn becomes(sites: &Sites, path: &str, wanted: &str) {
     until(&format!("{path}: {wanted}"), || {
         let (status, body) = sites.get(path);
@@ -81,7 +79,6 @@ fn becomes(sites: &Sites, path: &str, wanted: &str) {
     });
 }
 
-/// Each runtime: deleted, and made anew by another user.
 fn made_anew(rate: &str) {
     if needs_root() {
         return;
@@ -108,13 +105,11 @@ fn what_another_user_makes_anew_never_runs_as_the_old_owner() {
     made_anew("0");
 }
 
-/// The process that would serve it sees it itself.
 #[test]
 fn nor_between_two_looks() {
     made_anew("\"1h\"");
 }
 
-/// The owner of the pool's directory has another one's site and a site of his own, and gives his the other's name.
 #[test]
 fn nor_what_the_owner_of_the_directory_above_renames() {
     if needs_root() {
@@ -139,7 +134,6 @@ fn nor_what_the_owner_of_the_directory_above_renames() {
         &format!("mv {apps}/shop {apps}/old; mv {apps}/mine {apps}/shop"),
     );
     becomes(&sites, "/shop/", &said(1, "second nothing"));
-    // And back, while the one runs as the other did.
     as_user(
         1,
         &format!("mv {apps}/shop {apps}/mine; mv {apps}/old {apps}/shop"),
@@ -148,7 +142,6 @@ fn nor_what_the_owner_of_the_directory_above_renames() {
     sites.end();
 }
 
-/// Nor does another owner of a directory between the pool's and the application.
 #[test]
 fn a_directory_above_belongs_to_the_owner_or_to_root() {
     if needs_root() {
@@ -177,7 +170,6 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
         chown(&team, Some(user), Some(user)).expect("chown");
         until("an answer", || (ask().body() == "shop").then_some(()));
     }
-    // As a deployment has it.
     let current = team.join("current");
     std::os::unix::fs::symlink(&root, &current).expect("link");
     let params = params.with("FORKYARD_APP_ROOT", &current.display().to_string());
@@ -193,7 +185,6 @@ fn replace(root: &Path, file: &str, text: &str, user: usize) {
     fs::rename(new, root.join(file)).expect("rename");
 }
 
-/// In a root that belongs to root the start-up file alone says whose the application is.
 #[test]
 fn a_start_up_file_of_another_owner_is_another_application() {
     if needs_root() {
@@ -204,7 +195,6 @@ fn a_start_up_file_of_another_owner_is_another_application() {
         let code = |whose: &str| format!("<?php echo posix_geteuid(), ' {whose}';");
         let root = sites.add("shop", 0, &[("index.php", &code("first"))]);
         chown(&root, Some(0), Some(0)).expect("chown");
-        // Its root is another one's now.
         becomes(&sites, "/shop/", &said(0, "first"));
         let first = sites.instances();
         replace(&root, "index.php", &code("second"), 1);
@@ -212,7 +202,6 @@ fn a_start_up_file_of_another_owner_is_another_application() {
         until("the old instances' end", || {
             first.iter().all(|pid| !process::runs(*pid)).then_some(())
         });
-        // The same user deploys.
         let second = sites.instances();
         replace(&root, "index.php", &code("third, and longer"), 1);
         becomes(&sites, "/shop/", &said(1, "third, and longer"));
@@ -223,7 +212,7 @@ fn a_start_up_file_of_another_owner_is_another_application() {
     }
 }
 
-/// The look itself retires them: nothing has to be given to the old instance for that, which may be busy for long.
+/// The inspection retires them without a request to the old instance, which may be busy for long.
 #[test]
 fn a_look_retires_at_once_what_runs_as_the_old_owner() {
     if needs_root() {
@@ -248,7 +237,6 @@ fn a_look_retires_at_once_what_runs_as_the_old_owner() {
     sites.end();
 }
 
-/// What takes its place while it is being started is not run as the one that was looked at.
 #[test]
 fn a_start_looks_again_when_it_has_become_the_user() {
     if needs_root() {
@@ -261,7 +249,6 @@ fn a_start_looks_again_when_it_has_become_the_user() {
             .into_iter()
             .find(|(other, _)| *other == name);
         let (_, others) = others.expect("the same one");
-        // What starts before the application is not followed from the daemon.
         let source = match name {
             "php" => sites.daemon.preloaders("zygote")[0],
             _ => sites.daemon.pid(),

@@ -9,13 +9,12 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// An instruction that jumps to itself.
 #[cfg(target_arch = "x86_64")]
 const LOOP: [u8; 2] = [0xeb, 0xfe];
 #[cfg(target_arch = "aarch64")]
 const LOOP: [u8; 4] = 0x1400_0000_u32.to_le_bytes();
 
-/// Holds a process as a debugger does, until a line comes or it is killed.
+/// Traces a process like a debugger, until it reads a line or is killed.
 const HOLD: &str = "
 import ctypes, os, select, sys
 pid, zero = int(sys.argv[1]), ctypes.c_void_p(0)
@@ -30,7 +29,6 @@ while not select.select([sys.stdin], [], [], 0.05)[0]:
 ptrace(17, pid, zero, zero)
 ";
 
-/// The process waits in a system call: when that returns, it runs in a loop.
 fn hang(pid: u32) {
     let place = until("it waits", || {
         let call = fs::read_to_string(format!("/proc/{pid}/syscall")).expect("proc");
@@ -41,7 +39,7 @@ fn hang(pid: u32) {
         .write(true)
         .open(format!("/proc/{pid}/mem"));
     memory.expect("mem").write_all_at(&LOOP, place).expect("write");
-    // It has a processor also where tests run side by side: it is not to be taken for one that is slow.
+    // It needs CPU time even when tests run in parallel, or it would look slow.
     let faster = Command::new("renice")
         .args(["-n", "-15", "-p", &pid.to_string()])
         .stdout(Stdio::null())
@@ -49,7 +47,7 @@ fn hang(pid: u32) {
     assert!(faster.expect("renice").success());
 }
 
-/// A tracer that holds a thread until a line comes, or its input ends.
+/// Traces and stops a thread until it reads a line or its input ends.
 pub(in crate::it) fn hold(pid: u32) -> Child {
     let mut holder = Command::new("python3")
         .args(["-c", HOLD, &pid.to_string()])
@@ -64,8 +62,6 @@ pub(in crate::it) fn hold(pid: u32) -> Child {
     holder
 }
 
-/// What was done to each of the two is noticed in time, and requests are served again: by an application that runs, and by one
-/// that has to be looked at.
 fn is_replaced(why: &str, harm: impl Fn(u32) -> Option<Child>) {
     let sites = Sites::start("max = 3");
     sites.cgi("app", 0, "echo app");
@@ -102,7 +98,7 @@ fn one_that_hangs_in_a_loop_is_replaced() {
     });
 }
 
-/// The kernel does not tell the master of such a stop.
+/// The kernel does not notify the master of such a stop.
 #[test]
 fn one_that_a_tracer_holds_is_replaced() {
     if crate::skip::needs_root() {
@@ -111,7 +107,6 @@ fn one_that_a_tracer_holds_is_replaced() {
     is_replaced("it is stopped", |pid| Some(hold(pid)));
 }
 
-/// As after a machine was asleep, or had no processor for any of them.
 #[test]
 fn one_that_was_held_up_together_with_the_master_goes_on() {
     if crate::skip::needs_root() {
@@ -145,7 +140,6 @@ fn one_that_was_held_up_together_with_the_master_goes_on() {
     sites.end();
 }
 
-/// Time is what passes here, and no event.
 fn wait(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {

@@ -1,4 +1,4 @@
-//! The settings that PHP applications are started with are those of the daemon's start, too.
+//! PHP applications keep the settings of the daemon's start.
 
 use super::Sites;
 use crate::support::daemon::directory;
@@ -11,7 +11,6 @@ fn applications_that_come_later_have_the_settings_of_the_start() {
     let conf = directory();
     let file = conf.path().join("agent.ini");
     fs::write(&file, "user_agent = before\n").expect("the directory is ours");
-    // A zygote would have started before the file changes.
     let env = format!(
         "env = {{ PHP_INI_SCAN_DIR = \":{}\" }}\n[pool.sites.application]\npreloader = \"own\"\n",
         conf.path().display()

@@ -6,7 +6,7 @@ use std::fs;
 
 const APPLICATIONS: usize = 100;
 
-/// Starts a process of its own, says which both are, and is not loaded until it is told to end.
+/// Starts a child, prints both pids, and doesn't finish loading until it is told to exit.
 const HUNG: &str = "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'])\n\
                     with open('.pids', 'w') as file:\n    file.write(f'{os.getpid()} {child.pid}')\nos.rename('.pids', 'pids')\n\
                     while not os.path.exists('end'): time.sleep(0.01)\nraise SystemExit('it was told to end')\n";
@@ -52,7 +52,6 @@ fn of_a_hundred_applications_that_start_at_once_one_that_hangs_delays_none() {
         errors.iter().any(|error| error["id"] == id.as_str()),
         "{id}: {status}"
     );
-    // Nothing is left of it, and no other application has noticed.
     for pid in pids.split(' ') {
         let pid = pid.parse().expect("a process id");
         until("its end", || (!process::runs(pid)).then_some(()));

@@ -1,4 +1,4 @@
-//! `memory_limit`: what uses more is replaced after its request, whatever it runs, in application pools and pools of one.
+//! `memory_limit`: a larger process is replaced after its request, in application pools and pools of one.
 
 use super::Sites;
 use crate::support::daemon::{Daemon, pool};
@@ -7,8 +7,6 @@ use crate::support::{process, until};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// What each instance holds on to, once it was asked to: two hundred MB. PHP keeps half of what a request needed at most, and
-/// more with each further one.
 const PHP: &str = "<?php ini_set('memory_limit', '512M'); $held = []; if (isset($_GET['hoard'])) { \
                    for ($i = 0; $i < 20000; $i++) $held[] = str_repeat('x', 10000); } echo getmypid();";
 const WSGI: &str = "import os\nheld = []\ndef application(environ, start_response):\n    \
@@ -34,7 +32,6 @@ def answer(params):
 serve(answer)
 "#
 );
-/// Node.js, and what a shell has started.
 const NODE: &str = "let held;\nrequire('http').createServer((request, response) => {\n  \
                     if (request.url.includes('?')) held ??= Buffer.alloc(200_000_000, 'x');\n  \
                     response.end(String(process.pid));\n}).listen(process.env.PORT);\n";
@@ -64,7 +61,6 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
             first.insert(name.clone(), sites.body(&format!("/{name}/")));
         }
     }
-    // Memory is looked at after a request, or every second.
     for (kind, _) in &kinds {
         let hoards = format!("{kind}-hoards");
         until(&format!("another instance of {hoards}"), || {
@@ -74,7 +70,6 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     }
     for (kind, _) in &kinds {
         let modest = format!("{kind}-modest");
-        // On a busy machine there may be another one beside it.
         let instance = first[&modest].parse().expect("a process id");
         assert!(process::runs(instance), "{modest} {instance}");
     }
@@ -83,7 +78,6 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     sites.end();
 }
 
-/// An instance of a program that speaks HTTP is that program: its process, its requests, its memory.
 #[test]
 fn the_status_shows_programs_that_speak_http() {
     let sites = Sites::start("max = 4\nmax_idle_time = \"2s\"");
@@ -102,14 +96,12 @@ fn the_status_shows_programs_that_speak_http() {
         line.is_some_and(|line| line.contains(&pid.to_string())),
         "{table}"
     );
-    // Nothing is left of an application that is not used.
     until("its end", || {
         (!crate::support::process::runs(pid as u32)).then_some(())
     });
     sites.end();
 }
 
-/// What a worker of a pool of one holds on to, or the program behind it.
 #[test]
 fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     let kinds = [
@@ -150,13 +142,11 @@ fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
         let modest = ask(kind, file, "");
         assert!(modest.parse::<u32>().is_ok(), "{kind}: {modest}");
         until(&format!("another process of {kind}"), || {
-            // An answer is whole before its worker leaves.
             let pid = ask(kind, file, "hoard");
             assert!(pid.parse::<u32>().is_ok(), "{kind}: {pid}");
             (pid != modest).then_some(())
         });
     };
-    // Workers with several requests look every second: all wait together.
     std::thread::scope(|scope| {
         for (kind, file, _) in &kinds {
             scope.spawn(|| is_replaced(kind, file));
@@ -169,7 +159,6 @@ fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     }
 }
 
-/// Each request adds 27 MB, which stay.
 const GROWING: [(&str, &str, &str); 2] = [
     (
         "wsgi",
@@ -183,10 +172,8 @@ const GROWING: [(&str, &str, &str); 2] = [
         "held = []\nrun ->(env) { held << 'x' * 27_000_000\n[200, {}, [Process.pid.to_s]] }\n",
     ),
 ];
-/// The fourth request takes a process beyond 100 MiB at the latest, however little it has at its start.
 const MOST_REQUESTS: usize = 4;
 
-/// Sixteen requests: no process answers one after it has used more than it may.
 fn assert_short_lived(what: &str, ask: impl Fn() -> String) {
     let pids: Vec<String> = (0..16).map(|_| ask()).collect();
     let mut counts = BTreeMap::<&str, usize>::new();

@@ -1,4 +1,4 @@
-//! Applications on file systems where a user says whose a file is.
+//! Applications on file systems where a user controls who owns the files.
 
 use super::{Sites, USERS};
 use crate::skip::{needs_root, skip_unless};
@@ -8,7 +8,6 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Something mounted; unmounted when it is dropped.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -29,7 +28,7 @@ impl Drop for Mount {
     }
 }
 
-/// Two sites: one whose files a FUSE file system gives to another user, and one on what mount(8) has mounted at a user's wish.
+/// Two sites: one whose files a FUSE file system gives to another user, and one that a user had mount(8) mount.
 fn mount(sites: &Sites) -> [Mount; 2] {
     let code = "<?php echo posix_geteuid();";
     let source = sites.daemon.dir.join("source");
@@ -85,7 +84,6 @@ fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it(
     drop(mounts);
 }
 
-/// A file system that an operator has mounted without set-user-id programs is none of those.
 #[test]
 fn a_nosuid_file_system_of_the_operator_s_is_as_any_other() {
     if needs_root() {

@@ -1,4 +1,4 @@
-//! A restart of an application by a command: a program of new code that ends just after it is up takes the place of none.
+//! Restart of an application by a command: a new program that exits early never replaces a running one.
 
 use super::super::reload::proof::program;
 use super::Sites;

@@ -1,4 +1,4 @@
-//! What the inspector refuses: an id for visitors, and a report for the owner.
+//! The inspector's refusals: an id for visitors, and a report for the owner.
 
 use super::{Sites, USERS};
 use crate::skip::needs_root;
@@ -9,18 +9,14 @@ use std::process::Command;
 
 const PHP: (&str, &str) = ("index.php", "<?php echo 'it runs';");
 
-/// An application of the first user that is refused.
 struct Case {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
-    /// What becomes of the directory then.
     then: fn(&Path),
     status: u16,
-    /// The headline of the report has this.
     said: &'static str,
 }
 
-/// Lines of the log about refusals in one directory and minute.
 const WRITTEN: usize = 10;
 
 fn nothing(_: &Path) {}
@@ -147,7 +143,6 @@ const CASES: [Case; 18] = [
         status: 503,
         said: ".venv belongs to user 34, the application to user 33",
     },
-    // The master refuses these: they are applications.
     Case {
         name: "setting",
         files: &[PHP, ("forkyard.toml", "threads = 3\n")],
@@ -162,7 +157,6 @@ const CASES: [Case; 18] = [
         status: 503,
         said: "start_command",
     },
-    // There is such a directory, and it is no application.
     Case {
         name: "empty",
         files: &[("notes.txt", "")],
@@ -179,7 +173,6 @@ const CASES: [Case; 18] = [
     },
 ];
 
-/// `forkyard error ID` as this user: whether there is a report, and what is said.
 fn error(sites: &Sites, uid: u32, id: &str) -> (bool, String) {
     let uid = uid.to_string();
     let output = Command::new("setpriv")
@@ -220,7 +213,6 @@ fn each_refusal_has_an_id_and_a_report_for_the_owner() {
         assert!(!body.contains(case.said) && !body.contains("apps"), "{body}");
         let id = id_in(&body).to_owned();
         let said = |(done, text): (bool, String)| (done, text.contains(case.said));
-        // The master hears of it beside the visitor.
         crate::support::until("the report", || error(&sites, 0, &id).0.then_some(()));
         assert_eq!(said(error(&sites, 0, &id)), (true, true), "{}: root", case.name);
         let own = error(&sites, USERS[0].1, &id);
@@ -228,17 +220,14 @@ fn each_refusal_has_an_id_and_a_report_for_the_owner() {
         assert_eq!(said(own), (true, true), "{}: its owner", case.name);
         let others = error(&sites, USERS[1].1, &id);
         assert_eq!(said(others), (false, false), "{}: another user", case.name);
-        // So many lines a minute are written of a user's directories; the others are counted.
         let is_logged = sites.daemon.log().contains(&format!("(error {id})"));
         assert!(is_logged || at >= WRITTEN, "{}", case.name);
     }
-    // The same mistake is the same error.
     let again = || id_in(&sites.get("/typo/").1).to_owned();
     assert_eq!(again(), again());
     let status = sites.status();
     let errors = status["errors"].as_array().expect("errors");
     assert_eq!(errors.len(), CASES.len(), "{errors:?}");
-    // Of what is not there, there is nothing to tell.
     let (status, body) = sites.get("/missing/");
     assert_eq!((status, body.as_str()), (404, "There is no such application.\n"));
     sites.end();
@@ -262,7 +251,6 @@ fn one_who_restarts_a_refused_application_is_told_the_id() {
     let report = sites.forkyard(&["error", &id]);
     let report = String::from_utf8(report.stdout).expect("text");
     assert!(report.contains(CASES[0].said), "{report}");
-    // Where visitors may see it, they do.
     let (status, page) = sites.get("/typo/");
     assert_eq!(status, 503);
     assert!(page.contains(&id) && page.contains("max_instance"), "{page}");

@@ -10,7 +10,6 @@ use std::path::Path;
 const SLEEPER: &str =
     "while (!file_exists(__DIR__ . '/tmp/gate')) { clearstatcache(); usleep(10000); } echo 'slept';";
 
-/// So many requests that are answered once the gate is there.
 fn sleepers(sites: &Sites, root: &Path, count: usize) -> Vec<Client> {
     let params = Params::get(root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
     let send = |_| {
@@ -23,7 +22,6 @@ fn sleepers(sites: &Sites, root: &Path, count: usize) -> Vec<Client> {
 
 #[test]
 fn six_sleeping_requests_of_one_application_leave_another_its_answer() {
-    // With the defaults.
     let sites = Sites::start("");
     let root = sites.php("sleeper", 0, SLEEPER);
     sites.php("quiet", 1, "echo 'quiet';");

@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
-/// Puts new code in the place of the old, whole, and asks for a restart.
 fn deploy(root: &Path, file: &str, code: &str) {
     let made = root.join(".new");
     fs::write(&made, code).expect("write");
@@ -31,7 +30,6 @@ fn no_request_is_lost(is_rolling: bool) {
     assert_eq!(sites.body("/app/"), "one");
     let load = Load::start(sites.nginx.port, &["/app/"], 6);
     load.wait_for(40);
-    // Python takes what it has compiled for the code if that has the same length and was written in the same second.
     for body in ["second", "the third"] {
         deploy(&root, "passenger_wsgi.py", &wsgi(body));
         load.wait_for_body(body);
@@ -59,7 +57,6 @@ fn a_rolling_restart_loses_no_request() {
     no_request_is_lost(true);
 }
 
-/// Code that is loaded when `go` is there.
 fn gated(body: &str) -> String {
     format!(
         "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n{}",
@@ -160,7 +157,6 @@ fn broken_code_does_not_end_the_old_in_a_rolling_restart() {
     let answers = load.end();
     let bad = answers.iter().find(|answer| **answer != (200, "old".to_owned()));
     assert_eq!(bad, None, "{}", sites.daemon.log());
-    // What heals it is the next restart.
     deploy(&root, "passenger_wsgi.py", &wsgi("new code"));
     until("the new code", || {
         (sites.body("/app/") == "new code").then_some(())

@@ -27,7 +27,6 @@ fn applications_of_several_languages_and_users_share_a_socket() {
     assert_eq!(sites.instances().len(), 3);
     let (status, body) = sites.get("/nothing/");
     assert_eq!((status, body.as_str()), (404, "There is no such application.\n"));
-    // One more is there as soon as its directory is.
     sites.php("late", 1, "echo 'late';");
     assert_eq!(sites.body("/late/"), "late");
     if is_root() {
@@ -49,7 +48,6 @@ fn router_and_inspector_make_only_the_system_calls_that_they_need() {
         .into_iter()
         .chain(inspectors)
     {
-        // SECCOMP_MODE_FILTER (proc(5)).
         assert_eq!(process::status_line(pid, "Seccomp").as_deref(), Some("2"));
         assert_eq!(process::status_line(pid, "NoNewPrivs").as_deref(), Some("1"));
     }
@@ -67,7 +65,6 @@ fn a_request_that_lasts_keeps_no_place_from_other_applications() {
     let port = sites.nginx.port;
     let held = std::thread::spawn(move || super::get(port, "/busy/?hold").expect("answer"));
     until("its instance", || (sites.instances().len() == 1).then_some(()));
-    // The other place is its, too, and always wanted.
     let load = super::Load::start(port, &["/busy/"], 3);
     load.wait_for(20);
     for _ in 0..3 {
@@ -142,7 +139,6 @@ fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
     sites.end();
 }
 
-/// What `forkyard error` says of the id that a visitor has read.
 fn explained(sites: &Sites, body: &str) -> String {
     let id = body.trim().rsplit(' ').next().expect("an id");
     assert_eq!(
@@ -166,7 +162,7 @@ fn a_start_that_is_refused_has_a_report_of_its_own() {
     let (status, first) = sites.get("/broken/");
     assert_eq!(status, 503, "{first}");
     assert!(explained(&sites, &first).contains("nothing_of_that_name"));
-    // Of another start, one that ends before anything runs, that report would say the wrong thing.
+    // A start that fails earlier would replace that report.
     fs::remove_dir_all(&access).expect("it is ours");
     let changed = root.join("forkyard.toml");
     fs::write(&changed, "max_requests = 7\n").expect("it is ours");
@@ -186,10 +182,10 @@ fn a_start_that_is_refused_has_a_report_of_its_own() {
     sites.end();
 }
 
-/// More instances than there may be: those of routers that were killed, which don't leave when they are told to.
+/// Instances of killed routers ignore the order to leave, so there are more than the limit.
 #[test]
 fn an_order_that_is_denied_has_an_id_for_its_visitors() {
-    // The master kills them ten seconds after they were told: on a slow machine before the third is ordered.
+    // The master kills them ten seconds after the order: on a slow machine before the third order.
     once_in(3, || {
         let sites = Sites::start("max = 1");
         let has = |state: &str| {
@@ -249,14 +245,11 @@ fn where_visitors_may_see_it_the_report_is_what_they_get() {
     sites.end();
 }
 
-/// Only router, inspector and instance take part in a request to an instance that runs.
 #[test]
 fn requests_cost_the_master_nothing() {
-    // One instance, or a request that comes before the end of the one before is known has another started.
     let sites = Sites::start("max = 1");
     sites.php("shop", 0, "echo 'sold';");
     assert_eq!(sites.body("/shop/"), "sold");
-    // A process that belongs to the start may end during the first fifty; what a request costs is there each time.
     let mut seen = Vec::new();
     let is_free = (0..3).any(|_| {
         let calls = strace::count(sites.daemon.pid(), &sites.daemon.dir, || {
@@ -264,7 +257,6 @@ fn requests_cost_the_master_nothing() {
                 assert_eq!(sites.body("/shop/"), "sold");
             }
         });
-        // Now and then it looks whether router and inspector have read the byte that it sent, and sends another.
         let count = |call: &str| calls.get(call).copied().unwrap_or(0);
         let beats = count("sendto");
         let of_beats = beats + count("ioctl") + count("clock_gettime") + count("epoll_wait").min(beats);
@@ -276,7 +268,6 @@ fn requests_cost_the_master_nothing() {
     sites.end();
 }
 
-/// Up each time, and gone soon after: in an application pool as in a pool of one.
 #[test]
 fn a_program_that_does_not_stay_up_is_failing() {
     let sites = Sites::start("max = 3");

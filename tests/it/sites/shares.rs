@@ -1,4 +1,4 @@
-//! What one user does takes nothing from another's applications.
+//! One user's load takes nothing from another's applications.
 
 use super::Sites;
 use crate::skip::needs_root;
@@ -8,7 +8,6 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::process::Command;
 
-/// Starts only when the gate is there.
 const HANGING: &str = "import os, time\nwhile not os.path.exists(os.path.dirname(__file__) + '/tmp/gate'):\n    time.sleep(0.01)\n\
     def application(environ, start_response):\n    start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [b'late']\n";
 
@@ -17,7 +16,6 @@ fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
     if needs_root() {
         return;
     }
-    // With the defaults: four starts at a time.
     let sites = Sites::start("");
     let names = ["one", "two", "three", "four", "five"];
     let hanging: Vec<(Client, _)> = names
@@ -51,7 +49,6 @@ fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
     sites.end();
 }
 
-/// Waits in each request until the gate is there.
 const WAITING: &str = "import os, time\ndef application(environ, start_response):\n    \
     while not os.path.exists(os.path.dirname(__file__) + '/tmp/gate'):\n        time.sleep(0.01)\n    \
     start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [b'late']\n";
@@ -86,7 +83,6 @@ fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
     let quiet = sites.wsgi("quiet", 1, "'quiet'");
     let mut client = send(&quiet);
     waiting(8);
-    // The first application's other requests, and the third's, were there before.
     fs::write(roots[0].join("tmp/gate"), "").expect("write");
     assert_eq!(client.answer().expect("answer").body(), "quiet");
     for root in roots.iter().skip(1).chain([&third]) {
@@ -104,7 +100,7 @@ fn connections_of_one_user_leave_descriptors_to_another() {
         return;
     }
     let sites = Sites::start("max_request_queue_size = 0");
-    // The router may have 84 connections: it has its limit from the master.
+    // The router may have 84 connections, a limit set by the master.
     let limited = Command::new("prlimit")
         .args(["--nofile=160:160", "--pid", &sites.daemon.pid().to_string()])
         .status();

@@ -1,4 +1,4 @@
-//! The kernel counts descriptors that are under way by user, and lets the router pass no connection when its user has too many.
+//! The kernel counts descriptors in flight by user, and refuses the router's if its user has too many.
 
 use super::Sites;
 use crate::skip::needs_root;
@@ -7,10 +7,9 @@ use nix::sys::signal::Signal;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// A user that every Debian has, and that no other test's processes are.
 const USER: &str = "uucp";
-/// Sends descriptors, as the router's user, until there may be no more of them under way, and keeps them there. It may have as
-/// many open as the router.
+/// Sends descriptors as the router's user up to the kernel's limit of descriptors in flight, and keeps them there. Its
+/// descriptor limit is the router's.
 const SENDER: &str = r#"
 import errno, os, pwd, socket, sys
 user = pwd.getpwnam(sys.argv[1])

@@ -1,6 +1,4 @@
 //! Two hundred applications under one socket, driven at random, with restarts and deletions.
-//!
-//! `FORKYARD_SITES_SECONDS=N` goes on for so long, `FORKYARD_SEED=N` with these numbers.
 
 use super::{Sites, get};
 use crate::random::{Random, number};
@@ -15,12 +13,9 @@ const APPLICATIONS: u32 = 200;
 const MAX: usize = 20;
 const CLIENTS: u64 = 8;
 
-/// What the test knows of an application.
 #[derive(Debug, Default)]
 struct Known {
-    /// Its directory is taken away, or about to be.
     removed: AtomicBool,
-    /// The newest version, and the oldest that may still answer.
     newest: AtomicU32,
     oldest: AtomicU32,
 }
@@ -34,7 +29,6 @@ fn code(sites: &Sites, name: &str, kind: u32, version: u32, is_new: bool) {
             format!(
                 "def application(environ, start_response):\n    start_response('200 OK', [('Content-Type', \
                  'text/plain')])\n    return [b'{said}']\n# {}\n",
-                // Python takes what it has compiled for code of the same length and second.
                 "x".repeat(version as usize)
             ),
         ),
@@ -99,7 +93,6 @@ fn many_applications_under_one_socket() {
             let (count, port) = (Arc::clone(&count), sites.nginx.port);
             std::thread::spawn(move || {
                 let mut random = Random::new(seed ^ (client << 32));
-                // Most requests are for a few, as on a machine with many sites.
                 while !stop.load(Ordering::Relaxed) {
                     let at = match random.percent(70) {
                         true => random.below(10),
@@ -119,7 +112,6 @@ fn many_applications_under_one_socket() {
                             let version = words.next().and_then(|version| version.parse().ok());
                             name && version.is_some_and(|version: u32| (oldest..=newest).contains(&version))
                         }
-                        // What is taken away in the middle of a request may fail in any way.
                         Ok(_) => is_removed || was_removed,
                         Err(_) => false,
                     };
@@ -144,7 +136,6 @@ fn many_applications_under_one_socket() {
             0..=2 => {
                 let version = app.newest.fetch_add(1, Ordering::SeqCst) + 1;
                 code(&sites, &format!("app{at}"), at as u32 % 3, version, false);
-                // It answers the requests from here on.
                 if !is_rolling {
                     app.oldest.store(version, Ordering::SeqCst);
                 }

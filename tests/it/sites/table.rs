@@ -13,19 +13,15 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An application that answers `pid=PID`. Asked for it, it says `a line of it` where its standard error is, or writes its pid
-/// into the file `slow` and waits for `go`.
+/// An application that answers `pid=PID`. On request it writes `a line of it` to standard error, or its pid into the
+/// file `slow` and waits for `go`.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) file: &'static str,
     pub(super) text: &'static str,
-    /// In place of the text: code that can't be run.
     pub(super) broken: &'static str,
-    /// What that is answered with. 503: with a report.
     pub(super) error: &'static str,
-    /// Lines of `forkyard.toml` in its directory; PROGRAM is the program on libfcgi.
     own: &'static str,
-    /// Lines of a pool's `application` table; ROOT is the directory.
     table: &'static str,
 }
 
@@ -216,24 +212,19 @@ const ROWS: [Row; 10] = [
     },
 ];
 
-/// A handler is of the program that embeds forkyard, and of a pool by its name: an application pool has none.
 const RUST: &str = "rust";
 
-/// Requests after which a process is replaced.
 const MAX_REQUESTS: usize = 20;
 
-/// One daemon with an application pool `sites` and a pool for each application, and the program with handlers in Rust.
 pub(super) struct Table {
     daemon: Daemon,
     handlers: Daemon,
 }
 
-/// An application of the table in one kind of pool.
 #[derive(Clone, Copy)]
 pub(super) struct Cell<'a> {
     daemon: &'a Daemon,
     pub(super) row: &'a Row,
-    /// `None`: the application pool.
     pub(super) pool: Option<&'a str>,
     pub(super) directory: &'a str,
 }
@@ -243,7 +234,6 @@ fn directory(row: &Row, is_broken: bool) -> String {
     format!("{}-{manner}", row.name)
 }
 
-/// Where the applications of pools of one are.
 const ALONE: &str = "alone";
 
 fn add(apps: &Path, row: &Row, is_broken: bool) {
@@ -276,8 +266,6 @@ impl Table {
         Table::start_with(&limited, "pm = \"ondemand\"\nmax_children = 1\n", &[false, true])
     }
 
-    /// `limits`: lines of all pools. `pm`: lines of the pools of one. Applications are there as good and as broken ones, or
-    /// either.
     pub(super) fn start_with(limits: &str, pm: &str, manners: &[bool]) -> Table {
         place_library();
         let pools = |dir: &Path, is_rust: bool| {
@@ -312,7 +300,6 @@ impl Table {
         Table { daemon, handlers }
     }
 
-    /// Runs a step for every row in both kinds of pool.
     pub(super) fn each(&self, is_broken: bool, step: impl Fn(Cell<'_>)) {
         for row in &ROWS {
             let directory = directory(row, is_broken);
@@ -358,7 +345,6 @@ impl Cell<'_> {
         self.daemon.dir.join(kind).join(self.directory)
     }
 
-    /// A request whose answer is yet to come.
     pub(super) fn send(&self, query: &str) -> Client {
         let root = self.root();
         let params =
@@ -373,7 +359,6 @@ impl Cell<'_> {
         answer.unwrap_or_else(|error| panic!("{}: {error}", self.name()))
     }
 
-    /// The pid that a good answer names.
     pub(super) fn pid(&self, query: &str) -> u32 {
         self.pid_in(&self.ask(query))
     }
@@ -395,7 +380,6 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
         assert!(first > 0, "{}", cell.name());
     });
     table.each(false, |cell| {
-        // libfcgi's program has words of its own.
         let (query, wanted) = match cell.row.name {
             "libfcgi" => ("say", "plain words"),
             _ => ("log", "a line of it"),
@@ -415,7 +399,6 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
         });
     });
     table.each(false, |cell| {
-        // The next one of a program that speaks HTTP comes up beside it.
         let first = cell.pid("");
         until(&format!("another process of {}", cell.name()), || {
             (cell.pid("") != first).then_some(())
@@ -433,7 +416,6 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
     table.each(false, |cell| {
         let before = before[index.replace(index.get() + 1)];
         if cell.pool.is_some() && !cell.row.table.contains("root") && cell.row.name != "cgi" {
-            // The configuration does not say where its scripts are.
             return assert!(["php", RUST].contains(&cell.row.name));
         }
         until(&format!("another process of {}", cell.name()), || {
@@ -454,13 +436,11 @@ fn every_runtime_tells_why_it_can_not_be_started_in_every_kind_of_pool() {
             "{name}: {text}"
         );
         if cell.row.error == "503" {
-            // The router has words of its own.
             let id = text.split_once("Error ID: ").map(|(_, id)| id.trim().to_owned());
             let id = id.unwrap_or_else(|| answer.error_id());
             let (_, report) = cell.forkyard(&["error", &id]);
             assert!(report.contains("the database is not there"), "{name}: {report}");
             let log = cell.daemon.log();
-            // Of a FastCGI program its worker says more below that, and what becomes of requests.
             let more = [
                 "DEBUG: ".to_owned(),
                 format!("error {id}, "),
@@ -476,11 +456,9 @@ fn every_runtime_tells_why_it_can_not_be_started_in_every_kind_of_pool() {
             });
         }
     });
-    // The others are served all the time.
     table.each(false, |cell| assert!(cell.pid("") > 0));
 }
 
-/// An instance looks after its program while it has no request, too.
 #[test]
 fn a_fastcgi_program_of_an_instance_is_started_again_before_the_next_request() {
     let table = Table::start();
@@ -496,7 +474,6 @@ fn a_fastcgi_program_of_an_instance_is_started_again_before_the_next_request() {
     assert_eq!(cell.pid(""), next);
 }
 
-/// What is said by `runtime` alone is found by the same files in both kinds of pool.
 #[test]
 fn start_up_files_are_the_same_in_every_kind_of_pool() {
     let cases = [
@@ -532,7 +509,6 @@ fn start_up_files_are_the_same_in_every_kind_of_pool() {
                 pool(dir, &name, "pm = \"ondemand\"\nmax_children = 1\n", &table)
             );
         }
-        // Without a word from which it could be known.
         for (name, files) in [
             ("server", vec![("server.js", NODE)]),
             ("handler", vec![("forkyard.toml", "runtime = \"rust\"\n")]),

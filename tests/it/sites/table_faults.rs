@@ -1,5 +1,5 @@
-//! Every runtime in a pool of one and in an application pool: a slow request beside another, a process that is killed under a
-//! request, and restarts by a command that tells what came of them.
+//! Every runtime in a pool of one and in an application pool: slow requests, killed processes, and restarts with a
+//! result.
 
 use super::table::{Cell, Table};
 use crate::support::{is_root, process, until};
@@ -7,12 +7,11 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::chown;
 
-/// Two workers in each pool of one, all of which are there from the start.
 fn table() -> Table {
     Table::start_with("", "pm = \"static\"\nmax_children = 2\n", &[false])
 }
 
-/// Waits until a request for `slow` is at work; says in which process.
+/// Waits until a request for `slow` runs; returns its process.
 fn wait_for_slow(cell: Cell<'_>) -> u32 {
     let path = cell.root().join("slow");
     let pid = until(&format!("the slow request of {}", cell.name()), || {
@@ -30,7 +29,6 @@ fn a_slow_request_keeps_no_other_waiting() {
         assert!(cell.pid("") > 0);
         let mut slow = cell.send("slow");
         let pid = wait_for_slow(cell);
-        // It is answered while the other waits.
         assert!(cell.pid("") > 0);
         fs::write(cell.root().join("go"), "").expect("go");
         let answer = slow
@@ -56,8 +54,6 @@ fn a_process_that_is_killed_takes_its_request_with_it_and_is_followed_by_another
             let answer = answer.expect("an answer");
             assert_ne!(cell.pid_in(&answer), pid, "{}", cell.name());
         }
-        // A GET without a body that was not answered is asked of the next process, once, where a program speaks HTTP, or speaks
-        // FastCGI on a connection that it had kept.
         match cell.row.name {
             "node" | "http" => assert!(answered, "{}", cell.name()),
             "php-cgi" => {}
@@ -67,7 +63,6 @@ fn a_process_that_is_killed_takes_its_request_with_it_and_is_followed_by_another
     });
 }
 
-/// Puts code in the place of what is there.
 fn deploy(cell: Cell<'_>, code: &str) {
     let program = crate::it::runtimes::fastcgi_programs::compiled()
         .display()
@@ -87,7 +82,6 @@ fn a_restart_by_a_command_tells_what_came_of_it() {
     table.each(false, |cell| {
         let root = cell.root().display().to_string();
         let what = cell.pool.unwrap_or(&root);
-        // An application pool with a free place restarts one instance after the other, without being told to.
         let restart = || cell.forkyard(&["restart", what, "--wait"]);
         let before = cell.pid("");
         let (code, text) = restart();
@@ -98,7 +92,6 @@ fn a_restart_by_a_command_tells_what_came_of_it() {
         );
         let now = cell.pid("");
         assert_ne!(now, before, "{}", cell.name());
-        // What is run anew with each request can't fail to start.
         if cell.row.error == "503" {
             tells_of_broken_code(cell, restart, [before, now]);
         }

@@ -5,7 +5,6 @@ use crate::support::fcgi::Params;
 use forkyard_base::text::is_control;
 use std::path::Path;
 
-/// Clears the screen, writes from right to left, ends a line.
 const ODD: &str = "\u{1b}[2J\u{202e}x\u{2028}\u{9b}2J\u{2066}";
 
 fn ask(sites: &Sites, root: &Path) -> String {

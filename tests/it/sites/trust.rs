@@ -1,4 +1,4 @@
-//! What an application says of itself is followed as its user, and what is refused is told to the operator alone.
+//! The daemon reads an application's own settings as its user, and reports refusals to the operator alone.
 
 use super::hands::as_user;
 use super::{Sites, USERS};
@@ -10,7 +10,6 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-/// Writes down as whom it was loaded.
 const SPY: &str = "#include <fcntl.h>\n#include <stdio.h>\n#include <unistd.h>\n\
     __attribute__((constructor)) static void look(void) {\n\
     char line[32]; int n = snprintf(line, sizeof line, \"%d\\n\", (int)geteuid());\n\
@@ -42,7 +41,6 @@ fn a_router_or_inspector_that_is_stopped_is_replaced() {
         ));
         until("another", || (!process::runs(before)).then_some(()));
         assert_ne!(sites.companion(which), before);
-        // An application that has to be looked at, and one that runs.
         sites.cgi(&format!("after-{which}"), 0, "echo new");
         until("an answer", || {
             (sites.get(&format!("/after-{which}/")) == (200, "new\n".to_owned())).then_some(())
@@ -76,7 +74,6 @@ fn no_application_runs_as_the_user_of_the_router() {
     sites.daemon.wait_for(&format!(
         "it would run as user {uid}, which the router also runs as"
     ));
-    // It is the user that is refused.
     owned(33);
     until("its owner's application", || {
         (sites.get("/app/") == (200, "33\n".to_owned())).then_some(())
@@ -156,14 +153,13 @@ fn a_mistake_is_told_to_the_operator_and_serves_once_it_is_corrected() {
         sites.daemon.log().contains(&wanted).then_some(())
     });
     write("max_per_app = 1\n");
-    // What was refused is looked at again after a moment.
     until("the application", || {
         (sites.get("/shop/") == (200, "shop".to_owned())).then_some(())
     });
     sites.end();
 }
 
-/// Two requests on one connection: the answers' bodies, `None` where the connection was closed before.
+/// Bodies of two requests on one connection; `None` if it closed early.
 fn twice(sites: &Sites, name: &str) -> [Option<String>; 2] {
     let root = sites.daemon.dir.join("apps").join(name);
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
@@ -186,7 +182,6 @@ fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
     assert_ne!(owner, stand_in);
     sites.php("shop", 1, "echo posix_geteuid();");
     assert_eq!(twice(&sites, "shop"), [Some(stand_in.clone()), Some(stand_in)]);
-    // From now on as its owner. A connection that it has had is given to no other.
     super::changes::reload(&sites, &keys, "");
     until("the owner", || {
         (twice(&sites, "shop") == [Some(owner.clone()), None]).then_some(())
@@ -225,7 +220,6 @@ fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
     sites.end();
 }
 
-/// Who may make files in another one's root can't have an interpreter of his own run as that one.
 #[test]
 fn an_interpreter_of_another_member_of_the_group_is_not_run() {
     if needs_root() {
@@ -263,17 +257,14 @@ fn an_interpreter_of_another_member_of_the_group_is_not_run() {
     sites.end();
 }
 
-/// Nothing is known of an application while no process can be made that looks at it.
 #[test]
 fn a_look_for_which_there_is_no_process_is_no_refusal() {
-    // Without root all processes are the test's user's, and their number is limited together.
     if needs_root() {
         return;
     }
     let sites = Sites::start("max = 2");
     sites.php("shop", 0, "echo 'shop';");
     let inspector = sites.companion("inspector");
-    // It has its title before it has its user.
     let [uid, gid] = until("its user", || {
         Some(process::user_and_group(inspector)).filter(|[uid, _]| uid != "0")
     });

@@ -1,11 +1,10 @@
-//! What the status says of applications that are being started.
+//! The status of starting applications.
 
 use super::{Sites, get};
 use crate::support::{process, until};
 use serde_json::Value;
 use std::fs;
 
-/// Loads when there is a file `go`.
 const HELD: &str = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n\
                     def application(environ, start):\n    start('200 OK', [])\n    return [b'at last']\n";
 const SERVER: &str = "import os, sys, time, http.server\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n\
@@ -13,7 +12,6 @@ const SERVER: &str = "import os, sys, time, http.server\nwhile not os.path.exist
                       self.end_headers()\n        self.wfile.write(b'at last')\n\
                       http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), H).serve_forever()\n";
 
-/// What the status says of the start of an application.
 fn start_of(status: &Value, name: &str) -> Option<Value> {
     let starting = status["starting"].as_array().expect("starting");
     let is_it = |it: &&Value| {
@@ -53,7 +51,6 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
     assert_eq!(process::title(pid), "forkyard: preloader sites:held");
     let book = &status["book"];
     assert_eq!(book["waiting"], 3, "{status}");
-    // It goes on, in the same step.
     let later = until("time to pass", || {
         let later = start_of(&sites.status(), "held").expect("held");
         (later["for_ms"].as_u64() >= Some(300)).then_some(later)
@@ -92,7 +89,6 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
         let value: f64 = line[wanted.len()..].parse().expect(line);
         assert!(value > 0.0, "{line}");
     }
-    // What has failed is told with its time, and is not under way.
     assert_eq!(sites.get("/broken/").0, 503);
     let status = sites.status();
     let failed = status["errors"].as_array().expect("errors")[0].clone();

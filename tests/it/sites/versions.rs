@@ -1,4 +1,4 @@
-//! What the status says of each instance, its version among it.
+//! The status of each instance, its version included.
 
 use super::Sites;
 use crate::support::{process, until};
@@ -7,7 +7,6 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The instances of the only application.
 fn instances(sites: &Sites) -> Vec<Value> {
     let status = sites.status();
     let all = status["book"]["applications"][0]["instances"].as_array();
@@ -61,7 +60,6 @@ fn instances_are_shown_with_the_version_that_they_were_started_from() {
             "{begins}\n{metrics}"
         );
     }
-    // The code on disk is another one now; what runs is what it was.
     fs::write(root.join("REVISION"), "v2\n").expect("write");
     let router = sites.companion("router");
     process::signal(router, Signal::SIGKILL);

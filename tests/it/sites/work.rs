@@ -8,7 +8,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-/// The application that the document shows, with something else for what it does out of band.
 fn documented(kind: &str, does: &str, instead: &str) -> String {
     let blocks = blocks::read(&blocks::root().join("docs/reference/application-pool.md"));
     let shown = blocks.iter().find(|block| block.kind == kind).expect(kind);
@@ -16,7 +15,6 @@ fn documented(kind: &str, does: &str, instead: &str) -> String {
     shown.text.replace(does, instead)
 }
 
-/// Heads and body of an answer, as the web server sends it.
 fn whole(sites: &Sites, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", sites.nginx.port)).expect("connect");
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("send");
@@ -25,7 +23,6 @@ fn whole(sites: &Sites, path: &str) -> String {
     answer
 }
 
-/// What an application has written down.
 fn lines(root: &Path) -> Vec<String> {
     let text = fs::read_to_string(root.join("log")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
@@ -38,7 +35,6 @@ fn wait_for_lines(root: &Path, count: usize) -> Vec<String> {
     })
 }
 
-/// An application whose answers are its process id, and which asks with each. `work` is what it does then.
 fn python(work: &str) -> String {
     format!(
         "import os, time, forkyard\ndef note(text):\n    with open('log', 'a') as log:\n        log.write(text + '\\n')\n\
@@ -48,7 +44,7 @@ fn python(work: &str) -> String {
     )
 }
 
-/// Notes when it begins, waits until there is a file `go`, and notes that it ends.
+/// Records its start, waits for the file `go`, and records its end.
 const HELD: &str = "    note(f'begin {os.getpid()}')\n    while not os.path.exists('go'):\n        time.sleep(0.01)\n    \
                     note(f'end {os.getpid()}')\n";
 
@@ -88,7 +84,6 @@ fn what_the_document_shows_is_done_and_its_header_is_not_seen() {
         let worked = wait_for_lines(&root, 1);
         let pid: u32 = worked[0].parse().expect("a process id");
         assert!(sites.instances().contains(&pid), "{pid} is no instance");
-        // Once for each time that it is asked for, and requests go on.
         assert!(sites.body(&format!("/{name}/")).contains("hello"));
         wait_for_lines(&root, 2);
     }
@@ -114,7 +109,6 @@ fn one_instance_at_a_time_works_and_requests_go_to_the_others() {
         .clone();
     let working = instances.iter().find(|one| one["pid"] == pid).expect("it");
     assert_eq!(working["state"], "working", "{status}");
-    // All go to the other one, which asks each time and has to wait for its turn.
     let load = Load::start(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
     for (status, body) in load.end() {
@@ -128,7 +122,6 @@ fn one_instance_at_a_time_works_and_requests_go_to_the_others() {
         assert_eq!(pair[1], pair[0].replace("begin", "end"), "{all:?}");
     }
     assert_ne!(all[0], all[2], "each of the two has worked");
-    // Both are served again.
     let load = Load::start(sites.nginx.port, &["/app/"], 3);
     load.wait_for_body(&pid.to_string());
     load.end();
@@ -215,7 +208,6 @@ fn the_next_router_hears_who_has_asked() {
     until("the next router", || {
         (sites.companion("router") != router).then_some(())
     });
-    // It does not know that the first works, and has the second wait all the same.
     assert_eq!(sites.body("/app/"), second);
     fs::write(root.join("go"), "").expect("go");
     until("the work of both", || {

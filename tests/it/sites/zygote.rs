@@ -7,7 +7,6 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
 
-/// By `what` it does wrong, or says what it is asked for; else who it is.
 const SHOP: &str = "<?php
 switch ($_GET['what'] ?? '') {
     case 'error': throw new Exception('the database is not there');
@@ -18,7 +17,6 @@ switch ($_GET['what'] ?? '') {
 }
 echo posix_geteuid(), ' ', posix_getegid(), ' ', getmypid(), ' ', getcwd();";
 
-/// Lines for all PHP applications of the pool.
 fn start(applications: &str, php: &str) -> Sites {
     Sites::start_with(
         applications,
@@ -45,7 +43,6 @@ fn only_zygote(sites: &Sites) -> u32 {
     })
 }
 
-/// Who an application says that it is, and its pid.
 fn who(sites: &Sites, name: &str) -> (String, u32) {
     let body = sites.body(&format!("/{name}/"));
     let words: Vec<&str> = body.split(' ').collect();
@@ -99,7 +96,6 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
         });
     }
 
-    // A new release, and an OPcache that knows nothing of the old one.
     let shop = sites.apps.join("shop");
     let (before, other) = (who(&sites, "shop").1, who(&sites, "blog").1);
     fs::write(
@@ -115,11 +111,9 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
     assert_eq!(who(&sites, "blog").1, other);
     assert_eq!(only_zygote(&sites), zygote);
 
-    // Without the zygote all go on, and the next instance is one of the next.
     process::signal(zygote, Signal::SIGKILL);
     until("its end", || (!process::runs(zygote)).then_some(()));
     assert_eq!(who(&sites, "blog").1, other);
-    // It may have two.
     until("an instance of another zygote", || {
         let (status, body) = sites.get("/blog/");
         let pid = body.split(' ').nth(2)?.parse().ok().filter(|_| status == 200)?;

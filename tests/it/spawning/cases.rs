@@ -1,4 +1,4 @@
-//! That an application comes up, and that what it says of itself is heard.
+//! Applications start, and their properties are read.
 
 use super::{Kit, SHORT, UP, other_user};
 use forkyard::spawn::error::Category;

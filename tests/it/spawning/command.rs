@@ -61,7 +61,7 @@ fn a_wrong_command_line_is_refused() {
     assert_eq!(output.status.code(), Some(64));
 }
 
-/// Only a process of its own can be the subreaper of what is left behind: here that would change other tests.
+/// Only a separate process can be the subreaper: in this one it would change other tests.
 #[test]
 fn processes_that_go_to_the_background_are_ended() {
     let command = "sleep 1000 & setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & exit 0";

@@ -1,4 +1,4 @@
-//! The examples of docs/reference/spawning.md do what the document says.
+//! Runs the examples of docs/reference/spawning.md.
 
 use super::Kit;
 use forkyard::spawn::error::Category;
@@ -48,7 +48,6 @@ fn each_example_comes_up_and_answers() {
             answer.starts_with("HTTP/1.") && answer.contains(" 200 OK\r\n"),
             "{name}: {answer}"
         );
-        // It goes when its standard input ends.
         kit.stop();
         kit.assert_clean();
     }

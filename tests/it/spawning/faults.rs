@@ -1,4 +1,4 @@
-//! Applications that do everything wrong. After each: the right error, and nothing is left behind.
+//! Applications that do everything wrong.
 
 use super::{Kit, SHORT, UP};
 use forkyard::spawn::error::Category;
@@ -6,7 +6,6 @@ use forkyard::spawn::plan::Limit;
 use forkyard::spawn::step::Step;
 use std::net::TcpListener;
 
-/// Steps that an application has, as it may report them one after another.
 const STEPS: [(&str, Step); 3] = [
     ("subprocess_app_load_or_exec", Step::SubprocessAppLoadOrExec),
     ("subprocess_listen", Step::SubprocessListen),
@@ -57,7 +56,6 @@ fn it_hangs_at_each_step() {
 
 #[test]
 fn it_ends_right_after_an_answer() {
-    // The answer counts, however fast the process is gone.
     let mut kit = Kit::new();
     let report = kit.failure(kit.native("printf 0 > \"$FORKYARD_SPAWN_WORK_DIR/response/finish\""));
     assert!(
@@ -120,7 +118,6 @@ fn it_writes_garbage_to_each_file() {
         );
         let report = kit.failure(kit.native(&script));
         assert!(report.failure.problem.as_str().contains(said), "{file}");
-        // Whatever it was, it can be shown.
         assert!(!report.line().contains('\n') && report.html().contains("</html>"));
         assert!(report.text().len() < 3_000_000);
     }
@@ -168,7 +165,6 @@ fn it_fills_its_output() {
 #[test]
 fn it_closes_what_it_was_given() {
     let mut kit = Kit::new();
-    // Without standard streams it is still up, since it still runs.
     let script = UP.replace("printf 1 >", "exec <&- >&- 2>&-\nprintf 1 >");
     let script = script.replace("cat > /dev/null", "exec sleep 1000");
     let up = kit.up(kit.native(&script));
@@ -235,7 +231,6 @@ fn it_listens_on_the_wrong_port() {
 #[test]
 fn somebody_else_who_listens_on_its_port_is_not_taken_for_it() {
     let mut kit = Kit::new();
-    // A thread of ours takes the port as soon as the application's arguments name it.
     let work = kit.scratch.path().join("work");
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let thief = std::thread::spawn(move || {
@@ -253,7 +248,6 @@ fn somebody_else_who_listens_on_its_port_is_not_taken_for_it() {
     plan.start_command =
         "/bin/sh -c 'sleep 1; exec /usr/bin/python3 -m http.server --bind 127.0.0.1 $PORT'".to_owned();
     let up = kit.up(plan);
-    // The second port was its own.
     tell.send(()).expect("the thief waits");
     thief.join().expect("the thief ends");
     assert!(

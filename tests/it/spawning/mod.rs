@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a shell script says when it is up; it goes on until its standard input is closed.
+/// A shell script's ready message; the script then runs until its standard input closes.
 const UP: &str = r#"
 work=$FORKYARD_SPAWN_WORK_DIR
 printf '{"sockets":[{"address":"tcp://127.0.0.1:9","protocol":"http","concurrency":1,"accept_http_requests":true}]}' \
@@ -29,7 +29,6 @@ printf 1 > "$work/response/finish"
 cat > /dev/null
 "#;
 
-/// A kit with a directory of its own.
 struct Kit {
     driver: Driver,
     scratch: tempfile::TempDir,
@@ -65,7 +64,6 @@ impl Kit {
         self.scratch.path().join("app")
     }
 
-    /// A native application, a shell script.
     fn native(&self, script: &str) -> Plan {
         let path = self.root().join("app.sh");
         fs::write(&path, script).expect("a script");
@@ -75,7 +73,6 @@ impl Kit {
         plan
     }
 
-    /// A generic application.
     fn generic(&self, command: &str) -> Plan {
         let mut plan = Plan::new("app", self.root(), command, effects::own_account());
         plan.start_timeout = crate::support::PATIENCE;
@@ -97,7 +94,6 @@ impl Kit {
         }
     }
 
-    /// It comes up.
     fn up(&mut self, plan: Plan) -> Box<Up> {
         match self.spawn(plan) {
             Ok(up) => up,
@@ -105,7 +101,6 @@ impl Kit {
         }
     }
 
-    /// It fails, and nothing is left of it.
     fn failure(&mut self, plan: Plan) -> Arc<Report> {
         let Err(report) = self.spawn(plan) else {
             panic!("it came up");
@@ -115,7 +110,6 @@ impl Kit {
         report
     }
 
-    /// Asks all processes that are up to go, and waits until they have.
     fn stop(&mut self) {
         for mut process in std::mem::take(&mut self.processes) {
             process.input = None;
@@ -131,7 +125,6 @@ impl Kit {
         self.driver.finish().expect("an end");
     }
 
-    /// No process, directory or descriptor of a journey is left.
     fn assert_clean(&self) {
         let left: Vec<PathBuf> = fs::read_dir(self.scratch.path().join("work"))
             .expect("the directory")
@@ -166,7 +159,6 @@ fn all_processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// A user that is not root, if we are.
 fn other_user() -> Option<Account> {
     crate::support::is_root().then(|| effects::account("www-data", None).expect("a user"))
 }

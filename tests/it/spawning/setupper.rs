@@ -9,7 +9,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Writes what it is to a file that everybody may write to, and comes up.
 fn telling(kit: &Kit) -> String {
     let file = kit.root().join("told");
     fs::write(&file, "").expect("a file");
@@ -91,7 +90,6 @@ fn the_user_is_changed() {
             .as_deref()
             .is_some_and(|info| info.contains("www-data"))
     );
-    // All of the work directory belongs to the application's user.
     let entry = fs::read_dir(kit.scratch.path().join("work"))
         .expect("it is kept")
         .next();
@@ -166,7 +164,6 @@ fn with_shell(kit: &Kit, shell: &str, profile: (&str, &str)) -> forkyard::spawn:
     plan
 }
 
-/// The shell finds its start-up files by HOME, which a change of user sets; these tests stay who they are.
 fn at_home(kit: &mut Kit) {
     let home = kit.scratch.path().join("home");
     let mut context = forkyard::spawn::run::context(env!("CARGO_BIN_EXE_forkyard").into());

@@ -1,4 +1,4 @@
-//! What the log and the report say of a start that failed: the cause, once, and where an application hangs.
+//! The log and the report show the cause of a failed start once, and where an application hangs.
 
 use super::{Broken, WELL_WSGI};
 use crate::support::until;
@@ -18,7 +18,6 @@ fn the_cause_is_told_once() {
         !log.contains("workers go on") && !log.contains("preloader exited"),
         "{log}"
     );
-    // Each try has its line; the traceback is there once.
     assert!(log.matches("error ").count() >= 3, "{log}");
     assert_eq!(log.matches("wsgi.py\", line 1, in <module>").count(), 1, "{log}");
     broken.heals("wsgi.py", WELL_WSGI);
@@ -77,7 +76,6 @@ fn a_closed_directory_on_the_way_to_an_interpreter_is_named() {
     let broken = Broken::start("wsgi", "python", "", "", "interpreter = \"ROOT/python\"\n");
     let link = broken.root.path().join("python");
     fs::remove_file(&link).expect("remove");
-    // As in a virtual environment: one link beside the other, and that one to another place.
     std::os::unix::fs::symlink("python3", link).expect("symlink");
     let other = broken.root.path().join("python3");
     std::os::unix::fs::symlink(broken.root.path().join("closed/bin/python"), other).expect("symlink");
@@ -120,7 +118,6 @@ fn the_port_that_a_program_listens_on_instead_is_named() {
     );
 }
 
-/// What an application does in each worker fails: a report, and not only an id.
 #[test]
 fn a_lifespan_that_fails_has_a_report() {
     let source = "async def app(scope, receive, send):\n    if scope['type'] == 'lifespan':\n        await receive()\n        \
@@ -149,12 +146,10 @@ fn a_lifespan_that_fails_has_a_report() {
         output.contains("looking for the database") && output.contains("RuntimeError"),
         "{report:#}"
     );
-    // It is the worker's output.
     let said = broken.daemon.wait_for("looking for the database");
     assert!(said.contains("said into stdout"), "{said}");
 }
 
-/// The error's type and the first line of its message, wherever it stands in the output; and what to do.
 #[test]
 fn the_error_itself_is_the_headline() {
     let lifespan = "import traceback\nclass DbError(Exception): pass\nasync def app(scope, receive, send):\n    \

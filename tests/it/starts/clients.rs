@@ -68,7 +68,6 @@ fn refusals_are_in_the_access_log() {
         .request(&ping, b"")
         .expect("an answer");
     let lines = || std::fs::read_to_string(&path).unwrap_or_default();
-    // The answer comes before its line.
     let written = until("two lines", || Some(lines()).filter(|it| it.lines().count() >= 2));
     let line = written.lines().nth(1).unwrap_or_else(|| panic!("{written:?}"));
     let words: Vec<&str> = line.split(' ').collect();
@@ -85,7 +84,6 @@ fn refusals_are_in_the_access_log() {
     assert!(words[10].parse::<u64>().is_ok_and(|micros| micros > 0), "{line}");
     assert_eq!(words[11], "-");
     assert_eq!(written.lines().count(), 2, "{written}");
-    // Moved away, it is opened anew.
     std::fs::rename(&path, log.path().join("old.log")).expect("rename");
     broken.daemon.signal(Signal::SIGUSR1);
     until("the new access log", || path.exists().then_some(()));
@@ -97,7 +95,6 @@ fn refusals_are_in_the_access_log() {
     until("a worker's line", || lines().contains(" 200 ").then_some(()));
 }
 
-/// The 503 responder answers each client that it has let in, also when it is relieved at that moment.
 #[test]
 fn no_request_is_lost_when_an_application_heals() {
     for _ in 0..4 {
@@ -116,7 +113,6 @@ fn no_request_is_lost_when_an_application_heals() {
                     })
                 })
                 .collect();
-            // Also when it does not heal, or a client has failed, they end.
             let end = scope
                 .spawn(|| broken.heals_unchecked("wsgi.py", WELL_WSGI))
                 .join();
@@ -163,7 +159,6 @@ fn a_pool_that_is_to_have_workers_heals_without_a_request() {
     let broken = Broken::start("wsgi", "wsgi.py", WELL_WSGI, settings, "");
     broken.daemon.wait_for_workers("www", 1);
     std::fs::write(broken.root.path().join("wsgi.py"), "import broken\n").expect("write");
-    // The preloader crashes, which is no failed start, and its only worker as well.
     for pid in broken
         .daemon
         .preloaders("www")
@@ -177,7 +172,6 @@ fn a_pool_that_is_to_have_workers_heals_without_a_request() {
         broken.ask().text().contains(" 503 ").then_some(())
     });
     std::fs::write(broken.root.path().join("wsgi.py"), WELL_WSGI).expect("write");
-    // No request is needed.
     broken.daemon.wait_for_workers("www", 1);
     assert_eq!(broken.ask().body(), "well");
     broken.is_clean();

@@ -7,7 +7,6 @@ use std::fs;
 
 const LOAD: &str = "SUBPROCESS_APP_LOAD_OR_EXEC";
 
-/// As it is when the database starts after the daemon.
 #[test]
 fn a_daemon_whose_only_pool_can_not_be_started_stays_and_tries_again() {
     for pm in [
@@ -21,13 +20,11 @@ fn a_daemon_whose_only_pool_can_not_be_started_stays_and_tries_again() {
     }
 }
 
-/// What is expected of a Python application that fails while it is loaded.
 struct Case {
     source: &'static str,
     application: &'static str,
     step: &'static str,
     summary: &'static str,
-    /// Is in the details or in the output.
     more: &'static str,
 }
 
@@ -82,7 +79,6 @@ fn a_process_that_is_killed_while_it_loads() {
 #[test]
 fn a_process_that_hangs_while_it_loads() {
     Case {
-        // So long that a slow machine starts the interpreter within.
         application: "start_timeout = \"3s\"\n",
         step: "SPAWNING_KIT_HANDSHAKE_PERFORM",
         ..Case::new(
@@ -116,7 +112,6 @@ fn a_process_that_closes_its_standard_streams() {
 fn a_process_that_removes_its_work_directory() {
     let source = "import os, shutil\nshutil.rmtree(os.environ['FORKYARD_SPAWN_WORK_DIR'], ignore_errors=True)\n\
                   raise RuntimeError('on purpose')\n";
-    // What it says comes over the channel then.
     Case {
         step: "SUBPROCESS_",
         ..Case::new(source, "RuntimeError: on purpose", "")
@@ -125,7 +120,6 @@ fn a_process_that_removes_its_work_directory() {
 }
 
 impl Case {
-    /// Steps are lost with the directory.
     fn run_without_directory(&self) {
         let broken = Broken::start("wsgi", "wsgi.py", self.source, "", "");
         let id = broken.refused();
@@ -137,7 +131,6 @@ impl Case {
 
 #[test]
 fn an_interpreter_that_is_missing() {
-    // It is there when the configuration is read, as one that an upgrade of the system removes.
     let broken = Broken::start("wsgi", "python", "", "", "interpreter = \"ROOT/python\"\n");
     let place = broken.root.path().join("python");
     fs::remove_file(&place).expect("remove");
@@ -235,7 +228,6 @@ fn each_further_failure_has_an_id_of_its_own() {
     });
     let told = broken.report(&second)["error"]["summary"].to_string();
     assert!(told.contains("'two'") || told.contains("'one'"), "{told}");
-    // No client asks, so the start is not tried.
     let tries = broken.daemon.log().matches("can't start").count();
     for _ in 0..50 {
         pause();
@@ -266,10 +258,8 @@ fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
         fs::write(&config, text).expect("write");
         said(&["reload"])
     };
-    // To the master another pool, to everybody else the same.
     reload(&text.replace("www.sock", "moved.sock"));
     assert!(count("www") >= Some(before), "{:?} after {before}", count("www"));
-    // Gone, and another one that has the name.
     let other = text.replace("pool.www", "pool.other");
     reload(&other.replace("www.sock", "other.sock"));
     assert_eq!((count("www"), count("other")), (None, Some(0)));

@@ -1,11 +1,10 @@
-//! Programs that do everything wrong while the daemon starts them: after each the right error, and when they are mended the
-//! daemon has as much as if nothing had been wrong. (What the kit makes of more of them: `tests/it/spawning/faults.rs`.)
+//! Programs that misbehave during their start: each causes the right error and leaks nothing.
+//! (`tests/it/spawning/faults.rs` has more.)
 
 use super::{Broken, descriptors};
 use crate::support::{process, until};
 use std::fs;
 
-/// Speaks the handshake, or listens where it is told.
 pub(super) const WELL: &str = r#"
 import json, os, socket, sys, threading
 server = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", 0))), backlog=128)
@@ -26,11 +25,9 @@ while True:
 "#;
 
 const HEALED: &str = "exec python3 well.py\n";
-/// What a native program says when it is up, without an end.
 const UP: &str = "printf '{\"sockets\":[{\"address\":\"tcp://127.0.0.1:9\",\"protocol\":\"http\",\"concurrency\":1,\
                   \"accept_http_requests\":true}]}' > properties.json\n";
 
-/// One fault: what the script does, and what is said of it.
 struct Fault {
     native: bool,
     script: String,
@@ -80,7 +77,6 @@ impl Fault {
     }
 }
 
-/// Heals, and then has what one has whose program was well from the beginning.
 fn assert_sound(broken: &Broken) {
     fs::write(broken.root.path().join("app.sh"), HEALED).expect("write");
     until("the pool to heal", || {
@@ -107,9 +103,7 @@ fn assert_sound(broken: &Broken) {
     });
 }
 
-/// Two pipes and a hand-off queue, and for the program its table, standard input and output; the scoreboard was there before.
 const OF_A_POOL_THAT_RUNS: usize = 10;
-/// Its stop pipe, and pipes for its output and error.
 const OF_A_WORKER: usize = 3;
 
 fn run_all(faults: &[Fault]) {
@@ -157,7 +151,6 @@ fn programs_that_exit_or_hang_at_each_step() {
             step,
         ));
     }
-    // Before the first step of the program, and after the last.
     let at_once = Fault {
         native: false,
         ..Fault::native("exit 7", INTERNAL, LOAD, "exited with code 7")
@@ -227,7 +220,6 @@ fn programs_that_spoil_their_surroundings() {
             HANDSHAKE,
             "took longer than 2 s",
         ),
-        // With the directory goes what was noted there of the steps.
         Fault::native(
             "rm -rf \"$FORKYARD_SPAWN_WORK_DIR\"; exit 4",
             INTERNAL,

@@ -1,4 +1,4 @@
-//! Applications that the kernel kills for want of memory: the report says so.
+//! The report names applications that the kernel kills for lack of memory.
 
 use super::{Broken, WELL_WSGI, id_of};
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
@@ -8,16 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SOLUTION: &str = "Give the service or container more memory";
-/// Takes more than there is, and says first that it is about to.
 const EATS: &str =
     "import time\nprint('about to', flush=True)\nx = []\nwhile True: x.append(bytearray(1 << 20))\n";
 const MEMORY_BYTES: u64 = 192 << 20;
 
-/// A control group of our own with a limit on memory.
 struct Group(PathBuf);
 
 impl Group {
-    /// `None`, and a word about it: none can be made here.
     fn make() -> Option<Group> {
         let made = || {
             let v1 = Path::new("/sys/fs/cgroup/memory");
@@ -28,7 +25,6 @@ impl Group {
             let group = Group(parent.join(format!("forkyard-test-{}-{}", std::process::id(), number())));
             fs::create_dir(&group.0)?;
             fs::write(group.0.join(limit), MEMORY_BYTES.to_string())?;
-            // With swap nothing would be killed for long.
             for (file, value) in [("memory.swap.max", "0"), ("memory.swappiness", "0")] {
                 let _ = fs::write(group.0.join(file), value);
             }
@@ -43,7 +39,6 @@ impl Group {
             .ok()
     }
 
-    /// A shell's words that put what it executes next into the group.
     fn joining(&self, command: &str) -> String {
         format!("echo $$ > {}/cgroup.procs && exec {command}", self.0.display())
     }
@@ -65,7 +60,6 @@ impl Drop for Group {
     }
 }
 
-/// A daemon within the group, with such an application.
 fn start(group: &Group, application: &str, files: &[(&str, &str)]) -> Broken {
     crate::support::place_library();
     let root = directory();
@@ -161,7 +155,6 @@ fn a_program_that_speaks_fastcgi() {
     assert_told(&broken, &id);
 }
 
-/// One whose group is another than the daemon's, and all of it is killed at once.
 #[test]
 fn a_pool_with_a_group_of_its_own() {
     let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();

@@ -1,5 +1,4 @@
-//! Applications that can't be started in a pool: what the log, the clients and the operator are told, what is left, and how the
-//! pool heals.
+//! Applications that fail to start: log, clients' answers, report, leftovers and recovery.
 
 mod causes;
 mod clients;
@@ -20,11 +19,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An application that answers.
 const WELL_WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
 const WELL_RACK: &str = "run ->(env) { [200, {}, ['well']] }\n";
 
-/// The work directories below a daemon's `TMPDIR`: each daemon has a directory there, with a lock.
 pub fn work_directories(temporary: &Path) -> Vec<PathBuf> {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().map_while(Result::ok);
     let mut found = Vec::new();
@@ -39,7 +36,6 @@ pub fn work_directories(temporary: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A pool whose application can't be started, with temporary files in a directory of its own.
 struct Broken {
     daemon: Daemon,
     root: tempfile::TempDir,
@@ -91,25 +87,21 @@ impl Broken {
         client.request(&params, b"").expect("an answer")
     }
 
-    /// The first request is refused; says the error's id.
     fn refused(&self) -> String {
         id_of(&self.ask())
     }
 
-    /// The operator's view of an error.
     fn report(&self, id: &str) -> serde_json::Value {
         let output = error(&self.daemon, id);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {output:?}"))
     }
 
-    /// The application is mended: without a reload requests are answered again, and nothing is left of the failures.
     fn heals(&self, file: &str, source: &str) {
         self.heals_unchecked(file, source);
         self.is_clean();
     }
 
-    /// The same, whatever else is there.
     fn heals_unchecked(&self, file: &str, source: &str) {
         fs::write(self.root.path().join(file), source).expect("the application");
         until("the pool to heal", || {
@@ -121,7 +113,6 @@ impl Broken {
         });
     }
 
-    /// No work directory, no process but those of the pool, no descriptor of the master's.
     fn is_clean(&self) {
         until("no work directory", || {
             work_directories(&self.temporary).is_empty().then_some(())
@@ -134,7 +125,6 @@ impl Broken {
             };
             children.iter().all(is_known).then_some(())
         });
-        // Channel and output of the preloader; the pool's scoreboard, pipes and queue; a stop pipe for each worker.
         const OF_A_POOL_THAT_RUNS: usize = 20;
         let now = descriptors(self.daemon.pid());
         assert!(
@@ -145,14 +135,12 @@ impl Broken {
     }
 }
 
-/// The report of an error, if there is one.
 fn error(daemon: &Daemon, id: &str) -> std::process::Output {
     forkyard_at(daemon, &["error", id, "--json"])
 }
 
-/// A command to the daemon.
 fn forkyard_at(daemon: &Daemon, arguments: &[&str]) -> std::process::Output {
-    // By its socket: what is wrong may be wrong in the configuration, too.
+    // By its socket: the configuration may be broken, too.
     Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(arguments)
         .arg("--socket")
@@ -165,7 +153,6 @@ fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).expect("/proc").count()
 }
 
-/// The id of the error that a refusal names.
 fn id_of(answer: &Answer) -> String {
     let text = answer.text();
     assert!(

@@ -5,12 +5,9 @@ use crate::support::process;
 use nix::sys::signal::Signal;
 use std::fs;
 
-/// Processes that are left behind.
 const ORPHANS: usize = 600;
-/// Most of them that the master looks at between two events (`MOST_LOOKS` in `crates/spawn/src/effects/family.rs`).
 const MOST_AT_ONCE: usize = 64;
 
-/// The first start does; those after it fail at once.
 const LEAVES: &str = "import os\n\
                       open('once', 'x').close()\n\
                       for _ in range(600):\n    child = os.fork()\n    if child == 0:\n        os.setsid()\n        \
@@ -24,7 +21,6 @@ fn what_a_start_leaves_behind_is_looked_for_in_parts() {
     let trace = broken.daemon.dir.join("trace");
     let mut strace = crate::support::strace::attach(master, &trace, &["-e", "trace=openat,epoll_wait"]);
     broken.refused();
-    // All were found and ended before the failure was told.
     let others = || process::children(master).into_iter().map(process::title);
     let is_left = |title: &String| title.starts_with("sleep") || title.contains("wsgi");
     assert_eq!(others().filter(is_left).count(), 0);

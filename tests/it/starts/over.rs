@@ -1,4 +1,4 @@
-//! A pool that is mended: the next try sees it, and the status tells that the error is over.
+//! A repaired pool: the next try succeeds, and the status shows the error as past.
 
 use super::WELL_WSGI;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -16,7 +16,6 @@ fn status(daemon: &Daemon) -> (serde_json::Value, String) {
     (value["pools"][0]["last_error"].clone(), said(&["status", "www"]))
 }
 
-/// In place of an application's directory, or behind a link, as a release has it. No reload and no restart is asked for.
 #[test]
 fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
     place_library();

@@ -4,7 +4,6 @@ use super::{Broken, forkyard_at};
 use crate::support::until;
 use std::fs;
 
-/// Each ends until the file `database` is there.
 const NODE: &str = "const fs = require('fs');\n\
     const server = require('http').createServer((request, response) => response.end('well'));\n\
     server.listen(process.env.PORT, '127.0.0.1', () => {\n  \
@@ -44,13 +43,11 @@ fn fails_and_heals(runtime: &str, file: &str, source: &str, pm: &str, applicatio
     let summary = report["error"]["summary"].as_str().expect("a summary");
     assert!(summary.contains("Error: the database is down"), "{report:#}");
     let health = || forkyard_at(&broken.daemon, &["health", "--ready"]);
-    // It is up for a moment now and then.
     until("the health to say so", || {
         broken.ask();
         let said = String::from_utf8_lossy(&health().stderr).into_owned();
         (said.contains("www: failing") && said.contains("the database is down")).then_some(())
     });
-    // On a busy machine it may end before it is known to be up; the words are others then, and the delays are the same.
     let count = |delay: &str| broken.daemon.log().matches(&format!(" in {delay} s")).count();
     until("longer delays", || {
         broken.ask();
@@ -59,7 +56,6 @@ fn fails_and_heals(runtime: &str, file: &str, source: &str, pm: &str, applicatio
             .all(|delay| count(delay) > 0)
             .then_some(())
     });
-    // By hand it begins anew, with workers that are on trial.
     let before = count("0.2");
     let restart = forkyard_at(&broken.daemon, &["restart", "www"]);
     assert!(restart.status.success(), "{restart:?}");

@@ -1,4 +1,4 @@
-//! What a master that is killed leaves on disk, and which process removes it.
+//! Work directories of a killed master, and the process that removes them.
 
 use super::{Broken, work_directories};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -8,12 +8,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Fills its work directory and goes on loading.
 const FILLS: &str = "import os, time\nplace = os.environ['FORKYARD_SPAWN_WORK_DIR']\n\
                      for number in range(COUNT): open(f'{place}/{number}', 'w').close()\n\
                      open(f'{place}/full', 'w').close()\nwhile True: time.sleep(1)\n";
 
-/// Directories of daemons below a `TMPDIR`.
 fn bases(temporary: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(temporary)
         .expect("the directory")
@@ -33,7 +31,6 @@ fn wait_until_full(broken: &Broken) -> PathBuf {
     })
 }
 
-/// Another daemon with the same `TMPDIR`.
 fn another(temporary: &Path) -> Daemon {
     let dir = directory();
     let text = pool(
@@ -58,20 +55,17 @@ fn what_a_killed_master_has_left_is_removed_by_the_next() {
     let full = wait_until_full(&broken);
     let base = full.parent().expect("the daemon's directory").to_owned();
     let preloaders = broken.daemon.preloaders("www");
-    // As long as its master lives, no other removes it, however many begin and end.
     let other = another(&broken.temporary);
     assert!(full.join("full").exists());
     assert_eq!(bases(&broken.temporary).len(), 2);
     broken.daemon.signal(Signal::SIGKILL);
     broken.daemon.wait();
-    // What loads without its master goes on for ever; it is not what this is about.
     for pid in preloaders {
         process::signal(pid, Signal::SIGKILL);
         until("its processes to end", || (!process::runs(pid)).then_some(()));
     }
     assert!(full.join("full").exists());
     let next = another(&broken.temporary);
-    // The next serves, whatever there is to remove, and a process of its own removes the rest.
     next.write("hello.php", "<?php echo 'hello';");
     assert_eq!(next.get("www", "hello.php").body(), "hello");
     until("the left directory to go", || (!base.exists()).then_some(()));

@@ -1,10 +1,8 @@
-//! Workers that fail at their start although the application is loaded: a lifespan whose database is down, a function that
-//! runs after the fork.
+//! Workers that fail after the application has loaded: a lifespan without its database, a hook after the fork.
 
 use super::{Broken, forkyard_at};
 use crate::support::until;
 
-/// Each fails until the file `database` is there.
 const ASGI: &str = "import os\n\
     async def app(scope, receive, send):\n    \
         if scope['type'] == 'lifespan':\n        \
@@ -34,7 +32,6 @@ const DYNAMIC: &str =
     "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
 
-/// Each request is refused at once with an id, the pool is not ready, the tries go on, and the pool heals by itself.
 fn refuses_and_heals(runtime: &str, file: &str, source: &str, pm: &str) {
     let entry = if runtime == "asgi" {
         "entry = \"main:app\"\n"
@@ -44,7 +41,6 @@ fn refuses_and_heals(runtime: &str, file: &str, source: &str, pm: &str) {
     let broken = Broken::start(runtime, file, source, pm, entry);
     let report = broken.report(&broken.refused());
     assert!(report.to_string().contains("the database is down"), "{report:#}");
-    // Delays grow: 100 ms, 200 ms, 400 ms. A request causes the next try of an ondemand pool, and is refused all the same.
     until("three longer delays", || {
         broken.refused();
         let log = broken.daemon.log();
@@ -86,7 +82,6 @@ fn a_rack_pool_whose_function_after_the_fork_fails_refuses_requests() {
     }
 }
 
-/// Without an error, too: there is a report, and not a request that waits.
 #[test]
 fn a_worker_that_ends_with_code_0_before_it_serves_has_a_report() {
     let source = WSGI.replace("raise OSError('the database is down')", "os._exit(0)");

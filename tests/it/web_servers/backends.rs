@@ -8,17 +8,14 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Where one of them listens.
 pub(super) struct Backend {
     pub(super) socket: PathBuf,
     pub(super) port: u16,
 }
 
-/// All three; gone when dropped.
 pub(super) struct Backends {
     pub(super) site: tempfile::TempDir,
     pub(super) body_md5: String,
-    /// php-fpm, forkyard, forkyard-fpm.
     pub(super) all: [Backend; 3],
     _forkyard: Daemon,
     _others: [Fpm; 2],
@@ -90,7 +87,6 @@ impl Backends {
         let sum = Command::new("md5sum").arg(&file).output().expect("md5sum");
         let body_md5 = String::from_utf8_lossy(&sum.stdout)[..32].to_owned();
 
-        // Each kept connection takes one of its workers.
         let (stock, stock_at) = fpm(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")), 40);
         let (ours, ours_at) = fpm(crate::support::forkyard_fpm(), 2);
         let port = free_port();
@@ -118,7 +114,6 @@ impl Backends {
         }
     }
 
-    /// An example of the documents for one of the backends.
     pub(super) fn settle(&self, example: &str, backend: &Backend, port: u16) -> String {
         let html = self.site.path().join("html").display().to_string();
         example
@@ -133,7 +128,6 @@ impl Backends {
     }
 }
 
-/// One of the programs that read php-fpm's files.
 fn fpm(program: &str, workers: u32) -> (Fpm, Backend) {
     let directory = directory();
     make_writable(directory.path());

@@ -1,4 +1,4 @@
-//! A web server of its own for a test: its files in a temporary directory, its ports free ones, gone when dropped.
+//! A web server for one test, with a temporary directory and free ports.
 
 use super::backends::Backends;
 use crate::support::daemon::{directory, make_writable};
@@ -9,9 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A running web server with one site for each backend.
 pub(super) struct Front {
-    /// Of the sites, in the order of the backends.
     pub(super) ports: Vec<u16>,
     _nginx: Option<Nginx>,
     child: Option<Child>,
@@ -19,7 +17,6 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// nginx.
     pub(super) fn nginx(example: &str, backends: &Backends) -> Front {
         let (ports, sites) = sites(example, backends);
         let named: Vec<String> = (sites.iter().enumerate())
@@ -36,7 +33,6 @@ impl Front {
         }
     }
 
-    /// Apache httpd.
     pub(super) fn apache(example: &str, backends: &Backends) -> Front {
         const MODULES: &[&str] = &[
             "mpm_event",
@@ -77,7 +73,6 @@ impl Front {
         Front::launch(command, ports, dir)
     }
 
-    /// lighttpd.
     pub(super) fn lighttpd(example: &str, backends: &Backends) -> Front {
         let dir = directory();
         make_writable(dir.path());
@@ -108,7 +103,6 @@ impl Front {
         Front::launch(command, ports, dir)
     }
 
-    /// Caddy.
     pub(super) fn caddy(example: &str, backends: &Backends) -> Front {
         let dir = directory();
         let (ports, sites) = sites(example, backends);
@@ -154,9 +148,8 @@ impl Front {
     }
 }
 
-/// A free port and a site on it for each backend.
 fn sites(example: &str, backends: &Backends) -> (Vec<u16>, Vec<String>) {
-    // All are taken before any is given back, so that they differ.
+    // All ports are bound before any is released, so that they differ.
     let taken: Vec<TcpListener> = (backends.all.iter())
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
         .collect();

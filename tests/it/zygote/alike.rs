@@ -1,4 +1,4 @@
-//! Everything that a pool of PHP can have set: it is the same with a preloader of the pool's own and with a zygote.
+//! Every setting of a PHP pool has the same effect with a preloader and with a zygote.
 
 use super::extensions::lacks_extensions;
 use super::{FRESH, PHP, user};
@@ -11,11 +11,8 @@ use std::path::Path;
 
 struct Row {
     name: &'static str,
-    /// Lines of the pool; `DIR` is its directory.
     settings: &'static str,
-    /// Lines of its application.
     application: &'static str,
-    /// More of its php_admin_value.
     values: &'static str,
     code: &'static str,
     expected: &'static str,
@@ -211,7 +208,6 @@ const ROWS: [Row; 22] = [
     ),
 ];
 
-/// All rows as pools; `preloader` is how each has its workers.
 fn start(preloader: &str) -> Daemon {
     let configure = |dir: &Path| {
         let pools = ROWS.iter().map(|row| {

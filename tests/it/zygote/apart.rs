@@ -47,7 +47,6 @@ fn workers_have_no_rights_and_the_zygote_has_none_in_effect() {
     assert_eq!(line(zygote, "CapEff"), "0000000000000000");
     assert_eq!(line(zygote, "CapInh"), "0000000000000000");
     let kept = u64::from_str_radix(&line(zygote, "CapPrm"), 16).expect("a set");
-    // CAP_DAC_OVERRIDE or CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID, CAP_SYS_CHROOT, CAP_SYS_NICE, CAP_SYS_RESOURCE.
     let wanted = 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 18 | 1 << 23 | 1 << 24;
     assert_eq!(kept & !wanted, 0, "{kept:x}");
     assert_eq!(line(zygote, "Uid"), "65533\t65533\t65533\t65533");
@@ -68,7 +67,6 @@ fn workers_have_no_rights_and_the_zygote_has_none_in_effect() {
     }
 }
 
-/// Where the name of a descriptor's file says this.
 pub(super) fn descriptors(pid: u32, text: &str) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -77,7 +75,7 @@ pub(super) fn descriptors(pid: u32, text: &str) -> Vec<String> {
     fitting.map(|path| path.display().to_string()).collect()
 }
 
-/// Holds OPcache's locks, as far as the file has them, until its input ends.
+/// Holds OPcache's locks, if the file has them, until its input ends.
 const HOLD: &str = "
 import fcntl, os, sys
 files = [os.open(path, os.O_RDWR) for path in sys.argv[1:]]
@@ -117,14 +115,12 @@ fn opcaches_lock_is_a_pools_own() {
         "other.php",
         "<?php echo opcache_is_script_cached(__FILE__) ? 'cached' : 'not';",
     );
-    // It has to be compiled and stored, for which OPcache takes the lock.
     daemon.get("b", "other.php");
     assert_eq!(daemon.get("b", "other.php").body(), "cached");
     drop(holder.stdin.take());
     holder.wait().expect("the end");
 }
 
-/// Whether a process has this text in memory that it may write to.
 fn has(pid: u32, text: &[u8]) -> bool {
     let memory = File::open(format!("/proc/{pid}/mem")).expect("memory");
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
@@ -132,14 +128,12 @@ fn has(pid: u32, text: &[u8]) -> bool {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
-        // OPcache's memory of zeroes is large.
         let bytes = number(end)? - number(start)?;
         (rest.starts_with("rw") && bytes < 64 << 20).then_some((number(start)?, bytes as usize))
     });
     places.any(|(start, bytes)| {
         let mut buffer = vec![0; bytes];
         let read = memory.read_at(&mut buffer, start).unwrap_or(0);
-        // From one of its first byte to the next, for which the library has fast code in a test that is not optimised.
         let mut rest = &buffer[..read];
         while rest.skip_until(text[0]).expect("memory") > 0 {
             if rest.starts_with(&text[1..]) {
@@ -182,7 +176,6 @@ fn what_is_a_pools_secret_is_in_no_other_workers_memory_nor_in_the_zygotes() {
     }
 }
 
-/// What a script of one pool gets at, of the processes given.
 const SPY: &str = r#"<?php
 $got = [];
 foreach (explode(',', $_GET['pids']) as $pid) {
@@ -232,7 +225,6 @@ fn neither_zygote_nor_worker_has_a_descriptor_of_another_pools() {
         let path = daemon.socket(pool).display().to_string();
         let mut own = sockets
             .lines()
-            // The flag 10000 is __SO_ACCEPTCON.
             .filter(|line| line.ends_with(&path) && line.contains(" 00010000 "));
         let inode = own.next().and_then(|line| line.split_whitespace().nth(6));
         format!("socket:[{}]", inode.expect("a listening socket"))
@@ -251,7 +243,7 @@ fn neither_zygote_nor_worker_has_a_descriptor_of_another_pools() {
         );
     }
     let zygote = only_zygote(&daemon);
-    // The last worker may be there before the zygote has let go of what was passed on to it.
+    // The last worker may be there before the zygote has closed the descriptors it passed on.
     until(
         "the zygote to have no socket, no scoreboard and no pool's memory",
         || {
@@ -264,10 +256,8 @@ fn neither_zygote_nor_worker_has_a_descriptor_of_another_pools() {
     );
 }
 
-/// Where the C library and PHP's are in a process.
 fn layout(pid: u32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
-    // A zygote has PHP's code in huge pages, where there are some.
     let names = ["/libc.so", "/libphp", "/memfd:forkyard php code"];
     let libraries = maps
         .lines()

@@ -1,4 +1,4 @@
-//! Extensions that share memory between the workers of a start: each pool has its own, which all of its workers have.
+//! Extensions with memory shared between workers: each pool has a separate segment.
 
 use super::{ONDEMAND, PHP, STATIC, member, only_zygote, shared_memory};
 use crate::skip::skip_unless;
@@ -27,13 +27,11 @@ fn extension_dir() -> PathBuf {
     PathBuf::from(String::from_utf8(said.stdout).expect("a path").trim())
 }
 
-/// Skips the test with a PHP that is in no release of Debian's: there are no packages of APCu and Yac for it.
 pub(super) fn lacks_extensions() -> bool {
     let has_them = ["8.2", "8.4"].contains(&PHP) || extension_dir().join("apcu.so").exists();
     skip_unless(has_them, &format!("Debian has no php{PHP}-apcu and php{PHP}-yac"))
 }
 
-/// A php.ini with extensions that no other test uses.
 fn php_ini(dir: &Path) -> PathBuf {
     let place = extension_dir();
     let lines = ["apcu.so", "yac.so"].map(|name| {
@@ -54,7 +52,6 @@ fn ask(daemon: &Daemon, pool: &str, query: &str) -> serde_json::Value {
     said.unwrap_or_else(|_| panic!("{} {}", answer.text(), String::from_utf8_lossy(&answer.stderr)))
 }
 
-/// Three pools with these settings have memory of their own in every extension, over the deaths of workers.
 fn apart(settings: &str, mode: &str) -> Daemon {
     let values =
         format!(", opcache.jit_buffer_size = \"16M\", opcache.jit = \"{mode}\", apc.shm_size = \"8M\"");
@@ -91,7 +88,6 @@ fn apart(settings: &str, mode: &str) -> Daemon {
                     .is_some_and(|bytes| bytes > 7 << 20 && bytes <= 8 << 20),
                 "{said}"
             );
-            // Another worker answers the next time.
             let pid = said["pid"]
                 .as_u64()
                 .and_then(|pid| u32::try_from(pid).ok())

@@ -1,4 +1,4 @@
-//! While requests come: other programs take over, masters and zygotes are killed. No request is lost.
+//! While requests come: other programs take over, masters and zygotes are killed.
 
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, two, user};
 use crate::it::upgrade::{install, program};
@@ -16,7 +16,6 @@ use std::thread::JoinHandle;
 
 const CODE: &str = "<?php echo 'code';";
 
-/// Clients that ask one pool after the other for `code.php`, until they are told to end.
 struct Load {
     is_over: StopAtEnd<Arc<AtomicBool>>,
     answers: Arc<AtomicUsize>,
@@ -65,7 +64,6 @@ impl Load {
         load
     }
 
-    /// Waits for so many more answers.
     fn wait_for(&self, count: usize) {
         let before = self.answers.load(Ordering::SeqCst);
         until("answers", || {
@@ -138,7 +136,6 @@ fn masters_killed_under_load_lose_no_request() {
     load.wait_for(50);
     for round in 1..=3 {
         let first = daemon.kept_master();
-        // It knows its workers: one that it has not heard of ends with it.
         load.wait_for(20);
         process::signal(first, Signal::SIGKILL);
         daemon.next_kept_master(first);
@@ -159,11 +156,10 @@ fn zygotes_killed_while_they_make_workers_cost_no_request_and_no_memory_is_used_
     );
     let workers = || -> Vec<u32> { ["a", "b"].iter().flat_map(|name| daemon.workers(name)).collect() };
     for _ in 0..6 {
-        // The one that does is ready: a start that fails is another matter.
         for name in ["a", "b"] {
             assert_eq!(daemon.get(name, "code.php").body(), "code");
         }
-        // All workers are to be made anew, and the process that would make them is killed while it does.
+        // The process that forks all the new workers is killed while it does so.
         for worker in workers() {
             process::signal(worker, Signal::SIGKILL);
         }
@@ -184,7 +180,6 @@ fn zygotes_killed_while_they_make_workers_cost_no_request_and_no_memory_is_used_
     }
 }
 
-/// The settings of each come in an order of its own, and its memory is of its own.
 #[test]
 fn three_hundred_users_have_three_hundred_opcaches_of_one_zygote() {
     if needs_root() {

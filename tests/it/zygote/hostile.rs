@@ -1,4 +1,4 @@
-//! A pool's user is an attacker who can call any function of the C library: what is another's stays out of reach.
+//! A pool's user calls any function of the C library, and still can't reach other pools.
 
 use super::{STATIC, member, only_zygote, pid, shared_memory, user};
 use crate::skip::needs_root;
@@ -7,11 +7,10 @@ use crate::support::{process, until};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-/// Code of the C library may be called; machine code has memory of its own.
+/// Can call the C library, and has executable memory for machine code.
 const ALMIGHTY: &str =
     ", ffi.enable = \"true\", opcache.jit_buffer_size = \"16M\", opcache.jit = \"tracing\"";
 
-/// Two pools with two workers each; every file of the tests is there.
 fn start() -> Daemon {
     let daemon =
         Daemon::start(|dir| member(dir, "a", STATIC, ALMIGHTY, "") + &member(dir, "b", STATIC, ALMIGHTY, ""));
@@ -27,7 +26,6 @@ fn start() -> Daemon {
     daemon
 }
 
-/// What a script says in JSON.
 fn told<T: serde::de::DeserializeOwned>(daemon: &Daemon, pool: &str, script: &str) -> T {
     let answer = daemon.get(pool, script);
     serde_json::from_str(&answer.body()).unwrap_or_else(|_| {
@@ -53,7 +51,6 @@ fn no_call_gets_at_a_process_of_another_pool_or_the_zygote() {
     let query = format!("attack.php?pids={}&other={}", pids.join(","), user("b"));
     let said: serde_json::Value = told(&daemon, "a", &query);
     assert_eq!(said["got"], serde_json::json!([]));
-    // It would have succeeded.
     let control: Vec<&str> = said["control"]
         .as_array()
         .map(|all| all.iter().filter_map(|it| it.as_str()).collect())
@@ -82,7 +79,6 @@ fn no_call_gets_at_a_process_of_another_pool_or_the_zygote() {
     }
 }
 
-/// Whether a process has this text at an address.
 fn has_at(pid: u32, address: u64, text: &str) -> bool {
     let memory = File::open(format!("/proc/{pid}/mem")).expect("memory");
     let mut buffer = vec![0; text.len()];
@@ -110,7 +106,6 @@ fn what_is_written_to_shared_memory_and_to_machine_code_is_seen_in_that_pool_alo
         for other in others {
             assert!(!has_at(other, address, "written-by-a"), "{other}");
         }
-        // Nor in what is made later.
         let before = daemon.wait_for_workers("b", 2);
         process::signal(before[0], nix::sys::signal::Signal::SIGKILL);
         let later = until("another worker", || {
@@ -118,7 +113,6 @@ fn what_is_written_to_shared_memory_and_to_machine_code_is_seen_in_that_pool_alo
             let mut new = now.into_iter().filter(|pid| !before.contains(pid));
             new.next()
         });
-        // Its title is its pool's when its memory is.
         assert!(!has_at(later, address, "written-by-a"));
     }
     assert_eq!(daemon.get("b", "code.php").body(), "code");
@@ -143,15 +137,12 @@ fn a_worker_that_holds_opcaches_lock_and_is_killed_holds_nobody_up() {
         daemon.get(pool, name);
         daemon.get(pool, name).body()
     };
-    // It has to be compiled and stored, for which OPcache takes the lock.
     assert_eq!(compiled("b", "of_b.php"), "cached");
     process::signal(holder, nix::sys::signal::Signal::SIGKILL);
-    // Until then the other worker of its pool does without OPcache.
     until("its end", || (!process::runs(holder)).then_some(()));
     assert_eq!(compiled("a", "of_a.php"), "cached");
 }
 
-/// The pairs of descriptors with which two processes have one open file, as the first process has them; without /dev/null.
 fn common_files(a: u32, b: u32) -> Vec<String> {
     const KCMP_FILE: i32 = 0;
     let numbers = |pid: u32| -> Vec<i32> {
@@ -180,7 +171,6 @@ fn workers_of_two_pools_have_no_open_file_in_common_and_none_with_the_zygote() {
         return;
     }
     let daemon = start();
-    // What an order brought along is gone when the next one was obeyed: all workers answer.
     for name in ["a", "b"] {
         pid(&daemon, name);
     }
@@ -207,7 +197,6 @@ fn workers_of_two_pools_have_no_open_file_in_common_and_none_with_the_zygote() {
             );
         }
     }
-    // Shared memory that may only be read is of files that all may read.
     let inodes = |pid: u32| shared_memory(pid).into_iter().map(|(inode, _)| inode);
     let of_zygote: Vec<String> = inodes(zygote).collect();
     assert!(
@@ -226,7 +215,6 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
         let ondemand = "pm = \"ondemand\"\nmax_children = 3\nprocess_idle_timeout = \"1s\"\n";
         let values = ", ffi.enable = \"true\", opcache.memory_consumption = 16";
         let all = member(dir, "a", STATIC, values, "") + &member(dir, "b", ondemand, values, "");
-        // No other test has processes of that user.
         all.replace(&user("a").to_string(), "70901")
     });
     daemon.wait_for_workers("a", 2);
@@ -247,10 +235,8 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
         }
         echo json_encode($said);",
     );
-    // F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW.
     let grown: Vec<Vec<i32>> = told(&daemon, "a", "grow.php");
     assert_eq!(grown, [[-1, -1, -1, 7, -1]]);
-    // Its user has no process to spare, and its descriptors are used up.
     daemon.write(
         "bomb.php",
         "<?php $c = FFI::cdef('typedef struct { uint64_t soft, hard; } limit; int setrlimit(int resource, limit *to); int fork(); int pause(); int dup(int fd);');
@@ -270,7 +256,6 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
         process::signal(worker, nix::sys::signal::Signal::SIGKILL);
         until("its end", || (!process::runs(worker)).then_some(()));
     }
-    // Nor do they keep its own pool from having workers: the limit is that process' own.
     let before = daemon.workers("a");
     for worker in &before {
         process::signal(*worker, nix::sys::signal::Signal::SIGKILL);
@@ -332,7 +317,6 @@ fn copies_of_one_process_draw_different_random_numbers() {
     );
     let mut seen: Vec<Vec<serde_json::Value>> = Vec::new();
     for name in ["a", "b"].repeat(3) {
-        // The one after the other, since the same worker might answer each time.
         seen.push(told(&daemon, name, "random.php"));
         let worker = pid(&daemon, name);
         process::signal(worker, nix::sys::signal::Signal::SIGKILL);
@@ -345,7 +329,6 @@ fn copies_of_one_process_draw_different_random_numbers() {
         all.sort();
         let count = all.len();
         all.dedup();
-        // A choice of 100,000 may be the same by chance.
         assert!(all.len() == count || kind == 5, "{kind}: {seen:?}");
     }
 }

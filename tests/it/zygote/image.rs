@@ -1,4 +1,4 @@
-//! What the workers of a zygote are copies of, and how they end.
+//! The state that a zygote's workers inherit, and how they exit.
 
 use super::unfit::extension;
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, start};
@@ -13,7 +13,6 @@ fn maps(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps")
 }
 
-/// The mappings, each by its permissions and its name.
 fn mappings(maps: &str) -> Vec<(&str, &str)> {
     let lines = maps.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -48,7 +47,6 @@ fn the_data_of_libraries_is_in_sealed_files_and_nothing_is_both_written_to_and_e
     }
 }
 
-/// It is prepared for many workers at once where several pools share it, and else when there are many.
 #[test]
 fn a_zygote_of_one_pool_prepares_for_many_workers_when_it_has_made_some() {
     let has_files = |daemon: &Daemon| maps(only_zygote(daemon)).contains("/memfd:forkyard php data");
@@ -74,7 +72,6 @@ fn a_zygote_of_one_pool_prepares_for_many_workers_when_it_has_made_some() {
     assert_eq!(only_zygote(&many), zygote);
 }
 
-/// What OPcache is kept from finding while it starts.
 const FOUND: &str = "<?php
     $_GET['x'] = 1;
     echo json_encode([
@@ -101,7 +98,6 @@ fn what_is_hidden_from_opcache_at_its_start_is_there_for_scripts() {
     }
 }
 
-/// A pool whose workers end after a request, and that says into a file how.
 fn ends(dir: &Path, name: &str, extension: &Path, preloader: &str) -> String {
     let values = format!(", extension = \"{}\"", extension.display());
     let settings = format!("{ONDEMAND}max_requests = 1\n");

@@ -10,7 +10,6 @@ use std::fs;
 fn a_zygote_can_be_killed_and_its_workers_go_on() {
     let daemon = Daemon::start(|dir| format!("[global]\nlog_level = \"debug\"\n{}", two(dir, STATIC, "")));
     daemon.write("code.php", "<?php echo 'code';");
-    // The master knows them.
     daemon.wait_for_count("] child ", 4);
     let zygote = only_zygote(&daemon);
     let workers = (daemon.wait_for_workers("a", 2), daemon.wait_for_workers("b", 2));
@@ -42,7 +41,6 @@ fn a_reload_that_finds_nothing_changed_leaves_everything() {
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
     assert_eq!((pid(&daemon, "a"), only_zygote(&daemon)), (worker, zygote));
-    // A pool that was not used before the reload has it, too.
     pid(&daemon, "b");
     assert_eq!(only_zygote(&daemon), zygote);
 }
@@ -66,7 +64,7 @@ fn what_php_ini_says_holds_from_a_reload_on_for_all_at_once_and_unused_pools_sta
     assert_eq!(daemon.get("b", "limit.php").body(), "201M", "before the reload");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
-    // Of a pool that was never used nothing has changed; it must not have PHP as it was before, either.
+    // An unused pool has not changed, but must not keep PHP's earlier state either.
     assert_eq!(daemon.get("c", "limit.php").body(), "202M");
     for name in ["a", "b"] {
         assert_eq!(daemon.get(name, "limit.php").body(), "202M");
@@ -114,7 +112,6 @@ fn a_reload_takes_up_new_code_where_php_does_not_look() {
     assert_eq!(daemon.workers("b"), b, "PHP looks there itself");
 }
 
-/// As a preloader of its own would.
 #[test]
 fn a_zygote_of_one_pool_begins_and_ends_with_its_workers() {
     let idle = "preloader_idle_timeout = \"1s\"\n";

@@ -1,4 +1,4 @@
-//! One start of PHP for pools of all users, each with an OPcache of its own.
+//! One start of PHP for pools of all users, with a separate OPcache for each.
 
 mod alike;
 mod apart;
@@ -18,17 +18,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Which PHP.
 const PHP: &str = env!("FORKYARD_PHP");
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"1s\"\n";
-/// A file that has just been written is compiled for good.
 const FRESH: &str = "opcache.file_update_protection = 0";
 const CACHED: &str = "<?php echo opcache_is_script_cached(__DIR__ . '/code.php') ? 'cached' : 'not';";
-/// Users that no system knows; the pools `a`, `b` and so on have them in this order.
 const FIRST_USER: u32 = 70_001;
 
-/// The user of a pool, where the daemon may choose; else its own.
 fn user(name: &str) -> u32 {
     match is_root() {
         true => FIRST_USER + u32::from(name.as_bytes()[0] - b'a'),
@@ -36,7 +32,6 @@ fn user(name: &str) -> u32 {
     }
 }
 
-/// A pool with workers of a zygote; `values` are more of its php_admin_value, `application` more lines of its application.
 fn member(dir: &Path, name: &str, settings: &str, values: &str, application: &str) -> String {
     let user = match is_root() {
         true => format!("user = \"{0}\"\ngroup = \"{0}\"\n", user(name)),
@@ -59,7 +54,6 @@ fn start(settings: &str, values: &str) -> Daemon {
     daemon.write("cached.php", CACHED);
     daemon.write("pid.php", "<?php echo getmypid();");
     if settings == STATIC {
-        // PHP has started.
         daemon.wait_for_workers("a", 2);
         daemon.wait_for_workers("b", 2);
     }
@@ -70,7 +64,6 @@ fn pid(daemon: &Daemon, pool: &str) -> u32 {
     daemon.get(pool, "pid.php").body().parse().expect("a pid")
 }
 
-/// The only process that makes workers.
 fn only_zygote(daemon: &Daemon) -> u32 {
     until("one zygote and no other preloader", || {
         let mut all = process::children(daemon.pid());
@@ -82,7 +75,6 @@ fn only_zygote(daemon: &Daemon) -> u32 {
     })
 }
 
-/// The memory that a process shares and may write to: device and inode of each, and the permissions it has now.
 fn shared_memory(pid: u32) -> BTreeSet<(String, String)> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("smaps");
     let mut found = BTreeSet::new();
@@ -107,7 +99,6 @@ fn one_start_serves_pools_of_several_users_and_each_has_its_own_opcache() {
         for worker in daemon.wait_for_workers(name, 2) {
             let id = user(name).to_string();
             let own = [id.clone(), id];
-            // It has the pool's title before it has the pool's user.
             until("the worker to become its user's", || {
                 (process::user_and_group(worker) == own).then_some(())
             });
@@ -160,7 +151,6 @@ fn a_pool_that_is_not_used_for_long_lets_go_of_its_memory_and_the_zygote_stays()
             .filter(|target| target.to_string_lossy().starts_with("/memfd:forkyard php"))
             .count()
     };
-    // The copy for an order may be there a moment longer.
     until("the pool's memory to be let go", || (held() == 0).then_some(()));
     assert_eq!(daemon.get("a", "cached.php").body(), "not");
     assert_eq!(daemon.get("b", "code.php").body(), "code");
@@ -200,7 +190,6 @@ fn scripts_run_alike_by_a_zygote_and_by_an_own_preloader() {
         member(dir, "a", STATIC, "", "")
             + &member(dir, "b", STATIC, "", "").replace("preloader = \"zygote\"", "preloader = \"own\"")
     });
-    // Everything that OPcache's start could have lost: functions, classes, constants, modules, settings, literal strings.
     daemon.write(
         "all.php",
         "<?php

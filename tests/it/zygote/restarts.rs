@@ -1,4 +1,4 @@
-//! OPcache fills up, starts again and is forced to, and what is changed in it late: each in its own pool alone.
+//! OPcache restarts, when full or by request, and late changes: each stays in its own pool.
 
 use super::{STATIC, member, only_zygote, user};
 use crate::skip::needs_root;
@@ -53,7 +53,6 @@ fn memory_that_is_full_of_what_is_outdated_is_emptied_in_its_pool_alone() {
             format!("<?php $all = [{entries}]; echo count($all), ' of {version}';"),
         )
         .expect("write");
-        // Another second each time: that is all that OPcache looks at.
         let file = fs::File::options().append(true).open(&path).expect("the script");
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + version);
         file.set_modified(time).expect("utimes");
@@ -127,7 +126,6 @@ fn resets_under_load_change_no_answer() {
                     let answer = client
                         .request(&Params::get(&dir, script, ""), b"")
                         .expect("answer");
-                    // A restart that another worker still holds up is not asked for twice.
                     assert!(
                         ["code", "true", "false"].contains(&answer.body().as_str()),
                         "{}",
@@ -144,7 +142,6 @@ fn resets_under_load_change_no_answer() {
     assert_eq!(status(&daemon, "b")["manual"], 0);
 }
 
-/// In two root directories a script has the same path, and OPcache tells them apart.
 #[test]
 fn scripts_in_root_directories_are_cached_with_validate_root() {
     if needs_root() {

@@ -1,4 +1,4 @@
-//! What each pool has of its own.
+//! Settings that differ between the pools of one zygote.
 
 use super::{FRESH, ONDEMAND, STATIC, member, only_zygote, start, user};
 use crate::skip::needs_root;
@@ -92,7 +92,6 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         member(dir, "a", &chroot, "", "") + &member(dir, "b", &limits, "", "")
     });
     let a = daemon.wait_for_workers("a", 2)[0];
-    // A worker has its name before it has its root.
     until("the root", || {
         let root = fs::read_link(format!("/proc/{a}/root")).expect("a root");
         (root == daemon.dir.join("root")).then_some(())
@@ -104,7 +103,6 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         "/ /in.php 3"
     );
     let b = daemon.wait_for_workers("b", 2)[0];
-    // The last that it is given.
     until("a filter of system calls", || {
         let mode = process::status_line(b, "Seccomp");
         (mode.as_deref().map(str::trim) == Some("2")).then_some(())
@@ -193,7 +191,6 @@ fn a_file_cache_is_its_users_own_and_outlives_the_zygote() {
     let script = daemon.write("code.php", "<?php echo 'code';");
     assert_eq!(daemon.get("b", "code.php").body(), "code");
     assert_eq!(daemon.get("a", "code.php").body(), "code");
-    // Below a directory that is named after the version of PHP.
     let system = fs::read_dir(&own)
         .expect("the cache")
         .next()
@@ -246,7 +243,8 @@ fn compiled_scripts_are_kept_for_each_user_in_a_directory_that_no_other_can_ente
         fs::metadata(&parent).expect("the directory").mode() & 0o7777,
         0o711
     );
-    // What another user could have written to is not run: the configuration is refused, and what runs goes on.
+    // The daemon doesn't run a file that another user could have written: it rejects the configuration, and running
+    // pools continue.
     let of_a = parent.join(user("a").to_string());
     fs::set_permissions(&of_a, fs::Permissions::from_mode(0o770)).expect("chmod");
     daemon.signal(nix::sys::signal::Signal::SIGUSR2);

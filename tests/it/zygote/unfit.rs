@@ -1,4 +1,4 @@
-//! What PHP can't be started once for all with: pools fall back to preloaders of their own, and the log says why.
+//! Settings that rule out a shared start of PHP: pools fall back to their own preloaders, and the log gives the reason.
 
 use super::{PHP, STATIC, member, user};
 use crate::skip::needs_root;
@@ -9,7 +9,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles the extension, with what it leaves behind.
 pub(super) fn extension(dir: &Path, leaves: &str) -> PathBuf {
     let includes = Command::new(format!("php-config{PHP}"))
         .arg("--includes")
@@ -35,7 +34,6 @@ pub(super) fn extension(dir: &Path, leaves: &str) -> PathBuf {
     path
 }
 
-/// Two pools with these settings, which a zygote turns out not to do for.
 fn falls_back(values: &str, application: &str, why: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         member(dir, "a", STATIC, values, application) + &member(dir, "b", STATIC, values, application)
@@ -94,7 +92,6 @@ fn a_file_in_memory_would_be_everybodys() {
     );
 }
 
-/// OPcache ends the process: it has no file cache, which is set in the workers.
 #[test]
 fn a_zygote_that_ends_while_it_starts_costs_no_request() {
     let dir = directory();

@@ -9,7 +9,6 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// A pool that does not say which preloader it wants, of the user after so many others.
 fn plain(dir: &Path, name: &str, user: u32, settings: &str, application: &str) -> String {
     let user = match is_root() {
         true => format!("user = \"{0}\"\ngroup = \"{0}\"\n", FIRST_USER + user),
@@ -37,7 +36,6 @@ const MANAGERS: [(&str, &str); 3] = [
     ("ondemand", "pm = \"ondemand\"\nmax_children = 1\n"),
 ];
 
-/// A pool for each process manager and each word for the preloader.
 fn all_kinds(dir: &Path, with_user: bool) -> (String, Vec<String>) {
     let (mut text, mut names, mut user) = (String::new(), Vec::new(), 0);
     for (pm, settings) in MANAGERS {
@@ -64,7 +62,6 @@ fn all_kinds(dir: &Path, with_user: bool) -> (String, Vec<String>) {
     (text, names)
 }
 
-/// Each pool with its kind of preloader, as status reports it, and why that is not the kind it asks for.
 fn kinds(daemon: &Daemon) -> Vec<(String, Option<String>, Option<String>)> {
     let output = forkyard(&["status", "--json"], &daemon.dir)
         .output()
@@ -83,7 +80,6 @@ fn kinds(daemon: &Daemon) -> Vec<(String, Option<String>, Option<String>)> {
     kinds
 }
 
-/// Asks each pool for its user, and compares the kinds of preloaders, and their processes, with what is `usual`.
 fn check_kinds(daemon: &Daemon, names: &[String], usual: &str, uid: impl Fn(u32) -> u32) {
     daemon.write("uid.php", "<?php echo posix_geteuid();");
     for (user, name) in (0..).zip(names) {
@@ -158,14 +154,12 @@ fn many_dynamic_pools_cost_one_process_beside_their_workers() {
         let pools = (0..POOLS).map(|user| plain(dir, &format!("p{user}"), user, DYNAMIC, ""));
         pools.collect()
     });
-    // A worker that has just been made still has the zygote's title.
     until("a worker of each pool and one zygote", || {
         let children = process::children(daemon.pid());
         (children.len() == POOLS as usize + 1 && preloaders(&daemon) == ["zygote"]).then_some(())
     });
 }
 
-/// What root has in a container by default.
 const CONTAINER: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+net_raw,\
                          +sys_chroot,+mknod,+audit_write,+setfcap";
 
@@ -205,7 +199,6 @@ fn root_in_a_container_has_a_zygote_too_whose_workers_enter_their_users_director
     assert_eq!(preloaders(&daemon), ["zygote"], "{}", daemon.log());
 }
 
-/// What pools once wrote to share a preloader.
 #[test]
 fn shared_preloaders_are_refused_with_what_to_write_now() {
     let dir = directory();

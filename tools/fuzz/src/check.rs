@@ -1,4 +1,4 @@
-//! Targets with their corpora, and with inputs made of these.
+//! Runs targets on their corpora and on mutations of them.
 
 use crate::random::{Random, number};
 use crate::{Target, mutate};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Inputs of each target; `FORKYARD_FUZZ_INPUTS` says another number.
+/// Inputs of each target; `FORKYARD_FUZZ_INPUTS` overrides the number.
 const INPUTS: u64 = 500;
 
 fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
@@ -21,7 +21,7 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     files.iter().map(read).collect()
 }
 
-/// Names the input that fails.
+/// Names the failing input.
 struct Notice<'i>(&'i Target, &'i str, &'i [u8]);
 
 impl Drop for Notice<'_> {
@@ -59,10 +59,10 @@ fn run_all(target: &Target) {
     }
 }
 
-/// Runs every target with its whole corpus, and with a fixed number of inputs made of it: always the same ones.
+/// Runs every target on its corpus and on a fixed, reproducible number of mutations.
 ///
 /// # Panics
-/// If one fails; each that does is named, with the input.
+/// If a target fails; names each failure and its input.
 pub fn check(targets: &[Target]) {
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(Vec::new());
@@ -86,7 +86,6 @@ mod tests {
     use super::*;
     use crate::{Grammar, target, words};
 
-    /// Most mutations leave an input that its parser does not refuse at once.
     #[test]
     fn mutations_are_of_the_target_s_grammar() {
         let target = target("any", Grammar::Json, words::CONTROL, 400, |_| {});

@@ -1,11 +1,4 @@
-//! Fuzz targets: functions that feed a parser of what another process, or another's file, says.
-//!
-//! A target takes any bytes and fails where the parser does not keep a promise: what is read and written again is the same,
-//! what comes in pieces means what it means at once, what is held stays within its limit. Targets of parsers that other crates
-//! don't see are in the crate's `fuzz` module, the others in `tests/fuzz`.
-//!
-//! Tests give each target its corpus (`fuzz/corpus/TARGET`) and some inputs made of it ([`check()`]); `scripts/fuzz` runs it guided
-//! by coverage, with as many inputs as are wanted.
+//! Fuzz targets: functions that feed a parser of untrusted input.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -24,19 +17,19 @@ use std::sync::atomic::AtomicU64;
 /// A parser under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, which is that of its corpus.
+    /// The target's name, and its corpus's.
     pub name: &'static str,
-    /// Of what its input is made.
+    /// The input's structure.
     pub grammar: Grammar,
-    /// Words that mean something in it.
+    /// Keywords of its grammar.
     pub words: &'static [&'static str],
-    /// The longest input that is tried.
+    /// The longest input tried, in bytes.
     pub most_bytes: usize,
-    /// Feeds the parser and panics where it breaks a promise.
+    /// Feeds the parser; panics on a broken promise.
     pub run: fn(&[u8]),
 }
 
-/// Of what an input is made: a mutation keeps to it most of the time, so that it gets beyond the first check.
+/// An input's structure: most mutations keep it, to get past the first check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grammar {
     /// FastCGI records.
@@ -45,11 +38,11 @@ pub enum Grammar {
     Lines,
     /// A JSON value.
     Json,
-    /// Nothing in particular.
+    /// Any bytes.
     Bytes,
 }
 
-/// A target by its properties, in the order in which [`Target`] has them.
+/// Creates a target; arguments in the order of [`Target`]'s fields.
 pub const fn target(
     name: &'static str,
     grammar: Grammar,
@@ -66,36 +59,35 @@ pub const fn target(
     }
 }
 
-/// What an input decides beside its bytes, such as where it is cut.
+/// Derives further choices from the input, such as where to split it.
 fn random_of(input: &[u8]) -> Random {
-    // FNV-1a.
     let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     Random::new(hash)
 }
 
-/// Calls `take` with the input cut into pieces, empty ones among them.
+/// Calls `take` with pieces of the input, some of them empty.
 pub fn in_pieces(input: &[u8], mut take: impl FnMut(&[u8])) {
     let mut random = random_of(input);
     let most = [1, 3, 20, 300][random.below(4)];
     let mut rest = input;
     while !rest.is_empty() {
         let (piece, later) = rest.split_at(rest.len().min(random.below(most + 1)));
-        // Each in memory of its own, so that reading beyond it is noticed.
+        // Each piece in separate memory, so that sanitizers detect reads beyond it.
         let alone = Box::<[u8]>::from(piece);
         take(&alone);
         rest = later;
     }
 }
 
-/// Numbers that the input decides, each below what is given.
+/// Numbers derived from the input, each below the given limit.
 pub fn numbers_of(input: &[u8]) -> impl FnMut(usize) -> usize {
     let mut random = random_of(input);
     move |bound| random.below(bound)
 }
 
-/// A number that the input decides, below `bound`.
+/// A number derived from the input, below `bound`.
 pub fn number_of(input: &[u8], bound: usize) -> usize {
     random_of(input).below(bound)
 }
@@ -112,10 +104,10 @@ pub fn words_of(input: &[u8], count: usize) -> Vec<AtomicU64> {
         .collect()
 }
 
-/// What serde reads is read the same when it is written again.
+/// Checks that a value survives serializing and parsing.
 ///
 /// # Panics
-/// If it is not.
+/// If it doesn't.
 pub fn survives<T>(input: &[u8]) -> Option<T>
 where
     T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug,
@@ -132,7 +124,7 @@ where
     Some(value)
 }
 
-/// Text that goes into one line of a log or a terminal.
+/// Whether a text fits into one line of a log or terminal.
 pub fn is_one_line(text: &str) -> bool {
     !text.contains(['\n', '\r', '\0', '\u{1b}'])
 }

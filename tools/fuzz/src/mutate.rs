@@ -1,10 +1,10 @@
-//! Inputs made of others, so that most of them still are what the grammar says.
+//! Mutates inputs; most results still fit the grammar.
 
 use crate::random::Random;
 use crate::{Grammar, Target};
 use serde_json::Value;
 
-/// Changes `input`; `other` is another input of the same target. The same seed makes the same of it.
+/// Mutates `input`, with parts of `other`, an input of the same target. Deterministic for a seed.
 pub fn mutate(input: &mut Vec<u8>, other: &[u8], target: &Target, seed: u64) {
     let mut random = Random::new(seed);
     let mut mutation = Mutation {
@@ -30,7 +30,7 @@ struct Mutation<'m> {
     random: &'m mut Random,
 }
 
-/// Numbers at which sums overflow, signs change and limits lie.
+/// Numbers at overflows, sign changes and limits.
 const EDGES: [i128; 16] = [
     0,
     1,
@@ -62,7 +62,7 @@ impl Mutation<'_> {
         self.random.pick(&EDGES)
     }
 
-    /// A piece of a text: at most so many bytes.
+    /// A random piece of at most `most` bytes.
     fn piece(&mut self, of: &[u8], most: usize) -> Vec<u8> {
         let from = self.random.below(of.len() + 1);
         let length = self.random.below(most.min(of.len() - from) + 1);
@@ -121,7 +121,6 @@ impl Mutation<'_> {
                 let word = self.word();
                 lines.insert(at, word);
             }
-            // Another value behind the sign.
             5 | 6 => {
                 let line = &mut lines[at];
                 if let Some(sign) = line.iter().position(|byte| b"=: ".contains(byte)) {
@@ -148,7 +147,7 @@ impl Mutation<'_> {
         *input = value.to_string().into_bytes();
     }
 
-    /// Changes a value, or one in it.
+    /// Mutates a value, or one inside it.
     fn value(&mut self, value: &mut Value, other: &Value) {
         let goes_in = !self.random.one_in(4);
         match value {
@@ -237,7 +236,6 @@ impl Mutation<'_> {
                 let padding = self.random.pick(&[0, 1, 7, 8, 255]);
                 records[at].padding = vec![0xa5; padding];
             }
-            // A record in two.
             7 => {
                 let mut second = records[at].clone();
                 let cut = self.random.below(second.content.len() + 1);
@@ -245,7 +243,6 @@ impl Mutation<'_> {
                 records.insert(at + 1, second);
             }
             8 => {
-                // A length that lies.
                 let length = self.random.pick(&[0, 1, 7, 8, 9, 255, 256, 65_535]);
                 records[at].said = Some(length);
             }
@@ -265,7 +262,7 @@ struct Record {
     id: u16,
     content: Vec<u8>,
     padding: Vec<u8>,
-    /// What the header says of the length, where that is not so.
+    /// The header's length, if it is wrong.
     said: Option<u16>,
 }
 
@@ -281,7 +278,7 @@ impl Record {
     }
 }
 
-/// The records of an input; the last one may be cut.
+/// Splits an input into records; the last one may be cut.
 fn split(mut wire: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     while let Some((&[version, kind, a, b, c, d, padding, _], rest)) = wire.split_first_chunk() {

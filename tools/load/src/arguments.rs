@@ -66,7 +66,7 @@ pub(crate) struct Arguments {
     pub(crate) json: bool,
 }
 
-/// Where the server listens.
+/// The server's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     Unix(PathBuf),

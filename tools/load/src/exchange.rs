@@ -2,23 +2,23 @@
 
 use fastcgi::{Answer, Part, ProtocolStatus};
 
-/// Puts together what an answer's bytes amount to. Knows no socket.
+/// Assembles an answer from bytes, without I/O.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     answer: Answer,
-    /// The answer's header, as much of it as is needed to find the status.
+    /// The answer's header so far, until the status is known.
     head: Vec<u8>,
     head_ended: bool,
     status: u16,
 }
 
-/// How far an answer has come.
+/// The progress of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Unfinished,
-    /// It is complete, with this HTTP status.
+    /// Complete, with this HTTP status.
     Finished(u16),
-    /// It is not FastCGI, or the server refused the request by FastCGI's own means.
+    /// Invalid FastCGI, or refused by the protocol.
     Refused,
 }
 
@@ -72,7 +72,7 @@ impl Exchange {
     }
 }
 
-/// The status that a complete header gives: its Status line's, or 200. None while the header is not complete.
+/// The status of a complete header: its Status line's, or 200. `None` while the header is incomplete.
 fn status(head: &[u8]) -> Option<u16> {
     let mut status = 200;
     for line in head.split_inclusive(|byte| *byte == b'\n') {

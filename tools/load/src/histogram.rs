@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Counts durations. A power of two is divided into [`STEPS`] steps, so a value is told at most 1 / [`STEPS`] too high.
+/// Counts durations. Each power of two has [`STEPS`] steps, so a value is at most 1 / [`STEPS`] too high.
 #[derive(Debug, Clone)]
 pub(crate) struct Histogram {
     counts: Vec<u64>,
@@ -41,7 +41,7 @@ impl Histogram {
         nanoseconds(self.max_ns)
     }
 
-    /// The duration that `share` (0 to 1) of those recorded don't exceed.
+    /// The duration that `share` (0 to 1) of the recorded ones don't exceed.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let rank = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;

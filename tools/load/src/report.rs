@@ -1,4 +1,4 @@
-//! How a measurement is told: for people, or as JSON for other programs.
+//! Formats a measurement as text or as JSON.
 
 use crate::arguments::Arguments;
 use crate::run::Measured;
@@ -15,7 +15,7 @@ struct Report {
     keep: bool,
     /// Answers with status 200.
     requests: u64,
-    /// Those of them that came after the time was over; they count for latency, not for the rate.
+    /// Answers after the end; they count for latency, not for the rate.
     late: u64,
     seconds: f64,
     requests_per_second: f64,
@@ -45,7 +45,7 @@ struct Latency {
 
 #[derive(Debug, Serialize)]
 struct Interval {
-    /// When it began.
+    /// The interval's start.
     at_ms: u64,
     requests: u64,
     errors: u64,
@@ -204,7 +204,7 @@ fn timeline(tally: &Tally, interval: Duration) -> Vec<Interval> {
         .collect()
 }
 
-/// To a tenth.
+/// Rounds to a tenth.
 fn microseconds(duration: Duration) -> f64 {
     (duration.as_nanos() as f64 / 100.0).round() / 10.0
 }

@@ -1,4 +1,4 @@
-//! The bytes of the request: what nginx's stock `fastcgi_params` and a browser's usual headers make of it.
+//! Encodes the request: nginx's stock `fastcgi_params` and a browser's usual headers.
 
 use crate::arguments::Arguments;
 use fastcgi::Request;

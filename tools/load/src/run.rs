@@ -13,22 +13,22 @@ use std::collections::BinaryHeap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// What a run brought.
+/// A run's result.
 pub(crate) struct Measured {
     pub(crate) tally: Tally,
-    /// How long requests were started, or until the last was answered if there was a number of them to send.
+    /// How long requests were started; with a fixed number, until the last answer.
     pub(crate) elapsed: Duration,
 }
 
-/// Answers are read in pieces of this size, and what is shorter is taken for the last there is.
+/// The size of a read; a shorter read is taken for the last one.
 const READ_BYTES: usize = 256 * 1024;
 
-/// A client that can't connect waits this long, lest the measuring take the time that the server needs.
+/// The pause after a failed connect, so that retries don't take CPU time from the server.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
-/// Sends what the arguments ask for.
+/// Sends requests as the arguments specify.
 pub(crate) fn run(arguments: &Arguments) -> io::Result<Measured> {
     allow_many_descriptors();
     let ends = match (arguments.duration, arguments.requests) {
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<Measured> {
     })
 }
 
-/// Each client needs a descriptor. If the limit can't be raised, connecting will say so.
+/// Each client needs a descriptor. If the limit can't be raised, connecting reports it.
 fn allow_many_descriptors() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
@@ -100,12 +100,11 @@ struct Load {
     pause: Duration,
     timeout: Duration,
     ends: Option<Duration>,
-    /// How many requests are still to be sent.
+    /// Requests still to send.
     left: u64,
     clients: Vec<Client>,
-    /// How many clients wait for an answer.
+    /// Clients that wait for an answer.
     active: usize,
-    /// Clients that pause.
     wakes: BinaryHeap<Reverse<(Duration, usize)>>,
     tally: Tally,
     clock: Instant,
@@ -116,7 +115,7 @@ struct Client {
     exchange: Exchange,
     is_waiting: bool,
     started: Duration,
-    /// How much of the request has been written.
+    /// Bytes of the request already written.
     written: usize,
     /// The connection has served a request before.
     is_reused: bool,
@@ -146,7 +145,7 @@ impl Load {
             .fold(next_look, Duration::min)
     }
 
-    /// Ends the pauses that are over; all of them once no more requests are to be sent.
+    /// Ends the pauses that are over, or all of them after the last request.
     fn wake(&mut self, now: Duration) {
         if self.is_over(now) {
             self.wakes.clear();
@@ -163,7 +162,7 @@ impl Load {
         self.left == 0 || self.ends.is_some_and(|ends| now >= ends)
     }
 
-    /// Sends a client's next request, if there is to be one.
+    /// Sends a client's next request, if any is left.
     fn start(&mut self, index: usize, now: Duration) {
         if self.is_over(now) {
             return;
@@ -237,7 +236,6 @@ impl Load {
                     ErrorKind::WouldBlock | ErrorKind::NotConnected => return Ok(()),
                     ErrorKind::Interrupted => {}
                     _ if *written == 0 || *is_reused => return Err(error),
-                    // The server reads no more; it may have answered all the same.
                     _ => return Ok(()),
                 },
             }
@@ -280,7 +278,7 @@ impl Load {
             }
             client.has_received = true;
             match client.exchange.receive(&buffer[..count]) {
-                // Fewer bytes than there is room for: there were no more, and what comes will be told.
+                // A short read has emptied the socket; epoll will report more.
                 Progress::Unfinished if count < buffer.len() && !is_closed => return,
                 Progress::Unfinished => {}
                 Progress::Finished(status) => return self.finish(index, status, is_closed),
@@ -291,7 +289,7 @@ impl Load {
         }
     }
 
-    /// The connection is gone. One that was kept may go between two requests; the request is then sent on a new one.
+    /// Handles a closed connection. A kept one may close between two requests; the request is then sent on a new one.
     fn lose(&mut self, index: usize, error: io::Error) {
         let client = &mut self.clients[index];
         client.stream = None;
@@ -307,7 +305,7 @@ impl Load {
         }
     }
 
-    /// `is_closed`: the server has closed the connection behind the answer. That was told now and won't be again.
+    /// `is_closed`: the server has closed the connection after the answer. epoll reports that only once.
     fn finish(&mut self, index: usize, status: u16, is_closed: bool) {
         if is_closed {
             self.tally.reconnects += u64::from(self.keep);
@@ -326,7 +324,7 @@ impl Load {
         self.end(index, Some(failure), example);
     }
 
-    /// Books a request that is over and goes on to the client's next.
+    /// Records a finished request and starts the client's next one.
     fn end(&mut self, index: usize, failure: Option<Failure>, example: &str) {
         let now = self.clock.elapsed();
         let client = &mut self.clients[index];

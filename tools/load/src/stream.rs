@@ -5,7 +5,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
 
-/// A non-blocking connection, perhaps still on its way.
+/// A non-blocking connection, possibly still connecting.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Unix(UnixStream),

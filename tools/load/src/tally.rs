@@ -1,4 +1,4 @@
-//! What is measured.
+//! Counters of a measurement.
 
 use crate::histogram::Histogram;
 use std::collections::BTreeMap;
@@ -7,11 +7,11 @@ use std::time::Duration;
 /// How a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failure {
-    /// No connection was made; a full listen queue is among the reasons.
+    /// No connection, for example because of a full listen queue.
     Connect,
     /// The connection ended before the answer did.
     Eof,
-    /// What came was not FastCGI, or a refusal in its terms.
+    /// Invalid FastCGI, or a refusal by the protocol.
     Protocol,
     /// The answer is complete but its status isn't 200.
     Status,
@@ -51,20 +51,20 @@ pub(crate) struct Interval {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slow {
     pub(crate) latency: Duration,
-    /// When it was started, counted from the start of the measurement.
+    /// Start, from the start of the measurement.
     pub(crate) started: Duration,
 }
 
-/// Counts of everything. Times are counted from the start of the measurement.
+/// All counters. Times count from the start of the measurement.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// Answers with status 200.
     pub(crate) completed: u64,
-    /// Those of them that came after the time for the measurement was over.
+    /// Answers after the end of the measurement.
     pub(crate) late: u64,
     pub(crate) errors: BTreeMap<Failure, u64>,
     pub(crate) statuses: BTreeMap<u16, u64>,
-    /// The first fault of each kind, in the kernel's words.
+    /// The first error of each kind, as the kernel words it.
     pub(crate) examples: BTreeMap<Failure, String>,
     /// Kept connections that the server closed between two requests.
     pub(crate) reconnects: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Tally {
 const MOST_INTERVALS: usize = 1_000_000;
 
 impl Tally {
-    /// `ends` is when the time for the measurement is over, if it has such an end.
+    /// `ends`: the measurement's end, if it is limited by time.
     pub(crate) fn new(interval: Option<Duration>, slowest_count: usize, ends: Option<Duration>) -> Tally {
         Tally {
             completed: 0,

@@ -46,7 +46,7 @@ fn serve<S: Read + Write>(mut stream: S, requests: usize) -> io::Result<usize> {
     Ok(served)
 }
 
-/// What forkyard-load reports as JSON.
+/// forkyard-load's JSON report.
 fn load(arguments: &[&str]) -> serde_json::Value {
     let output = Command::new(env!("CARGO_BIN_EXE_forkyard-load"))
         .args(["--script", "/srv/echo.php", "--json", "--timeout-ms", "20000"])
@@ -115,7 +115,6 @@ fn failures_are_told_by_kind() {
     let listener = UnixListener::bind(&socket).expect("a socket");
     let server = std::thread::spawn(move || -> io::Result<()> {
         serve(listener.accept()?.0, 1)?;
-        // Closed in the middle of the request.
         listener.accept()?.0.read_exact(&mut [0; 8])?;
         let mut stream = listener.accept()?.0;
         stream.read_exact(&mut [0; 8])?;

@@ -21,7 +21,6 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// nginx in front of the pool, with these lines beside `fastcgi_pass`.
 fn site(dir: &std::path::Path, lines: &str) -> Nginx {
     let dir = dir.display();
     let root = if lines.contains("root ") {
@@ -41,7 +40,6 @@ fn site(dir: &std::path::Path, lines: &str) -> Nginx {
 pub(super) const NAMED: &str = "fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;";
 
 impl Bench {
-    /// nginx in front of a pool of PHP that does not run yet.
     pub(super) fn new() -> Bench {
         let dir = directory();
         let path = dir.path().to_owned();
@@ -57,7 +55,6 @@ impl Bench {
         bench
     }
 
-    /// The same, with a daemon.
     pub(super) fn started() -> Bench {
         let mut bench = Bench::new();
         bench.start();
@@ -69,7 +66,6 @@ impl Bench {
         self.daemon = Some(Daemon::start_in(&self.dir));
     }
 
-    /// Another nginx, with these lines beside `fastcgi_pass`.
     pub(super) fn site(&mut self, lines: &str) {
         self.nginx = site(&self.dir, lines);
     }
@@ -78,7 +74,6 @@ impl Bench {
         fs::write(self.dir.join("html").join(name), format!("<?php {text}")).expect("a script");
     }
 
-    /// Writes the configuration of the pool.
     pub(super) fn configure(&self, settings: &str, application: &str) {
         let listen = format!(
             "listen = {{ address = \"{}/www.sock\", owner = \"www-data\" }}\n",
@@ -99,7 +94,6 @@ impl Bench {
         assert!(output.status.success(), "{}", said(&output));
     }
 
-    /// The port of nginx.
     pub(super) fn port(&self) -> u16 {
         self.nginx.port
     }
@@ -115,12 +109,10 @@ impl Bench {
         curl(&["--data-binary", &data, &self.nginx.url(path)])
     }
 
-    /// How much nginx and the daemon have logged.
     pub(super) fn mark(&self) -> (usize, usize) {
         (self.nginx.errors().len(), self.log().len())
     }
 
-    /// What they have logged since then.
     pub(super) fn since(&self, (nginx, daemon): (usize, usize)) -> String {
         format!("{}\n{}", &self.nginx.errors()[nginx..], &self.log()[daemon..])
     }
@@ -129,13 +121,11 @@ impl Bench {
         self.daemon.as_ref().map(Daemon::log).unwrap_or_default()
     }
 
-    /// A text of the page, with the paths of this place.
     pub(super) fn here(&self, text: &str) -> String {
         let socket = self.dir.join("www.sock").display().to_string();
         text.replace("/run/forkyard-www.sock", &socket)
     }
 
-    /// What a command of the page says here.
     pub(super) fn run(&self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {

@@ -20,7 +20,6 @@ const NOT_FOUND: &str = "File not found.";
 const FULL: &str = "server reached pm.max_children setting";
 const ANOTHER: &str = "Another FPM instance seems to already listen on";
 
-/// Serves as soon as the file `go` is there.
 const WAITING: &str =
     "while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(10000); } echo 'served';";
 
@@ -32,7 +31,6 @@ fn index(bench: &Bench) -> String {
     bench.ask("/index.php")
 }
 
-/// What a program says that does not start.
 fn refused(command: &mut Command) -> String {
     let output = command.output().expect("a program");
     assert!(!output.status.success(), "{output:?}");
@@ -291,7 +289,6 @@ fn starts(page: &mut Page) {
     let causes = ["How to solve it:", "requests are refused", "failing"];
     page.drive((text, &causes), &mut bench, |bench| bench.ask("/"), (cure, "/"));
 
-    // A second daemon with another control socket, and php-fpm's program, on the same socket.
     bench.configure(STATIC, "");
     bench.start();
     let second = bench.dir.join("second.toml");
