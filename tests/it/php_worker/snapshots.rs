@@ -380,9 +380,7 @@ fn each_request_boots_where_the_kernel_refuses_to_put_a_worker_back() {
         write_scripts(dir);
         let refused = "confine.deny_system_calls = true\n";
         let ondemand = format!("pm = \"ondemand\"\nmax_children = 1\n{refused}");
-        snapshot_pool(dir, "snap", "worker.php", ONE, &fork)
-            // If the kernel rejects the snapshot, there is no silent fallback.
-            + &snapshot_pool(dir, "auto", "worker.php", &format!("{ONE}{refused}"), SETTINGS)
+        snapshot_pool(dir, "auto", "worker.php", &format!("{ONE}{refused}"), SETTINGS)
             + &snapshot_pool(dir, "rewind", "worker.php", &ondemand, "isolation = \"rewind\"\n")
     });
     make_writable(&daemon.dir);

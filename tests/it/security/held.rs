@@ -485,7 +485,7 @@ def application(environ, start):
     upgrade.args(["upgrade", "-c"]).arg(&path).stdout(Stdio::null());
     let mut upgrade = upgrade.spawn().expect("forkyard");
     held.daemon.wait_for("taking over from process");
-    held.daemon.wait_for("stays as it is: listen 127.0.0.1");
+    held.daemon.wait_for("is unchanged: listen 127.0.0.1");
     held.answers();
     held.ends_while_held();
     process::wait(&mut upgrade, "the upgrade's client");
