@@ -81,7 +81,7 @@ struct Site {
     user: String,
     web_user: String,
     php: String,
-    /// The site's name; without one, nginx's default for port 80.
+    /// The site's name; without one, it serves requests that match no other site.
     server_name: Option<String>,
     has: Has,
 }

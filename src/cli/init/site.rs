@@ -35,7 +35,7 @@ const UPGRADE: &str = "error_page 418 = @websocket;
         }
         ";
 
-/// Many applications: static files and scripts of each. nginx ignores `try_files` next to `if`, so each `if` is in the
+/// Many applications: static files and scripts of each. nginx ignores `try_files` in a location with `if`, so each `if` is in the
 /// server block. TOP is the applications' directory, quoted.
 const SITES: &str = r#"
     # http://NAME/app/ is the application in TOP/app.
@@ -189,7 +189,7 @@ impl Site {
         )
     }
 
-    /// The locations of a program that answers every request without a static file.
+    /// Returns the locations of a program that answers every request without a static file.
     fn program(&self) -> String {
         let Site { root, has, .. } = self;
         let socket = self.socket();
