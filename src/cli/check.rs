@@ -86,7 +86,7 @@ pub(super) fn run(check: &Check) -> ExitCode {
     }
 }
 
-/// Checks programs, sockets and PHP settings of the pools.
+/// Checks the programs, files and directories that the pools need, and starts PHP.
 fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut missing = BTreeSet::new();
