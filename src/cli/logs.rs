@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Logs) -> ExitCode {
     })
 }
 
-/// Prints tail(1)'s output. Tenants can write to the files, so control characters are removed.
+/// Prints tail(1)'s output. Tenants can write to the files, so control characters are escaped.
 fn follow(places: &[Place]) -> ExitCode {
     let files = places.iter().filter_map(|place| match &place.at {
         At::File(path) => Some(path),

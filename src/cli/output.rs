@@ -6,7 +6,7 @@ use forkyard_base::text::is_control;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Removes control characters from the text, except for forkyard's colours.
+/// Escapes control characters in the text, except for forkyard's colours.
 fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
