@@ -1,10 +1,10 @@
-//! forkyard: a FastCGI process manager, for programs that serve requests with functions of their own.
+//! forkyard: a FastCGI process manager, for programs that serve requests with their own functions.
 //!
-//! [`Server`] reads a configuration file, takes a function for each pool with `runtime = "rust"`, and runs the daemon: it
-//! binds the sockets, forks workers, and replaces them, as `forkyard run` does. A function is given a [`Request`], whose body
-//! it reads and whose answer it writes.
+//! [`Server`] reads a configuration file, takes a function for each pool with `runtime = "rust"`, and runs the daemon:
+//! it binds the sockets, then forks and replaces workers, as `forkyard run` does. The function receives a [`Request`],
+//! reads its body and writes the answer.
 //!
-//! All else in this crate is the daemon itself, and private. `docs/explain/architecture.md` is its map.
+//! The rest of this crate is the daemon, and private. `docs/explain/architecture.md` describes it.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 #![allow(
@@ -24,18 +24,18 @@ mod server;
 
 pub use server::{Error, Request, Server};
 
-/// For the program `forkyard`.
+/// The entry point of the program `forkyard`.
 #[doc(hidden)]
 pub use cli::main;
 
-/// For the fuzz target of the hand-over document.
+/// For the fuzz target of the handover document.
 #[doc(hidden)]
 pub use handover::plan;
 
 use forkyard_core::life;
 use forkyard_protocol::jobs;
 
-// The workspace's crates by shorter names, for this crate, its tests and benchmarks.
+// Short names for the workspace's crates, for tests and benchmarks too.
 #[doc(hidden)]
 pub use fastcgi;
 #[doc(hidden)]

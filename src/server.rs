@@ -1,4 +1,4 @@
-//! The interface of a program that serves pools with functions of its own.
+//! The public interface for programs that serve pools with their own functions.
 
 use crate::config::{self, Application, LogTarget};
 use crate::daemon;
@@ -10,7 +10,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The program of forkyard that serves status pages at an address of their own, and workers of other runtimes.
 const PROGRAM: &str = "forkyard";
 
 /// A daemon whose pools with `runtime = "rust"` are served by functions of this program.
@@ -45,13 +44,13 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Reads a configuration file (TOML).
+    /// Reads a TOML configuration file.
     ///
-    /// To be called at the start of `main`, before there is a second thread: it moves the environment in memory, so that
-    /// ps(1) can show each process' title.
+    /// Call it at the start of `main`, before any second thread: it moves the environment in memory so that ps(1) can
+    /// show process titles.
     ///
     /// # Errors
-    /// The file can't be read, or has mistakes: one line for each, with its place and what would be right.
+    /// The file can't be read or is invalid. The error has one line for each mistake.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Server, Error> {
         title::prepare();
         daemon::look_for_php();
@@ -64,8 +63,8 @@ impl Server {
         })
     }
 
-    /// Has the function answer the requests of the pool with this name. Each worker has its own copy of what the function
-    /// holds, as fork(2) makes it. Status and ping of the pool are answered without it.
+    /// Sets the function that answers the requests of the pool `pool`. Each worker has its own copy of the function's
+    /// data, made by fork(2). The daemon answers status and ping itself.
     #[must_use]
     pub fn handler(
         mut self,
@@ -77,14 +76,14 @@ impl Server {
         self
     }
 
-    /// Runs the daemon until it is told to stop, by the same signals and commands as `forkyard run`.
+    /// Runs the daemon until it receives a signal or command to stop, as `forkyard run` does.
     ///
-    /// A pool with `status_listen`, and a pool of another runtime, need forkyard's programs: beside this program, or in
+    /// Pools with `status_listen` and pools of other runtimes need forkyard's programs, beside this program or in
     /// `PATH`.
     ///
     /// # Errors
     /// The configuration can't be applied: a pool with `runtime = "rust"` has no handler, a socket is taken, a user is
-    /// unknown, the log can't be opened, or a system call failed. The log has the error, too.
+    /// unknown, the log can't be opened, or a system call failed. The error is also in the log.
     pub fn run(self) -> Result<(), Error> {
         let Server {
             path,
@@ -109,7 +108,7 @@ impl Server {
             inherited,
         )
         .map_err(|error| {
-            // Where the log can't be opened, its lines go to standard error, to which the caller writes.
+            // Without a log, lines go to standard error, where the caller prints the error.
             if !is_seen && !matches!(error, RunError::Log(_)) {
                 log::error!("{error}");
             }
@@ -118,7 +117,6 @@ impl Server {
     }
 }
 
-/// Names with a handler and without a pool for it.
 fn unused(config: &config::Config, handlers: &Handlers) -> Vec<String> {
     let has_pool = |name: &String| {
         let mut pools = config.pools.iter();
@@ -129,7 +127,7 @@ fn unused(config: &config::Config, handlers: &Handlers) -> Vec<String> {
     names
 }
 
-/// The directory of forkyard's own programs: that of this program, or the first of `PATH` that has them.
+/// Returns the directory of forkyard's programs: this program's directory, or the first in `PATH` that has them.
 fn programs() -> PathBuf {
     let own = daemon::program_directory();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -139,7 +137,8 @@ fn programs() -> PathBuf {
     found.unwrap_or(own)
 }
 
-/// Why a [`Server`] did not start, or ended. `Debug` is as `Display`, so that a `main` that returns it shows its text.
+/// The reason why a [`Server`] did not start or exited. `Debug` prints the same text as `Display`, for a `main` that
+/// returns it.
 pub struct Error(Reason);
 
 enum Reason {
@@ -148,7 +147,7 @@ enum Reason {
 }
 
 impl Error {
-    /// Whether the configuration file is at fault, not the system.
+    /// Whether the configuration file is the cause.
     #[must_use]
     pub fn is_configuration(&self) -> bool {
         matches!(self.0, Reason::Configuration(_) | Reason::Run(RunError::Apply(_)))
@@ -179,7 +178,6 @@ impl std::error::Error for Error {
     }
 }
 
-/// What a request of a worker offers to a handler.
 trait Inner: io::Read + io::Write {
     fn params(&self) -> &fastcgi::Params;
     fn pool(&self) -> &str;
@@ -205,22 +203,22 @@ impl Inner for worker::Request<'_> {
     }
 }
 
-/// One request. Reading it reads the request's body. Writing to it writes the answer as a CGI program does: header lines
-/// (RFC 3875, section 6), an empty line, the body. What is written is buffered; when the handler returns, the rest is sent.
+/// One request. Reading returns the request's body. Writing sends the answer in CGI format: header lines (RFC 3875,
+/// section 6), an empty line, the body. Output is buffered and flushed when the handler returns.
 ///
-/// Reading and writing fail once the client is gone.
+/// Reading and writing fail after the client has disconnected.
 pub struct Request<'r> {
     inner: &'r mut (dyn Inner + 'r),
 }
 
 impl Request<'_> {
-    /// A parameter that the web server sends, such as `QUERY_STRING` or `HTTP_HOST`; empty where there is none.
+    /// Returns a parameter from the web server, such as `QUERY_STRING` or `HTTP_HOST`; empty if it is not set.
     #[must_use]
     pub fn param(&self, name: impl AsRef<[u8]>) -> &[u8] {
         self.inner.params().get(name.as_ref()).unwrap_or_default()
     }
 
-    /// All parameters, names and values, in the order in which they came.
+    /// Returns the names and values of all parameters, in the order received.
     pub fn params(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.inner.params().iter()
     }
@@ -231,18 +229,18 @@ impl Request<'_> {
         self.inner.pool()
     }
 
-    /// Writes text for the web server's error log.
+    /// Writes text to the web server's error log.
     ///
     /// # Errors
-    /// The client is gone.
+    /// The client has disconnected.
     pub fn write_error(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
         self.inner.write_error(text.as_ref()).map_err(gone)
     }
 
-    /// Ends the answer now; the handler may go on working meanwhile, and can't write any more.
+    /// Completes the answer. The handler can continue to work, but can't write.
     ///
     /// # Errors
-    /// The client is gone.
+    /// The client has disconnected.
     pub fn finish(&mut self) -> io::Result<()> {
         self.inner.finish().map_err(gone)
     }

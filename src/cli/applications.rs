@@ -1,4 +1,4 @@
-//! Orders about applications, instances and single pools.
+//! Commands for applications, instances and single pools.
 
 use super::control::{CommandOutcome, Daemon, answer, done, failures, tell, unexpected};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
@@ -117,22 +117,22 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The path as the daemon knows it.
+/// Returns the path in the daemon's form.
 fn real(path: &Path) -> PathBuf {
-    // A user who may not look there names it as it is.
+    // Without permission to resolve the path, use it unresolved.
     path.canonicalize()
         .or_else(|_| std::path::absolute(path))
         .unwrap_or_else(|_| path.to_owned())
 }
 
-/// How often it is looked whether an application's instances are new.
+/// The poll interval during a restart.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) fn restart(arguments: &Restart) -> ExitCode {
     tell(restarted(arguments).unwrap_or_else(|outcome| outcome))
 }
 
-/// What has no slash is a pool's name, and otherwise a directory.
+/// A name without a slash is a pool, otherwise a directory.
 fn restarted(arguments: &Restart) -> Result<CommandOutcome, CommandOutcome> {
     let Restart {
         daemon, what, wait, ..
@@ -156,7 +156,6 @@ fn restarted(arguments: &Restart) -> Result<CommandOutcome, CommandOutcome> {
             errors: failures(&report),
             code: EXIT_SOFTWARE,
         }),
-        // An application of an application pool, or nothing that is known.
         refusal if !application.is_dir() && application.to_str() != what.to_str() => {
             Err(unexpected(Ok(refusal)))
         }
@@ -208,7 +207,7 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Comm
             .filter_map(|view| view.get("applications")?.as_array())
             .flatten()
             .filter(|it| it.get("name").and_then(Value::as_str) == Some(&name));
-        // Several pools may have it.
+        // Several pools may run the application.
         match known.map(progress).reduce(RestartProgress::and) {
             Some(RestartProgress::Over(instances)) => {
                 let now = match instances {
@@ -217,7 +216,7 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Comm
                 };
                 return Ok(said(format!("{name} is restarted: {now}\n")));
             }
-            // Nothing of it runs, so nothing of it is old.
+            // No instance runs, so none is old.
             None => {
                 return Ok(said(format!(
                     "{name} is restarted: new instances come with the next requests\n"
@@ -237,17 +236,16 @@ fn failed(name: &str, why: &str) -> CommandOutcome {
     }
 }
 
-/// How far a restart is.
 enum RestartProgress {
     UnderWay,
-    /// So many new instances serve, and no old one is left.
+    /// The number of new instances; no old one is left.
     Over(usize),
-    /// Why, and what goes on.
+    /// The reason, and what continues to run.
     Failed(String),
 }
 
 impl RestartProgress {
-    /// That of an application in two pools.
+    /// Combines the progress in two pools.
     fn and(self, other: RestartProgress) -> RestartProgress {
         match (self, other) {
             (RestartProgress::Failed(why), _) | (_, RestartProgress::Failed(why)) => {
@@ -259,7 +257,7 @@ impl RestartProgress {
     }
 }
 
-/// As the status shows an application.
+/// Reads the progress from an application's status.
 fn progress(application: &Value) -> RestartProgress {
     let is = |key: &str| application.get(key).and_then(Value::as_bool) == Some(true);
     if is("resisting") || is("in_trouble") {
@@ -325,7 +323,7 @@ pub(super) fn give_back(arguments: &Return) -> ExitCode {
     say_done(daemon, &request)
 }
 
-/// Takes an instance and keeps it until standard input ends.
+/// Leases an instance until standard input ends.
 pub(super) fn take(arguments: &Take) -> ExitCode {
     let request = Request::Take {
         of: match arguments.of.contains('/') {
@@ -353,11 +351,11 @@ pub(super) fn take(arguments: &Take) -> ExitCode {
     let Some(lease) = lease else {
         return ExitCode::from(EXIT_SOFTWARE);
     };
-    // A command that is killed here does not return it, and the daemon takes it for failed.
+    // If this command is killed here, the daemon treats the instance as failed.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     match conversation.ask(&Request::Return { lease, failed: false }) {
         Ok(Answer::Done { .. }) => ExitCode::SUCCESS,
-        // Another command has returned it.
+        // Another command has returned the lease.
         Ok(Answer::Error { .. }) => ExitCode::SUCCESS,
         Ok(other) => tell(unexpected(Ok(other))),
         Err(error) => tell(super::control::lost(&error)),

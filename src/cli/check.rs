@@ -1,5 +1,4 @@
-//! `forkyard check`: what a configuration says, and whether what it names can be had: PHP is started once for each kind
-//! of start that the pools ask for.
+//! `forkyard check`: validates a configuration, and starts PHP once for each different set of start options.
 
 use super::output::refuse;
 use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, unit};
@@ -16,22 +15,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-/// There is no pool.
 const EXIT_NO_POOL: u8 = 1;
-/// The word before what forkyard-php says itself.
+/// The prefix of forkyard-php's own messages.
 pub(super) const OWN: &str = "forkyard-php: ";
-/// What PHP's words for a mistake in php.ini begin with.
+/// The prefix of PHP's syntax errors in php.ini.
 const SYNTAX: &str = "PHP:  ";
-/// It runs code.
+/// Not set in a check: it runs code.
 const PRELOAD: &str = "opcache.preload";
-/// PHP's words go to standard error, and no code that php.ini names is run.
+/// Settings that send PHP's messages to standard error and prevent code from running.
 pub(super) const QUIET: [&str; 4] = [
     "display_errors=0",
     "log_errors=1",
     "error_log=",
     "opcache.preload=",
 ];
-/// Variables that say where PHP looks for php.ini.
+/// Variables for the location of php.ini.
 const VARIABLES: [&str; 2] = ["PHPRC", "PHP_INI_SCAN_DIR"];
 
 /// What is checked.
@@ -51,7 +49,6 @@ pub(super) struct Check {
     has_pools: bool,
 }
 
-/// Checks a configuration.
 pub(super) fn run(check: &Check) -> ExitCode {
     if check.effective {
         return match config::effective(&check.config) {
@@ -89,7 +86,7 @@ pub(super) fn run(check: &Check) -> ExitCode {
     }
 }
 
-/// What is wrong with what the pools need.
+/// Checks the programs, files and directories that the pools need, and starts PHP.
 fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut missing = BTreeSet::new();
@@ -133,7 +130,7 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
             ..diagnostic
         }));
     }
-    // A warning: others than this pool are not to do without a start because of it, and its user may have caused it.
+    // Only a warning: this pool's user may have caused it, and it must not prevent the start of other pools.
     for barred in reach::barred(&loaded.config.pools) {
         let problem = barred.barrier.summary.trim_end_matches('.').to_owned();
         let remedy = as_remedy(&barred.barrier.solution);
@@ -178,7 +175,7 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
     found
 }
 
-/// A setting that PHP does not start with.
+/// Returns the diagnostic for a setting that PHP rejects.
 fn of_setting(pool: &str, left_out: &LeftOut) -> Diagnostic {
     let setting = &left_out.setting;
     Diagnostic {
@@ -213,16 +210,16 @@ fn diagnostic(
     })
 }
 
-/// One way to start PHP, and the pools that ask for it.
+/// One set of start options, and its pools.
 struct Start<'c> {
     arguments: Vec<OsString>,
     variables: Vec<(&'static str, &'c str)>,
     pools: Vec<&'c Pool>,
-    /// The settings that are set after the start, of all these pools.
+    /// Settings applied after the start, of all these pools.
     later: BTreeSet<(&'static str, String)>,
 }
 
-/// The starts that differ. What an application of an application pool needs is its own affair.
+/// Returns the different starts. Application pools are skipped.
 fn starts(pools: &[Arc<Pool>]) -> Vec<Start<'_>> {
     let mut starts: Vec<Start<'_>> = Vec::new();
     for pool in pools.iter().filter(|pool| pool.applications.is_none()) {
@@ -253,7 +250,7 @@ fn starts(pools: &[Arc<Pool>]) -> Vec<Start<'_>> {
     starts
 }
 
-/// What PHP has to know before it starts.
+/// Returns PHP's start options.
 fn arguments(php: &Php) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["--start".into(), "--php".into(), (&php.version).into()];
     for (option, path) in [("--library", &php.library), ("-c", &php.php_ini)] {
@@ -270,7 +267,7 @@ fn arguments(php: &Php) -> Vec<OsString> {
     arguments
 }
 
-/// A pool's settings, as options.
+/// Returns a pool's settings as options.
 fn values(php: &Php, at_start: bool) -> impl Iterator<Item = (&'static str, String)> {
     let values = php.php_value.iter().map(|pair| ("--value", pair));
     let all = values.chain(php.php_admin_value.iter().map(|pair| ("--admin", pair)));
@@ -279,7 +276,7 @@ fn values(php: &Php, at_start: bool) -> impl Iterator<Item = (&'static str, Stri
 }
 
 impl Start<'_> {
-    /// Starts PHP as the user of the first pool, and says what is wrong with it.
+    /// Starts PHP as the first pool's user and returns the problems.
     fn try_out(&self, loaded: &Loaded, program: &Path) -> Vec<Diagnostic> {
         let Some(first) = self.pools.first() else {
             return Vec::new();
@@ -290,7 +287,7 @@ impl Start<'_> {
         for (option, pair) in &self.later {
             command.arg(option).arg(pair);
         }
-        // As in the daemon, where php.ini is read before the root directory changes.
+        // The daemon also reads php.ini before it changes the root directory.
         let user = first
             .user
             .as_deref()
@@ -326,7 +323,7 @@ impl Start<'_> {
             .collect()
     }
 
-    /// The pool whose setting it is that can't be set.
+    /// Returns the pool with the rejected setting.
     fn concerned(&self, problem: &str) -> Option<&Pool> {
         let name = problem.strip_prefix("Unable to set")?.split('\'').nth(1)?;
         let has = |pool: &&&Pool| match &pool.application {
@@ -339,7 +336,7 @@ impl Start<'_> {
     }
 }
 
-/// What the start's words mean: how bad it is, what is wrong, and what would be right.
+/// Parses PHP's output into severity, problem and remedy.
 fn said(text: &str, is_started: bool) -> Vec<(Severity, String, String)> {
     let mut own = text.lines().filter_map(|line| line.strip_prefix(OWN));
     let (problem, solution) = (own.next(), own.next());
@@ -368,7 +365,7 @@ fn said(text: &str, is_started: bool) -> Vec<(Severity, String, String)> {
     found
 }
 
-/// A sentence as the end of another.
+/// Turns a sentence into the end of another.
 fn as_remedy(sentence: &str) -> String {
     let mut letters = sentence.trim_end_matches('.').chars();
     let first = letters.next().map(|first| first.to_ascii_lowercase());

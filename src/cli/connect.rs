@@ -1,5 +1,4 @@
-//! Whether a user, such as the web server's, can connect to the sockets of pools. It is really tried, with the rights of that
-//! user.
+//! Checks whether a user, such as the web server's, can connect to the pools' sockets, by connecting as that user.
 
 use super::init;
 use crate::control::protocol::Pool;
@@ -16,10 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// nginx's own file, which names its user.
+/// nginx's configuration, with its user.
 const NGINX: &str = "/etc/nginx/nginx.conf";
 
-/// The user of the web server: nginx's, or one that distributions have for web servers.
+/// Returns the web server's user: nginx's, or a distribution's default.
 pub(super) fn web_user() -> Option<String> {
     let nginx = fs::read_to_string(NGINX).ok().and_then(|text| nginx_user(&text));
     let exists = |name: &String| accounts::named(name).is_ok_and(|user| user.is_some());
@@ -28,7 +27,6 @@ pub(super) fn web_user() -> Option<String> {
         .or_else(|| init::USERS.map(str::to_owned).into_iter().find(exists))
 }
 
-/// The value of nginx's directive `user`.
 fn nginx_user(text: &str) -> Option<String> {
     let line = text
         .lines()
@@ -42,12 +40,12 @@ fn nginx_user(text: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// Why the user can't connect to sockets of these pools, a line for each.
+/// Returns the reasons why the user can't connect to these pools' sockets, one per line.
 ///
 /// # Errors
-/// It can't be tried: in words.
+/// The test itself failed.
 pub(super) fn problems(user: &str, pools: &[&Pool]) -> Result<Vec<String>, String> {
-    // A port is open to every user.
+    // Every user can connect to a TCP port.
     let sockets = pools.iter().filter(|pool| pool.listen.starts_with('/'));
     let sockets: Vec<(&str, &Path)> = sockets
         .map(|pool| (pool.name.as_str(), Path::new(&pool.listen)))
@@ -75,9 +73,9 @@ fn own_name() -> String {
     own.name.unwrap_or_else(|| own.uid.to_string())
 }
 
-/// Tries it with the rights of this process.
+/// Connects with this process's permissions.
 fn attempt(path: &Path, user: &str) -> Option<String> {
-    // A queue that is full can be reached.
+    // A full queue still counts as reachable.
     let error = socket::connect_unix(path).err()?;
     let place = path.display();
     let way = fs::metadata(path).is_err().then(|| barrier(path, user)).flatten();
@@ -92,7 +90,7 @@ fn attempt(path: &Path, user: &str) -> Option<String> {
     })
 }
 
-/// Who may write to a socket's file, which is to connect.
+/// Describes who has write permission on the socket, which connecting needs.
 fn rights(path: &Path) -> String {
     let Ok(file) = fs::metadata(path) else {
         return "closed to this user".to_owned();
@@ -114,7 +112,7 @@ fn group(gid: u32) -> String {
         .map_or_else(|| gid.to_string(), |group| group.name)
 }
 
-/// Tries it with the rights of another user, in a process of its own.
+/// Connects in a process with another user's permissions.
 fn attempt_as(identity: &Identity, user: &str, paths: &[&Path]) -> Result<Vec<Option<String>>, Error> {
     let failed = |error: std::io::Error| Error::from_io("socketpair", user, &error);
     let (mut ours, mut theirs) = UnixStream::pair().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: requests to the running daemon.
+//! `forkyard reload`, `upgrade`, `status` and `error`: requests to the running daemon.
 
 use super::metrics::MetricsForm;
 use super::overview::{Sort, bounded, table};
@@ -18,14 +18,14 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// sysexits.h, EX_UNAVAILABLE: there is no daemon to ask.
+/// EX_UNAVAILABLE of sysexits.h: no daemon answers.
 pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 
-/// How long a new program may take until it answers, and how often it is asked.
+/// The timeout and the poll interval for the new program's first answer.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const TAKEOVER_LOOK: Duration = Duration::from_millis(50);
 
-/// How long a process' memory may be read, and how long once one could not be.
+/// The timeout for reading a process's memory, and the one after a first timeout.
 const MEMORY_WAIT: Duration = Duration::from_secs(1);
 const MEMORY_WAIT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -46,7 +46,7 @@ impl Daemon {
     }
 }
 
-/// The result of a command: what to print, and how to exit.
+/// A command's output and exit code.
 #[derive(Debug)]
 pub(super) struct CommandOutcome {
     pub(super) output: String,
@@ -54,7 +54,6 @@ pub(super) struct CommandOutcome {
     pub(super) code: u8,
 }
 
-/// Reloads and says what was done.
 pub(super) fn reload(daemon: &Daemon, all: bool, dry_run: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Reload { all, dry_run }) {
         Ok(Answer::Changes(changes)) => super::dry_run::outcome(&changes),
@@ -67,7 +66,7 @@ pub(super) fn reload(daemon: &Daemon, all: bool, dry_run: bool) -> ExitCode {
     })
 }
 
-/// The exit code of what became of pools.
+/// Returns the exit code for the pools' results.
 pub(super) fn code(report: &Reloaded) -> u8 {
     match (report.failed.is_empty(), report.skipped.is_empty()) {
         (_, false) => EXIT_CONFIG,
@@ -76,7 +75,7 @@ pub(super) fn code(report: &Reloaded) -> u8 {
     }
 }
 
-/// Has the program on disk take the daemon's place, and waits until it answers.
+/// Starts the upgrade and waits until the new program answers.
 pub(super) fn upgrade(daemon: &Daemon) -> ExitCode {
     let path = match socket(daemon) {
         Ok(path) => path,
@@ -88,7 +87,7 @@ pub(super) fn upgrade(daemon: &Daemon) -> ExitCode {
     })
 }
 
-/// The daemon's first words after an upgrade.
+/// Waits for the first answer after an upgrade.
 fn new_daemon(socket: &Path) -> CommandOutcome {
     let end = Instant::now() + TAKEOVER_TIMEOUT;
     loop {
@@ -128,7 +127,7 @@ pub(super) struct StatusArguments {
     watch: Option<Duration>,
 }
 
-/// Says what there is.
+/// Prints the status.
 pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
     let look = || match answer(daemon, &Request::Status {}) {
         Ok(Answer::Status(status)) => show(*status, wanted),
@@ -140,8 +139,8 @@ pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
     }
 }
 
-/// Shows it anew again and again, until the reader is gone. In a terminal it stays in its place. A daemon that can't be asked
-/// may be there again later.
+/// Prints the status repeatedly until the output is closed; in a terminal, at the same place. Retries if the daemon is
+/// unreachable.
 fn watch(interval: Duration, look: impl Fn() -> CommandOutcome) -> ExitCode {
     loop {
         let outcome = look();
@@ -193,7 +192,7 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
     }
 }
 
-/// Says that there is no such pool, if one of these is none.
+/// Returns an error if one of these pools doesn't exist.
 pub(super) fn missing(status: &Status, wanted: &[String]) -> Option<CommandOutcome> {
     let is_skipped = |name: &String| status.skipped.iter().any(|one| one.pool.as_ref() == Some(name));
     let is_missing =
@@ -211,7 +210,7 @@ pub(super) fn missing(status: &Status, wanted: &[String]) -> Option<CommandOutco
     })
 }
 
-/// Prints the report of a start that failed.
+/// Prints an error report.
 pub(super) fn error(daemon: &Daemon, id: Option<String>, format: Format) -> ExitCode {
     tell(match answer(daemon, &Request::Error { id, format }) {
         Ok(Answer::Report { report }) => CommandOutcome {
@@ -241,7 +240,7 @@ fn answer_at(socket: &Path, request: &Request) -> Result<Answer, CommandOutcome>
     ask(socket, request).map_err(|error| lost(&error))
 }
 
-/// The daemon's control socket.
+/// Returns the path of the control socket.
 pub(super) fn socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     match &daemon.socket {
         Some(path) => Ok(path.clone()),
@@ -249,7 +248,7 @@ pub(super) fn socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     }
 }
 
-/// The message about a daemon that can't be asked.
+/// Returns the message for an unreachable daemon.
 pub(super) fn lost(error: &AskError) -> CommandOutcome {
     CommandOutcome {
         output: String::new(),
@@ -261,7 +260,7 @@ pub(super) fn lost(error: &AskError) -> CommandOutcome {
     }
 }
 
-/// The same for what is asked often: the configuration is read as far as it names the socket.
+/// Returns the path of the control socket, for frequent calls: reads the configuration only up to the socket's name.
 pub(super) fn quick_socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     let named = daemon.socket.clone();
     named
@@ -269,10 +268,10 @@ pub(super) fn quick_socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
         .map_or_else(|| named_in(daemon), Ok)
 }
 
-/// The control socket that a configuration names. A daemon goes on with what it has when its configuration becomes
-/// invalid, and is to be asked then, too.
+/// Returns the configured control socket. The configuration may be invalid: the daemon keeps running with the previous
+/// one.
 fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
-    // A container has its pools elsewhere.
+    // In a container, the pools are configured elsewhere.
     if let Some(path) = config::control_variable() {
         return Ok(path);
     }
@@ -284,7 +283,7 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     let file = daemon.config.display();
     let errors = match config::load(&daemon.config) {
         Ok(loaded) => {
-            // Root's daemon has one by itself where another user's has none.
+            // Only root's daemon has a default socket.
             let control = loaded.config.global.control;
             return control.or_else(|| config::control_socket(&daemon.config)).ok_or_else(|| {
                 failed(format!(
@@ -349,10 +348,10 @@ pub(super) fn failures(report: &Reloaded) -> String {
     text
 }
 
-/// What the system tells the user of this command about processes.
+/// Resource usage of processes, as the calling user can read it.
 #[derive(Debug, Default)]
 struct Uses {
-    /// One whose memory could not be read in time: others are not waited for as long.
+    /// A read has timed out: use the short timeout.
     has_waited: Cell<bool>,
 }
 
@@ -364,7 +363,7 @@ impl Uses {
         }
     }
 
-    /// Read by a thread: a process can hold the lock that the kernel wants for that (proc(5), `smaps_rollup`), for ever.
+    /// Reads in a thread: a process can hold the kernel's lock for `smaps_rollup` (proc(5)) forever.
     fn memory(&self, pid: i32) -> Option<u64> {
         let (tell, heard) = mpsc::channel();
         let read = move || tell.send(process::proportional_memory_bytes(Some(pid)));
@@ -384,7 +383,7 @@ impl Uses {
     }
 }
 
-/// proc(5): fields 14 and 15, in hundredths of a second; the part after the command begins with field 3.
+/// proc(5): fields 14 and 15, in hundredths of a second. The text after the command starts with field 3.
 fn cpu_ms(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
@@ -392,7 +391,7 @@ fn cpu_ms(pid: i32) -> Option<u64> {
     Some((ticks(11)? + ticks(12)?) * 10)
 }
 
-/// A worker's own words, without what a terminal would obey.
+/// Removes control characters from a worker's text.
 pub(super) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if is_control(c) { '?' } else { c })

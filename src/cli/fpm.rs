@@ -1,4 +1,4 @@
-//! The command line of `forkyard-fpm`, which is php-fpm's. It is `forkyard` by another name.
+//! The command line of `forkyard-fpm`, compatible with php-fpm.
 
 mod arguments;
 mod failure;
@@ -18,12 +18,11 @@ use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-/// sysexits.h, EX_USAGE.
+/// EX_USAGE of sysexits.h.
 const EXIT_USAGE: u8 = 64;
-/// What makes a program's name one of php-fpm's kind.
+/// Part of every name that selects the php-fpm command line.
 const WORD: &str = "fpm";
 
-/// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
 enum Task {
     Run,
@@ -32,14 +31,14 @@ enum Task {
     },
     Help,
     Wrong,
-    /// What forkyard-php is to say of PHP.
+    /// Print PHP's information from forkyard-php.
     Report(&'static str),
 }
 
-/// Whether this process was executed by a name with `fpm` in it, such as `forkyard-fpm` or `php-fpm8.2`.
+/// Whether the executable's name contains `fpm`, such as `forkyard-fpm` or `php-fpm8.2`.
 ///
-/// The kernel keeps the first 15 bytes of the name of the executed file: of a link its own, not that of its target. The
-/// first argument may be longer, but says something else where a caller chose it: a helper's is its title.
+/// The kernel keeps the first 15 bytes of the executed file's name; for a link, the link's name. The first argument may
+/// be longer, but a caller can choose it: a helper's is its title.
 pub(super) fn is_meant() -> bool {
     let called = std::env::args_os().next().map(PathBuf::from);
     names_fpm(&title::name(), called.as_deref())
@@ -53,7 +52,6 @@ fn names_fpm(executed: &str, called: Option<&Path>) -> bool {
     called.as_deref().unwrap_or(executed).contains(WORD)
 }
 
-/// Runs `forkyard-fpm` with the arguments of this process.
 pub(super) fn main() -> ExitCode {
     let (arguments, rehearsal) = takeover::arguments();
     let mut arguments = arguments.into_iter();
@@ -83,7 +81,6 @@ pub(super) fn main() -> ExitCode {
     }
 }
 
-/// The help text, for the program of that name.
 pub(super) fn usage(program: &str) -> String {
     usage::text(program, fpm::PREFIX)
 }
@@ -99,7 +96,7 @@ fn program_name(argument: Option<OsString>) -> String {
 fn read(met: Vec<Met>) -> (Task, Options) {
     let mut options = Options {
         log_to_stderr: std::io::stderr().is_terminal(),
-        // Now: after an upgrade of the package the running program has no name any more.
+        // Read it now: after a package upgrade, the running executable has no path.
         executable: std::env::current_exe().ok(),
         ..Options::default()
     };
@@ -121,7 +118,6 @@ fn read(met: Vec<Met>) -> (Task, Options) {
             Met::Flag(_) => {}
             Met::With('c', value) => options.php_ini = Some(PathBuf::from(value)),
             Met::With('d', value) => options.defines.extend(define(&value.to_string_lossy())),
-            // An empty name is as good as none.
             Met::With('y', value) => options.config = text(value),
             Met::With('p', value) => options.prefix = text(value),
             Met::With('g', value) => options.pid = text(value),
@@ -140,7 +136,7 @@ fn text(value: OsString) -> Option<String> {
     Some(value.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
 }
 
-/// `name=value` as a line of php.ini. What php.ini's grammar could take for something else is quoted.
+/// Returns `name=value` as a line of php.ini, quoted where its grammar requires.
 fn define(text: &str) -> Option<(String, String)> {
     let (name, value) = text.split_once('=').unwrap_or((text, "1"));
     if name.is_empty() || text.contains(['\n', '\0']) {
@@ -199,8 +195,7 @@ fn reload(options: &Options) -> Result<Config, Vec<Complaint>> {
     })
 }
 
-/// Writes what was said: before the start to standard error and, once it was opened, to the error log; later to where
-/// the log goes.
+/// Writes the messages: before the start to standard error and the open error log, later to the log.
 fn tell(journal: &Journal, is_start: bool) {
     let log = Log::install();
     write(&journal.lines, log, is_start);
@@ -214,7 +209,7 @@ fn tell(journal: &Journal, is_start: bool) {
         if log.direct(&file, LogLevel::Debug).is_ok() {
             write(later, log, false);
         }
-        // Nothing is opened for standard error, so nothing can fail.
+        // Standard error needs no open, so this can't fail.
         let _ = log.direct(&LogTarget::Stderr, LogLevel::Notice);
     }
 }
@@ -234,7 +229,7 @@ fn write(lines: &[Line], log: &Log, is_stderr: bool) {
     }
 }
 
-/// Lets forkyard-php, which knows libphp, say what PHP is.
+/// Runs forkyard-php to print PHP's information.
 fn report(what: &str, options: &Options) -> ExitCode {
     match ask_php(what, options).status() {
         Ok(status) => exit_code(status),
@@ -242,18 +237,18 @@ fn report(what: &str, options: &Options) -> ExitCode {
     }
 }
 
-/// Starts PHP before the files are tested, as php-fpm does, and says what PHP says.
+/// Starts PHP before the files are tested, as php-fpm does, and prints PHP's messages.
 fn try_php(options: &Options) -> Result<(), ExitCode> {
     let output = ask_php("start", options)
         .output()
         .map_err(|error| unable(&error))?;
     let (shown, said) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
     if !output.status.success() {
-        // Whether they are read or not, the exit code is the same.
+        // A closed standard output doesn't change the exit code.
         let _ = std::io::stdout().write_all(shown);
         let (own, phps): (Vec<&str>, Vec<&str>) =
             said.lines().partition(|line| line.starts_with("forkyard-php: "));
-        // php-fpm adds nothing to PHP's own words.
+        // php-fpm adds no message of its own to PHP's.
         let is_told = !phps.is_empty() || !shown.is_empty();
         let lines = if is_told { phps } else { own };
         lines.iter().for_each(|line| eprintln!("{line}"));
@@ -261,7 +256,7 @@ fn try_php(options: &Options) -> Result<(), ExitCode> {
     }
     let log = Log::install();
     for line in said.lines() {
-        // What PHP logs is php-fpm's to log; a mistake in php.ini comes before there is a log.
+        // php-fpm logs PHP's log messages, but errors in php.ini come before the log is open.
         match line.starts_with("PHP ") {
             true => log.write(LogLevel::Notice, &format!("PHP message: {line}")),
             false => eprintln!("{line}"),
@@ -270,7 +265,7 @@ fn try_php(options: &Options) -> Result<(), ExitCode> {
     Ok(())
 }
 
-/// Starts PHP with the settings of each pool, and says which it will do without.
+/// Starts PHP with each pool's settings and returns the rejected ones.
 fn left_out(config: &Config) -> Vec<String> {
     let faults = php_start::faults(config, &program_directory().join("forkyard-php"));
     let lines = faults.iter().flat_map(|(pool, left_out)| {
@@ -323,7 +318,7 @@ mod tests {
             assert!(named(name, &format!("/usr/sbin/{name}")), "{name}");
             assert!(named(name, "another"), "{name}");
         }
-        // 15 bytes are all that the kernel keeps.
+        // The kernel keeps only 15 bytes.
         assert!(named("our-own-company", "/opt/our-own-company-fpm"));
         assert!(!named("forkyard", "/srv/php-fpm/bin/forkyard"));
         assert!(!named("forkyard", "php-fpm: reporter www"));

@@ -1,4 +1,4 @@
-//! What the help and the manual say of each command beside its options: its group, examples, exit codes and files.
+//! Help and manual texts of each command: group, examples, exit codes and files.
 
 mod jobs;
 mod table;
@@ -7,12 +7,12 @@ use clap::Command;
 use roff::{Roff, bold, roman};
 use std::fmt::Write as _;
 
-/// Columns of the help.
+/// The width of the help, in columns.
 pub(super) const WIDTH: usize = 80;
-/// Columns before what a command does.
+/// The indent of a command's description, in columns.
 const INDENT: usize = 14;
 
-/// Where the help shows a command.
+/// A group of commands in the help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
     Begin,
@@ -21,11 +21,11 @@ enum Group {
     Jobs,
     Applications,
     Tools,
-    /// It is below another command.
+    /// A subcommand of another command.
     Within,
 }
 
-/// The groups in the order of the help, with their headings.
+/// Groups and headings, in the help's order.
 const GROUPS: &[(Group, &str)] = &[
     (Group::Begin, "Begin"),
     (Group::See, "See the running service"),
@@ -35,24 +35,19 @@ const GROUPS: &[(Group, &str)] = &[
     (Group::Tools, "For tools"),
 ];
 
-/// An exit code and its meaning.
 type Code = (u8, &'static str);
-/// A file and what it is.
 type File = (&'static str, &'static str);
 
-/// A command.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Its words after `forkyard`.
     name: &'static str,
     group: Group,
-    /// Command lines, and what each does.
+    /// Command lines and their descriptions.
     examples: &'static [(&'static str, &'static str)],
     codes: &'static [Code],
     files: &'static [File],
 }
 
-/// The entry of the program without a command.
 pub(super) const WHOLE: Entry = Entry {
     name: "",
     group: Group::Within,
@@ -61,7 +56,6 @@ pub(super) const WHOLE: Entry = Entry {
     files: table::FILES,
 };
 
-/// The entry of `forkyard-fpm`.
 pub(super) const FPM: Entry = Entry {
     name: "",
     group: Group::Within,
@@ -70,7 +64,6 @@ pub(super) const FPM: Entry = Entry {
     files: table::FPM_FILES,
 };
 
-/// The entry of the configuration.
 pub(super) const CONFIGURATION: Entry = Entry {
     name: "",
     group: Group::Within,
@@ -83,12 +76,11 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     table::COMMANDS.iter().chain(jobs::COMMANDS)
 }
 
-/// Returns the entry of a command.
 pub(super) fn entry(name: &str) -> Option<&'static Entry> {
     entries().find(|entry| entry.name == name)
 }
 
-/// Gives a command line its help: the groups, examples, and the width.
+/// Adds groups, examples and the width to a command's help.
 pub(super) fn dress(command: Command) -> Command {
     let groups = groups(&command);
     let template =
@@ -98,7 +90,6 @@ pub(super) fn dress(command: Command) -> Command {
         .after_help("'forkyard COMMAND --help' describes a command, as man forkyard-COMMAND does.")
 }
 
-/// The commands in their groups.
 fn groups(command: &Command) -> String {
     let mut text = String::new();
     for (group, heading) in GROUPS {
@@ -117,7 +108,7 @@ fn groups(command: &Command) -> String {
     text
 }
 
-/// Gives each command its examples. `above`: the words before it.
+/// Adds each command's examples. `above` contains the parent commands.
 fn with_examples(command: Command, above: &str) -> Command {
     command.mut_subcommands(|inner| {
         let name = format!("{above}{}", inner.get_name());
@@ -141,7 +132,6 @@ fn examples(examples: &[(&str, &str)]) -> String {
     text
 }
 
-/// A text in lines of this width at most.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -180,7 +170,7 @@ mod tests {
     use crate::cli::texts::{command_line, shown};
     use std::collections::BTreeSet;
 
-    /// The shown commands and those below them, by their words.
+    /// Returns the names of all visible commands and subcommands.
     fn names(command: &Command, above: &str) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for inner in command.get_subcommands().filter(|it| it.get_name() != "help") {
@@ -213,7 +203,7 @@ mod tests {
     fn every_example_is_a_command_line() {
         for entry in entries().chain([&WHOLE]) {
             for (line, does) in entry.examples {
-                // What is before a command line: a file, or another program.
+                // Ignore the file or program of a redirection or pipe.
                 let own = line.rsplit(" | ").next().unwrap_or(line);
                 let own = own.split(" > ").next().unwrap_or(own);
                 let words = own.split('\'').enumerate().flat_map(|(at, part)| match at % 2 {

@@ -1,5 +1,5 @@
-//! `forkyard ping`, `health`, `drain` and `reopen-logs`: what service managers, probes and log rotation ask. No worker is asked,
-//! and no answer is waited for longer than [`TIMEOUT`].
+//! `forkyard ping`, `health`, `drain` and `reopen-logs`: commands for service managers, probes and log rotation. They
+//! don't query workers, and wait at most [`TIMEOUT`].
 
 use super::control::{
     CommandOutcome, Daemon, EXIT_UNAVAILABLE, lost, printable, quick_socket, tell, unexpected,
@@ -18,9 +18,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// The daemon is there, and not as it was asked for.
+/// The daemon runs, but a check failed.
 const EXIT_UNWELL: u8 = 1;
-/// Longest wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is asked.
@@ -68,12 +67,11 @@ pub(super) struct Drain {
     end: bool,
 }
 
-/// A duration as in the configuration.
+/// Parses a duration in the configuration's format.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     config::duration(text).ok_or_else(|| "give a time such as 500ms, 8s or 1m".to_owned())
 }
 
-/// Says whether the daemon answers.
 pub(super) fn ping(arguments: &Ping) -> ExitCode {
     let outcome = match answer(&arguments.daemon, Request::Ping {}) {
         Ok(Answer::Pong { pid, version, .. }) => success(format!("forkyard {version}, pid {pid}\n")),
@@ -85,7 +83,6 @@ pub(super) fn ping(arguments: &Ping) -> ExitCode {
     tell(outcome)
 }
 
-/// Says whether all is as it is asked for.
 pub(super) fn health(arguments: &Health) -> ExitCode {
     let (mode, warning) = match answer(&arguments.daemon, Request::Ping {}) {
         Ok(Answer::Pong {
@@ -125,7 +122,7 @@ pub(super) fn health(arguments: &Health) -> ExitCode {
     }))
 }
 
-/// Says what is not as it should be, though the daemon serves; `is_wrong`: that is a failure.
+/// Adds a warning to the outcome. `is_wrong` makes it a failure.
 fn with_warning(outcome: CommandOutcome, warning: Option<String>, is_wrong: bool) -> CommandOutcome {
     let Some(warning) = warning else {
         return outcome;
@@ -138,7 +135,7 @@ fn with_warning(outcome: CommandOutcome, warning: Option<String>, is_wrong: bool
     }
 }
 
-/// Who was tried, and to which sockets this user can't connect.
+/// Returns the user, and the sockets that this user can't connect to.
 fn unreached(asked: &Health, user: &str, status: &Status) -> Result<(String, Vec<String>), String> {
     let user = match user {
         "" => connect::web_user().ok_or("there is no user of a web server; name one: --web-server=USER")?,
@@ -150,7 +147,7 @@ fn unreached(asked: &Health, user: &str, status: &Status) -> Result<(String, Vec
     Ok((user, problems.iter().map(|problem| printable(problem)).collect()))
 }
 
-/// What keeps requests from being sent here, a line each; `Err`: there is no pool of this name.
+/// Returns the problems that should keep requests away, one per line; `Err` if a pool doesn't exist.
 fn problems(asked: &Health, mode: DaemonMode, status: &Status) -> Result<Vec<String>, String> {
     let mut problems = Vec::new();
     match mode {
@@ -188,7 +185,6 @@ fn problem_of(pool: &Pool, is_busy_wrong: bool) -> Option<String> {
     (is_busy_wrong && is_full).then(|| format!("all {} workers are busy, and {queue} wait", pool.busy))
 }
 
-/// Has the daemon say that it is not ready, and go on serving.
 pub(super) fn drain(arguments: &Drain) -> ExitCode {
     let outcome = match answer(&arguments.daemon, Request::Drain { end: arguments.end }) {
         Ok(Answer::Done { .. }) => success(String::new()),
@@ -200,7 +196,6 @@ pub(super) fn drain(arguments: &Drain) -> ExitCode {
     tell(outcome)
 }
 
-/// Has the daemon open its logs anew.
 pub(super) fn reopen_logs(daemon: &Daemon) -> ExitCode {
     tell(match answer(daemon, Request::ReopenLogs {}) {
         Ok(Answer::Done { .. }) => success(String::new()),
@@ -216,7 +211,7 @@ fn success(output: String) -> CommandOutcome {
     }
 }
 
-/// Asks, and gives up after [`TIMEOUT`]: connect(2) to a socket whose queue is full has no time limit of its own.
+/// Sends a request with [`TIMEOUT`]: connect(2) to a socket with a full queue has no timeout.
 pub(super) fn answer(daemon: &Daemon, request: Request) -> Result<Answer, CommandOutcome> {
     let socket = quick_socket(daemon)?;
     within(&socket, request, TIMEOUT).map_err(|error| match error {
@@ -232,7 +227,7 @@ fn within(socket: &Path, request: Request, timeout: Duration) -> Result<Answer, 
     let (sender, receiver) = mpsc::channel();
     let path: PathBuf = socket.to_owned();
     thread::spawn(move || {
-        // Nothing receives it when it comes too late.
+        // The receiver is gone after the timeout.
         let _ = sender.send(ask(&path, &request));
     });
     let late = || {

@@ -1,4 +1,4 @@
-//! `forkyard import`: a php-fpm configuration as TOML.
+//! `forkyard import`: converts a php-fpm configuration to TOML.
 
 use super::output::refuse;
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The TOML was written, and something is not in it.
+/// The TOML was written, but is incomplete.
 const EXIT_INCOMPLETE: u8 = 1;
 
 /// What is imported, and where to.
@@ -65,7 +65,7 @@ impl Import {
     }
 }
 
-/// Writes the TOML, and to standard error what is not in it.
+/// Writes the TOML, and reports to standard error what it lacks.
 pub(super) fn run(arguments: &Import) -> ExitCode {
     let host = Host::default();
     let imported = import(&arguments.options(), &host);
@@ -96,7 +96,7 @@ pub(super) fn run(arguments: &Import) -> ExitCode {
     ExitCode::from(if is_whole { 0 } else { EXIT_INCOMPLETE })
 }
 
-/// An error with what to do about it.
+/// Adds a remedy to an error.
 fn with_remedy(error: io::Error) -> io::Error {
     let remedy = match error.kind() {
         io::ErrorKind::AlreadyExists => {
@@ -110,7 +110,7 @@ fn with_remedy(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{error}; {remedy}"))
 }
 
-/// What php-fpm says of its file, if it is a warning or worse.
+/// Prints warnings and errors of the php-fpm file.
 fn tell(journal: &Journal) {
     for line in &journal.lines {
         match line {
@@ -123,7 +123,7 @@ fn tell(journal: &Journal) {
     }
 }
 
-/// Writes each pool to a file of its own, and `[global]`, which names them, to `output`. If one can't be written, none is there.
+/// Writes each pool to its own file, and `[global]`, which includes them, to `output`. Removes all of them on an error.
 fn write_apart(directory: &Path, output: Option<&Path>, text: &str) -> Result<(), (PathBuf, io::Error)> {
     let parts = apart(text, directory).map_err(|error| (directory.to_owned(), io::Error::other(error)))?;
     let mut done: Vec<PathBuf> = Vec::new();
@@ -134,7 +134,7 @@ fn write_apart(directory: &Path, output: Option<&Path>, text: &str) -> Result<()
             (None, None) => continue,
         };
         if let Err(error) = write(Some(&path), &text) {
-            // Those that were there are not among them.
+            // Files that existed before are not in `done`.
             done.iter().for_each(|path| drop(fs::remove_file(path)));
             return Err((path, error));
         }

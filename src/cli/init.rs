@@ -1,4 +1,4 @@
-//! `forkyard init`: a pool and a site of nginx for an application, to begin with.
+//! `forkyard init`: writes a pool and an nginx site for an application.
 
 mod servers;
 mod site;
@@ -11,20 +11,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where pools are that a package's configuration includes.
+/// The directory for pool files.
 const POOLS: &str = "/etc/forkyard/pools";
-/// Where distributions have the sites of nginx: a directory, and what follows the name there.
+/// nginx's site directories in distributions, with the suffix of their files.
 const SITES: [(&str, &str); 2] = [("/etc/nginx/sites-enabled", ""), ("/etc/nginx/conf.d", ".conf")];
-/// The users of web servers, as distributions call them.
+/// Names of the web server's user in distributions.
 pub(super) const USERS: [&str; 4] = ["www-data", "nginx", "apache", "http"];
 
-/// Directories below a project of PHP that are its document root if they have an index.php, the first that does.
+/// Subdirectories that can be a PHP project's document root. The first with an index.php is used.
 const DOCUMENTS: [&str; 3] = ["public", "web", "htdocs"];
 
-/// Where Django gathers files, as projects call it.
+/// Common names of Django's directory for collected static files.
 const COLLECTED: [&str; 2] = ["staticfiles", "static"];
 
-/// Process managers of the pools.
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 10\n";
 const DYNAMIC: &str =
     "pm = \"dynamic\"\nmax_children = 10\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 3\n";
@@ -72,34 +71,30 @@ pub(super) struct Init {
     server_name: Option<String>,
 }
 
-/// A pool to be.
 #[derive(Debug, PartialEq, Eq)]
 struct Site {
     kind: Kind,
     name: String,
     root: String,
-    /// What follows the root in the path of the document root.
+    /// The document root, relative to the root.
     documents: String,
     user: String,
-    /// The web server's.
     web_user: String,
     php: String,
-    /// Names that requests have; without one it gets those that no other site has.
+    /// The site's name; without one, it serves requests that match no other site.
     server_name: Option<String>,
-    /// Directories of the application that it has.
     has: Has,
 }
 
-/// What there is in an application's directory.
+/// Directories of static files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Has {
-    /// `public`, the files that browsers get.
     public: bool,
-    /// Where Django gathers files (`manage.py collectstatic`).
+    /// The directory of `manage.py collectstatic`.
     collected: Option<&'static str>,
 }
 
-/// Writes the files. One that is there is left as it is.
+/// Writes the files. Existing files stay unchanged.
 pub(super) fn run(arguments: &Init) -> ExitCode {
     match write(arguments) {
         Ok(said) => {
@@ -147,7 +142,7 @@ fn write(arguments: &Init) -> Result<String, String> {
     match of_nginx {
         Some(path) => {
             put(&path, &site.nginx()).inspect_err(|_| {
-                // Both or none, so that it can be given again.
+                // Write both files or none, so that the command can be repeated.
                 let _ = fs::remove_file(&pool);
             })?;
             let name = site.server_name.as_deref().unwrap_or("for every name");
@@ -159,7 +154,6 @@ fn write(arguments: &Init) -> Result<String, String> {
     Ok(said + &note)
 }
 
-/// What the site does not get, and how it gets that.
 fn remark(other: &Place) -> String {
     let file = other.file.display();
     let remedy = match other.file.file_stem() {
@@ -214,7 +208,7 @@ fn site(arguments: &Init) -> Result<Site, String> {
     })
 }
 
-/// What of the application's directory the web server serves itself.
+/// Returns the directories that the web server serves itself.
 fn has(kind: Kind, root: &Path) -> Has {
     let is_dir = |name: &&&str| root.join(name).is_dir();
     let python = matches!(kind, Kind::Python | Kind::Asgi);
@@ -226,20 +220,20 @@ fn has(kind: Kind, root: &Path) -> Has {
     }
 }
 
-/// Where a project of PHP has its pages: what follows its root in that directory's path.
+/// Returns a PHP project's document root, relative to `root`.
 fn documents_of(root: &Path) -> String {
     let has_front = |name: &&&str| root.join(name).join("index.php").is_file();
     let found = DOCUMENTS.iter().find(has_front);
     found.map_or_else(String::new, |name| format!("/{name}"))
 }
 
-/// The letters of a name that files and pools can have.
+/// Removes characters that file and pool names can't contain.
 fn usable(name: &str) -> String {
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     name.chars().filter(is_plain).collect()
 }
 
-/// Whether the directory has such an application.
+/// Checks that the directory contains an application of this kind.
 fn require_application(kind: Kind, root: &Path) -> Result<(), String> {
     let has = |name: &str| root.join(name).exists();
     let (signs, what): (&[&str], _) = match kind {
@@ -285,7 +279,7 @@ impl Site {
         format!("/run/forkyard-{}.sock", self.name)
     }
 
-    /// Where WebSocket is, of applications that may have it.
+    /// Returns the HTTP socket's path, for WebSocket.
     fn http_socket(&self) -> String {
         format!("/run/forkyard-{}-http.sock", self.name)
     }
@@ -294,7 +288,7 @@ impl Site {
         matches!(self.kind, Kind::Asgi | Kind::Node)
     }
 
-    /// The pool's file.
+    /// Returns the text of the pool's file.
     fn pool(&self) -> String {
         let Site {
             name,
@@ -310,7 +304,7 @@ impl Site {
         if self.speaks_http() {
             listen += &format!("\nhttp_listen = \"{}\"", self.http_socket());
         }
-        // A TOML string: only these two characters mean something in one.
+        // Only these two characters need an escape in a TOML string.
         let root = root.replace('\\', "\\\\").replace('"', "\\\"");
         if self.kind == Kind::Sites {
             return format!(
@@ -318,8 +312,7 @@ impl Site {
                  routing = \"application\"\n\n[pool.{name}.applications]\ndirectories = [\"{root}\"]\nmax = 20\n"
             );
         }
-        // An event loop has work of its own, such as periodic tasks, which goes on only in workers that stay. Python and Ruby
-        // take a while to load.
+        // An event loop may run periodic tasks, which need permanent workers. Python and Ruby load slowly.
         let (manager, application) = match self.kind {
             Kind::Php => (
                 ONDEMAND,
@@ -361,7 +354,7 @@ mod tests {
             };
             let text = site.pool();
             let loaded = config::parse(&text, Path::new("shop.toml"), &Host::default());
-            // What is not in /usr is no mistake of the text.
+            // A program missing in /usr is not an error of the text.
             if let Err(errors) = loaded {
                 let said = errors.to_string();
                 assert!(

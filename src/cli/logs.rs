@@ -1,4 +1,4 @@
-//! `forkyard logs`: where the logs are.
+//! `forkyard logs`: prints the locations of logs, or follows them.
 
 use super::control::{CommandOutcome, Daemon, answer, missing, printable, tell, unexpected};
 use super::{EXIT_SOFTWARE, names};
@@ -24,7 +24,6 @@ pub(super) struct Logs {
     follow: bool,
 }
 
-/// A place that log lines go to.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     of: String,
@@ -32,15 +31,13 @@ struct Place {
     at: At,
 }
 
-/// Where it is.
 #[derive(Debug, PartialEq, Eq)]
 enum At {
     File(PathBuf),
-    /// No file: how to read it.
+    /// Not a file: the command that reads it.
     Elsewhere(String),
 }
 
-/// Shows the places, or what is added to them.
 pub(super) fn run(arguments: &Logs) -> ExitCode {
     let status = match answer(&arguments.daemon, &Request::Status {}) {
         Ok(Answer::Status(status)) => *status,
@@ -60,7 +57,7 @@ pub(super) fn run(arguments: &Logs) -> ExitCode {
     })
 }
 
-/// Shows what tail(1) says of the files. A tenant chose it, so it takes the way of every other text to the terminal.
+/// Prints tail(1)'s output. Tenants can write to the files, so control characters are escaped.
 fn follow(places: &[Place]) -> ExitCode {
     let files = places.iter().filter_map(|place| match &place.at {
         At::File(path) => Some(path),
@@ -88,7 +85,7 @@ fn follow(places: &[Place]) -> ExitCode {
     ExitCode::from(EXIT_SOFTWARE)
 }
 
-/// Shows text as it comes. A character that comes in two pieces is shown with the second.
+/// Prints text as it arrives. A split character is printed when it is complete.
 fn show_all(mut text: impl Read) -> io::Result<()> {
     let (mut buffer, mut pending) = ([0; 8192], Vec::new());
     loop {
@@ -134,7 +131,7 @@ fn of_pool(pool: &Pool, log: &PoolLog) -> Vec<Place> {
     if log.path.is_absolute() {
         return vec![place(log.path.clone())];
     }
-    // Each application has its own.
+    // Each application has its own log.
     let roots = names::roots(pool);
     roots
         .map(|root| place(Path::new(&root).join(&log.path)))
@@ -159,7 +156,7 @@ fn of_daemon(log: &DaemonLog, pid: u32) -> At {
     }
 }
 
-/// By what the journal finds the lines of a process.
+/// Returns the journal's filter for a process.
 fn unit(pid: u32) -> String {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mut units = groups
@@ -190,7 +187,6 @@ fn table(places: &[Place]) -> String {
     text
 }
 
-/// How much is in a file.
 fn size(path: &Path) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
     let mut bytes = match fs::metadata(path) {

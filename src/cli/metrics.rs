@@ -1,4 +1,4 @@
-//! The status as numbers for a monitoring system (OpenMetrics). What it says about applications comes from their router.
+//! The status as OpenMetrics. The numbers of applications come from their router.
 
 mod jobs;
 mod pools;
@@ -28,7 +28,7 @@ pub(super) enum MetricsForm {
     Prometheus,
 }
 
-/// All numbers.
+/// Returns all metrics.
 pub(super) fn metrics(status: &Status, form: MetricsForm) -> String {
     let families: Vec<Family> = pools::families_of(status)
         .into_iter()
@@ -49,7 +49,7 @@ pub(super) fn metrics(status: &Status, form: MetricsForm) -> String {
     let mut text = String::new();
     // Writing to a string can't fail.
     let _ = encode(&mut text, &registry);
-    // Labels have no escape for them.
+    // Labels have no escape for control characters.
     let text = text.replace(|c| is_control(c) && c != '\n', "\u{fffd}");
     match form {
         MetricsForm::OpenMetrics => text,
@@ -57,7 +57,7 @@ pub(super) fn metrics(status: &Status, form: MetricsForm) -> String {
     }
 }
 
-/// The older format has a counter's whole name in its head, and no end.
+/// Converts to Prometheus' older format: a counter's full name in its header, no end marker.
 fn without_openmetrics(text: &str, counters: &[String]) -> String {
     let mut older = String::new();
     for line in text.lines().filter(|line| *line != "# EOF") {
@@ -75,14 +75,12 @@ fn without_openmetrics(text: &str, counters: &[String]) -> String {
     older
 }
 
-/// What a family of numbers is: its name, its kind, what it says, and how a thing's number is found.
+/// A metric's name, kind, help, and the function that reads its value.
 type Row<T> = (&'static str, MetricKind, &'static str, fn(&T) -> Option<f64>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MetricKind {
-    /// It may fall.
     Gauge,
-    /// It only rises.
     Counter,
 }
 use MetricKind::{Counter, Gauge};
@@ -249,7 +247,6 @@ fn seconds(millis: Option<u64>) -> Option<f64> {
     millis.map(|millis| millis as f64 / 1000.0)
 }
 
-/// What tells the numbers of a family apart.
 type Labels = Vec<(&'static str, String)>;
 
 fn members<'a>(value: &'a Value, key: &str) -> &'a [Value] {
@@ -287,7 +284,7 @@ fn applications(status: &Status) -> Vec<(Labels, &Value)> {
     all
 }
 
-/// Those that have a process.
+/// Returns the instances with a process.
 fn instances(status: &Status) -> Vec<(Labels, &Value)> {
     let mut all = Vec::new();
     for (labels, application) in applications(status) {
@@ -300,7 +297,7 @@ fn instances(status: &Status) -> Vec<(Labels, &Value)> {
     all
 }
 
-/// The same, with what they do and their version.
+/// Returns the instances with labels for state and version.
 fn described(status: &Status) -> Vec<(Labels, &Value)> {
     let mut all = instances(status);
     for (labels, one) in &mut all {
@@ -311,7 +308,7 @@ fn described(status: &Status) -> Vec<(Labels, &Value)> {
     all
 }
 
-/// What is being started of an application.
+/// Starts of an application in progress.
 #[derive(Debug, Default)]
 struct Starts {
     count: u32,
@@ -345,7 +342,6 @@ fn programs(status: &Status) -> Vec<(Labels, &Process)> {
     all
 }
 
-/// Numbers of a kind.
 #[derive(Debug)]
 struct Family {
     name: String,
@@ -354,7 +350,7 @@ struct Family {
     numbers: Vec<(Labels, f64)>,
 }
 
-/// A family for each row, with a number for each thing that has one.
+/// Returns a family for each row, with one number per item that has a value.
 fn families<T, B: Borrow<T>>(prefix: &str, rows: &[Row<T>], things: &[(Labels, B)]) -> Vec<Family> {
     let numbers = |of: fn(&T) -> Option<f64>| {
         let numbers = things.iter();
@@ -371,7 +367,7 @@ fn families<T, B: Borrow<T>>(prefix: &str, rows: &[Row<T>], things: &[(Labels, B
     rows.iter().map(family).collect()
 }
 
-/// Times of each thing, in buckets: with the end of each bucket in seconds how many are in it.
+/// Histograms: the upper bound of each bucket in seconds, and its count.
 #[derive(Debug)]
 struct Times {
     name: &'static str,
@@ -419,7 +415,7 @@ impl Collector for Families {
     }
 }
 
-/// A number without a fraction.
+/// Converts a number without a fraction.
 fn whole(number: f64) -> Option<u64> {
     (number.fract() == 0.0 && (0.0..1e15).contains(&number)).then_some(number as u64)
 }
@@ -430,7 +426,6 @@ mod tests {
     use super::super::{programs, status};
     use super::*;
 
-    /// What the system says of process 77.
     fn seen(mut status: Status) -> String {
         look_at(&mut status, &|pid| Use {
             memory: (pid == 77).then_some(3 << 20),

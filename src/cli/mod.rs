@@ -1,6 +1,6 @@
-//! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
+//! The command lines of `forkyard` and, in [`fpm`], `forkyard-fpm`.
 
-// First: its macros take the place of Rust's in all that follow.
+// Must be first: its macros replace Rust's in the modules below.
 #[macro_use]
 mod output;
 
@@ -53,7 +53,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where the configuration is by default.
 const CONFIG: &str = config::SYSTEM;
 /// sysexits.h, EX_CONFIG.
 const EXIT_CONFIG: u8 = 78;
@@ -242,7 +241,7 @@ enum Command {
 }
 
 impl Command {
-    /// It is not a process of a daemon.
+    /// Whether the command is a tool, not a process of a daemon.
     fn is_tool(&self) -> bool {
         !matches!(
             self,
@@ -251,7 +250,7 @@ impl Command {
     }
 }
 
-/// Runs `forkyard`, or `forkyard-fpm` if that is its name, with the arguments of this process.
+/// Runs `forkyard`, or `forkyard-fpm` if called by that name, with this process's arguments.
 pub fn main() -> ExitCode {
     invocation::remember();
     look_for_php();
@@ -329,7 +328,7 @@ pub fn main() -> ExitCode {
             with_parent,
         } => {
             if with_parent {
-                // The kernel knows the signal; without it the daemon would be left behind, and go on.
+                // The kernel supports this signal. Without it, the daemon would outlive its parent.
                 let _ = identity::die_with_parent();
             }
             let background = match (daemonize, nodaemonize) {
@@ -350,7 +349,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Becomes `forkyard-dev`, which alone speaks HTTP to clients.
+/// Executes `forkyard-dev`, the only program that speaks HTTP to clients.
 fn dev(arguments: &[std::ffi::OsString]) -> ExitCode {
     let program = program_directory().join("forkyard-dev");
     let error = std::process::Command::new(&program).args(arguments).exec();
@@ -385,13 +384,13 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
     })
 }
 
-/// The lines that tell why the daemon did not start, and its exit code then.
+/// The error lines and the exit code of a failed start.
 struct Failure {
     lines: Vec<String>,
     code: u8,
 }
 
-/// Becomes the daemon. `failure`: how an error is reported.
+/// Becomes the daemon. `failure` formats an error.
 fn start(
     config: Config,
     frontend: Frontend,
@@ -417,9 +416,9 @@ fn start(
         Err(error) => {
             let Failure { lines, code } = failure(&error);
             lines.iter().for_each(|line| log::error!("{line}"));
-            // Where the log can't be opened, standard error has the lines already.
+            // If the log can't be opened, standard error has the lines already.
             if !is_seen && !matches!(error, RunError::Log(_)) {
-                // The user who started it looks here first. Nothing is opened for it, so nothing can fail.
+                // Also report to the user on standard error. This opens no file, so it can't fail.
                 let _ = Log::install().direct(&LogTarget::Stderr, LogLevel::Notice);
                 lines.iter().for_each(|line| log::error!("{line}"));
             }

@@ -1,5 +1,4 @@
-//! `forkyard names`: what completions propose for the word that comes next: names of pools, applications and processes of the
-//! running daemon, or those that the configuration has.
+//! `forkyard names`: the completions of the next word, from the running daemon or the configuration.
 
 use super::CONFIG;
 use super::control::Daemon;
@@ -10,7 +9,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Prints the names, a line each. `words`: those after `forkyard`, up to the one that is completed.
+/// Prints the names, one per line. `words` are the words between `forkyard` and the completed one.
 pub(super) fn names(words: &[String]) -> ExitCode {
     let Some(kind) = kind(words) else {
         return ExitCode::SUCCESS;
@@ -28,23 +27,20 @@ pub(super) fn names(words: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pools,
-    /// Pools of many applications.
     ApplicationPools,
-    /// Pools and applications.
     Both,
     Applications,
-    /// Processes of applications.
+    /// Application processes.
     Instances,
     Errors,
-    /// Workers that have a request.
+    /// Workers with a request.
     Busy,
 }
 
-/// What the next word names; nothing where it is none of these.
+/// Returns the kind of the next word; `None` if it has no completions.
 fn kind(words: &[String]) -> Option<Kind> {
     let last = words.last()?.as_str();
     if last == "--pool" {
@@ -75,7 +71,6 @@ fn kind(words: &[String]) -> Option<Kind> {
     }
 }
 
-/// The value of an option.
 fn option<'w>(words: &'w [String], names: &[&str]) -> Option<&'w str> {
     let at = words.iter().position(|word| names.contains(&word.as_str()));
     match at {
@@ -125,7 +120,6 @@ fn of_daemon(kind: Kind, status: &Status) -> Vec<String> {
     }
 }
 
-/// The applications in the routers' words.
 fn applications(status: &Status) -> impl Iterator<Item = &Value> {
     status.pools.iter().flat_map(listed)
 }
@@ -136,7 +130,6 @@ fn listed(pool: &Pool) -> impl Iterator<Item = &Value> {
     listed.into_iter().flatten()
 }
 
-/// The roots of a pool's applications.
 pub(super) fn roots(pool: &Pool) -> impl Iterator<Item = String> {
     listed(pool).filter_map(root)
 }
@@ -145,7 +138,7 @@ fn root(application: &Value) -> Option<String> {
     application["name"].as_str().map(str::to_owned)
 }
 
-/// Without a daemon.
+/// Reads the names from the configuration.
 fn of_file(kind: Kind, file: &Path) -> Vec<String> {
     let Ok(loaded) = config::load(file) else {
         return Vec::new();
@@ -160,7 +153,7 @@ fn of_file(kind: Kind, file: &Path) -> Vec<String> {
     wanted.map(|pool| pool.name.clone()).collect()
 }
 
-/// Whether no shell takes the name for more than a word: users choose the names of applications' directories.
+/// Whether no shell interprets the name: users choose the names of application directories.
 fn is_plain(name: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+@,".contains(c);
     !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)

@@ -1,4 +1,4 @@
-//! What commands write. Rust ignores SIGPIPE, and has its macros panic where output can't be written: these take their names.
+//! Output macros that replace Rust's, which panic on a write error because Rust ignores SIGPIPE.
 
 use super::{EXIT_SOFTWARE, colour};
 use crate::sys::signal;
@@ -6,7 +6,7 @@ use forkyard_base::text::is_control;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// What a terminal is told here: colours, and nothing of what others chose.
+/// Escapes control characters in the text, except for forkyard's colours.
 fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -18,7 +18,7 @@ fn plain(text: &str) -> String {
         let (one, behind) = odd.split_at(length);
         match own {
             Some(own) => shown.push_str(own),
-            // An escape of JSON: a document stays what it is.
+            // A JSON escape, so that a document stays valid.
             None => one
                 .chars()
                 .for_each(|c| shown.push_str(&format!("\\u{:04x}", u32::from(c)))),
@@ -29,7 +29,7 @@ fn plain(text: &str) -> String {
     shown
 }
 
-/// Writes to standard output. A command whose output is not read any more ends by SIGPIPE, as other programs do.
+/// Writes to standard output. If its reader is gone, the process ends by SIGPIPE, like other programs.
 pub(super) fn show(text: Arguments<'_>) {
     let mut output = io::stdout().lock();
     let written = output
@@ -41,12 +41,12 @@ pub(super) fn show(text: Arguments<'_>) {
     }
 }
 
-/// Writes to standard error. If that is not read, the exit code still says what went wrong.
+/// Writes to standard error. Ignores failures, since the exit code reports the error.
 pub(super) fn complain(text: Arguments<'_>) {
     let _ = io::stderr().lock().write_all(plain(&text.to_string()).as_bytes());
 }
 
-/// Writes to standard output in the place of what was there, if it is a terminal.
+/// Writes to standard output, in a terminal over the previous text.
 pub(super) fn show_anew(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     let clear = if output.is_terminal() { "\x1b[H\x1b[2J" } else { "" };
@@ -55,13 +55,13 @@ pub(super) fn show_anew(text: &str) -> io::Result<()> {
     output.flush()
 }
 
-/// Writes one line to the terminal that standard error is, over the one that was there.
+/// Overwrites the current line of the terminal on standard error.
 pub(super) fn draw(line: &str) {
     let line = format!("\r{}\x1b[K", plain(line));
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Says that output could not be written; if its reader is gone, it ends the process.
+/// Reports a write error. If the reader is gone, ends the process.
 pub(super) fn refuse(error: &io::Error, to: &str) {
     if error.kind() == ErrorKind::BrokenPipe {
         signal::end_by_pipe();

@@ -1,4 +1,4 @@
-//! All pools at a glance: a line each, and their sum.
+//! The overview of all pools: one line each, and a total.
 
 use super::colour::{self, Hue};
 use super::control::printable;
@@ -10,15 +10,15 @@ use clap::ValueEnum;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-/// The columns' heads. The first three are text.
+/// Column headings. The first three columns are text.
 const HEADS: [&str; 11] = [
     "POOL", "PM", "STATE", "BUSY", "IDLE", "MAX", "QUEUE", "REQUESTS", "SLOW", "MEMORY", "CPU",
 ];
 const TEXTS: usize = 3;
 const STATE: usize = 2;
-/// A pool's name is shortened for a narrow terminal, but not to less.
+/// The shortest form of a pool's name in a narrow terminal.
 const SHORTEST_NAME: usize = 8;
-/// What stands at the end of what was shortened.
+/// The end of a shortened text.
 const MARK: &str = "...";
 
 /// What pools are put in order by.
@@ -41,10 +41,11 @@ pub(super) enum Sort {
     Cpu,
 }
 
-/// How a line is coloured: from one character up to another.
+/// Start, end and colour of a part of a line, in characters.
 type Stretch = (usize, usize, Hue);
 
-/// The table. `columns`: those of the terminal, if it is one; `in_colour`: whether states and problems stand out.
+/// Returns the table. `columns` is the terminal's width, if there is a terminal. `in_colour` highlights states and
+/// problems.
 pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colour: bool) -> String {
     let head = format!(
         "forkyard {}, pid {}, {}",
@@ -71,7 +72,7 @@ pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colo
         let own = remarks(pool).into_iter();
         own.map(|remark| format!("{}: {remark}", printable(&pool.name)))
     });
-    // The others are among the pools.
+    // Other skipped entries are rows of the table.
     let files = status.skipped.iter().filter(|one| one.pool.is_none());
     let files = files.map(|one| printable(&format!("{}: {}", one.name(), problem(one))));
     for (index, remark) in remarks.chain(files).enumerate() {
@@ -81,7 +82,7 @@ pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colo
         lines.push((remark, Some((0, usize::MAX, Hue::Bad))));
     }
     let lines = lines.into_iter().map(|(line, stretch)| {
-        // Cut before it is coloured: what colours has no width.
+        // Cut before colouring: escape sequences have no width.
         let line = bounded(&line, columns);
         match stretch.filter(|_| in_colour) {
             Some((from, to, hue)) => colour::painted(line.trim_end_matches('\n'), from, to, hue) + "\n",
@@ -91,7 +92,7 @@ pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colo
     lines.collect()
 }
 
-/// The lines without what would be beyond the terminal's last column.
+/// Cuts lines at the terminal's width.
 pub(super) fn bounded(text: &str, columns: Option<usize>) -> String {
     let Some(columns) = columns else {
         return text.to_owned();
@@ -102,7 +103,7 @@ pub(super) fn bounded(text: &str, columns: Option<usize>) -> String {
 
 fn key(pool: &Pool, sort: Sort) -> u64 {
     match sort {
-        // The daemon tells them in this order.
+        // The daemon sorts pools by name.
         Sort::Name => 0,
         Sort::Busy => pool.busy.into(),
         Sort::Queue => waiting(pool).unwrap_or(0),
@@ -154,7 +155,7 @@ fn sum(pools: &[&Pool]) -> [String; HEADS.len()] {
     ]
 }
 
-/// The rows, aligned. In a narrow terminal the columns come closer, and then the names become shorter.
+/// Returns the aligned rows. In a narrow terminal, it reduces the space between columns, then shortens names.
 fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>) -> Vec<(String, Option<Stretch>)> {
     let mut widths = [0; HEADS.len()];
     for (column, width) in widths.iter_mut().enumerate() {
@@ -195,7 +196,6 @@ fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>) -> Vec<(Stri
     rows.iter_mut().enumerate().map(draw).collect()
 }
 
-/// How a pool's state stands out.
 fn hue(state: &str) -> Hue {
     match state {
         "serving" => Hue::Good,
@@ -276,7 +276,6 @@ mod tests {
         }
     }
 
-    /// The picture is of a real run; this is what the same numbers look like today.
     fn hours_ago(hours: u64) -> u64 {
         let now = std::time::UNIX_EPOCH.elapsed().expect("a time after 1970");
         now.as_secs() - hours * 3_600

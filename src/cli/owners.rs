@@ -1,4 +1,4 @@
-//! What a user who is not root can't do for the sockets of pools, and sockets of root that no web server can connect to.
+//! Finds sockets that a non-root user can't create, and root's sockets that no web server can connect to.
 
 use crate::config::{Address, Listen, Pool};
 use crate::sys::identity;
@@ -6,26 +6,22 @@ use nix::unistd::{AccessFlags, access, getegid, getgroups};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Something that this user can't do.
+/// An operation that this user has no permission for.
 #[derive(Debug)]
 pub(super) struct Denied<'c> {
-    /// The pool whose socket it is.
     pub(super) pool: &'c Pool,
-    /// Which of its sockets.
+    /// The socket's setting.
     pub(super) key: &'static str,
-    /// What can't be done.
     pub(super) problem: String,
 }
 
-/// What would be right.
 pub(super) const REMEDY: &str = "start forkyard as root, or name what belongs to this user";
 
-/// What would be right for a socket that only root can connect to.
 pub(super) const CLOSED_REMEDY: &str = "give it to the web server's user, with listen.owner = \"www-data\" for example, or set listen.group or listen.mode";
-/// Everybody may write to the socket's file, which is to connect (unix(7)).
+/// Everybody may connect: connecting needs write permission (unix(7)).
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// Sockets that only root, and members of its group, can connect to if this user starts the daemon.
+/// Returns the sockets that only root and its group could connect to if this user started the daemon.
 pub(super) fn closed(pools: &[Arc<Pool>]) -> Vec<Denied<'_>> {
     if !identity::is_root() {
         return Vec::new();
@@ -57,7 +53,7 @@ fn is_closed(listen: &Listen) -> bool {
     matches!(address, Address::Unix(_)) && is_roots && mode & WRITABLE_BY_ALL == 0
 }
 
-/// What this user can't do. Root can do everything.
+/// Returns the operations without permission; none for root.
 pub(super) fn denied(pools: &[Arc<Pool>]) -> Vec<Denied<'_>> {
     if identity::is_root() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! `forkyard php`: the versions of PHP that can be run, and what keeps others from it.
+//! `forkyard php`: lists the PHP versions, and what the missing ones need.
 
 use super::{EXIT_SOFTWARE, program_directory};
 use crate::runtime::php::files;
@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// A version, and where its libphp is.
+/// A version and the path of its libphp.
 type Built = (String, Option<String>);
 
-/// What forkyard-php says of itself.
+/// Reads the versions from forkyard-php.
 fn ask() -> Result<Vec<Built>, String> {
     let program = program_directory().join("forkyard-php");
     let output = Command::new(&program).arg("--versions").output();
@@ -17,7 +17,7 @@ fn ask() -> Result<Vec<Built>, String> {
     Ok(versions(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// A line for each version that forkyard-php was built for.
+/// Returns a line for each version that forkyard-php supports.
 pub(super) fn lines() -> Result<Vec<String>, String> {
     Ok(ask()?.iter().map(shown).collect())
 }
@@ -27,22 +27,20 @@ fn shown((version, library): &Built) -> String {
     line(version, library.as_deref(), ini.as_deref())
 }
 
-/// The newest version that can be run.
+/// Returns the newest version whose libphp is installed.
 pub(super) fn newest_that_runs() -> Result<String, String> {
     let mut built = ask()?.into_iter().filter(|(_, library)| library.is_some());
     let newest = built.next_back().map(|(version, _)| version);
     newest.ok_or_else(|| format!("no version of PHP can be run: {}", remedy()))
 }
 
-/// What there is to install.
 fn remedy() -> String {
     let names = Command::new("apt-cache").args(["pkgnames"]).output();
     let names = names.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     what_to_install(&files::libraries(), &names.unwrap_or_default())
 }
 
-/// The same where these libraries of PHP are there, and apt knows packages of these names: the version that this release of
-/// the distribution has.
+/// Returns the packages to install, given the installed PHP libraries and apt's package names.
 fn what_to_install(libraries: &[String], names: &str) -> String {
     let packaged = |before: &str, after: &str| {
         let versions = names
@@ -62,7 +60,6 @@ fn what_to_install(libraries: &[String], names: &str) -> String {
     }
 }
 
-/// The newest of versions such as 8.2.
 fn newest(versions: impl Iterator<Item = String>) -> Option<String> {
     let numbers = |version: &String| {
         let (major, minor) = version.split_once('.')?;
@@ -74,7 +71,7 @@ fn newest(versions: impl Iterator<Item = String>) -> Option<String> {
         .map(|(_, version)| version)
 }
 
-/// Prints a line for each version; fails if none can be run.
+/// Prints a line for each version. Fails if none can run.
 pub(super) fn list() -> ExitCode {
     let built = match ask() {
         Ok(built) => built,
@@ -102,7 +99,7 @@ pub(super) fn list() -> ExitCode {
     ExitCode::from(EXIT_SOFTWARE)
 }
 
-/// What forkyard-php says: a line for each version, with libphp's path or `-`.
+/// Parses forkyard-php's output: a line for each version, with libphp's path or `-`.
 fn versions(text: &str) -> Vec<Built> {
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     pairs
@@ -137,7 +134,6 @@ mod tests {
         };
         let of_debian_13 = "php8.4-fpm\nlibphp8.4-embed\nlibphp-embed\nforkyard-python3\n";
         assert!(says(&[], of_debian_13).contains("forkyard-php8.4,"));
-        // What is installed already, and what is known to be packaged, comes first.
         assert!(says(&["8.2"], of_debian_13).contains("forkyard-php8.2,"));
         assert!(says(&["8.2"], "forkyard-php8.9\nforkyard-php8.10\n").contains("forkyard-php8.10,"));
         assert!(says(&[], "").contains("forkyard-phpX.Y"));

@@ -1,4 +1,4 @@
-//! Starts PHP as the pools' preloaders do, and finds the settings that keep it from starting: for `forkyard-fpm -t` and
+//! Starts PHP like the pools' preloaders, and finds the settings that prevent the start, for `forkyard-fpm -t` and
 //! `forkyard check`.
 
 use super::check::{OWN, QUIET};
@@ -17,12 +17,12 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Bytes of output that are looked at.
+/// The most output to read, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Returns the settings that keep PHP from starting, by the names of their pools. `program`: forkyard-php.
+/// Returns the settings that prevent PHP's start, by pool. `program` is the path of forkyard-php.
 pub(super) fn faults(config: &Config, program: &Path) -> Vec<(String, Vec<LeftOut>)> {
-    // Most pools start PHP in the same way: one try is enough for them.
+    // Most pools start PHP the same way, so one try covers them.
     let mut known: Vec<(Start, Vec<LeftOut>)> = Vec::new();
     let mut found = Vec::new();
     for pool in config.pools.iter().filter(|pool| pool.applications.is_none()) {
@@ -45,7 +45,7 @@ pub(super) fn faults(config: &Config, program: &Path) -> Vec<(String, Vec<LeftOu
     found
 }
 
-/// The settings of a pool that are left out in another one that starts PHP in the same way.
+/// Returns those of a pool's settings that failed in another pool with an equivalent start.
 fn own(settings: &[StartSetting], left_out: &[LeftOut]) -> Vec<LeftOut> {
     let own = settings.iter().filter_map(|setting| {
         let is_same = |it: &&LeftOut| it.setting.name == setting.name && it.setting.value == setting.value;
@@ -56,7 +56,7 @@ fn own(settings: &[StartSetting], left_out: &[LeftOut]) -> Vec<LeftOut> {
     own.collect()
 }
 
-/// Everything that a start of PHP depends on.
+/// All inputs of a PHP start.
 #[derive(Debug, PartialEq, Eq)]
 struct Start {
     arguments: Vec<OsString>,
@@ -67,18 +67,18 @@ struct Start {
     timeout: Duration,
 }
 
-/// Output and cause of a failed start; `None`: PHP has started.
+/// Output and cause of a failed start; `None` if PHP started.
 type Failed = Option<(String, String)>;
 
 impl Start {
     fn of(pool: &Pool, php: &Php) -> Start {
-        // As in the daemon, where PHP starts before the root directory changes.
+        // The daemon also starts PHP before it changes the root directory.
         let user = pool
             .user
             .as_deref()
             .filter(|_| pool.chroot.is_none() && identity::is_root());
         let user = user.and_then(|user| Identity::look_up(user, pool.group.as_deref()).ok());
-        // The first one that is written holds.
+        // The first definition of a variable wins.
         let mut variables: HashMap<String, String> = pool.env.iter().rev().cloned().collect();
         if let Some(user) = &user {
             let own = [
@@ -105,8 +105,8 @@ impl Start {
         }
     }
 
-    /// Whether both succeed or fail alike. The user and the environment matter to files and code alone: many pools may differ
-    /// in nothing else.
+    /// Whether both starts have the same result. User and environment affect only files and code, and many pools differ
+    /// only in these.
     fn is_like(&self, other: &Start, settings: &[StartSetting]) -> bool {
         let is_file = |setting: &StartSetting| {
             setting.value.contains('/')
@@ -119,7 +119,7 @@ impl Start {
         self.arguments == other.arguments && self.timeout == other.timeout
     }
 
-    /// Starts PHP until it succeeds, with fewer settings each time. Returns nothing if no setting is at fault.
+    /// Starts PHP with fewer and fewer settings until it succeeds. Returns nothing if no setting is the cause.
     fn find_faults(&self, php: &Php, settings: &[StartSetting], program: &Path) -> Vec<LeftOut> {
         let mut trial = Trial::new(settings.to_vec());
         loop {
@@ -170,7 +170,7 @@ impl Start {
     }
 }
 
-/// Waits for a child. Kills it after `most`, and returns nothing then.
+/// Waits for a child. After `most`, kills it and returns `None`.
 fn wait(mut child: Child, most: Duration) -> std::io::Result<Option<ExitStatus>> {
     let process = pidfd::open(child.id() as i32).map_err(|error| error.errno)?;
     let end = clock::now() + most;
@@ -202,7 +202,6 @@ fn describe(status: ExitStatus) -> String {
     ended.describe()
 }
 
-/// The arguments of forkyard-php for a start with these settings.
 fn arguments(php: &Php) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["--start".into(), "--php".into(), (&php.version).into()];
     if php.no_php_ini {

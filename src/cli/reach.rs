@@ -1,4 +1,4 @@
-//! Whether the users of pools can reach the directories of their applications.
+//! Checks that the pools' users can reach their applications' directories.
 
 use crate::config::{Application, Pool};
 use crate::spawn::setupper::{Barrier, barrier};
@@ -11,23 +11,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a user's ways are walked.
+/// The timeout for the checks of one user.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What bars the way to an application.
+/// A directory that a pool's user can't reach.
 #[derive(Debug)]
 pub(super) struct Barred<'c> {
-    /// The pool that it belongs to.
     pub(super) pool: &'c Pool,
-    /// What is wrong, and what would be right.
+    /// The problem and its solution.
     pub(super) barrier: Barrier,
 }
 
-/// A pool, and a directory that its user has to reach.
+/// A pool and a directory that its user must reach.
 type RequiredDirectory<'c> = (&'c Pool, &'c Path);
 
-/// What bars the ways of these pools. Each way is walked with the rights of the pool's user, by a process for each user.
-/// What an application of an application pool needs is its own affair, and the ways below a chroot are others.
+/// Returns the unreachable directories. One process per user checks with that user's permissions. Application pools and
+/// pools with a chroot are skipped.
 pub(super) fn barred(pools: &[Arc<Pool>]) -> Vec<Barred<'_>> {
     let mut wanted: BTreeMap<(Option<&str>, Option<&str>), Vec<RequiredDirectory<'_>>> = BTreeMap::new();
     for pool in pools {
@@ -47,7 +46,6 @@ pub(super) fn barred(pools: &[Arc<Pool>]) -> Vec<Barred<'_>> {
     found.flatten().collect()
 }
 
-/// The directories of an application.
 fn directories(application: &Application) -> impl Iterator<Item = &Path> {
     let scripts = match application {
         Application::Php(php) => php.script_root.as_ref(),
@@ -58,7 +56,7 @@ fn directories(application: &Application) -> impl Iterator<Item = &Path> {
     application.root().into_iter().chain(scripts)
 }
 
-/// What is in the way for this process.
+/// Checks with this process's permissions.
 fn walk<'c>(identity: &Identity, ways: &[RequiredDirectory<'c>]) -> Vec<Barred<'c>> {
     let user = identity.name.clone().unwrap_or_else(|| identity.uid.to_string());
     let found = ways
@@ -67,14 +65,14 @@ fn walk<'c>(identity: &Identity, ways: &[RequiredDirectory<'c>]) -> Vec<Barred<'
     found.map(|(pool, barrier)| Barred { pool, barrier }).collect()
 }
 
-/// The same for a process that is another user.
+/// Checks in a process with another user's permissions.
 fn walk_as<'c>(
     user: &str,
     group: Option<&str>,
     ways: &[RequiredDirectory<'c>],
 ) -> Result<Vec<Barred<'c>>, Error> {
     let identity = Identity::look_up(user, group)?;
-    // What is on the way may be a tenant's, and not answer.
+    // A tenant's file system may block forever.
     let walk = Apart::begin(&[], || {
         if identity::become_user(&identity).is_err() {
             return Finding::default();

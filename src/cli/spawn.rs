@@ -1,4 +1,4 @@
-//! `forkyard spawn`: starts an application as the daemon would, and says how that went. And the env setupper.
+//! `forkyard spawn`: starts an application like the daemon and reports the result. Also the env setupper.
 
 use crate::spawn::action::{SpawnOutcome, Up};
 use crate::spawn::effects::{self, Process};
@@ -16,11 +16,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long the application has to go once its standard input was closed, and again after SIGTERM.
+/// The timeout after closing standard input, and again after SIGTERM.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// sysexits.h, EX_USAGE.
+/// EX_USAGE of sysexits.h.
 const EXIT_USAGE: u8 = 64;
-/// sysexits.h, EX_SOFTWARE.
+/// EX_SOFTWARE of sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
 
 #[derive(Debug, Args)]
@@ -81,7 +81,7 @@ pub(super) struct EnvSetupper {
     after: bool,
 }
 
-/// The env setupper: becomes the application.
+/// Prepares the environment and executes the application.
 pub(super) fn env_setupper(arguments: &EnvSetupper) -> ExitCode {
     let pass = if arguments.before {
         Pass::Before
@@ -91,7 +91,7 @@ pub(super) fn env_setupper(arguments: &EnvSetupper) -> ExitCode {
     setupper::run(&arguments.work_directory, pass)
 }
 
-/// Starts the application, prints how that went, and stops it.
+/// Starts the application, prints the result and stops it.
 pub(super) fn spawn(arguments: &Spawn) -> ExitCode {
     let plan = match plan(arguments) {
         Ok(plan) => plan,
@@ -209,12 +209,12 @@ fn print_failure(arguments: &Spawn, report: &Report) {
     }
 }
 
-/// Asks, terminates, kills.
+/// Closes standard input, then sends SIGTERM, then SIGKILL.
 fn stop(mut process: Process) -> sys::Result<()> {
     let handle = process.handle;
     let gone = || socket::wait(handle.as_fd(), socket::Readiness::Readable, TIMEOUT);
     process.input = None;
-    // A short while: many applications do not look at their standard input.
+    // A short timeout: many applications ignore standard input.
     let asked = socket::wait(
         handle.as_fd(),
         socket::Readiness::Readable,

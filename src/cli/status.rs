@@ -1,4 +1,4 @@
-//! The status as text. The part about applications comes from their router, so nothing in it is trusted.
+//! The status as text. The router reports the part about applications, so its values are untrusted.
 
 use super::control::printable;
 use super::jobs::age;
@@ -8,12 +8,12 @@ use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// A process's use of memory and processor time, from the system.
+/// A process's memory and processor time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Use {
-    /// Its share of memory, bytes.
+    /// Proportional share of memory, in bytes.
     pub(super) memory: Option<u64>,
-    /// Processor time so far, milliseconds.
+    /// Processor time in milliseconds.
     pub(super) cpu_ms: Option<u64>,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
         let mut sum: Option<u64> = None;
         let mut add = |memory: Option<u64>| {
             if let Some(memory) = memory {
-                // The router reports part of it, and may report any number.
+                // The router's numbers are untrusted and may overflow.
                 sum = Some(sum.unwrap_or(0).saturating_add(memory));
             }
             memory
@@ -60,7 +60,7 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
             }
             for instance in members_mut(application, "instances") {
                 let used = use_of(instance, uses);
-                // Without a number from the system, the router's is shown.
+                // The router's number is the fallback.
                 if let Some(memory) = used.memory {
                     instance.insert("memory".to_owned(), memory.into());
                 }
@@ -81,7 +81,6 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
     }
 }
 
-/// Returns the objects of a list in an application's entry.
 fn members_mut<'a>(
     application: &'a mut Value,
     list: &str,
@@ -90,7 +89,6 @@ fn members_mut<'a>(
     members.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Returns the use of a process that an entry names.
 fn use_of(process: &serde_json::Map<String, Value>, uses: &dyn Fn(i32) -> Use) -> Use {
     let pid = process.get("pid").and_then(Value::as_i64);
     pid.and_then(|pid| i32::try_from(pid).ok())
@@ -110,7 +108,7 @@ fn preloaders(status: &Status) -> HashMap<i32, u64> {
     pools
 }
 
-/// A pool's state, in a word.
+/// Returns a pool's state in one word.
 pub(super) fn state(pool: &Pool) -> &'static str {
     let is = |state: &str| {
         pool.generations
@@ -133,7 +131,7 @@ pub(super) fn state(pool: &Pool) -> &'static str {
     }
 }
 
-/// How a pool's workers are managed.
+/// Returns the name of a pool's process manager.
 pub(super) fn manager(pool: &Pool) -> &str {
     match (&pool.applications, pool.generations.last()) {
         (Some(_), _) => "apps",
@@ -153,7 +151,7 @@ pub(super) fn waiting(pool: &Pool) -> Option<u64> {
     }
 }
 
-/// Milliseconds since a time in seconds since 1970.
+/// Returns the milliseconds since `seconds` (since 1970).
 fn since_epoch(seconds: u64) -> i64 {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
     let passed = now.saturating_sub(std::time::Duration::from_secs(seconds));
@@ -179,7 +177,6 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         .collect()
 }
 
-/// Shows a pool in full.
 pub(super) fn details(pool: &Pool) -> String {
     let mut text = format!("pool {} on {}\n", pool.name, pool.listen);
     for remark in remarks(pool) {
@@ -287,7 +284,7 @@ fn summary(pool: &Pool, text: &mut String) {
     super::programs::left(pool.orphans, text);
 }
 
-/// A signal's name, or its number where it has none.
+/// Returns a signal's name, or its number if it has none.
 pub(super) fn signal_name(signal: i32) -> String {
     let known = nix::sys::signal::Signal::try_from(signal);
     known.map_or_else(|_| signal.to_string(), |signal| signal.as_str().to_owned())
@@ -389,17 +386,14 @@ fn one(application: &Value, text: &mut String) {
     }
 }
 
-/// A word that may be missing.
 pub(super) fn or_none(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-/// An amount of memory.
 pub(super) fn mebibytes(bytes: Option<u64>) -> String {
     or_none(bytes.map(|bytes| format!("{} MiB", bytes >> 20)))
 }
 
-/// A time in milliseconds.
 pub(super) fn seconds(millis: Option<u64>) -> String {
     or_none(millis.map(|millis| format!("{:.1} s", millis as f64 / 1000.0)))
 }

@@ -1,4 +1,4 @@
-//! Taking over from another master, as far as the command line has to do with it.
+//! The command line's part of an upgrade.
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory};
 use crate::config::{Application, Config};
@@ -12,8 +12,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The arguments of this process without the one by which a master asks whether this program could take over, and the
-/// descriptor that it names.
+/// Returns this process's arguments without the rehearsal option, and the descriptor in that option.
 pub(super) fn arguments() -> (Vec<OsString>, Option<RawFd>) {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let document = arguments
@@ -25,7 +24,7 @@ pub(super) fn arguments() -> (Vec<OsString>, Option<RawFd>) {
     (arguments, document)
 }
 
-/// Answers whether this program could take over: what was left can be read, and so can the configuration.
+/// Checks that this program can read the handover document and the configuration.
 pub(super) fn rehearse(document: RawFd, load: impl FnOnce() -> Result<Config, String>) -> ExitCode {
     if let Err(problem) = handover::rehearse(document) {
         eprintln!("the hand-over state can't be read: {problem}");
@@ -86,8 +85,7 @@ pub(super) fn keep(config: &Path, background: bool) -> ExitCode {
     }
 }
 
-/// The configuration, or the one that was in force before: a daemon that is running does not end because of a mistake in
-/// a file.
+/// Returns the configuration, or the inherited one: an error in a file must not end a running daemon.
 pub(super) fn or_before(config: Option<Config>, inherited: &InheritedState) -> Option<Config> {
     if config.is_some() {
         return config;

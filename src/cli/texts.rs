@@ -1,4 +1,4 @@
-//! What is made of the command line and of the table of settings: completions, manual pages, the schema, the version.
+//! Generates completions, manual pages, the schema and the version.
 
 mod pages;
 
@@ -14,10 +14,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The program, its version, and the commit that it was built of, where that is known.
+/// The program's name, version and, if known, commit.
 pub(super) const VERSION: &str = env!("FORKYARD_VERSION");
 
-/// Says which forkyard it is, and which versions of PHP it can run.
+/// Prints forkyard's version and the supported PHP versions.
 pub(super) fn version() -> ExitCode {
     println!("forkyard {VERSION}");
     for line in php::lines().unwrap_or_default() {
@@ -26,7 +26,6 @@ pub(super) fn version() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes the completions of a shell to standard output.
 pub(super) fn completions(shell: Shell) -> ExitCode {
     written(
         io::stdout().write_all(completing(shell).as_bytes()),
@@ -34,14 +33,14 @@ pub(super) fn completions(shell: Shell) -> ExitCode {
     )
 }
 
-/// The script of a shell: clap's, which knows commands and options, and names, for which it asks `forkyard names`.
+/// Returns clap's completions of commands and options, extended by the names from `forkyard names`.
 fn completing(shell: Shell) -> String {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut shown(), "forkyard", &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
     match shell {
         Shell::Bash => text + include_str!("texts/names.bash"),
-        // The file is the body of a function, whose last lines are clap's.
+        // The file is the body of a function that ends with clap's lines.
         Shell::Zsh => {
             let own = concat!(include_str!("texts/names.zsh"), "\nif [ \"$funcstack[1]\"");
             text.replace("\n_forkyard() {", "\n_forkyard_words() {").replacen(
@@ -55,14 +54,13 @@ fn completing(shell: Shell) -> String {
     }
 }
 
-/// Writes the JSON schema of the configuration to standard output.
 pub(super) fn schema() -> ExitCode {
     // Serialising plain values to memory can't fail.
     let text = serde_json::to_string_pretty(&settings::schema()).unwrap_or_default() + "\n";
     written(io::stdout().write_all(text.as_bytes()), "standard output")
 }
 
-/// Writes the pages of the manual below a directory, as `man8/forkyard.8`.
+/// Writes the manual pages to a directory, such as `man8/forkyard.8`.
 pub(super) fn manual(directory: &Path) -> ExitCode {
     let done = pages().and_then(|pages| {
         for (name, text) in pages {
@@ -76,7 +74,6 @@ pub(super) fn manual(directory: &Path) -> ExitCode {
     written(done, &directory.display().to_string())
 }
 
-/// The pages by their names.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let whole = shown();
     let mut pages = vec![
@@ -129,12 +126,11 @@ fn page(command: &Command, name: &str, entry: &guide::Entry) -> io::Result<Vec<u
     Ok(text)
 }
 
-/// The command line with its help.
 pub(super) fn command_line() -> Command {
     guide::dress(Arguments::command())
 }
 
-/// The command line without what is not meant to be given.
+/// Returns the command line without hidden commands.
 pub(super) fn shown() -> Command {
     let whole = Arguments::command();
     let is_shown = |command: &&Command| !command.is_hide_set();

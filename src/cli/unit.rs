@@ -1,4 +1,4 @@
-//! The unit by which systemd runs the daemon: how long a stop may take before systemd kills it.
+//! Checks pools' stop timeouts against the limit in the daemon's systemd unit.
 
 use crate::config::{Diagnostic, Kind, Loaded, Severity};
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// As it is packaged; what holds where none is installed.
+/// The packaged unit, used if none is installed.
 const PACKAGED: &str = include_str!("../../conf/forkyard.service");
 const NAME: &str = "forkyard.service";
-/// Where systemd looks for units, the first that has one wins (systemd.unit(5)).
+/// systemd's unit directories; the first with the unit wins (systemd.unit(5)).
 const DIRECTORIES: [&str; 5] = [
     "etc/systemd/system",
     "run/systemd/system",
@@ -17,17 +17,17 @@ const DIRECTORIES: [&str; 5] = [
     "usr/lib/systemd/system",
     "lib/systemd/system",
 ];
-/// What can be said in a unit and limits a stop.
+/// Unit settings that limit a stop.
 const KEYS: [&str; 2] = ["TimeoutStopSec", "TimeoutSec"];
 
-/// How long a stop may take, and which file says so.
+/// The stop limit and its file.
 #[derive(Debug, PartialEq, Eq)]
 struct StopLimit {
     limit: Duration,
     said_by: String,
 }
 
-/// A warning for each pool whose processes may take longer to stop than systemd waits.
+/// Returns a warning for each pool whose stop may exceed systemd's limit.
 pub(super) fn stops_late(loaded: &Loaded) -> Vec<Diagnostic> {
     let Some(stop) = limit(Path::new("/")) else {
         return Vec::new();
@@ -62,7 +62,7 @@ pub(super) fn stops_late(loaded: &Loaded) -> Vec<Diagnostic> {
     warnings.collect()
 }
 
-/// What the unit that is installed below `root` says, with what is added to it. `None`: there is no limit.
+/// Returns the limit of the unit installed below `root`, with its drop-ins. `None` if there is no limit.
 fn limit(root: &Path) -> Option<StopLimit> {
     let directories = || DIRECTORIES.iter().map(|directory| root.join(directory));
     let main = directories().map(|directory| directory.join(NAME));
@@ -70,7 +70,7 @@ fn limit(root: &Path) -> Option<StopLimit> {
         .into_iter()
         .find_map(|path| Some((fs::read_to_string(&path).ok()?, path.display().to_string())));
     let (text, path) = installed.unwrap_or_else(|| (PACKAGED.to_owned(), format!("the packaged {NAME}")));
-    // Of those with one name the first counts; all are read in the order of their names.
+    // The first drop-in of each name wins; all are read in the order of their names.
     let mut added: BTreeMap<std::ffi::OsString, PathBuf> = BTreeMap::new();
     for directory in directories() {
         let entries = fs::read_dir(directory.join(format!("{NAME}.d")));
@@ -95,14 +95,14 @@ fn limit(root: &Path) -> Option<StopLimit> {
     })
 }
 
-/// The last value that a unit's text has for a stop's limit.
+/// Returns the last stop limit in a unit's text.
 fn last_value(text: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| line.trim().split_once('='));
     let values = lines.filter(|(key, _)| KEYS.contains(&key.trim_end()));
     values.map(|(_, value)| value.trim().to_owned()).next_back()
 }
 
-/// A time span as systemd.time(7) has it. `None`: it is no limit, or not understood.
+/// Parses a time span of systemd.time(7). `None` if it is infinite or invalid.
 fn time_span(text: &str) -> Option<Duration> {
     let mut seconds = 0.0;
     let mut rest = text.trim();
@@ -201,7 +201,6 @@ mod tests {
     #[test]
     fn the_packaged_unit_waits_for_what_pools_may_take_by_default() {
         let stop = limit(Path::new("/nowhere")).unwrap();
-        // process_control_timeout, and stop_timeout of an application pool.
         assert!(stop.limit >= Duration::from_secs(60 + 60), "{stop:?}");
     }
 }

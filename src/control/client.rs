@@ -1,4 +1,4 @@
-//! The other end: asks a running daemon.
+//! The client of the control socket.
 
 use super::owners_socket;
 use super::protocol::{Answer, Request};
@@ -7,17 +7,17 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// The longest answer, bytes: the status of thousands of pools.
+/// The longest answer, in bytes: the status of thousands of pools.
 const LONGEST_ANSWER: u64 = 256 << 20;
 
-/// Why there is no answer.
+/// The reason for a missing answer.
 #[derive(Debug)]
 pub enum AskError {
-    /// The socket can't be reached.
+    /// The connection to the socket failed.
     Connect(PathBuf, io::Error),
-    /// The daemon ended the conversation, or the connection failed.
+    /// The connection was lost.
     Lost(PathBuf, io::Error),
-    /// What came is no answer.
+    /// The answer is invalid.
     Nonsense(PathBuf, serde_json::Error),
 }
 
@@ -44,11 +44,11 @@ impl fmt::Display for AskError {
     }
 }
 
-/// What starts the daemon where a package has installed it, below this directory: the root of the file system.
+/// Returns the command that starts an installed daemon. `root` is the root of the file system.
 fn start_command(root: &Path) -> Option<&'static str> {
     let has = |path: &str| root.join(path).exists();
     let units = ["etc", "usr/lib", "lib"].map(|prefix| format!("{prefix}/systemd/system/forkyard.service"));
-    // systemd is what runs (sd_booted(3)).
+    // The running init is systemd (sd_booted(3)).
     if has("run/systemd/system") && units.iter().any(|unit| has(unit)) {
         return Some("systemctl start forkyard");
     }
@@ -64,7 +64,7 @@ impl std::error::Error for AskError {
     }
 }
 
-/// A conversation with a daemon.
+/// A connection to a daemon.
 #[derive(Debug)]
 pub struct Conversation {
     path: PathBuf,
@@ -72,14 +72,13 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Begins one with the daemon behind a socket; an owner of applications is led to the socket for owners beside it.
+    /// Connects to the control socket, or to the owners' socket if the caller has no permission.
     ///
     /// # Errors
-    /// The socket can't be reached.
+    /// The connection failed.
     pub fn begin(path: &Path) -> Result<Conversation, AskError> {
         log::debug!(target: "forkyard::control", "connecting to the daemon at {}", path.display());
         let stream = match UnixStream::connect(path) {
-            // An owner of applications has another one, where there is one.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 UnixStream::connect(owners_socket(path)).map_err(|_| error)
             }
@@ -92,16 +91,16 @@ impl Conversation {
         })
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// As [`AskError`] says. A request that the daemon does not carry out is an [`Answer::Error`].
+    /// The connection was lost, or the answer is invalid. A rejected request returns [`Answer::Error`].
     pub fn ask(&mut self, request: &Request) -> Result<Answer, AskError> {
         let lost = |error| AskError::Lost(self.path.clone(), error);
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         log::debug!(target: "forkyard::control", "asking {}", String::from_utf8_lossy(&line));
         line.push(b'\n');
-        // A daemon that refuses does not read it; what it says instead is read below.
+        // A daemon that rejects the connection does not read the request; its error is read below.
         let _ = self.stream.get_mut().write_all(&line);
         let mut answer = Vec::new();
         (&mut self.stream)
@@ -116,10 +115,10 @@ impl Conversation {
     }
 }
 
-/// Asks the daemon behind a socket and waits for the answer.
+/// Connects, sends a request and waits for the answer.
 ///
 /// # Errors
-/// As [`AskError`] says. A request that the daemon does not carry out is an [`Answer::Error`].
+/// See [`AskError`]. A rejected request returns [`Answer::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Answer, AskError> {
     Conversation::begin(path)?.ask(request)
 }

@@ -1,48 +1,47 @@
-//! How many conversations users have that may ask for what is their own alone. Root's are not counted here: they have a
-//! socket and room of their own, so that no user's number of connections makes root wait.
+//! Limits the connections of application owners. Root has a separate socket and limit, so that owners can't block root.
 
 use crate::tick::Tick;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Conversations of one user at a time.
+/// The most connections of one owner.
 const MOST_OF_ONE_USER: usize = 4;
-/// Conversations of all such users at a time.
+/// The most connections of all owners.
 pub const MOST_GUESTS: usize = 16;
 
-/// The socket for the owners of applications, beside the one for root and the daemon's own user.
+/// Returns the path of the socket for application owners.
 pub fn owners_socket(control: &Path) -> PathBuf {
     let mut path = OsString::from(control);
     path.push(".owners");
     PathBuf::from(path)
 }
 
-/// The users behind conversations, and since when each has been silent.
+/// The users of the owners' connections.
 #[derive(Debug, Default)]
 pub struct Guests {
     by_session: HashMap<u64, u32>,
 }
 
 impl Guests {
-    /// The user of the conversation; `None`: it is not such a user's.
+    /// Returns the user of a connection; `None` if it isn't an owner's.
     pub fn user(&self, session: u64) -> Option<u32> {
         self.by_session.get(&session).copied()
     }
 
-    /// A conversation begins.
+    /// Adds a connection.
     pub fn add(&mut self, session: u64, uid: u32) {
         self.by_session.insert(session, uid);
     }
 
-    /// It is over.
+    /// Removes a connection.
     pub fn remove(&mut self, session: u64) {
         self.by_session.remove(&session);
     }
 
-    /// The conversation that ends so that this user can begin one: of the user's own that have been silent the longest, or,
-    /// where there are too many in all, of the user that has the most. `quiet` says how long it has been silent, and
-    /// whether it waits for its answer: such a one goes last.
+    /// Returns the connection to close so that `uid` can open another: the user's own longest idle connection, or,
+    /// above the total limit, one of the user with the most connections. `quiet` returns whether a connection waits for
+    /// an answer (such connections are closed last), and since when it is idle.
     pub fn to_end(&self, uid: u32, quiet: impl Fn(u64) -> (bool, Tick)) -> Option<u64> {
         let mut counts: HashMap<u32, usize> = HashMap::new();
         for owner in self.by_session.values() {
@@ -81,7 +80,7 @@ mod tests {
             guests.add(session, 1001);
         }
         assert_eq!(guests.to_end(1001, quiet), Some(2));
-        // One that waits for its answer is kept as long as others are there.
+        // A connection that waits for an answer is closed last.
         assert_eq!(guests.to_end(1001, |it| (it == 2, Tick::from_nanos(it))), Some(3));
         assert_eq!(guests.to_end(1000, quiet), None);
         guests.remove(2);
@@ -93,7 +92,7 @@ mod tests {
     fn when_there_are_too_many_the_user_with_the_most_loses_one() {
         let mut guests = Guests::default();
         for session in 0..MOST_GUESTS as u64 {
-            // Users 1 to 12 have one each, user 20 has four.
+            // Users 1 to 12 have one connection each, user 20 has four.
             guests.add(session, if session < 12 { 1 + session as u32 } else { 20 });
         }
         assert_eq!(guests.to_end(99, quiet), Some(12));

@@ -1,8 +1,7 @@
-//! Talks to the running daemon: one JSON object a line, over a unix socket.
+//! The control protocol: one JSON object per line over a unix socket, documented in `docs/reference/control.md`.
 //!
-//! Only root and the user that the daemon runs as may ask for everything; the kernel says who asks. Owners of applications have
-//! a socket of their own. Knows no master: the master carries out what is asked.
-//! `docs/reference/control.md` describes it for others than forkyard's own command line.
+//! Only root and the daemon's user may send every request; the kernel provides the peer's credentials. Application
+//! owners have a separate socket. The master executes the requests.
 
 pub mod client;
 mod guests;

@@ -1,4 +1,4 @@
-//! The daemon's end of one conversation. It never waits: what can't be read or written now is left for later.
+//! The daemon's side of one connection, without blocking.
 
 use super::protocol::{Answer, LONGEST_REQUEST, Request};
 use crate::sys::guarded::Guarded;
@@ -6,21 +6,21 @@ use crate::sys::socket::{self, Progress};
 use crate::tick::Tick;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Conversations at a time. When one more comes, the one that has been silent the longest ends.
+/// The most connections. Above it, the longest idle one is closed.
 pub const MOST_SESSIONS: usize = 16;
 
-/// The result of a look at a conversation.
+/// The result of [`Session::poll`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum SessionInput {
-    /// Nothing that would have to be done.
+    /// No complete request.
     Nothing,
-    /// A request. Until it is answered no other is read.
+    /// A request. The next one is read after its answer.
     Request(Request),
-    /// The conversation is over.
+    /// The connection ended.
     End,
 }
 
-/// One conversation.
+/// One control connection.
 #[derive(Debug)]
 pub struct Session {
     socket: Guarded,
@@ -29,12 +29,12 @@ pub struct Session {
     sent: usize,
     is_waiting: bool,
     ends_when_sent: bool,
-    /// When it last asked for something, or came.
+    /// The time of the last request, or of the connection.
     pub since: Tick,
 }
 
 impl Session {
-    /// A conversation that begins.
+    /// Creates the session of a new connection.
     pub fn new(socket: OwnedFd, now: Tick) -> Session {
         Session {
             socket: Guarded::new(socket),
@@ -47,17 +47,17 @@ impl Session {
         }
     }
 
-    /// The socket, to be watched for reading and writing.
+    /// Returns the socket to poll for reading and writing.
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Whether it was promised an answer.
+    /// Whether a request has no answer yet.
     pub fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Says something once and for all: nothing that comes is read any more.
+    /// Sends an error, reads nothing more and closes the connection.
     pub fn refuse(&mut self, message: &str) {
         self.ends_when_sent = true;
         self.answer(&Answer::Error {
@@ -66,7 +66,7 @@ impl Session {
         });
     }
 
-    /// Answers what was asked. [`Session::poll`] sends it.
+    /// Queues the answer. [`Session::poll`] sends it.
     pub fn answer(&mut self, answer: &Answer) {
         self.is_waiting = false;
         // Serialising plain values to memory can't fail.
@@ -75,7 +75,7 @@ impl Session {
         self.output.push(b'\n');
     }
 
-    /// Sends what fits and reads up to the next request.
+    /// Sends pending output and reads up to the next request.
     pub fn poll(&mut self, now: Tick) -> SessionInput {
         loop {
             match self.send() {
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// `true`: everything is sent. `None`: the client is gone.
+    /// Returns `true` if everything is sent; `None` if the client has disconnected.
     fn send(&mut self) -> Option<bool> {
         while self.sent < self.output.len() {
             match socket::send(self.socket.as_fd(), &self.output[self.sent..]) {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(session.poll(now()), SessionInput::End);
         drop(session);
         let mut text = String::new();
-        // The rest of what was written was not read: the end may be a reset.
+        // Unread input can cause a reset at the end.
         let _ = client.read_to_string(&mut text);
         assert_eq!(text.lines().count(), 2, "{text}");
     }

@@ -1,4 +1,4 @@
-//! Collects what a process was given, and gives it away.
+//! Collects the inherited state and publishes it for the next program.
 
 use super::document::{Document, DocumentError};
 use super::frame;
@@ -11,36 +11,35 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Name the descriptor on which a program that replaces its predecessor finds what that has left. Both are set: a program of
-/// another version may know the second only.
+/// Variables with the number of the handover descriptor. Both are set: another version may know only the second.
 pub const VARIABLES: [&str; 2] = ["FORKYARD_HANDOVER", "FORKYARD_ESTATE"];
 
-/// What the master before this one has left to it.
+/// The state inherited from the previous master.
 #[derive(Debug, Default)]
 pub struct InheritedState {
-    /// The document, if there is one that can be read.
+    /// The document, if it is readable.
     pub document: Option<Document>,
-    /// What of it is to be believed.
+    /// The valid part of the document.
     pub plan: Plan,
-    /// The configuration that was in force.
+    /// The previous master's configuration.
     pub config: Option<Config>,
     /// The descriptors, by name.
     pub descriptors: HashMap<String, OwnedFd>,
-    /// Listening sockets that a service manager has opened.
+    /// Listening sockets opened by a service manager.
     pub listeners: Vec<OwnedFd>,
-    /// Listening sockets that the master before this one has opened, and no pool is known for.
+    /// Listening sockets of the previous master without a known pool.
     pub own_listeners: Vec<OwnedFd>,
-    /// What came out of a descriptor store, which still holds it.
+    /// Names of descriptors that the descriptor store still holds.
     pub stored: Vec<String>,
-    /// The highest numbers that occur in names: of pools, generations and workers.
+    /// The highest ids of pools, generations and workers.
     pub highest: (u32, u32, u64),
-    /// Why there is no document though there should be one.
+    /// Why the expected document is missing.
     pub problem: Option<String>,
     /// Whether the keeper goes to the background when the daemon is ready.
     pub in_background: bool,
 }
 
-/// What goes over when a program is replaced.
+/// The contents of the handover file.
 #[derive(Serialize, Deserialize)]
 struct Parcel<D, C> {
     descriptors: BTreeMap<String, RawFd>,
@@ -48,7 +47,7 @@ struct Parcel<D, C> {
     config: C,
 }
 
-/// Collects what this process was started with. Call at its start: later, nothing is found.
+/// Collects the inherited state. Call it at the start of the process; later calls return nothing.
 pub fn collect() -> InheritedState {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::SeqCst) {
@@ -65,14 +64,14 @@ pub fn collect() -> InheritedState {
     inherited
 }
 
-/// Looks whether what is on a descriptor could be taken over.
+/// Checks whether the handover file on a descriptor is usable.
 pub fn rehearse(fd: RawFd) -> Result<(), String> {
     let parcel = inherited::adopt(fd).ok_or("the document is missing")?;
     let (_, document, _) = open_parcel(&parcel)?;
     document.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// Puts everything that a new program needs into a file in memory.
+/// Writes the state for the next program to a file in memory.
 pub fn publish(
     document: &Document,
     config: &Config,
@@ -100,7 +99,7 @@ fn open_parcel(fd: &OwnedFd) -> Result<Opened, String> {
     let parcel: Parcel<serde_json::Value, serde_json::Value> =
         serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let document = Document::decode(parcel.document.to_string().as_bytes());
-    // One of another version has another shape, and is of no use.
+    // The configuration of another version may not parse; ignore it.
     let config = serde_json::from_value(parcel.config).ok();
     Ok((parcel.descriptors, document, config))
 }
@@ -120,7 +119,7 @@ fn from_parcel(number: RawFd) -> InheritedState {
                 config,
             )
         }
-        // Whatever came through exec was to be taken over.
+        // All descriptors that survived exec were meant for handover.
         Err(problem) => {
             let all = inherited::all().into_iter().enumerate();
             let named = all.map(|(number, fd)| (number.to_string(), fd));
@@ -129,7 +128,7 @@ fn from_parcel(number: RawFd) -> InheritedState {
     }
 }
 
-/// What a keeper, or a service manager, has stored or opened.
+/// Returns the state stored or opened by a keeper or service manager.
 fn from_fd_store() -> InheritedState {
     let ours = |name: &str| {
         names::COPIES.contains(&name) || name == names::CONFIG || names::number_in(name).is_some()
@@ -164,7 +163,7 @@ fn from_fd_store() -> InheritedState {
     inherited
 }
 
-/// Holds the document against what is there. Without one, sockets that listen are all that can be used.
+/// Checks the document against the descriptors. Without a document, only listening sockets are usable.
 fn from_descriptors(
     named: Vec<(String, OwnedFd)>,
     document: Result<Document, String>,
@@ -212,7 +211,7 @@ fn from_descriptors(
     );
     inherited.document = Some(document);
     for (name, fd) in named {
-        // A socket whose pool is unknown may still be what a pool wants.
+        // A pool may still claim a listening socket whose pool is unknown.
         let is_known = inherited
             .plan
             .pools

@@ -1,9 +1,7 @@
-//! What a master leaves to the next one: which pools, generations and workers there are, and which descriptor is what.
+//! The state that a master passes to the next one: pools, generations, workers and descriptors.
 //!
-//! A master hands it over when it replaces its own program (an upgrade), and keeps it up to date with a keeper, or a
-//! service manager with a descriptor store, so that another can go on where it was killed. Either way it is the same
-//! [`document`], inside the same [`frame`], and [`plan`] decides what of it is to be believed. Those three are plain values;
-//! `effects` collects what a process was given. Knows nothing of the master: what is done with it is decided there.
+//! A master passes it on in an upgrade, and stores it with a keeper or a service manager with a descriptor store, to
+//! recover from a crash. Both use the same [`document`] inside a [`frame`]; [`plan`] decides which parts are valid.
 
 mod effects;
 pub mod plan;

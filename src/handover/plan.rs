@@ -1,8 +1,8 @@
-//! What of a document is to be believed: what it says is held against what is there.
+//! Checks a document against the descriptors and processes that exist.
 //!
-//! A pool needs its listening socket. A generation needs its scoreboard and pipes, all of the right kind and size; else its
-//! workers, whose channels are closed then, finish and leave by themselves. A worker needs to be the process that was meant.
-//! Nothing that is wrong here may keep the rest from going on.
+//! A pool needs its listening socket. A generation needs its scoreboard and pipes, of the right kind and size;
+//! otherwise its channels are closed, and its workers finish and exit. A worker needs the recorded start time. An error
+//! in one entry must not stop the others.
 
 use super::document::{Document, Generation, Pool, Program, StopRequest, Worker};
 use super::names;
@@ -12,25 +12,25 @@ pub use forkyard_base::descriptor::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What is there.
+/// The descriptors and processes that exist.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// The descriptors, by name.
     pub kinds: BTreeMap<String, Kind>,
-    /// When the processes that the document names started, if they are there.
+    /// Start times of the document's live processes, by pid.
     pub processes: BTreeMap<i32, u64>,
 }
 
-/// What is not believed, and why.
+/// An entry that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Complaint {
-    /// The pool of this name can't go on: this descriptor is missing or wrong.
+    /// Pool and its missing or wrong descriptor.
     Pool(String, String),
-    /// A generation of the pool of this name can't go on: the same.
+    /// Pool of a generation, and the missing or wrong descriptor.
     Generation(String, String),
-    /// A generation of the pool of this name can't go on: the document contradicts itself.
+    /// Pool of a generation that contradicts the rest of the document.
     Contradiction(String),
-    /// This process is not the worker that it is said to be.
+    /// Pool and pid of a process that is not the recorded worker.
     Stranger(String, i32),
 }
 
@@ -61,20 +61,20 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// What goes on.
+/// The valid part of a document.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
-    /// Pools whose listening socket is there.
+    /// Pools with a listening socket.
     pub pools: Vec<Pool>,
-    /// Generations that are whole, with those of their workers that live.
+    /// Complete generations, with their live workers.
     pub generations: Vec<Generation>,
-    /// Workers of those generations that are gone.
+    /// Dead workers of those generations.
     pub dead: Vec<(u32, Worker)>,
-    /// What was not believed.
+    /// The rejected entries.
     pub complaints: Vec<Complaint>,
 }
 
-/// Decides what goes on.
+/// Returns the valid part of a document.
 pub fn plan(document: &Document, facts: &Facts) -> Plan {
     let mut plan = Plan::default();
     let mut pools = BTreeSet::new();
@@ -88,10 +88,10 @@ pub fn plan(document: &Document, facts: &Facts) -> Plan {
     plan
 }
 
-/// Pipes that every generation with a process has.
+/// Pipes of a generation with processes.
 const PIPES: usize = 4;
 
-/// What may be there once.
+/// Ids that must be unique.
 #[derive(Default)]
 struct Seen {
     generations: BTreeSet<u32>,
@@ -116,7 +116,7 @@ impl Plan {
     }
 
     fn generation(&mut self, generation: &Generation, facts: &Facts, seen: &mut Seen) {
-        // Its pipes are closed before the document says so, or that its last worker is gone.
+        // The pipes are closed before the document records it, or before it records the last worker's exit.
         let lives = |worker: &Worker| facts.processes.get(&worker.pid) == Some(&worker.start_time);
         let pipes = names::of_processes(generation.id);
         let has_pipes = pipes
@@ -172,7 +172,7 @@ impl Plan {
     }
 }
 
-/// The first of a generation's descriptors that is not as it must be.
+/// Returns the generation's first missing or wrong descriptor.
 fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
     let pages = HEADER_PAGES + usize::try_from(generation.slots).ok()?;
     if generation.slots == 0 || generation.slots as usize > MAX_SLOTS {
@@ -180,7 +180,7 @@ fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
     }
     let kinds = [
         [Kind::Memory(pages); 2],
-        // Masters before this one had a pipe.
+        // Older masters used a pipe.
         [Kind::Stream, Kind::PipeOut],
         [Kind::Stream, Kind::PipeIn],
         [Kind::Stream; 2],
@@ -194,11 +194,11 @@ fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
         .map(|(name, _)| name)
 }
 
-/// A worker whose stop pipe was not kept has seen its end: it leaves.
+/// A worker whose stop pipe is missing has seen its end, and exits.
 fn believed(worker: &Worker, facts: &Facts) -> Worker {
     let stop_pipe = facts.kinds.get(&names::stop_pipe(worker.id));
     let can_be_told = matches!(stop_pipe, Some(Kind::PipeIn | Kind::Packets));
-    // It was a pipe before it was a socket.
+    // Older masters used a pipe.
     let is_output = |kind: &Kind| matches!(kind, Kind::Stream | Kind::PipeOut);
     let output = names::output(worker.id).map(|end| facts.kinds.get(&end).is_some_and(is_output));
     Worker {
@@ -210,7 +210,7 @@ fn believed(worker: &Worker, facts: &Facts) -> Worker {
     }
 }
 
-/// Those processes of its program that can be told to go. Whether they are there is looked at when they are taken over.
+/// Returns the programs that can be stopped. Takeover checks whether they are alive.
 fn believed_programs(generation: &Generation, facts: &Facts) -> Vec<Program> {
     let mut places = BTreeSet::new();
     let mut is_sound = |program: &&Program| {
@@ -227,7 +227,7 @@ fn believed_programs(generation: &Generation, facts: &Facts) -> Vec<Program> {
         .collect()
 }
 
-/// Whether the table of its program is there, and as large as it must be.
+/// Whether the program's table exists and has the right size.
 fn has_table(generation: &Generation, facts: &Facts) -> bool {
     let wanted = Kind::Memory(table_pages(generation.places as usize, generation.slots as usize));
     facts.kinds.get(&names::program_table(generation.id)) == Some(&wanted)

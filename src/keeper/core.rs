@@ -11,80 +11,74 @@ use crate::life::backoff::{FIRST as SHORT, LONGEST};
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// One that lived this long is followed at once.
+/// A master that ran this long is restarted without a delay.
 const WELL_AFTER: Duration = Duration::from_secs(1);
-/// The longest wait after a death by a signal: what killed one says nothing about the next, and with its start the next
-/// is there within a second. More than one start in half a second would only cost the workers processor time.
+/// The longest delay after a death by signal. The next master is ready within a second, and more frequent starts would
+/// take processor time from the workers.
 const LONGEST_AFTER_SIGNAL: Duration = Duration::from_millis(500);
-/// Exit code where a first master was killed (sysexits.h, EX_SOFTWARE).
+/// EX_SOFTWARE of sysexits.h: the first master was killed.
 const EXIT_SOFTWARE: u8 = 70;
 
-/// The state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeeperState {
-    /// A master runs since then.
+    /// A master runs, started at this time.
     Running(Tick),
-    /// There is none until then.
+    /// No master runs until this deadline.
     Waiting(Tick),
-    /// The keeper leaves.
     Gone,
 }
 
-/// What happens.
+/// An event of the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeeperEvent {
-    /// The master says that it serves.
+    /// The master is ready to serve.
     Ready,
-    /// The master has ended; `None`: it was killed by a signal.
+    /// The master exited with this code; `None` if a signal killed it.
     Ended(Option<u8>),
-    /// It could not be started.
+    /// The master could not be started.
     NotStarted,
-    /// A signal that asks for the end came.
+    /// The keeper received a signal to stop.
     Stop,
-    /// The deadline has come.
+    /// The deadline has passed.
     Deadline,
 }
 
-/// What is to be done.
+/// The keeper's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeeperAction {
     /// Nothing.
     Nothing,
     /// Start a master now.
     Start,
-    /// A master will be started after this long.
+    /// Start a master after this delay.
     Wait(Duration),
-    /// Pass the signal on.
+    /// Forward the signal to the master.
     Forward,
-    /// Leave with this code.
+    /// Exit with this code.
     Leave(u8),
 }
 
-/// Why there is no master any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// A signal ended it.
     Killed,
-    /// It ended with an error, or could not be started.
     Failed,
 }
 
-/// The keeper's mind.
+/// The keeper's state machine.
 #[derive(Debug)]
 pub struct Core {
     state: KeeperState,
-    /// Some master was ready: from now on it is brought back whatever happens.
+    /// Some master was ready: always restart from now on.
     was_ever_ready: bool,
-    /// This one was.
     is_ready: bool,
-    /// So many since the last one that was ready ended by an error of their own.
+    /// Failures by error since the last ready master.
     failures: u32,
-    /// And so many were killed.
+    /// Deaths by signal since the last ready master.
     kills: u32,
 }
 
 impl Core {
-    /// A first master is being started.
+    /// Creates the state for the start of the first master.
     pub fn new(now: Tick) -> Core {
         Core {
             state: KeeperState::Running(now),
@@ -95,7 +89,7 @@ impl Core {
         }
     }
 
-    /// When `KeeperEvent::Deadline` is due.
+    /// Returns the time of [`KeeperEvent::Deadline`].
     pub fn deadline(&self) -> Option<Tick> {
         match self.state {
             KeeperState::Waiting(until) => Some(until),
@@ -103,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Takes in what happened.
+    /// Processes an event and returns the next step.
     pub fn handle(&mut self, event: KeeperEvent, now: Tick) -> KeeperAction {
         match (self.state, event) {
             (KeeperState::Running(_), KeeperEvent::Ready) => {
@@ -224,7 +218,7 @@ mod tests {
         let mut now = at(2_000);
         for round in 0..40 {
             assert_eq!(core.handle(KeeperEvent::Deadline, now), KeeperAction::Start);
-            // Some fail by themselves in between, and wait longer and longer.
+            // Some masters fail by themselves, with longer and longer delays.
             let end = if round % 4 == 3 { Some(78) } else { None };
             let KeeperAction::Wait(wait) = core.handle(KeeperEvent::Ended(end), now) else {
                 panic!("another is tried");

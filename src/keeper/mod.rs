@@ -1,9 +1,7 @@
-//! The keeper: a small process above the master that holds its descriptors and starts it again when it is killed.
+//! The keeper: a small parent of the master that holds its descriptors and restarts it after a crash.
 //!
-//! To the master it is a service manager with a descriptor store, as systemd is: the same messages (sd_notify(3)), the same
-//! variables. It knows nothing of pools and workers. Of what it holds it looks into the configuration alone, and there at
-//! where the log goes, so that its own lines stand among the master's. [`core`] decides when a master is started,
-//! [`message`] understands what it says, [`shelf`] holds what it leaves; `run` is the rest.
+//! It acts as a service manager with a descriptor store, like systemd, with the same messages (sd_notify(3)) and
+//! variables. It reads only the log settings of the stored configuration, so that it logs to the master's log.
 
 pub mod core;
 mod run;

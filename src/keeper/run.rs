@@ -1,4 +1,4 @@
-//! The keeper's loop: signals, messages, and a child that is to be there.
+//! The keeper's event loop.
 
 use super::core::{Core, KeeperAction, KeeperEvent};
 use super::message::Message;
@@ -26,21 +26,21 @@ use std::time::Duration;
 
 const SIGNALS: Token = Token(0);
 const MESSAGES: Token = Token(1);
-/// Room for the names of descriptors in one variable: the kernel allows 128 KiB (execve(2), MAX_ARG_STRLEN).
+/// Limit for the variable with descriptor names: the kernel allows 128 KiB (execve(2), MAX_ARG_STRLEN).
 const NAMES_BYTES: usize = 120 << 10;
 
-/// What a keeper is to do.
+/// The keeper's settings.
 #[derive(Debug)]
 pub struct KeeperSettings {
     /// The master's program.
     pub program: PathBuf,
-    /// Its arguments, the program's name first.
+    /// The master's arguments, starting with the program's name.
     pub arguments: Vec<OsString>,
-    /// Tells the process that started the keeper, once a master is ready.
+    /// Notifies the launching process when a master is ready.
     pub launcher: Option<Launcher>,
 }
 
-/// Keeps a master until it ends by itself, or the keeper is told to; says the exit code.
+/// Runs a master until it exits by itself or the keeper is stopped. Returns the exit code.
 ///
 /// The process has one thread.
 pub fn run(settings: KeeperSettings) -> sys::Result<u8> {
@@ -89,7 +89,6 @@ struct Keeper {
     poll: Poll,
     signals: Signals,
     receiver: Receiver,
-    /// The service manager above, if there is one.
     above: Option<Notifier>,
     shelf: Shelf<OwnedFd>,
     limit: Option<(u64, u64)>,
@@ -108,7 +107,7 @@ impl Keeper {
                 return Ok(code);
             }
             let left = self.core.deadline().map(|due| due.since(clock::now()));
-            // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
+            // epoll_wait counts milliseconds. Round up so that the deadline has passed when it returns.
             let timeout = left.map(|left| {
                 Duration::from_millis(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
             });
@@ -117,7 +116,7 @@ impl Keeper {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Error::from_io("epoll_wait", "", &error)),
             }
-            // What a master that has ended said last comes before its end.
+            // Process the last messages of a master before its exit.
             self.hear();
             self.take_signals();
             if self.core.deadline().is_some_and(|due| due <= clock::now()) {
@@ -149,7 +148,7 @@ impl Keeper {
                     }
                     self.forward(signal);
                 }
-                // Without a master no process needs the message: the next master reads everything anew.
+                // The next master reads everything again, so the signal can be dropped.
                 _ => self.forward(signal),
             }
         }
@@ -163,7 +162,7 @@ impl Keeper {
         }
     }
 
-    /// Reaps the master, and workers that had been its own.
+    /// Reaps the master and its orphaned workers.
     fn reap(&mut self) {
         while let Some((pid, ended)) = process::reap() {
             if Some(pid) != self.master {
@@ -188,7 +187,7 @@ impl Keeper {
         }
     }
 
-    /// Takes in messages of the master, and of no other process.
+    /// Receives messages, and accepts only the master's.
     fn hear(&mut self) {
         while let Some(letter) = self.receiver.receive() {
             if letter.sender != self.master {
@@ -212,7 +211,7 @@ impl Keeper {
             if message.is_ready {
                 self.tell(KeeperEvent::Ready, None);
                 if let Some(launcher) = self.settings.launcher.take() {
-                    // What started it may wait for the end of these, and later masters are given what the keeper has.
+                    // The launcher may wait until these streams are closed. Later masters inherit the keeper's streams.
                     if let Err(error) = fd::let_go_of_standard_streams(&self.kept_streams) {
                         log::warn!("the standard streams stay open: {error}");
                     }
@@ -240,7 +239,7 @@ impl Keeper {
         let (input, output, errors) = (io::stdin(), io::stdout(), io::stderr());
         let mut descriptors = Vec::new();
         for (stream, number) in [(input.as_fd(), 0), (output.as_fd(), 1), (errors.as_fd(), 2)] {
-            // A stream that is closed is /dev/null for the master.
+            // A closed stream is /dev/null for the master.
             descriptors.extend(copy(stream).ok().map(|stream| (stream, number)));
         }
         let mut names = Vec::new();
@@ -283,12 +282,12 @@ impl Keeper {
             descriptors,
             descriptor_limit: self.limit,
         };
-        // What is passed on to it may come before it has handlers.
+        // Block signals: a forwarded signal may arrive before the master has handlers.
         process::start_blocked(&program)
     }
 }
 
-/// What a configuration says of the log. The rest of it is none of the keeper's business, and may be of another version.
+/// The log settings of a configuration. The rest may be of another version.
 #[derive(Deserialize)]
 struct Kept {
     global: KeptGlobal,
@@ -301,8 +300,8 @@ struct KeptGlobal {
     log_format: LogFormat,
 }
 
-/// What the keeper has to say goes where the master's lines go. On failure it goes where it went before. Returns the standard
-/// stream that it goes to; standard error, if that is not known.
+/// Directs the keeper's log to the master's log; on failure the target stays. Returns the standard stream in use, or
+/// standard error if it is unknown.
 fn follow_log(config: BorrowedFd<'_>) -> Vec<OwnStream> {
     let followed = memfile::read(config, frame::MOST_BYTES)
         .map_err(|error| error.to_string())
@@ -326,7 +325,7 @@ fn follow_log(config: BorrowedFd<'_>) -> Vec<OwnStream> {
     })
 }
 
-/// Arguments, variables and paths came from strings of that kind.
+/// The inputs came from C strings, so they contain no NUL.
 fn c_string(text: &OsStr) -> CString {
     CString::new(text.as_bytes()).unwrap_or_default()
 }

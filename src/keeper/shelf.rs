@@ -1,15 +1,15 @@
-//! What is kept: things with names, in the order in which they came.
+//! Stored items with names, in the order received.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// The most things on a shelf.
+/// The most items on a shelf.
 pub const MOST: usize = 65_536;
 
-/// Things with names; a name may occur more than once.
+/// Items with names; a name may occur more than once.
 #[derive(Debug)]
 pub struct Shelf<T> {
     things: BTreeMap<u64, (String, T)>,
-    /// The numbers of the things of each name: the master of thousands of pools takes some away with every worker that ends.
+    /// Item numbers by name. A master with thousands of pools removes items whenever a worker exits.
     numbers: HashMap<String, Vec<u64>>,
     next: u64,
 }
@@ -25,7 +25,7 @@ impl<T> Default for Shelf<T> {
 }
 
 impl<T> Shelf<T> {
-    /// Puts a thing on the shelf; `false`: it is full.
+    /// Adds an item. Returns `false` if the shelf is full.
     pub fn keep(&mut self, name: &str, thing: T) -> bool {
         let has_room = self.things.len() < MOST;
         if has_room {
@@ -36,14 +36,14 @@ impl<T> Shelf<T> {
         has_room
     }
 
-    /// Takes everything of a name away.
+    /// Removes all items with this name.
     pub fn forget(&mut self, name: &str) {
         for number in self.numbers.remove(name).into_iter().flatten() {
             self.things.remove(&number);
         }
     }
 
-    /// Everything that is there.
+    /// Returns all items.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
         self.things.values().map(|(name, thing)| (name.as_str(), thing))
     }

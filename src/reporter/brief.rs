@@ -1,4 +1,4 @@
-//! What the master tells a reporter.
+//! The configuration that the master sends to a reporter.
 
 use crate::config::{AccessLog, Limits, Pool, ProcessManager};
 use crate::sys::identity::Identity;
@@ -6,72 +6,72 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Descriptors that come with the message: where to listen, the pool's listening socket, the scoreboard for reading,
-/// the channel for log lines; for a 503 responder of a pool with an access log, where workers find that.
+/// Descriptors sent with the message: the status listener, the pool's listening socket, the read-only scoreboard, the
+/// log channel. A 503 responder of a pool with an access log receives one more: the log.
 pub const DESCRIPTORS: usize = 4;
 
-/// What a 503 responder answers whatever is asked, but for the status and ping pages. After the brief, the channel brings
-/// another when there is a later failure to be told of.
+/// The failure that a 503 responder reports for every request except status and ping. The channel sends an update after
+/// each later failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The failure's id.
     pub id: String,
-    /// When the next try is made, in nanoseconds of the monotonic clock ([`crate::tick::Tick`]).
+    /// The time of the next retry, in nanoseconds of the monotonic clock ([`crate::tick::Tick`]).
     pub retry_at_ns: u64,
-    /// A page with the report; `None`: only the operator may see it.
+    /// The HTML error report; `None` if only the operator may see it.
     pub page: Option<String>,
 }
 
-/// Status page of an address that was given no path.
+/// The status page's path if none is configured.
 const DEFAULT_STATUS_PATH: &str = "/";
 
-/// Everything that a reporter has to know of its pool. No setting of the application is among it.
+/// A reporter's settings. They contain no setting of the application.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Brief {
     /// The process' title.
     pub title: String,
-    /// The master's name, which the process has, too.
+    /// The master's process name, which the reporter shares.
     pub process_name: String,
-    /// What PHP says of itself to clients (`X-Powered-By`).
+    /// PHP's `X-Powered-By` header.
     #[serde(default)]
     pub powered_by: Option<String>,
     /// The pool's name.
     pub pool: String,
-    /// What kind of pool it is.
+    /// The pool's process manager.
     pub pm: ProcessManager,
     /// URI of the status page.
     pub status_path: Option<String>,
     /// URI of the ping page.
     pub ping_path: Option<String>,
-    /// Its text.
+    /// The ping page's text.
     pub ping_response: String,
-    /// Peers that may connect over TCP; empty: any.
+    /// Peers that may connect over TCP; empty allows any.
     pub allowed_clients: Vec<IpAddr>,
-    /// Limits on what a client may send.
+    /// Limits on client input.
     pub limits: Limits,
-    /// How long an idle kept connection stays open.
+    /// The timeout of an idle keep-alive connection.
     pub keepalive_timeout: Duration,
-    /// The user that the reporter becomes; `None`: the master's.
+    /// The reporter's user; `None` keeps the master's.
     pub identity: Option<Identity>,
-    /// The page has the most memory of a request ([`crate::config::Application::has_memory_peak`]).
+    /// Whether the page shows peak memory ([`crate::config::Application::has_memory_peak`]).
     #[serde(default)]
     pub has_memory_peak: bool,
-    /// When the generation began, seconds since 1970.
+    /// Start of the generation, in seconds since 1970.
     pub started: u64,
-    /// Slots of the scoreboard.
+    /// Number of scoreboard slots.
     pub slots: u32,
-    /// Soft and hard limit on descriptors as the master was started with.
+    /// The master's initial soft and hard descriptor limits.
     pub descriptor_limit: Option<(u64, u64)>,
-    /// It stands in for the pool's workers, at the pool's own address.
+    /// Set for a 503 responder at the pool's own address.
     pub refusal: Option<Refusal>,
-    /// The access log in which what it answers is written down.
+    /// The access log of the responder's answers.
     pub access: Option<AccessLog>,
-    /// Bytes of a line there.
+    /// The longest access log line, in bytes.
     pub log_limit: usize,
 }
 
 impl Brief {
-    /// What the reporter of a pool has to know.
+    /// Returns the brief of a pool's reporter.
     pub fn new(
         pool: &Pool,
         identity: Option<Identity>,
@@ -103,7 +103,7 @@ impl Brief {
         }
     }
 
-    /// What a process has to know that stands in for the pool's workers.
+    /// Returns the brief of a pool's 503 responder.
     pub fn answering_503(self, pool: &Pool, refusal: Refusal, log_limit: usize) -> Brief {
         Brief {
             title: match pool.title.as_str() {
@@ -120,7 +120,7 @@ impl Brief {
     }
 }
 
-/// A reporter's title; in php-fpm's name the one that its status pool has.
+/// Returns the process title; for php-fpm, the title of its status pool.
 fn title(frontend: &str, pool: &str) -> String {
     match frontend {
         "php-fpm" => format!("php-fpm: pool {pool}_status"),

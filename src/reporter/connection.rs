@@ -1,50 +1,47 @@
-//! One client of the reporter: bytes in, bytes out.
+//! One client connection of the reporter, without its socket.
 
 use super::pages::Pages;
 use crate::fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
 use crate::status::Snapshot;
 
-/// What a connection is waiting for.
+/// The next event that a connection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// The next request, or nothing: no client waits if it is closed.
+    /// The next request; the connection may be closed.
     Idle,
     /// The rest of a request.
     Request,
-    /// Room to write what is pending.
+    /// Buffer space for pending output.
     Room,
     /// Nothing: the answer is complete.
     Over,
 }
 
-/// A connection without its socket.
+/// The protocol state of one connection.
 #[derive(Debug)]
 pub struct Connection {
     responder: Responder,
     output: Output,
-    /// Input that came while an answer was being written.
+    /// Input received during an answer.
     unread: Vec<u8>,
-    /// The part of the answer that did not fit into the output yet.
+    /// The rest of the answer, not yet in the output buffer.
     answer: Vec<u8>,
     answered: usize,
-    /// Requests whose answers have ended.
     served: u64,
     state: State,
-    /// What is asked next is for others to answer.
+    /// Close after this answer: the pool's workers must answer the next request.
     is_last: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Reading,
-    /// An answer is being written.
     Answering,
-    /// What is pending is the last.
     Closing,
 }
 
 impl Connection {
-    /// A connection without a byte so far.
+    /// Creates a connection without input.
     pub fn new(limits: Limits) -> Connection {
         Connection {
             responder: Responder::new(limits),
@@ -58,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// What the connection waits for.
+    /// Returns what the connection waits for.
     pub fn wait(&self) -> Wait {
         match self.state {
             _ if !self.output.is_empty() => Wait::Room,
@@ -69,24 +66,24 @@ impl Connection {
         }
     }
 
-    /// How many requests have been answered.
+    /// Returns the number of answered requests.
     pub fn served(&self) -> u64 {
         self.served
     }
 
-    /// Takes what came. To be called while the connection waits for a request only, so that a client that doesn't read
-    /// can't make it grow.
+    /// Processes input. Call it only while the connection waits for a request; otherwise a client that doesn't read
+    /// could grow the buffer.
     pub fn receive(&mut self, bytes: &[u8], pages: &Pages<'_>, snapshot: &mut dyn FnMut() -> Snapshot) {
         self.unread.extend_from_slice(bytes);
         self.advance(pages, snapshot);
     }
 
-    /// The bytes that are to be written.
+    /// Returns the bytes to write.
     pub fn pending(&mut self) -> &[u8] {
         self.output.pending()
     }
 
-    /// The first `count` pending bytes were written.
+    /// Removes `count` written bytes from the pending output.
     pub fn written(&mut self, count: usize, pages: &Pages<'_>, snapshot: &mut dyn FnMut() -> Snapshot) {
         self.output.consume(count);
         self.fill();
@@ -103,13 +100,13 @@ impl Connection {
             at += used;
             match meaning {
                 Input::More => break,
-                // The answer waits for the end of the body: a connection that is closed with input unread is reset,
-                // and the answer lost.
+                // Answer only after the whole body: closing a socket with unread input resets the connection and loses
+                // the answer.
                 Input::Request | Input::Body(_) => {}
                 Input::BodyEnd => {
                     let page = pages.answer(self.responder.params(), snapshot);
                     self.output.begin(self.responder.request_id());
-                    // The buffer is empty, or nearly so: the few bytes fit.
+                    // The buffer is almost empty: this short text fits.
                     self.output.stderr(&page.error);
                     self.answer = page.output;
                     self.answered = 0;
@@ -139,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// Moves as much of the answer into the output as there is room for.
+    /// Fills the output buffer with the answer.
     fn fill(&mut self) {
         if self.state != State::Answering {
             return;

@@ -37,7 +37,6 @@ fn brief() -> Brief {
     }
 }
 
-/// A pool whose full status is far longer than an output buffer.
 fn snapshot() -> Snapshot {
     let row = crate::status::WorkerRow {
         pid: 1,
@@ -93,7 +92,7 @@ fn request(uri: &str, query: &str, keep: bool) -> Vec<u8> {
     wire
 }
 
-/// Feeds `input` in pieces of `step` bytes to a client that reads whenever it can; says what came: texts of ended answers.
+/// Sends `input` in pieces of `step` bytes, and returns the texts of the complete answers.
 fn talk(connection: &mut Connection, input: &[u8], step: usize) -> Vec<String> {
     talk_with(&brief(), connection, input, step)
 }

@@ -1,12 +1,9 @@
-//! The reporter: a process that answers status and ping at an address of their own (`status_listen`), also while every
-//! worker of the pool is busy.
+//! The reporter: a process that answers status and ping at a separate address (`status_listen`) while all workers are
+//! busy.
 //!
-//! There is one for a pool, started when a client connects, and gone after a while without one. It is a program of its
-//! own, so that it begins with nothing of the master's memory, runs as the pool's user, and is given what a worker of
-//! the pool may see too, and less: the scoreboard for reading, the listening sockets, a channel for log lines. It runs
-//! no code of an application. The same program stands in for the workers of a pool whose application can't be started: at
-//! the pool's own address it refuses every request but those for status and ping. [`Brief`] is what the master tells it,
-//! `connection` one client, without a socket or a clock; `run` is the loop. It knows nothing of the master.
+//! The master starts one for a pool when a client connects; it exits when idle. It runs as the pool's user, in a
+//! program of its own without the master's memory, and never runs application code. The same program answers 503 at the
+//! pool's address when the application can't start.
 
 mod brief;
 mod connection;

@@ -1,4 +1,4 @@
-//! What a request is answered.
+//! The reporter's answers.
 
 use super::brief::{Brief, Refusal};
 use crate::fastcgi::Params;
@@ -8,7 +8,7 @@ use crate::tick::Tick;
 use crate::worker::snapshot::encode;
 use std::fmt;
 
-/// What php-fpm answers where there is no such script.
+/// php-fpm's answer for a missing script.
 const NOT_FOUND: &str = "Status: 404 Not Found\r\n";
 const NOT_FOUND_TYPE: &str = "Content-type: text/html; charset=UTF-8\r\n\r\n";
 const NOT_FOUND_BODY: &[u8] = b"File not found.\n";
@@ -22,13 +22,11 @@ pub struct Pages<'b> {
     witness: Option<&'b dyn Witness>,
 }
 
-/// What logs the answers.
 pub(super) trait Witness: fmt::Debug {
-    /// This request has this answer, which begins with its header.
+    /// Logs the answer to a request. `output` starts with the header.
     fn answered(&self, params: &Params, output: &[u8]);
 }
 
-/// An answer: STDOUT, and what goes to STDERR.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) output: Vec<u8>,
@@ -36,7 +34,6 @@ pub(super) struct Page {
 }
 
 impl<'b> Pages<'b> {
-    /// The pages that a pool has, and why all else is refused, if it is.
     pub(super) fn new(
         brief: &'b Brief,
         refusal: Option<&'b Refusal>,
@@ -49,12 +46,12 @@ impl<'b> Pages<'b> {
         }
     }
 
-    /// Whether it stands in for workers. They are to have the next request of a connection.
+    /// Whether this is a 503 responder. It closes each connection so that workers get the next request.
     pub(super) fn refuses(&self) -> bool {
         self.refusal.is_some()
     }
 
-    /// The answer to a request. `snapshot` is called only where it is to be shown.
+    /// Returns the answer to a request. Calls `snapshot` only for a status page.
     pub(super) fn answer(&self, params: &Params, snapshot: &mut dyn FnMut() -> Snapshot) -> Page {
         let page = self.page(params, snapshot);
         if let Some(witness) = self.witness {
@@ -97,14 +94,14 @@ impl<'b> Pages<'b> {
     }
 }
 
-/// When a client may try again, in seconds: what is left of the delay now, rounded up.
+/// Returns the seconds until the next retry, rounded up.
 fn retry_after_s(refusal: &Refusal, now: Tick) -> u64 {
     let left = Tick::from_nanos(refusal.retry_at_ns).since(now);
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     seconds.max(1)
 }
 
-/// The application can't be started: says so, and by which name its operator finds the report.
+/// Returns the 503 answer, with the id of the error report.
 fn refuse(refusal: &Refusal, method: &[u8]) -> Page {
     let (kind, body) = match &refusal.page {
         Some(page) => ("text/html", page.clone()),

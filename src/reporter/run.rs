@@ -1,4 +1,4 @@
-//! The loop of a reporter.
+//! The reporter's event loop.
 
 use super::brief::{Brief, DESCRIPTORS, Refusal};
 use super::connection::{Connection, Wait};
@@ -23,28 +23,27 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Connections at once. When one more comes, the one that has waited the longest without being answered is closed.
+/// The most connections. Above it, the one that has waited longest is closed.
 const MOST_CONNECTIONS: usize = 128;
-/// How long a request may take to come in, and an answer to be read.
+/// The timeout for receiving a request and for sending an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the last answers may take when the reporter has been told to leave.
+/// The timeout of the last answers after the master closes the channel.
 const LAST_TIMEOUT: Duration = Duration::from_secs(1);
-/// The reporter leaves when no client has been connected for this long; php-fpm's status pool does the same.
+/// The reporter exits after this long without a client, like php-fpm's status pool.
 const IDLE: Duration = Duration::from_secs(10);
-/// Pieces read from one connection before the others have their turn.
+/// Reads from one connection per turn.
 const READS: usize = 4;
-/// Connections accepted before those that are there have their turn.
+/// Connections accepted per turn.
 const ACCEPTS: usize = 64;
 const READ_BYTES: usize = 16 << 10;
 const EVENTS: usize = 64;
-/// Bytes of the master's message.
 const BRIEF_BYTES: usize = 1 << 20;
 
 const LISTENER: Token = Token(0);
 const MASTER: Token = Token(1);
 const FIRST_CLIENT: usize = 2;
 
-/// Takes the brief from the channel and serves until the master closes it or no client has asked for a while.
+/// Reads the brief from the channel, then serves until the master closes the channel or the reporter is idle.
 pub fn run(channel: OwnedFd) -> Result<(), Error> {
     let (brief, descriptors) = receive(&channel)?;
     title::take_name(&brief.process_name);
@@ -65,7 +64,7 @@ pub fn run(channel: OwnedFd) -> Result<(), Error> {
     reporter.serve()
 }
 
-/// Those that every reporter has, and where the access log is found.
+/// The descriptors of every reporter, and the access log's.
 type Descriptors = ([OwnedFd; DESCRIPTORS], Option<OwnedFd>);
 
 fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
@@ -83,7 +82,7 @@ fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
     Ok((brief, (descriptors, shelf)))
 }
 
-/// Becomes the user that the brief names, for good.
+/// Changes permanently to the brief's user.
 fn become_user(brief: &Brief) -> Result<(), Error> {
     if let Some((soft, hard)) = brief.descriptor_limit {
         identity::limit_descriptors(soft, hard)?;
@@ -97,10 +96,9 @@ fn become_user(brief: &Brief) -> Result<(), Error> {
 struct ReporterClient {
     socket: OwnedFd,
     connection: Connection,
-    /// What it waits for, and since when.
     wait: Wait,
     since: Tick,
-    /// Requests that it had been answered then.
+    /// Requests answered when this wait began.
     served: u64,
 }
 
@@ -113,19 +111,14 @@ struct Reporter<'b> {
     board: Reader,
     clients: HashMap<usize, ReporterClient>,
     next: usize,
-    /// Since when there has been no client.
     idle_since: Tick,
-    /// When the last answers have to be out, after the master has closed the channel.
+    /// The deadline for the last answers, after the master has closed the channel.
     leaving: Option<Tick>,
-    /// Accepting has failed: when it is tried again.
     pause: AcceptPause,
-    /// It stands in for workers.
     refusal: Option<Refusal>,
-    /// Writes down what it answers.
     recorder: Option<RefCell<Recorder>>,
 }
 
-/// What is known of a request before it is answered, for the access log.
 #[derive(Debug)]
 struct LoggedRequest<'r> {
     recorder: &'r RefCell<Recorder>,
@@ -223,7 +216,7 @@ impl<'b> Reporter<'b> {
         }
     }
 
-    /// A 503 responder may be told of another failure; otherwise nothing but the end is ever to be heard.
+    /// Reads the channel. A 503 responder may receive a new failure; other reporters only receive the end.
     fn hear_master(&mut self) {
         let mut buffer = vec![0; BRIEF_BYTES];
         loop {
@@ -240,7 +233,7 @@ impl<'b> Reporter<'b> {
             self.refusal = told;
         }
         let raw = self.status.as_raw_fd();
-        // A client that connects now waits for the next reporter.
+        // The next reporter accepts the clients that connect from now on.
         let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
         self.leaving.get_or_insert(clock::now() + LAST_TIMEOUT);
         self.clients.retain(|_, client| client.wait != Wait::Idle);
@@ -249,9 +242,9 @@ impl<'b> Reporter<'b> {
     fn is_over(&self, now: Tick) -> bool {
         match self.leaving {
             Some(end) => self.clients.is_empty() || end <= now,
-            // A 503 responder stays until it is told to leave.
+            // A 503 responder doesn't exit when idle.
             None if self.refusal.is_some() => false,
-            // A client waits for a connection.
+            // A client may be waiting for accept.
             None if self.pause.deadline().is_some() => false,
             None => self.clients.is_empty() && now.since(self.idle_since) >= IDLE,
         }
@@ -312,7 +305,7 @@ impl<'b> Reporter<'b> {
                 .registry()
                 .register(&mut SourceFd(&raw), Token(id), both);
             if let Err(error) = registered {
-                // There may be more connections: nothing tells of them again.
+                // More connections may be waiting, and epoll won't report them again.
                 return self.rest(&Error::from_io("epoll_ctl", "", &error));
             }
             let limits = Limits {
@@ -322,7 +315,6 @@ impl<'b> Reporter<'b> {
             let client = ReporterClient {
                 socket,
                 connection: Connection::new(limits),
-                // Its request is on its way.
                 wait: Wait::Request,
                 since: clock::now(),
                 served: 0,
@@ -335,14 +327,14 @@ impl<'b> Reporter<'b> {
         again.push(LISTENER.0);
     }
 
-    /// Leaves the listening socket alone for a moment.
+    /// Pauses accepting.
     fn rest(&mut self, error: &Error) {
         if self.pause.begin(clock::now()) {
             log::error!("can't accept a connection: {error}; trying again");
         }
     }
 
-    /// Closes the connection that has waited the longest, one that is not being answered if there is any.
+    /// Closes the connection that has waited longest, if possible one without an answer in progress.
     fn make_room(&mut self) {
         let oldest = self
             .clients
@@ -354,7 +346,7 @@ impl<'b> Reporter<'b> {
         }
     }
 
-    /// Writes and reads what can be. `true`: there may be more to read; the others have their turn first.
+    /// Writes and reads what it can. Returns `true` if there may be more to read.
     fn on_ready(&mut self, id: usize) -> bool {
         let Some(mut client) = self.clients.remove(&id) else {
             return false;
@@ -422,13 +414,13 @@ impl<'b> Reporter<'b> {
         if wait == Wait::Over {
             return Outcome::Over;
         }
-        // Bytes that trickle in begin no new time, and one that never asked anything has no longer than a request has.
+        // Single bytes don't extend the timeout. A client that has not sent a request has no longer timeout.
         let served = client.connection.served();
         let wait = match wait {
             Wait::Idle if served == 0 => Wait::Request,
             wait => wait,
         };
-        // The request of one that was accepted just now is on its way: no other process will answer it.
+        // A connection accepted just now has a request on its way that no other process can answer.
         if self.leaving.is_some() && wait == Wait::Idle {
             return Outcome::Over;
         }
@@ -453,13 +445,9 @@ impl<'b> Reporter<'b> {
     }
 }
 
-/// What became of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// It waits for the client.
     Waits,
-    /// It can be gone on with at once.
     More,
-    /// It is to be closed.
     Over,
 }

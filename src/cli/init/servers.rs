@@ -1,4 +1,4 @@
-//! The sites that nginx has already.
+//! Finds nginx's existing sites.
 
 use std::fmt;
 use std::fs;
@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 pub(super) struct Server {
     names: Vec<(String, Place)>,
     place: Place,
-    /// Whether it says that it gets what no other has.
+    /// Whether the block has `default_server`.
     is_default: bool,
     is_plain: bool,
 }
 
-/// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) file: PathBuf,
@@ -27,7 +26,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The servers of the files beside this one, and, if it is one of nginx's own, of all of them.
+/// Returns the servers of the file's directory; for one of nginx's directories, all of nginx's servers.
 pub(super) fn beside(file: &Path) -> Vec<Server> {
     let own = super::SITES.map(|(directory, _)| PathBuf::from(directory));
     let directory = file.parent().unwrap_or(Path::new("."));
@@ -36,7 +35,7 @@ pub(super) fn beside(file: &Path) -> Vec<Server> {
     let mut files = Vec::new();
     if is_own {
         directories = own.to_vec();
-        // As nginx reads them: what is before the directories that it includes.
+        // In nginx's order: nginx.conf, then the directories it includes.
         files.push(PathBuf::from("/etc/nginx/nginx.conf"));
         directories.reverse();
     }
@@ -58,7 +57,7 @@ pub(super) fn beside(file: &Path) -> Vec<Server> {
         .collect()
 }
 
-/// Whether nginx reads a file of the directory: all in sites-enabled, elsewhere those with the right ending.
+/// Whether nginx reads the file: every file in sites-enabled, else files with the right suffix.
 fn is_read(path: &Path) -> bool {
     let takes_all = path
         .parent()
@@ -66,14 +65,14 @@ fn is_read(path: &Path) -> bool {
     path.is_file() && (takes_all || path.extension().is_some_and(|ending| ending == "conf"))
 }
 
-/// The one that gets what no other has: who says so, or the first.
+/// Returns the default server: the one declared, else the first.
 pub(super) fn default(servers: &[Server]) -> Option<&Place> {
     let plain = || servers.iter().filter(|server| server.is_plain);
     let found = plain().find(|server| server.is_default).or(plain().next())?;
     Some(&found.place)
 }
 
-/// Where a server has this name.
+/// Returns the place of the server with this name.
 pub(super) fn named<'a>(servers: &'a [Server], name: &str) -> Option<&'a Place> {
     let mut names = servers
         .iter()
@@ -83,14 +82,12 @@ pub(super) fn named<'a>(servers: &'a [Server], name: &str) -> Option<&'a Place> 
     Some(&found.1)
 }
 
-/// The servers of a file.
 fn servers(file: &Path, text: &str) -> Vec<Server> {
     let place = |line| Place {
         file: file.to_path_buf(),
         line,
     };
     let mut found: Vec<Server> = Vec::new();
-    // How deep the server that is read is, and whether it has said where it listens.
     let (mut depth, mut inside, mut listens) = (0_usize, None, false);
     let mut words: Vec<(String, usize)> = Vec::new();
     for (word, line, is_quoted) in tokens(text) {
@@ -113,7 +110,7 @@ fn servers(file: &Path, text: &str) -> Vec<Server> {
             "}" => {
                 if inside == Some(depth) {
                     inside = None;
-                    // Without a word it listens on port 80.
+                    // A server without `listen` uses port 80.
                     if let Some(server) = found.last_mut().filter(|_| !listens) {
                         server.is_plain = true;
                     }
@@ -161,7 +158,7 @@ fn is_port_80(address: &str) -> bool {
     port.is_none_or(|port| port == "80")
 }
 
-/// The words of a file of nginx, each with its line and whether it is quoted.
+/// Returns the words of an nginx file, each with its line and whether it is quoted.
 fn tokens(text: &str) -> Vec<(String, usize, bool)> {
     let mut tokens = Vec::new();
     let mut line = 1;
@@ -188,7 +185,7 @@ fn tokens(text: &str) -> Vec<(String, usize, bool)> {
             letter => {
                 let mut word = letter.to_string();
                 let ends = |letter: &char| letter.is_whitespace() || ";{".contains(*letter);
-                // A variable in braces is of the word.
+                // `${NAME}` is part of the word.
                 while let Some(next) =
                     letters.next_if(|next| !ends(next) || (word.ends_with('$') && *next == '{'))
                 {

@@ -1,24 +1,24 @@
-//! What nginx is told of an application.
+//! The text of an nginx site.
 
 use super::{Kind, Site};
 
-/// What no browser gets from any site: names that begin with a dot.
+/// Denies files whose names begin with a dot.
 const NO_DOT_FILES: &str = r"
     # Names that begin with a dot are not for browsers.
     location ~ /\.(?!well-known(/|$)) {
         return 404;
     }
 ";
-/// What no browser gets where the document root is the whole project: what is beside the pages.
+/// Files to deny if the document root is the whole project.
 const PROJECT_FILES: &str = r"^/(vendor|node_modules)/|^/(composer|package)[^/]*\.(json|lock|phar)$|~$|\.(bak|ini|lock|log|old|orig|save|sql|swp|toml)(\.(bz2|gz|xz|zip|zst))?$";
 
-/// The most that is uploaded. By itself nginx takes 1 MB.
+/// The upload limit. nginx's default is 1 MB.
 const SIZE: &str = r"
     # The most that a visitor can send at once. More is answered with 413.
     client_max_body_size 64m;
 ";
-/// The port that the visitor sees, with which an application makes absolute addresses. The parameters of some distributions
-/// have the host without it.
+/// The port in the client's request, for absolute URLs. Some distributions' parameters contain the host without the
+/// port.
 const PORT: &str = r#"
     # The port that the visitor has asked for, if it has named one.
     set $port "";
@@ -28,15 +28,15 @@ const PORT: &str = r#"
 "#;
 const PARAMETERS: &str = "include fastcgi_params;\n        fastcgi_param HTTP_HOST $host$port;";
 
-/// What leads a request for WebSocket to where HTTP is spoken.
+/// Sends WebSocket requests to the HTTP socket.
 const UPGRADE: &str = "error_page 418 = @websocket;
         if ($http_upgrade ~* \"^websocket$\") {
             return 418;
         }
         ";
 
-/// Many applications: what each has for browsers, and which script answers. nginx has no `try_files` where an `if` is, so that all
-/// of them are the server's. TOP is the directory of the applications, as it stands in a text with quotes.
+/// Many applications: static files and scripts of each. nginx ignores `try_files` in a location with `if`, so each `if` is in the
+/// server block. TOP is the applications' directory, quoted.
 const SITES: &str = r#"
     # http://NAME/app/ is the application in TOP/app.
     set $pages "-";
@@ -141,7 +141,7 @@ const SITES: &str = r#"
     }
 "#;
 
-/// A path as nginx reads it.
+/// Quotes a path for nginx if necessary.
 fn nginx_word(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if path.chars().all(is_plain) {
@@ -150,13 +150,11 @@ fn nginx_word(path: &str) -> String {
     format!("\"{}\"", quoted(path))
 }
 
-/// A path within quotes.
 fn quoted(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 impl Site {
-    /// nginx's file.
     pub(super) fn nginx(&self) -> String {
         let (ending, name) = match &self.server_name {
             Some(name) => ("", name.as_str()),
@@ -191,7 +189,7 @@ impl Site {
         )
     }
 
-    /// A program that answers whatever no file does.
+    /// Returns the locations of a program that answers every request without a static file.
     fn program(&self) -> String {
         let Site { root, has, .. } = self;
         let socket = self.socket();

@@ -1,4 +1,4 @@
-//! What is asked of the process that keeps jobs, and how its answers are shown.
+//! Sends requests to the job process and prints the answers.
 
 use super::conversation::PATIENCE;
 use super::display::{
@@ -17,7 +17,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 impl Conversation {
-    /// Shows jobs, and how to see what follows them.
+    /// Prints jobs, and the command for the next page.
     pub(super) fn list(&mut self, list: &List, json: bool) -> Result<CommandOutcome, CommandOutcome> {
         let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
         let ago = |time: &Option<String>| -> Result<Option<i64>, CommandOutcome> {
@@ -78,7 +78,7 @@ impl Conversation {
         }
     }
 
-    /// Waits for a job's end; on a terminal with a bar that shows how far it is.
+    /// Waits until a job ends, with a progress bar in a terminal.
     pub(super) fn wait(
         &mut self,
         name: &JobName,
@@ -256,7 +256,7 @@ pub(super) fn millis(text: &Option<String>) -> Result<Option<u64>, CommandOutcom
     }
 }
 
-/// A name that no other job has.
+/// Returns a unique job reference.
 pub(super) fn own_ref() -> Result<String, CommandOutcome> {
     let mut bytes = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

@@ -1,4 +1,4 @@
-//! How jobs, queues and times are shown to people.
+//! Formats jobs, queues and times as text.
 
 use crate::cli::output;
 use crate::jobs::{ConnectionView, JobView, KindView, QueueView, SequenceView};
@@ -7,10 +7,9 @@ use crate::sys::clock;
 use crate::sys::terminal;
 use std::fmt::Write as _;
 
-/// Columns of a progress bar.
 const BAR: usize = 30;
 
-/// A line on the terminal that standard error is, written again and again; nothing where there is none, or the answer is JSON.
+/// A progress line on standard error. It is hidden without a terminal and with JSON output.
 pub(super) struct Bar {
     columns: Option<usize>,
 }
@@ -22,7 +21,6 @@ impl Bar {
         }
     }
 
-    /// Whether there is a terminal.
     pub(super) fn is_seen(&self) -> bool {
         self.columns.is_some()
     }
@@ -44,7 +42,6 @@ fn gauge(percent: usize) -> String {
     format!("[{}{}] {percent}%", "#".repeat(full), "-".repeat(BAR - full))
 }
 
-/// Queues, a line each.
 pub(super) fn queues_table(queues: &[QueueView]) -> String {
     let head = [
         "QUEUE",
@@ -88,7 +85,6 @@ pub(super) fn queues_table(queues: &[QueueView]) -> String {
     aligned(&rows)
 }
 
-/// Kinds of jobs, a line each.
 pub(super) fn kinds_table(kinds: &[KindView]) -> String {
     let head = [
         "QUEUE",
@@ -124,7 +120,6 @@ pub(super) fn kinds_table(kinds: &[KindView]) -> String {
     aligned(&rows)
 }
 
-/// Conversations, a line each.
 pub(super) fn connections_table(connections: &[ConnectionView]) -> String {
     let head = ["ID", "WHO", "MAY", "AGE", "IDLE", "REQUESTS", "LAST", ""];
     let mut rows = vec![head.map(str::to_owned)];
@@ -153,7 +148,6 @@ pub(super) fn connections_table(connections: &[ConnectionView]) -> String {
     aligned(&rows)
 }
 
-/// How far a job is, in a line.
 pub(super) fn job_bar(job: &JobView) -> String {
     let done = job.steps.iter().filter(|step| step.status.is_some()).count();
     let percent = match (job.progress, job.steps.len()) {
@@ -165,7 +159,6 @@ pub(super) fn job_bar(job: &JobView) -> String {
     format!("job {} {} {} {text}", job.id, job.state, gauge(percent))
 }
 
-/// Sequences, a line each.
 pub(super) fn sequences_table(sequences: &[SequenceView]) -> String {
     let head = [
         "ID",
@@ -203,7 +196,7 @@ pub(super) fn sequences_table(sequences: &[SequenceView]) -> String {
     aligned(&rows)
 }
 
-/// How far a sequence is, in a line. Without a total only what has ended of what was given can be told.
+/// Returns a sequence's progress. Without a total, it counts only the jobs added so far.
 pub(super) fn sequence_bar(sequence: &SequenceView) -> String {
     let ended = sequence.given.saturating_sub(sequence.waiting + sequence.running);
     let total = match sequence.state.as_str() {
@@ -282,7 +275,7 @@ pub(super) fn details(job: &JobView) -> String {
     text
 }
 
-/// A text of which so many bytes were left out.
+/// Marks a text from which `left_out` bytes were cut.
 fn cut(text: &str, left_out: Option<u64>) -> String {
     match left_out {
         Some(bytes) => format!("{text} [{bytes} bytes left out]"),
@@ -290,13 +283,12 @@ fn cut(text: &str, left_out: Option<u64>) -> String {
     }
 }
 
-/// A moment by the clock on the wall.
+/// Formats a wall-clock time.
 fn moment(millis: i64) -> String {
     let seconds = u64::try_from(millis / 1_000).unwrap_or(0);
     String::from_utf8_lossy(&clock::format_local_time(seconds, "%Y-%m-%d %H:%M:%S")).into_owned()
 }
 
-/// How long something took.
 pub(super) fn took(millis: u64) -> String {
     match millis {
         0..10_000 => format!("{millis}ms"),
@@ -304,7 +296,7 @@ pub(super) fn took(millis: u64) -> String {
     }
 }
 
-/// A time in its greatest unit.
+/// Formats a duration in its largest unit.
 pub(in crate::cli) fn age(millis: i64) -> String {
     let seconds = millis.max(0) / 1_000;
     match seconds {
@@ -315,7 +307,6 @@ pub(in crate::cli) fn age(millis: i64) -> String {
     }
 }
 
-/// Rows with their columns below each other.
 pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         rows.iter()
@@ -375,7 +366,7 @@ mod tests {
             sequence_bar(&sequence),
             "sequence 3 open [#########---------------------] 30% 3 of 10, 1 running, 2 waiting, 1 failed"
         );
-        // When the source has given all it is known how many there are, whatever was said before.
+        // A complete source determines the total.
         sequence.state = "complete".into();
         assert!(sequence_bar(&sequence).contains("50% 3 of 6"));
         let none = SequenceView {

@@ -1,6 +1,6 @@
-//! Feeds a sequence: reads lines of a file, of standard input or of a command, and pushes each as a job, never far ahead of the
-//! workers. How far it is stands in the store: where the process that keeps jobs is killed, or this command is started again
-//! with the same name, it goes on behind the last job that was added.
+//! Pushes each line of a file, standard input or a command as a job, with a limit on waiting jobs. The store keeps the
+//! progress: after a crash of the job process, or when the command is repeated with the same name, feeding continues
+//! after the last added job.
 
 use super::conversation::PATIENCE;
 use super::display::{Bar, sequence_bar};
@@ -16,11 +16,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Jobs added at once.
+/// The most jobs per request.
 const MOST_TOGETHER: usize = 200;
-/// Bytes of jobs added at once, and of a line.
+/// The most bytes per request, and per line.
 const MOST_BYTES: usize = 4 << 20;
-/// How often it is looked for.
+/// How long to retry while the job process is down.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The retry interval.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Where a sequence's jobs come from.
@@ -58,7 +60,7 @@ impl Source {
     }
 }
 
-/// Lines that come one by one, and what has to end well for them to be all.
+/// A source's lines, and the command whose exit code shows whether they are complete.
 struct Lines {
     reader: Box<dyn BufRead>,
     command: Option<Child>,
@@ -95,7 +97,7 @@ impl Lines {
         })
     }
 
-    /// The next line, without its end.
+    /// Returns the next line without its line end.
     fn next(&mut self) -> Result<Option<Vec<u8>>, CommandOutcome> {
         let mut line = Vec::new();
         let mut limited = (&mut self.reader).take(MOST_BYTES as u64);
@@ -116,7 +118,7 @@ impl Lines {
         Ok(Some(line))
     }
 
-    /// Whether the lines that came are all there are.
+    /// Checks that the source was read completely.
     fn end(self) -> Result<(), CommandOutcome> {
         drop(self.reader);
         let Some(mut command) = self.command else {
@@ -130,7 +132,7 @@ impl Lines {
     }
 }
 
-/// How many lines a file has; nothing of what is no plain file, which can be read once.
+/// Counts the lines of a regular file; `None` for anything else, which can be read only once.
 fn count_lines(source: &Source) -> Option<u64> {
     let path = source.each_line.as_ref()?;
     if !path.metadata().ok()?.is_file() {
@@ -150,7 +152,7 @@ fn count_lines(source: &Source) -> Option<u64> {
     }
 }
 
-/// Pushes what a source gives.
+/// Pushes all lines of a source.
 pub(super) fn feed(
     conversation: &mut Conversation,
     push: &Push,
@@ -169,7 +171,7 @@ pub(super) fn feed(
     });
     let mut view = ask(conversation, &begin)?;
     let mut lines = Lines::open(&push.source)?;
-    // What was added by a command before this one.
+    // Skip the lines that an earlier command added.
     for _ in 0..view.given {
         if lines.next()?.is_none() {
             break;
@@ -223,13 +225,13 @@ fn job_of(template: &NewJob, line: Vec<u8>) -> Result<NewJob, CommandOutcome> {
     let mut job = template.clone();
     match is_json {
         true => job.payload = line,
-        // As it is, whatever its bytes.
+        // The line may contain any bytes.
         false => job.payload_base64 = Some(base64::encode(&line)),
     }
     Ok(job)
 }
 
-/// Adds jobs once, whatever becomes of the process that keeps them.
+/// Adds jobs exactly once, even if the job process crashes.
 fn add(
     conversation: &mut Conversation,
     before: &SequenceView,
@@ -256,7 +258,7 @@ fn show(id: i64) -> JobsRequest {
     JobsRequest::SequenceShow(SequenceName { id })
 }
 
-/// Asks for something that may be asked for twice: when the process is gone, the one after it.
+/// Sends an idempotent request. Retries if the job process is down.
 fn ask(
     conversation: &mut Conversation,
     request: &impl serde::Serialize,
@@ -294,7 +296,7 @@ fn told(
     conversation.shown_as(JobsAnswer::Sequence { sequence }, is_well, json)
 }
 
-/// Waits until the last job of a sequence has ended.
+/// Waits until the sequence's last job has ended.
 pub(super) fn wait(
     conversation: &mut Conversation,
     id: i64,
