@@ -20,8 +20,6 @@ use std::time::{Duration, Instant};
 const MOST_TOGETHER: usize = 200;
 /// The most bytes per request, and per line.
 const MOST_BYTES: usize = 4 << 20;
-/// How long to retry while the job process is down.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The retry interval.
 const RETRY: Duration = Duration::from_millis(100);
 

@@ -51,7 +51,7 @@ fn where_an_import_hangs_is_shown() {
         );
         let solution = report["error"]["solution_description"].to_string();
         assert!(
-            solution.contains("still being loaded") && !solution.contains("listen()"),
+            solution.contains("still loading") && !solution.contains("listen()"),
             "{runtime}: {solution}"
         );
         broken.daemon.wait_for(place);
@@ -169,7 +169,7 @@ fn the_error_itself_is_the_headline() {
             workers,
             "",
             "main.DbError: no database",
-            "The output says where",
+            "The output shows where",
         ),
         (
             "wsgi",
