@@ -14,22 +14,16 @@ use tokio_postgres::Statement;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-/// Changes of counts that are added up in one transaction.
 const ADDED_TOGETHER: u32 = 20_000;
 
-/// A database of a PostgreSQL server.
 pub struct Postgresql {
     server: Server,
     node: String,
     session: Option<Session>,
     statements: HashMap<String, Statement>,
-    /// The server's process of this connection: what it tells others is not news here.
     backend: Arc<AtomicI32>,
-    /// The transaction that is under way.
     transaction: Option<i64>,
-    /// The one of which it is not known whether it was committed.
     doubtful: Option<i64>,
-    /// The time is this machine's, and not the server's: for tests, which set it.
     is_own_time: bool,
 }
 
@@ -61,7 +55,6 @@ impl Postgresql {
         }
     }
 
-    /// Lets the time be the one that is said.
     #[cfg(test)]
     pub(crate) fn with_own_time(mut self) -> Postgresql {
         self.is_own_time = true;
@@ -91,7 +84,6 @@ impl Postgresql {
         self.transaction = None;
     }
 
-    /// The connection, with a statement that it has prepared.
     fn prepared(&mut self, statement: &str) -> Result<(&Session, Statement)> {
         let known = self.statements.get(statement).cloned();
         let session = self.session.as_ref().ok_or_else(ended)?;
@@ -303,7 +295,6 @@ impl Row for QueryRow {
     }
 }
 
-/// A value, as the server wants it.
 #[derive(Debug)]
 struct Parameter<'v>(Value<'v>);
 
@@ -317,7 +308,6 @@ impl ToSql for Parameter<'_> {
             Value::Null => Ok(IsNull::Yes),
             Value::Int(number) if *kind == Type::INT4 => i32::try_from(number)?.to_sql(kind, out),
             Value::Int(number) => number.to_sql(kind, out),
-            // A zero can't be stored.
             Value::Text(text) if text.contains('\0') => text.replace('\0', "\u{fffd}").to_sql(kind, out),
             Value::Text(text) => text.to_sql(kind, out),
             Value::Blob(bytes) => bytes.to_sql(kind, out),

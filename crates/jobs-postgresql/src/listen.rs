@@ -12,7 +12,6 @@ use tokio_postgres::AsyncMessage;
 /// How long it waits until it connects again.
 const REST: Duration = Duration::from_secs(1);
 
-/// A notice as it is sent.
 pub(crate) fn word(notice: &Notice) -> String {
     match notice {
         Notice::News => String::new(),
@@ -25,7 +24,6 @@ fn read(word: &str) -> Notice {
     id.map_or(Notice::News, Notice::Cancel)
 }
 
-/// Hears for as long as the process lives. `own`: the server's process that the process' own notices come from.
 pub(crate) fn start(
     server: Server,
     own: Arc<AtomicI32>,

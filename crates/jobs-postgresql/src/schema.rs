@@ -4,7 +4,6 @@ use crate::session::Session;
 use forkyard_jobs::store::sql::SqlError;
 use forkyard_jobs::store::tables;
 
-/// One daemon makes the tables.
 const LOCK: i64 = 0x6679_6A62;
 
 const NODES: &str = "CREATE TABLE node (name TEXT PRIMARY KEY, seen_at BIGINT NOT NULL);
@@ -59,7 +58,6 @@ $$;
 REVOKE ALL ON FUNCTION push FROM PUBLIC;
 ";
 
-/// Makes what is missing; says the version of what is there. What fails is undone with the connection.
 pub(crate) fn prepare(session: &Session) -> Result<i32, SqlError> {
     session.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))?;
     let is = |question: &str| -> Result<bool, SqlError> { Ok(session.one(question, &[])?.get(0)) };

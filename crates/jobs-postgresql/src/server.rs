@@ -16,17 +16,14 @@ const CONNECT: Duration = Duration::from_secs(5);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// What drives a connection.
 pub(crate) type Link = Connection<Socket, TlsStream<Socket>>;
 
-/// A database of a server, and how it is reached.
 #[derive(Clone)]
 pub(crate) struct Server {
     config: Config,
     encryption: Encryption,
 }
 
-/// Why there is no connection.
 struct Failure {
     error: SqlError,
     /// Another kind of connection may be welcome.
@@ -56,7 +53,6 @@ impl Server {
         Ok(Server { config, encryption })
     }
 
-    /// What it is called, without the password.
     pub(crate) fn name(&self) -> String {
         let hosts: Vec<String> = (self.config.get_hosts().iter())
             .map(|host| match host {

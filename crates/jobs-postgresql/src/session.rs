@@ -25,16 +25,13 @@ const SESSION: &str = "SET search_path = forkyard, pg_catalog; SET lock_timeout 
      SET idle_in_transaction_session_timeout = '30s'; SET default_transaction_isolation = 'read committed'; \
      SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-/// A connection, and what drives it while something is waited for.
 pub(crate) struct Session {
     client: Client,
     runtime: Runtime,
-    /// An answer did not come in time.
     is_silent: Cell<bool>,
 }
 
 impl Session {
-    /// Connects.
     pub(crate) fn connect(server: &Server) -> Result<Session, SqlError> {
         let runtime = runtime().map_err(|error| SqlError {
             trouble: Trouble::Database,
@@ -52,7 +49,6 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether nothing can be asked any more.
     pub(crate) fn is_over(&self) -> bool {
         self.is_silent.get() || self.client.is_closed()
     }
@@ -66,17 +62,14 @@ impl Session {
         told(answer)
     }
 
-    /// Executes statements without values.
     pub(crate) fn batch(&self, statements: &str) -> Result<(), SqlError> {
         self.wait(self.client.batch_execute(statements))
     }
 
-    /// Prepares a statement.
     pub(crate) fn prepare(&self, statement: &str) -> Result<Statement, SqlError> {
         self.wait(self.client.prepare(statement))
     }
 
-    /// Executes a prepared statement; says how many rows it changed.
     pub(crate) fn execute(
         &self,
         statement: &Statement,
@@ -85,7 +78,6 @@ impl Session {
         self.wait(self.client.execute(statement, values))
     }
 
-    /// The rows of a prepared statement.
     pub(crate) fn query(
         &self,
         statement: &Statement,
@@ -94,18 +86,15 @@ impl Session {
         self.wait(self.client.query(statement, values))
     }
 
-    /// The one row of a statement.
     pub(crate) fn one(&self, statement: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Row, SqlError> {
         self.wait(self.client.query_one(statement, values))
     }
 }
 
-/// What drives a connection.
 pub(crate) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// What a server answers, for who drives the connection himself.
 pub(crate) async fn in_time<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, SqlError> {
     told(timeout(SILENCE, asked).await)
 }
@@ -124,7 +113,6 @@ pub(crate) fn silent() -> SqlError {
     }
 }
 
-/// An error of the server, or of the connection to it.
 pub(crate) fn of_server(error: &Error) -> SqlError {
     let trouble = match error.code() {
         Some(code)
@@ -138,7 +126,6 @@ pub(crate) fn of_server(error: &Error) -> SqlError {
         // Connection exceptions, resources that are short, what an operator or the system does, internal errors; it is read-only.
         Some(code) if ["08", "53", "57", "58", "XX", "25"].contains(&&code.code()[..2]) => Trouble::Database,
         Some(_) => Trouble::Statement,
-        // It is the connection's.
         None => Trouble::Cut,
     };
     let message = match error.as_db_error() {

@@ -23,7 +23,6 @@ use cases::finished;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server of PostgreSQL. It goes when its input ends, which is with this process.
 struct Server {
     directory: PathBuf,
     /// Its port of 127.0.0.1, where it has one; its unix socket has that number, too.
@@ -31,7 +30,6 @@ struct Server {
     _script: Child,
 }
 
-/// The server of all tests that are not about how one is reached.
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::start(tempfile::tempdir().expect("a directory").keep(), None))
@@ -76,12 +74,10 @@ impl Server {
     }
 }
 
-/// A store's connection, as its URL says.
 fn opened(url: &str, node: &str) -> Result<Postgresql, StoreError> {
     Postgresql::open(&PostgresqlServer::parse(url).expect("a URL"), node)
 }
 
-/// A database.
 struct TestDatabase {
     url: String,
 }
@@ -107,7 +103,6 @@ impl TestDatabase {
         Client::connect(&self.url, NoTls).expect("the database")
     }
 
-    /// A store of the daemon `node`.
     fn open_of(&self, node: &str, owner: &str) -> Store {
         let database = opened(&self.url, node).expect("the database").with_own_time();
         Store::new(Box::new(database), owner, Duration::from_secs(60))
@@ -117,7 +112,6 @@ impl TestDatabase {
         self.open_of("node", owner)
     }
 
-    /// Ends the connections of stores.
     fn cut(&self) {
         let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forkyard-jobs' \
                     AND datname = current_database()";
@@ -129,7 +123,6 @@ impl TestDatabase {
         format!("node {name}")
     }
 
-    /// Lets the database refuse jobs of this kind.
     fn refuse(&self, kind: &str) {
         let sql = format!("ALTER TABLE forkyard.job ADD CONSTRAINT no CHECK (kind <> '{kind}')");
         self.raw().batch_execute(&sql).expect("a constraint");
@@ -173,7 +166,6 @@ fn foreign(store: &mut Store, now_ms: i64) -> (Vec<ForeignJob>, Vec<String>) {
     }
 }
 
-/// What a store's database is told by others, one notice after the other.
 fn heard(store: &mut Store) -> impl Fn() -> Notice + use<> {
     let (said, heard) = std::sync::mpsc::channel();
     store

@@ -14,14 +14,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why nothing can be encrypted.
 #[derive(Debug)]
 pub(crate) enum TlsError {
-    /// A file can't be read; which parameter names it.
     Read(&'static str, PathBuf, io::Error),
-    /// A file is not what it has to be.
     Content(&'static str, PathBuf, &'static str),
-    /// OpenSSL says so.
     Library(ErrorStack),
 }
 
@@ -53,7 +49,6 @@ impl From<ErrorStack> for TlsError {
     }
 }
 
-/// What encrypts a connection.
 pub(crate) fn connector(encryption: &Encryption) -> Result<MakeTlsConnector, TlsError> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
     builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
@@ -73,12 +68,10 @@ pub(crate) fn connector(encryption: &Encryption) -> Result<MakeTlsConnector, Tls
     Ok(connector)
 }
 
-/// Lets the server's certificate be signed by these alone.
 fn trust(builder: &mut SslConnectorBuilder, roots: Option<&Roots>) -> Result<(), TlsError> {
     const NAME: &str = "sslrootcert";
     match roots {
         None => builder.set_verify(SslVerifyMode::NONE),
-        // They are there.
         Some(Roots::System) => builder.set_verify(SslVerifyMode::PEER),
         Some(Roots::File(path)) => {
             let mut store = X509StoreBuilder::new()?;
@@ -92,7 +85,6 @@ fn trust(builder: &mut SslConnectorBuilder, roots: Option<&Roots>) -> Result<(),
     Ok(())
 }
 
-/// Shows the client's certificate to a server that asks for it.
 fn show(builder: &mut SslConnectorBuilder, client: &ClientCertificate) -> Result<(), TlsError> {
     const NAME: &str = "sslcert";
     let mut chain = certificates(NAME, &client.certificate)?.into_iter();
@@ -108,7 +100,6 @@ fn show(builder: &mut SslConnectorBuilder, client: &ClientCertificate) -> Result
     builder.check_private_key().map_err(not_its)
 }
 
-/// At least one.
 fn certificates(name: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> {
     let (text, _) = read(name, path)?;
     match X509::stack_from_pem(&text) {
@@ -149,7 +140,6 @@ fn read(name: &'static str, path: &Path) -> Result<(Vec<u8>, std::fs::Metadata),
     Ok((text, status))
 }
 
-/// Why two ends did not agree about TLS, if that is what an error says.
 pub(crate) fn handshake_failure(error: &tokio_postgres::Error) -> Option<String> {
     let outer = error.source()?;
     let inner = outer.source()?.downcast_ref::<ssl::Error>()?;

@@ -5,27 +5,21 @@ use crate::core::{Answer, TaskStatus};
 mod cause;
 pub(crate) use cause::explained;
 
-/// What a request brought, apart from how it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Output {
     /// What follows the answer's head, and how many bytes of it were left out.
     pub(crate) result: Vec<u8>,
     pub(crate) cut: u64,
-    /// Why it did not succeed, in a line.
     pub(crate) error: Option<String>,
-    /// What it wrote to its error stream.
     pub(crate) log: Vec<u8>,
-    /// What it wants to be given when it is tried again.
     pub(crate) payload: Option<Vec<u8>>,
 }
 
-/// What a worker's line of a verdict that came too late begins with.
 const LATE: &str = "Forkyard-Job-Late:";
 
 /// How long a job that asks to be tried later and says nothing else is left alone.
 const SNOOZE_MS: u64 = 60_000;
 
-/// Reads an answer that has come as a whole. `exit`: the application's own status, as a CGI program's exit code.
 pub(crate) fn read(stdout: &[u8], exit: u32) -> (Answer, Output) {
     let (head, body) = split(stdout);
     let mut status = 200;
@@ -125,7 +119,6 @@ fn task_status(word: &str) -> Option<TaskStatus> {
     })
 }
 
-/// Head and body; what has no empty line is all body.
 fn split(stdout: &[u8]) -> (&[u8], &[u8]) {
     let ends = [&b"\r\n\r\n"[..], b"\n\n"];
     let found = ends.iter().filter_map(|end| {
@@ -149,14 +142,11 @@ pub(crate) fn progress(text: &[u8]) -> Option<(u32, String)> {
     Some((percent.min(100), rest.trim().chars().take(200).collect()))
 }
 
-/// What a job's error stream reports, read by lines however they come.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     /// The unfinished line, at most [`LONGEST_LINE`] bytes.
     line: Vec<u8>,
-    /// The last progress: percent and text.
     pub(crate) progress: Option<(u32, String)>,
-    /// A verdict that came too late.
     pub(crate) late: Option<String>,
 }
 
@@ -174,7 +164,6 @@ impl Notices {
         self.line.truncate(LONGEST_LINE);
     }
 
-    /// Reads the unfinished line.
     pub(crate) fn end(&mut self) {
         let line = std::mem::take(&mut self.line);
         self.progress = progress(&line).or(self.progress.take());
@@ -182,7 +171,6 @@ impl Notices {
     }
 }
 
-/// Text of which the beginning and the end are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Bounded {
     most: usize,
@@ -208,7 +196,6 @@ impl Bounded {
         self.dropped += excess;
     }
 
-    /// What there is, and how much is not.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut text = std::mem::take(&mut self.head);
         if self.dropped > 0 {

@@ -5,12 +5,9 @@ use forkyard_sys::identity;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// sysexits.h, EX_DATAERR: there is a copy, and not of all.
 const EXIT_DAMAGED: u8 = 65;
-/// sysexits.h, EX_CANTCREAT: there is no copy.
 const EXIT_NO_COPY: u8 = 73;
 
-/// Copies the file of jobs `store` to the new file `file`, and says how that went.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "its own command")]
 pub fn back_up(store: &Path, file: &Path) -> ExitCode {
     identity::set_umask(0o077);

@@ -15,16 +15,13 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Bytes read at once, and how often before the others have their turn.
 const READ_BYTES: usize = 16 * 1024;
 const READS: usize = 16;
-/// Room for an answer's head, beside what is kept of its body.
 const HEAD_BYTES: usize = 16 * 1024;
 /// What a worker has from the request to give up until it is ended, from there until it is killed, and until it is given up.
 const GRACE_MS: u64 = 2_000;
 const KILL_MS: u64 = 2_000;
 const GIVE_UP_MS: u64 = 30_000;
-/// How often progress is written down.
 const PROGRESS_MS: u64 = 1_000;
 
-/// One request.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: JobId,
@@ -36,7 +33,6 @@ pub(crate) struct Call {
     sent: usize,
     wire: Wire,
     stdout: Vec<u8>,
-    /// Bytes of it that found no room.
     dropped: u64,
     most_stdout: usize,
     most_result: usize,
@@ -49,7 +45,6 @@ pub(crate) struct Call {
     progress_ms: u64,
 }
 
-/// How far the end of a request is that is not wanted any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Not,
@@ -57,30 +52,21 @@ enum Ending {
     Asked(u64),
     /// The master was asked to end it; until when that may take.
     Ordered(u64),
-    /// The master was asked to kill it; the same.
     Forced(u64),
 }
 
-/// What is to be done about a request that does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Press {
     Nothing,
-    /// Its worker is to be ended.
-    Terminate {
-        is_forced: bool,
-    },
-    /// Nothing helps: the connection is let go.
+    Terminate { is_forced: bool },
     GiveUp,
 }
 
-/// What came of a look at a request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum CallProgress {
     Waits,
-    /// There is more to read.
     More,
     Over(Box<(Answer, Output)>),
-    /// The connection ended before the answer did: the worker died, or let go of it.
     Broken(Output),
 }
 
@@ -96,7 +82,6 @@ pub(crate) fn connect(address: &Address) -> Result<Option<OwnedFd>, Error> {
 }
 
 impl Call {
-    /// A request for a step of a job, over a connection that was begun.
     pub(crate) fn new(
         socket: OwnedFd,
         queue: &Queue,
@@ -132,12 +117,10 @@ impl Call {
         &self.socket
     }
 
-    /// How long it has taken so far.
     pub(crate) fn duration_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.started_ms)
     }
 
-    /// The query by which its worker shows it.
     pub(crate) fn query(&self) -> String {
         jobs::query(self.id, self.attempt)
     }
@@ -150,7 +133,6 @@ impl Call {
         self.sent == self.output.len()
     }
 
-    /// Whether it is not known yet if there is a connection.
     pub(crate) fn is_connecting(&self) -> bool {
         self.is_connecting
     }
@@ -160,14 +142,12 @@ impl Call {
         self.sent > 0
     }
 
-    /// Asks the worker to give up.
     pub(crate) fn abort(&mut self, why: Why, now_ms: u64) {
         if self.ending != Ending::Not {
             return;
         }
         let grace = match why {
             Why::Cancelled => GRACE_MS,
-            // It has had its time.
             Why::TimedOut => GRACE_MS / 2,
         };
         self.ending = Ending::Asked(now_ms + grace);
@@ -175,7 +155,6 @@ impl Call {
             .extend_from_slice(&fastcgi::header(RecordType::AbortRequest, 1, 0, 0));
     }
 
-    /// When [`Call::press`] is to be called.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let ending = match self.ending {
             Ending::Not => None,
@@ -185,7 +164,6 @@ impl Call {
         ending.into_iter().chain(progress).min()
     }
 
-    /// Goes a step further with a request that does not end.
     pub(crate) fn press(&mut self, now_ms: u64) -> Press {
         match self.ending {
             Ending::Asked(until) if until <= now_ms => {
@@ -201,7 +179,6 @@ impl Call {
         }
     }
 
-    /// How far the job is, if that is to be written down now.
     pub(crate) fn take_progress(&mut self, now_ms: u64) -> Option<(u32, String)> {
         if self.progress_ms > now_ms {
             return None;
@@ -211,7 +188,6 @@ impl Call {
         Some(progress)
     }
 
-    /// Writes and reads what can be.
     pub(crate) fn poll(&mut self) -> CallProgress {
         if std::mem::take(&mut self.is_connecting) && socket::take_error(self.socket.as_fd()).is_err() {
             return CallProgress::Over(Box::new((Answer::Unreached, Output::default())));
@@ -247,7 +223,6 @@ impl Call {
         CallProgress::More
     }
 
-    /// What there is of an answer that will not be whole.
     pub(crate) fn remains(&mut self) -> Output {
         Output {
             log: self.log.take(),
@@ -303,7 +278,6 @@ impl Call {
     }
 }
 
-/// A kind as a part of a URL: it is any text.
 fn in_url(kind: &str) -> String {
     let mut text = String::new();
     for byte in kind.bytes() {
@@ -317,7 +291,6 @@ fn in_url(kind: &str) -> String {
     text
 }
 
-/// The request, as bytes.
 fn request(queue: &Queue, job: &Claimed, step: usize) -> Vec<u8> {
     let path = format!("{}{}/{}", jobs::PATH, job.queue, job.kind);
     let place = format!("{}{}/{}", jobs::PATH, job.queue, in_url(&job.kind));

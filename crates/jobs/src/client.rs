@@ -9,51 +9,43 @@ use std::os::fd::{AsFd, OwnedFd};
 const READ_BYTES: usize = 16 * 1024;
 const LONGEST_FIRST: usize = 1_024;
 
-/// What a client may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
     /// Everything: root, and the user that keeps the jobs.
     All,
     /// What concerns queues that this user may push into.
     Own(u32),
-    /// Nothing but to tell the secret.
     Stranger,
 }
 
-/// Where a client comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// This user's process, as the kernel says.
-    Unix { uid: u32, pid: i32 },
-    /// This address, which says nothing of who it is.
+    Unix {
+        uid: u32,
+        pid: i32,
+    },
     Tcp(String),
 }
 
-/// What is remembered of a conversation, for who asks.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     pub(crate) origin: Origin,
-    /// When it began, and when the last request came.
     pub(crate) since_ms: u64,
     pub(crate) last_ms: u64,
-    /// Requests so far, and the last one's word.
     pub(crate) requests: u64,
     pub(crate) last: String,
 }
 
-/// What is kept of a command's word, in characters: what is no command is shown, too.
 const LONGEST_WORD: usize = 20;
 
-/// What came of a look at a client.
 #[derive(Debug)]
 pub(crate) enum ClientInput {
     Nothing,
-    /// A request. Until it is answered no other is read.
     Line(Vec<u8>),
     Gone,
 }
 
-/// One client.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: OwnedFd,
@@ -94,23 +86,19 @@ impl Client {
         &self.socket
     }
 
-    /// Whether it has asked for nothing that is not answered.
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_waiting && self.output.is_empty() && self.input.is_empty()
     }
 
-    /// Bytes of a request that has not come whole.
     pub(crate) fn buffered(&self) -> usize {
         self.input.len()
     }
 
-    /// Forgets what has come of a request; it goes when it has its answer.
     pub(crate) fn give_up(&mut self) {
         self.is_last = true;
         (self.input, self.searched) = (Vec::new(), 0);
     }
 
-    /// A request has come.
     pub(crate) fn note(&mut self, command: &str, now_ms: u64) {
         let conversation = &mut self.conversation;
         conversation.requests += 1;
@@ -121,7 +109,6 @@ impl Client {
         }
     }
 
-    /// What is told of it.
     pub(crate) fn view(&self, id: usize, now_ms: u64) -> ConnectionView {
         let conversation = &self.conversation;
         let (uid, pid, address) = match &conversation.origin {
@@ -154,7 +141,6 @@ impl Client {
         self.output.push(b'\n');
     }
 
-    /// Sends what fits, and reads up to the next request.
     pub(crate) fn poll(&mut self) -> ClientInput {
         loop {
             while self.sent < self.output.len() {

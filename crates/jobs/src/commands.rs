@@ -13,13 +13,11 @@ use forkyard_protocol::jobs::{
     SequenceList, SequenceName,
 };
 
-/// Jobs in one push.
 const MOST_PUSHED: usize = 10_000;
 /// Steps of a job, and bytes of a name or key.
 const MOST_STEPS: usize = 1_000;
 const LONGEST_NAME: usize = 255;
 const LONGEST_REF: usize = 64;
-/// Jobs of a list, unless it is said otherwise.
 const LISTED: u32 = 100;
 
 /// What a payload of any bytes is unless it is said otherwise.
@@ -44,13 +42,10 @@ const PURGED: [State; 5] = [
     State::Discarded,
 ];
 
-/// Why a user is refused what is about more than its queues.
 const ROOTS: &str = "only root and the user that keeps the jobs may do this";
 
-/// What a request leads to.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// An operation of the store, and what its reply is for.
     Store(Operation, For),
     /// Jobs are added, within so many milliseconds.
     Push(Vec<NewJob>, Option<u64>),
@@ -63,7 +58,6 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// Whether the store has to be asked.
     pub(crate) fn is_of_store(&self) -> bool {
         matches!(
             self,
@@ -72,17 +66,14 @@ impl Plan {
     }
 }
 
-/// What a reply of the store is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Push,
-    /// The jobs that are found are pushed again.
     Run,
     Sequence,
     List,
     Count,
     Show,
-    /// The job is shown when it has ended.
     Wait,
     /// Which job is waited for, at most so many milliseconds.
     Await(Option<u64>),
@@ -219,7 +210,6 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
     })
 }
 
-/// What shows a job: by its number, or by its queue and the name that it was pushed with.
 fn named(
     id: Option<i64>,
     queue: Option<String>,
@@ -253,7 +243,6 @@ fn words(states: &[State]) -> String {
     words.join(", ")
 }
 
-/// One job; or all of a state, of the client's queues.
 fn selection(selected: Selected, states: &[State], rights: Rights, jobs: &Jobs) -> Result<Selection, String> {
     let has_more = selected.reference.is_some()
         || selected.state.is_some()
@@ -340,7 +329,6 @@ pub(crate) fn may_use(rights: Rights, jobs: &Jobs, queue: &str) -> bool {
     }
 }
 
-/// Jobs that may be added.
 fn checked(mut pushed: Vec<NewJob>, rights: Rights, jobs: &Jobs) -> Result<Vec<NewJob>, String> {
     if pushed.is_empty() {
         return Err("job is missing: an object with queue and kind".to_owned());

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 use std::mem::take;
 
-/// Lines of a queue in a row.
 const MOST_TOLD: u64 = 5;
-/// The time in which they are counted.
 const TOGETHER_MS: u64 = 60_000;
 
-/// What is counted of a queue.
 #[derive(Debug, Default)]
 struct OfQueue {
     until_ms: u64,
@@ -17,14 +14,12 @@ struct OfQueue {
     last: String,
 }
 
-/// What is counted of all.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     queues: BTreeMap<String, OfQueue>,
 }
 
 impl Failures {
-    /// A job of a queue has failed, as this line says.
     pub(crate) fn tell(&mut self, queue: &str, line: String, now_ms: u64) {
         let counted = self.queues.entry(queue.to_owned()).or_insert_with(|| OfQueue {
             until_ms: now_ms + TOGETHER_MS,
@@ -39,7 +34,6 @@ impl Failures {
         }
     }
 
-    /// Tells of those that were counted for long enough.
     pub(crate) fn poll(&mut self, now_ms: u64) {
         self.queues.retain(|queue, counted| {
             let is_over = counted.until_ms <= now_ms;
@@ -50,13 +44,11 @@ impl Failures {
         });
     }
 
-    /// When that is next.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let counted = self.queues.values().filter(|counted| counted.more > 0);
         counted.map(|counted| counted.until_ms).min()
     }
 
-    /// Tells of all: the process ends.
     pub(crate) fn end(&mut self) {
         take(&mut self.queues)
             .iter_mut()

@@ -6,15 +6,11 @@ use forkyard_config::Jobs;
 use forkyard_protocol::jobs::{Histogram, KindView, QueueView};
 use std::collections::{BTreeMap, HashMap};
 
-/// Kinds that are counted each; those that come later are counted together.
 const MOST_KINDS: usize = 1_000;
-/// What these are called.
 const OTHERS: &str = "(others)";
 
-/// How many starts ended in which way.
 type Ended = BTreeMap<Outcome, u64>;
 
-/// What is counted of a queue.
 #[derive(Debug, Clone, Default)]
 struct OfQueue {
     ended: Ended,
@@ -23,14 +19,12 @@ struct OfQueue {
     kinds: HashMap<String, OfKind>,
 }
 
-/// What is counted of a kind of jobs.
 #[derive(Debug, Clone, Default)]
 struct OfKind {
     ended: Ended,
     took_ms: u64,
 }
 
-/// What is counted of all.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     queues: BTreeMap<String, OfQueue>,
@@ -38,12 +32,10 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// A job has started, so long after it could have.
     pub(crate) fn started(&mut self, queue: &str, waited_ms: u64) {
         self.of(queue).wait.add(waited_ms);
     }
 
-    /// A start has ended.
     pub(crate) fn ended(&mut self, queue: &str, kind: &str, outcome: Outcome, ran_ms: u64) {
         let has_room = self.kinds < MOST_KINDS;
         let figures = self.of(queue);
@@ -104,7 +96,6 @@ impl Figures {
         shown.collect()
     }
 
-    /// Every queue that is configured or has jobs.
     pub(crate) fn views(
         &self,
         jobs: &Jobs,
@@ -160,7 +151,6 @@ impl Figures {
     }
 }
 
-/// The outcomes by their words.
 fn words(ended: &Ended) -> BTreeMap<String, u64> {
     let word = |outcome: Outcome| match serde_json::to_value(outcome) {
         Ok(serde_json::Value::String(word)) => word,

@@ -8,13 +8,10 @@ use crate::start::is_there;
 use crate::store::ForeignJob;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What is known of jobs of others.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
     jobs: BTreeMap<i64, ForeignJob>,
-    /// Pools whose workers were asked about, and the orphans that were known then.
     asked: BTreeMap<String, BTreeSet<i64>>,
-    /// Orphans whose workers the master was asked to end.
     orders: BTreeMap<i64, Order>,
 }
 
@@ -29,11 +26,9 @@ struct Order {
 /// How long an orphan's worker has between SIGTERM and SIGKILL.
 const FORCE_MS: u64 = 2_000;
 
-/// What has changed of one group.
 pub(crate) type Change = (String, String, i32);
 
 impl Foreign {
-    /// Takes what the store has; says how many more or fewer are under way, and which are not any more.
     pub(crate) fn take(&mut self, jobs: Vec<ForeignJob>) -> (Vec<Change>, Vec<i64>) {
         let now: BTreeMap<i64, ForeignJob> = jobs.into_iter().map(|job| (job.id, job)).collect();
         let mut changes: HashMap<(String, String), i32> = HashMap::new();
@@ -57,7 +52,6 @@ impl Foreign {
         (changes.collect(), ended)
     }
 
-    /// Those whose worker is to be ended by this process' master, and whether by force: theirs is gone.
     pub(crate) fn pressed(&self) -> impl Iterator<Item = (&ForeignJob, bool)> {
         let pressed = |job: &ForeignJob| job.ending.press();
         (self.jobs.values()).filter_map(move |job| pressed(job).map(|is_forced| (job, is_forced)))
@@ -98,12 +92,10 @@ impl Foreign {
         self.orders.get(&id).map(|order| order.why)
     }
 
-    /// Whether there are any.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Whether a process has any.
     pub(crate) fn has_jobs_of(&self, owner: &str) -> bool {
         self.jobs.values().any(|job| job.owner == owner)
     }
@@ -151,13 +143,11 @@ impl Foreign {
         orphans().filter(|job| !is_shown(job)).cloned().collect()
     }
 
-    /// One was ended here.
     pub(crate) fn remove(&mut self, id: i64) -> Option<Change> {
         let job = self.jobs.remove(&id)?;
         Some((job.queue, job.tenant, -1))
     }
 
-    /// The master was not able to say, or is another by now.
     pub(crate) fn forget_questions(&mut self) {
         self.asked.clear();
     }

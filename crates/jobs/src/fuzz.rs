@@ -8,14 +8,12 @@ use crate::store::{Filter, Operation, Selection, SequenceOperation};
 use forkyard_fuzz::{Grammar, Target, target, words};
 use forkyard_protocol::jobs::NewJob;
 
-/// The targets.
 #[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
     target("jobs_requests", Grammar::Json, words::JOBS, 1024, requests),
     target("jobs_answers", Grammar::Lines, words::JOBS, 1024, answers),
 ];
 
-/// A user of one queue.
 const USER: u32 = 33;
 
 /// Whatever a user says, it touches no queue but its own, and no payload is longer than it may be.

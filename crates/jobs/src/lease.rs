@@ -8,23 +8,17 @@ use crate::store::{Claimed, Finished, Operation};
 use forkyard_protocol::jobs::FromJobs;
 use forkyard_sys::Error;
 
-/// How long the master is waited for to say how a worker ended.
 const DOUBT_MS: u64 = 500;
 
-/// A job that is under way.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) job: Claimed,
-    /// The token of its request.
     call: Option<usize>,
-    /// What its last request brought, and how long that took.
     last: Output,
     step_ms: u64,
-    /// How long its requests took in all.
     total_ms: u64,
 }
 
-/// A connection ended before the answer did: how its worker ended is not known yet.
 #[derive(Debug)]
 pub(crate) struct Doubt {
     id: JobId,
@@ -45,7 +39,6 @@ impl Lease {
         }
     }
 
-    /// What the scheduler is told of it.
     pub(crate) fn start(&self) -> Start {
         let job = &self.job;
         Start {
@@ -63,7 +56,6 @@ impl Lease {
 }
 
 impl Process {
-    /// Carries out what the scheduler wants.
     pub(crate) fn perform(&mut self, action: Action) {
         match action {
             Action::Claim { queue, tenant } => {
@@ -224,7 +216,6 @@ impl Process {
         }
     }
 
-    /// A request is over.
     pub(crate) fn call_over(&mut self, token: usize, call: &Call, answer: Answer, output: Output) {
         let now_ms = self.now().mono_ms;
         // A job that gives its next payload means what it says.
@@ -246,7 +237,6 @@ impl Process {
         self.answered(call.id, call.attempt, answer, "it failed");
     }
 
-    /// A connection ended before the answer did.
     pub(crate) fn call_broken(&mut self, token: usize, call: &Call, output: Output) {
         let now_ms = self.now().mono_ms;
         if !self.end_call(token, call, output, now_ms) {
@@ -280,7 +270,6 @@ impl Process {
         }
     }
 
-    /// Whether the request was the job's present one.
     fn end_call(&mut self, token: usize, call: &Call, output: Output, now_ms: u64) -> bool {
         let Some(lease) = self
             .leases
@@ -299,7 +288,6 @@ impl Process {
         true
     }
 
-    /// The master says how a worker ended.
     pub(crate) fn worker_died(&mut self, pool: String, query: String, how: String) {
         const MOST: usize = 64;
         match self
@@ -320,7 +308,6 @@ impl Process {
         }
     }
 
-    /// Ends doubts that have lasted long enough, and presses requests that do not end.
     pub(crate) fn poll_calls(&mut self, now_ms: u64) {
         let (over, left) = std::mem::take(&mut self.doubts)
             .into_iter()

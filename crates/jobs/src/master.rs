@@ -15,13 +15,10 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How often is looked at what other processes have, while there are any.
 pub(crate) const FOREIGN_MS: u64 = 500;
-/// How often it says that it is there, where other machines use the store.
 const BEAT_MS: u64 = 5_000;
 
 impl Process {
-    /// Has what is due of a schedule pushed.
     pub(crate) fn fire(&mut self, fire: &Fire) {
         let Some(planned) = self.schedules.find(&fire.name) else {
             return;
@@ -88,7 +85,6 @@ impl Process {
         self.is_foreign_asked = false;
         self.heard_ms = self.foreign_asked_ms;
         self.is_cut_off = false;
-        // Other machines pause queues, too.
         for (queue, view) in self.scheduler.view() {
             let is_paused = paused.iter().any(|name| name == queue);
             if is_paused != view.is_paused {
@@ -167,7 +163,6 @@ impl Process {
         homeless.into_iter().for_each(|job| self.end_orphan(job));
     }
 
-    /// A job whose process died, and that no worker has any more, waits again.
     fn end_orphan(&mut self, job: ForeignJob) {
         let lost = Limits {
             failures: u32::MAX,
@@ -318,7 +313,6 @@ impl Process {
     }
 }
 
-/// What the scheduler goes by.
 pub(crate) fn configured(jobs: &Jobs) -> Event {
     let pools: BTreeMap<&str, u32> = (jobs.queues.iter())
         .map(|queue| (queue.pool.as_str(), queue.workers))

@@ -10,7 +10,6 @@ use crate::store::sql::Notice;
 use crate::store::{Operation, Reply, State, StateCount, StoreEvent};
 use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
 
-/// A client that is none: what it has asked for is answered.
 const NOBODY: usize = usize::MAX;
 
 impl Process {
@@ -111,7 +110,6 @@ impl Process {
         }
     }
 
-    /// Lets a client wait for the end of a job, at most so long.
     fn wait_for(&mut self, client: usize, id: JobId, limit_ms: Option<u64>) {
         self.waiters.entry(id).or_default().push(client);
         if let Some(limit_ms) = limit_ms {
@@ -154,7 +152,6 @@ impl Process {
         })
     }
 
-    /// Answers pushes that the store has not answered in time, and clients that have waited long enough for a job.
     pub(crate) fn poll_limits(&mut self, now_ms: u64) {
         while let Some((due, number)) = self.push_limits.first().copied() {
             let asked = self.asked.get_mut(&number);
@@ -192,13 +189,11 @@ impl Process {
         }
     }
 
-    /// Reads what clients have asked for that were not listened to.
     pub(crate) fn look_at_clients(&mut self) {
         let clients = (self.peers.iter()).filter(|(_, peer)| matches!(peer, Peer::Client(_)));
         self.again.extend(clients.map(|(token, _)| *token));
     }
 
-    /// Whether a client has waited for a job; it does not any more.
     fn stop_waiting(&mut self, client: usize, id: JobId) -> bool {
         self.wait_limits.remove(&client);
         let Some(waiting) = self.waiters.get_mut(&id) else {
@@ -280,7 +275,6 @@ impl Process {
                     log::warn!("jobs: the store can be written to again");
                     self.store_up = true;
                     self.store_error = None;
-                    // Before it is loaded nothing starts.
                     if self.is_loaded {
                         self.events.push_back(Event::StoreWell);
                     }
@@ -463,7 +457,6 @@ impl Process {
         has_ended && self.stop_waiting(asked.client, asked.id)
     }
 
-    /// Looks whether a job has ended that clients wait for.
     pub(crate) fn show_to_waiters(&mut self, id: JobId) {
         let peers = &self.peers;
         if let Some(waiting) = self.waiters.get_mut(&id) {
@@ -475,7 +468,6 @@ impl Process {
         }
     }
 
-    /// Looks whether the job that a client waits for has ended.
     fn look_for(&mut self, client: usize, id: JobId) {
         let number = self.store.ask(Operation::Show(id));
         let what = For::Wait;
@@ -483,7 +475,6 @@ impl Process {
     }
 }
 
-/// What pushes these jobs again.
 fn again(found: &[JobView]) -> Result<Operation, &'static str> {
     let first = found
         .first()

@@ -28,34 +28,27 @@ pub(crate) const LISTENER: Token = Token(1);
 const STORE: Token = Token(2);
 pub(crate) const TCP: Token = Token(3);
 const FIRST_PEER: usize = 16;
-/// Events taken at once.
 const EVENTS: usize = 256;
 /// Clients at a time that may not do everything, and of these those of one user: the others find a place, and so do root's.
 const MOST_CLIENTS: usize = 1_024;
 const MOST_OF_USER: usize = 256;
-/// Bytes of requests that have not come whole, of all such clients together; and of one that does not count.
 const MOST_BUFFERED: usize = 64 << 20;
 const SMALL_BUFFER: usize = 64 << 10;
-/// How often what is done and old is forgotten.
 const CLEAN_MS: u64 = 60_000;
 
-/// Another end of a connection.
 #[derive(Debug)]
 pub(crate) enum Peer {
     Client(Client),
     Call(Box<Call>),
 }
 
-/// What waits for a reply of the store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PendingReply {
     pub(crate) client: usize,
     pub(crate) what: For,
-    /// The job that is waited for.
     pub(crate) id: JobId,
 }
 
-/// The process.
 pub(crate) struct Process {
     pub(crate) poll: Poll,
     pub(crate) jobs: Jobs,
@@ -75,26 +68,18 @@ pub(crate) struct Process {
     is_more_waiting: bool,
     pub(crate) leases: HashMap<JobId, Lease>,
     pub(crate) doubts: Vec<Doubt>,
-    /// How workers ended whose connections still seem to be there: pool, query, in words.
     pub(crate) deaths: VecDeque<(String, String, String)>,
-    /// Queues of which it was told that their pools can't be reached.
     pub(crate) told_unreached: BTreeSet<String>,
     pub(crate) asked: HashMap<u64, PendingReply>,
     pub(crate) pausing: HashMap<u64, (String, bool)>,
-    /// Changes of many jobs that are made in portions: how many were changed so far, and which are under way.
     pub(crate) portions: HashMap<u64, (u64, Vec<JobId>, Option<HeldKeys>)>,
-    /// Clients that wait for the end of a job.
     pub(crate) waiters: BTreeMap<JobId, Vec<usize>>,
-    /// Until when clients wait that do not for ever, and for which job.
     pub(crate) wait_limits: HashMap<usize, (u64, JobId)>,
-    /// Until when pushes have to be answered, with their numbers.
     pub(crate) push_limits: BTreeSet<(u64, u64)>,
-    /// Operations that end a job which is waited for.
     pub(crate) finishing: HashMap<u64, JobId>,
     pub(crate) foreign: Foreign,
     pub(crate) is_foreign_asked: bool,
     pub(crate) foreign_due_ms: Option<u64>,
-    /// When that was asked last, and when it was asked the last time that an answer came.
     pub(crate) foreign_asked_ms: u64,
     pub(crate) heard_ms: u64,
     /// The store was not heard of for so long that other machines may start what is under way here: it is ended.
@@ -103,7 +88,6 @@ pub(crate) struct Process {
     pub(crate) is_loaded: bool,
     pub(crate) begun_ms: u64,
     pub(crate) store_up: bool,
-    /// Why it can't be opened or written to.
     pub(crate) store_error: Option<String>,
     pub(crate) is_stopping: bool,
     pub(crate) is_draining: bool,
@@ -178,7 +162,6 @@ impl Process {
         })
     }
 
-    /// The time, by both clocks.
     pub(crate) fn now(&self) -> Moment {
         Moment {
             wall_ms: i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX),
@@ -243,7 +226,6 @@ impl Process {
         }
     }
 
-    /// Whether there is nothing left to be done: the master is gone, or wants this process to go.
     fn is_over(&self) -> bool {
         let is_leaving = self.is_draining || self.is_stopping;
         let has_client = || {
@@ -312,7 +294,6 @@ impl Process {
         self.is_loaded && self.store_up && is_needed && !self.is_foreign_asked
     }
 
-    /// When it has to be taken for certain that other machines take this one for dead before long.
     fn cut_off_at(&self) -> Option<u64> {
         let lease_ms = u64::try_from(self.jobs.machine_timeout.as_millis()).unwrap_or(u64::MAX);
         let is_concerned = self.store.is_shared() && !self.leases.is_empty();
@@ -355,7 +336,6 @@ impl Process {
         }
     }
 
-    /// Adds a connection; says its token.
     pub(crate) fn add(&mut self, peer: Peer) -> Result<usize, Error> {
         let token = self.next_peer;
         self.next_peer += 1;
@@ -363,7 +343,6 @@ impl Process {
         let (raw, interest) = match &peer {
             Peer::Client(client) => (client.socket().as_raw_fd(), both),
             Peer::Call(call) if call.is_connecting() => (call.socket().as_raw_fd(), both),
-            // The request is sent at once.
             Peer::Call(call) => (call.socket().as_raw_fd(), Interest::READABLE),
         };
         (self.poll.registry())
@@ -373,7 +352,6 @@ impl Process {
         Ok(token)
     }
 
-    /// Sends a request; what does not fit is sent when there is room.
     pub(crate) fn begin_call(&mut self, token: usize) {
         let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
             return;
@@ -390,7 +368,6 @@ impl Process {
         self.again.push(token);
     }
 
-    /// Lets go of a connection.
     pub(crate) fn remove(&mut self, token: usize) -> Option<Peer> {
         self.wait_limits.remove(&token);
         self.peers.remove(&token)
@@ -456,7 +433,6 @@ impl Process {
         rights == Rights::All || (all < MOST_CLIENTS && own < MOST_OF_USER)
     }
 
-    /// Whether a client has begun a long request while there are too many such.
     fn is_too_much(&self, client: &Client) -> bool {
         client.rights != Rights::All
             && client.buffered() > SMALL_BUFFER
@@ -517,7 +493,6 @@ impl Process {
         }
     }
 
-    /// Reads no further what a client has begun.
     fn refuse_rest(&mut self, token: usize) {
         if let Some(Peer::Client(client)) = self.peers.get_mut(&token) {
             client.give_up();

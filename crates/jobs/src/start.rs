@@ -13,13 +13,9 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// sysexits.h, EX_SOFTWARE.
 const EXIT_SOFTWARE: u8 = 70;
-/// Where the document is: the same place as other helpers'.
 const DOCUMENT: RawFd = 3;
-/// The channel to the master, where the log goes, and the socket for clients.
 const DESCRIPTORS: [RawFd; 3] = [4, 5, 6];
-/// The socket for clients over TCP, where there is one.
 const TCP: RawFd = 7;
 const MOST_BYTES: usize = 16 << 20;
 
@@ -31,7 +27,6 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Runs on the database that this opens, as the user that keeps the jobs.
 pub fn serve_on(open: impl Fn(&Jobs) -> Result<Box<dyn Database>, StoreError> + Send + 'static) -> ExitCode {
     title::prepare();
     signal::ignore_pipe();
@@ -56,7 +51,6 @@ pub fn serve_on(open: impl Fn(&Jobs) -> Result<Box<dyn Database>, StoreError> + 
     }
 }
 
-/// What the daemon says, and what it passes.
 type Begun = ((JobsStart, Option<Identity>), [OwnedFd; 3]);
 
 fn begin() -> Result<Begun, Error> {
@@ -129,13 +123,11 @@ pub fn node(listen: &Path) -> String {
     name.replace(char::is_whitespace, "_")
 }
 
-/// What differs from one start of the machine to the next.
 fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
-/// Whether the process of this name is still there.
 pub(crate) fn is_there(owner: &str) -> bool {
     // Where several machines use the store, the daemon's name stands before it.
     let own = owner.rsplit(' ').next().unwrap_or_default();
@@ -146,7 +138,6 @@ pub(crate) fn is_there(owner: &str) -> bool {
     is_this_boot && pid.is_some_and(|pid| since.is_some() && process::start_time(pid) == since)
 }
 
-/// An error of the store with what to do about it.
 fn remedied(jobs: &Jobs, user: Option<&str>, error: &dyn Display) -> String {
     let JobsStore::File(store) = &jobs.store else {
         return error.to_string();

@@ -15,10 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 const PATIENCE_MS: u64 = 10_000;
 /// Clients at a time that have not told it: the one that came first makes room.
 const MOST_STRANGERS: usize = 64;
-/// Connections taken at once.
 const ACCEPTS: usize = 64;
 
-/// The socket, and who has not told the secret yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tcp {
     listening: Option<OwnedFd>,
@@ -34,7 +32,6 @@ impl Tcp {
         self.is_more_waiting
     }
 
-    /// When the time of the next stranger is over.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.strangers.front().map(|(_, until_ms)| *until_ms)
     }
@@ -63,7 +60,6 @@ impl Process {
         }
     }
 
-    /// Takes no more clients over TCP; those that are there stay.
     pub(crate) fn stop_listening_tcp(&mut self) {
         if let Some(before) = self.tcp.listening.take() {
             let raw = before.as_raw_fd();
@@ -71,7 +67,6 @@ impl Process {
         }
     }
 
-    /// Lets go of all clients that came over TCP.
     fn end_tcp_clients(&mut self) {
         self.peers.retain(|_, peer| match peer {
             Peer::Client(client) => matches!(client.conversation.origin, Origin::Unix { .. }),
@@ -137,7 +132,6 @@ impl Process {
         }
     }
 
-    /// Lets go of those that did not tell the secret in time.
     pub(crate) fn poll_strangers(&mut self, now_ms: u64) {
         while let Some((token, _)) = self
             .tcp

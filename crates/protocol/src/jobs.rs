@@ -12,17 +12,14 @@ use std::path::PathBuf;
 
 /// The longest line that a client may send, bytes: a thousand jobs of usual size.
 pub const LONGEST_REQUEST: usize = 32 << 20;
-/// What the path of a request for a job begins with.
 pub const PATH: &str = "/jobs/";
 /// Most bytes of a message between master and the process that keeps jobs.
 pub const MOST_BYTES: usize = 128 * 1024;
 
-/// The query by which a start of a job is known among the requests of workers.
 pub fn query(id: i64, attempt: u32) -> String {
     format!("job={id}&attempt={attempt}")
 }
 
-/// What a client is answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum JobsAnswer {
@@ -36,7 +33,6 @@ pub enum JobsAnswer {
     Jobs {
         jobs: Vec<JobView>,
     },
-    /// How many jobs are in each state, by its word; those in which none is are not there.
     Counts {
         counts: BTreeMap<String, u64>,
     },
@@ -46,11 +42,9 @@ pub enum JobsAnswer {
     Sequences {
         sequences: Vec<SequenceView>,
     },
-    /// So many jobs were changed. Those that are under way end soon.
     Changed {
         count: u64,
         ending: u64,
-        /// Jobs that can't wait again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<HeldKeys>,
     },
@@ -80,7 +74,6 @@ pub enum JobsAnswer {
 }
 
 impl JobsAnswer {
-    /// A refusal that a repetition does not change.
     pub fn error(message: impl Into<String>) -> JobsAnswer {
         JobsAnswer::Error {
             message: message.into(),
@@ -99,7 +92,6 @@ impl JobsAnswer {
     }
 }
 
-/// Jobs that come from one source, as they are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceView {
     pub id: i64,
@@ -108,10 +100,8 @@ pub struct SequenceView {
     pub name: Option<String>,
     /// `open`: there may be more; `complete`: the source has given all; `cancelled`.
     pub state: String,
-    /// How many jobs there are going to be, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// How many the source has given so far: where it goes on.
     pub given: u64,
     /// Entries of the source whose key or ref another job already had. The figures from here to `cancelled` add up to `given`.
     #[serde(default)]
@@ -122,29 +112,24 @@ pub struct SequenceView {
     pub failed: u64,
     pub cancelled: u64,
     pub begun_ms: i64,
-    /// When the source had no more, or it was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<i64>,
 }
 
 impl SequenceView {
-    /// Whether nothing more becomes of it by itself.
     pub fn is_over(&self) -> bool {
         self.state != "open" && self.waiting == 0 && self.running == 0
     }
 }
 
-/// Jobs that a retry leaves out: another job with the same key has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldKeys {
     pub jobs: u64,
-    /// One of them, and the job that has its key.
     pub job: i64,
     pub holder: i64,
 }
 
 impl HeldKeys {
-    /// Adds up two portions of one change.
     pub fn sum(one: Option<HeldKeys>, other: Option<HeldKeys>) -> Option<HeldKeys> {
         match (one, other) {
             (Some(one), Some(other)) => Some(HeldKeys {
@@ -156,31 +141,24 @@ impl HeldKeys {
     }
 }
 
-/// A queue as it is shown.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueView {
     pub name: String,
-    /// The pool that runs its jobs; nothing: the queue is not configured, and its jobs wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub waiting: u64,
     pub scheduled: u64,
-    /// Jobs that wait for another with their serial key.
     pub blocked: u64,
     pub running: u64,
-    /// Most that run at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     pub failed: u64,
     pub quarantined: u64,
     pub paused: bool,
-    /// How long the oldest job that could start has waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_waiting_ms: Option<u64>,
-    /// How starts ended since this process began, by outcome.
     #[serde(default)]
     pub ended: BTreeMap<String, u64>,
-    /// How long jobs waited for their start, and how long they took.
     #[serde(default)]
     pub wait: Histogram,
     #[serde(default)]
@@ -190,29 +168,24 @@ pub struct QueueView {
 /// The upper ends of a histogram's buckets, milliseconds; one more bucket has the rest.
 pub const BUCKETS_MS: [u64; 10] = [5, 25, 100, 500, 1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000];
 
-/// Times, counted in buckets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// How many were at most as long as each of [`BUCKETS_MS`], and how many longer.
     pub buckets: [u64; BUCKETS_MS.len() + 1],
     pub sum_ms: u64,
 }
 
 impl Histogram {
-    /// Counts a time.
     pub fn add(&mut self, millis: u64) {
         let index = BUCKETS_MS.partition_point(|end| *end < millis);
         self.buckets[index] += 1;
         self.sum_ms = self.sum_ms.saturating_add(millis);
     }
 
-    /// How many there are.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 }
 
-/// A schedule as it is shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleView {
     pub name: String,
@@ -220,37 +193,29 @@ pub struct ScheduleView {
     pub kind: String,
     pub cron: String,
     pub timezone: String,
-    /// Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<i64>,
 }
 
-/// Jobs of one kind, and what runs them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindView {
     pub queue: String,
-    /// Nothing: none is known of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The pool that runs them; nothing: the queue is not configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<PathBuf>,
-    /// What it is, in the words of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The schedules that push them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<String>,
-    /// How starts ended since this process began, by outcome, and how long they took in all.
     #[serde(default)]
     pub ended: BTreeMap<String, u64>,
     #[serde(default)]
     pub took_ms: u64,
 }
 
-/// A conversation of a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionView {
     pub id: u64,
@@ -259,51 +224,39 @@ pub struct ConnectionView {
     pub uid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// Over TCP: the other end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// `all`; `own`: what concerns queues that the user may push into; `none`: it has not told the secret.
     pub rights: String,
     pub age_ms: u64,
-    /// How long ago its last request came, or it did.
     pub idle_ms: u64,
     pub requests: u64,
-    /// The last one's command.
     pub last: String,
-    /// It waits for an answer.
     pub waits: bool,
 }
 
-/// What there is in all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
-    /// The process that keeps jobs.
     pub pid: u32,
     pub version: String,
-    /// Its store can be written to.
     pub store_up: bool,
-    /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_error: Option<String>,
     pub queues: Vec<QueueView>,
 }
 
-/// What the master tells the process that keeps jobs. `S`: its settings.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToJobs<S> {
     /// What it keeps from now on. With the sockets at which it listens: the unix socket, and the one for TCP if there is one.
     Settings(Box<S>),
-    /// The daemon ends: workers that end now were told to.
     Stopping,
     /// The starts of jobs that a pool's workers show, by their queries; `is_settled`: none is on its way to a worker.
     Running {
         pool: String,
         queries: Vec<String>,
         is_settled: bool,
-        /// Connections of its clients that are gone, in whatever process: workers of a daemon that was killed have some, too.
         abandoned: u32,
     },
-    /// A worker has ended that showed a start of a job.
     Died {
         pool: String,
         query: String,
@@ -312,12 +265,11 @@ pub enum ToJobs<S> {
     },
 }
 
-/// What the process that keeps jobs tells the master.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromJobs {
-    /// Say which starts of jobs a pool's workers show.
-    Running { pool: String },
-    /// End the worker that shows this start; `is_forced`: it was told before.
+    Running {
+        pool: String,
+    },
     Terminate {
         pool: String,
         query: String,
@@ -325,21 +277,16 @@ pub enum FromJobs {
     },
 }
 
-/// A job as it is pushed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
-    /// Where it waits.
     pub queue: String,
-    /// What it is.
     pub kind: String,
     /// What it is called by who pushes it: while the queue keeps a job of that name, it is that one.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// What it is given: a value, or a text as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "payload")]
     pub payload: Vec<u8>,
-    /// The same as any bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     /// What the payload is; nothing: JSON, or of bytes application/octet-stream.
@@ -351,7 +298,6 @@ pub struct NewJob {
     /// Those with smaller numbers come first; nothing: 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Not before, milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ms: Option<i64>,
     /// Not before so many milliseconds have passed.
@@ -360,35 +306,27 @@ pub struct NewJob {
     /// Not started after this, milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<i64>,
-    /// While a job with this key has not ended, another is not added to the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Jobs of a queue with equal values run one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// Its tasks, in order; none: it is one task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
-    /// Its own limit on failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// Its own time limit, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// The trace that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
-/// A job that was pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pushed {
     pub id: i64,
-    /// It was there already: nothing was added.
     pub existed: bool,
 }
 
-/// A job as it is shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobView {
     pub id: i64,
@@ -419,15 +357,12 @@ pub struct JobView {
     pub progress: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_text: Option<String>,
-    /// The result of its task, or the worst of its steps'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// How its last start ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What it answered; what is no text is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// How many bytes of it were left out: it was longer than `max_result`.
@@ -437,20 +372,16 @@ pub struct JobView {
     pub log: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Instead of it what is no text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepView>,
-    /// How starts ended, but for a good end: the last twenty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<EndView>,
-    /// The sequence that it came with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<i64>,
 }
 
-/// How a start of a job ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndView {
     pub attempt: u32,
@@ -460,11 +391,9 @@ pub struct EndView {
     pub ended_ms: i64,
 }
 
-/// A step as it is shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
     pub name: String,
-    /// Nothing: it was not run yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,6 @@ use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
-/// A server with TLS, what its clients have, and what they tried.
 struct Sealed {
     files: PathBuf,
     server: Server,
@@ -42,7 +41,6 @@ fn sealed() -> &'static Sealed {
     })
 }
 
-/// A database, and a role that asks for it.
 struct Asked {
     database: TestDatabase,
     port: u16,
@@ -56,7 +54,6 @@ impl Asked {
         }
     }
 
-    /// The URL of a role at a host, with parameters in which `@` stands before the names of files.
     fn url(&self, role: &str, host: &str, parameters: &str) -> String {
         let (_, database) = self.database.url.split_once("@/").expect("a database");
         let (database, _) = database.split_once('?').expect("parameters");
@@ -65,7 +62,6 @@ impl Asked {
         format!("postgresql://{role}@{host}:{}/{database}?{parameters}", self.port)
     }
 
-    /// Which of its connections are encrypted.
     fn encrypted(&self) -> Vec<bool> {
         let rows = self.database.raw().query(
             "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
@@ -75,7 +71,6 @@ impl Asked {
         rows.expect("rows").iter().map(|row| row.get(0)).collect()
     }
 
-    /// It connects: by TLS, or not.
     fn connects(&self, role: &str, host: &str, parameters: &str, by_tls: bool) {
         let opened = opened(&self.url(role, host, parameters), "node");
         let opened = opened.unwrap_or_else(|error| panic!("{role} {host} {parameters}: {error}"));
@@ -87,7 +82,6 @@ impl Asked {
         }
     }
 
-    /// Why it does not.
     fn refusal(&self, role: &str, host: &str, parameters: &str) -> String {
         match opened(&self.url(role, host, parameters), "node") {
             Ok(_) => panic!("{role} {host} {parameters}: it connects"),

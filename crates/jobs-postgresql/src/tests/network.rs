@@ -7,7 +7,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Condvar, Mutex};
 
-/// What becomes of a COMMIT on its way.
 const PASSES: u8 = 0;
 const IS_LOST: u8 = 1;
 const ANSWER_IS_LOST: u8 = 2;
@@ -20,7 +19,6 @@ struct Network {
     stuck: Arc<Gate>,
 }
 
-/// What everything waits for while it is shut.
 #[derive(Default)]
 struct Gate {
     is_shut: Mutex<bool>,
@@ -151,7 +149,6 @@ fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
 }
 
 impl TestDatabase {
-    /// The same database through a network.
     fn through(&self, network: &Network) -> TestDatabase {
         let own = server().directory.display().to_string();
         let through = network.directory.path().display().to_string();

@@ -1,9 +1,7 @@
 //! Why a job failed that only said that it did: the exception that its runtime wrote to the error stream.
 
-/// The longest cause.
 const MOST_CHARACTERS: usize = 300;
 
-/// A failure in the words of the answer, with its cause.
 pub(crate) fn explained(error: String, log: &[u8]) -> String {
     let is_exit = error.starts_with("exit code ");
     if !is_exit && !error.starts_with("status ") {
@@ -46,7 +44,6 @@ fn python(log: &str) -> Option<String> {
     rest.lines().find(is_own).map(|line| line.trim_end().to_owned())
 }
 
-/// `a.rb:3:in 'call': no route (RuntimeError)`.
 fn ruby(log: &str) -> Option<String> {
     log.lines().find_map(|line| {
         let (_, rest) = line.split_once(".rb:").or_else(|| line.split_once(".ru:"))?;
@@ -57,7 +54,6 @@ fn ruby(log: &str) -> Option<String> {
     })
 }
 
-/// `TypeError: x is not a function`, as Node and others write it.
 fn named(log: &str) -> Option<String> {
     log.lines().rev().map(str::trim).find_map(|line| {
         let class = line.split(':').next()?;

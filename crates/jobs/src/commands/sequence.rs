@@ -6,14 +6,12 @@ use crate::store::{Operation, SequenceOperation};
 use forkyard_config::Jobs;
 use forkyard_protocol::jobs::{SequenceAdd, SequenceBegin};
 
-/// Sequences of a list, unless it is said otherwise.
 const LISTED: u32 = 100;
 
 fn wanted(operation: SequenceOperation) -> Plan {
     Plan::Store(Operation::Sequence(operation), For::Sequence)
 }
 
-/// Jobs that a sequence's source gave.
 pub(super) fn add(request: SequenceAdd, rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
     Ok(wanted(SequenceOperation::Add {
         id: request.id,

@@ -32,35 +32,28 @@ use std::collections::{BTreeMap, HashMap};
 /// How long a pool that could not be reached is left alone: the first time, and at most.
 const REST_MS: (u64, u64) = (100, 5_000);
 
-/// A pool as far as jobs matter.
 #[derive(Debug, Default)]
 struct Pool {
     workers: u32,
-    /// Jobs of all queues that it has, or that are being claimed for it; those of other processes, too.
     running: u32,
     /// It could not be reached: how long it is left alone, and until when.
     rest_ms: u64,
     rests_until: Option<u64>,
 }
 
-/// All that is decided about jobs.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     pools: BTreeMap<String, Pool>,
     queues: BTreeMap<String, Queue>,
     running: HashMap<JobId, RunningJob>,
-    /// How many claims were made: the time by which groups were served.
     served: u64,
-    /// When the next job that has to wait for a time is due.
     due: Option<i64>,
-    /// Such jobs are being let in: nothing is known of the next one.
     is_promoting: bool,
     store_failed: bool,
     is_draining: bool,
 }
 
 impl Scheduler {
-    /// Takes what happened; adds what is to be done.
     pub fn handle(&mut self, event: Event, now: Moment, actions: &mut Vec<Action>) {
         match event {
             Event::Configured(pools, queues) => self.configure(pools, queues),
@@ -106,17 +99,14 @@ impl Scheduler {
         (due, timeouts.chain(rests).chain(tokens).min())
     }
 
-    /// Whether no job is under way.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// The jobs that are under way.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.running.keys().copied()
     }
 
-    /// Each queue in numbers.
     pub fn view(&self) -> impl Iterator<Item = (&str, QueueView)> {
         self.queues
             .iter()
@@ -157,7 +147,6 @@ impl Scheduler {
         self.pools.retain(|_, pool| pool.workers > 0 || pool.running > 0);
     }
 
-    /// More or fewer jobs of a group are under way.
     fn count(&mut self, queue: &str, tenant: &str, change: i32) {
         let served = self.served;
         let entry = self.queue(queue);
@@ -171,7 +160,6 @@ impl Scheduler {
         }
     }
 
-    /// Lets in what is due, and ends jobs whose time is over.
     fn take_time(&mut self, now: Moment, actions: &mut Vec<Action>) {
         for pool in self.pools.values_mut() {
             pool.rests_until.take_if(|until| *until <= now.mono_ms);
@@ -218,7 +206,6 @@ impl Scheduler {
         }
     }
 
-    /// What has to hold between two events.
     #[cfg(test)]
     fn invariants(&self) {
         for (name, pool) in &self.pools {

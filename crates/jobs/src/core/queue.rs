@@ -7,15 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Jobs of one queue and tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Group {
-    /// Jobs that can be claimed. Below zero for a moment, when one was taken back that is being claimed.
     pub(super) waiting: i64,
-    /// Jobs that are under way, or are being claimed.
     pub(super) running: u32,
-    /// When it was served last, counted in claims.
     pub(super) served: u64,
 }
 
-/// A queue.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// `None`: it is not configured, and nothing of it starts.
@@ -28,7 +24,6 @@ pub(super) struct Queue {
     bucket: Option<Bucket>,
 }
 
-/// A queue in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueView {
     pub waiting: u64,
@@ -40,7 +35,6 @@ pub struct QueueView {
 }
 
 impl Queue {
-    /// Goes by other settings.
     pub(super) fn take(&mut self, settings: QueueSettings) {
         self.bucket = settings.rate.map(|(jobs, per_ms)| match self.bucket {
             Some(bucket) => bucket.adjusted(jobs, per_ms),
@@ -49,7 +43,6 @@ impl Queue {
         self.settings = Some(settings);
     }
 
-    /// Changes a group, and keeps it in its place. `served`: when a new one counts as served.
     pub(super) fn group(&mut self, tenant: &str, served: u64, change: impl FnOnce(&mut Group)) {
         let new = Group {
             served,
@@ -100,7 +93,6 @@ impl Queue {
         }
     }
 
-    /// When it has a token again, if that is what its jobs wait for.
     pub(super) fn next_token(&self) -> Option<u64> {
         let waits = !self.order.is_empty() && !self.is_paused && self.settings.is_some();
         self.bucket.filter(|_| waits)?.next_token()

@@ -1,6 +1,5 @@
 //! Most starts in a time: a bucket of tokens that fills evenly.
 
-/// A queue's tokens, in parts of one: a start costs `per_ms` of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bucket {
     jobs: u32,
@@ -21,14 +20,12 @@ impl Bucket {
         }
     }
 
-    /// The same tokens under other settings, as far as those allow.
     pub(super) fn adjusted(self, jobs: u32, per_ms: u64) -> Bucket {
         let full = Bucket::new(jobs, per_ms);
         let same = self.jobs == full.jobs && self.per_ms == full.per_ms;
         if same { self } else { full }
     }
 
-    /// Lets the time since the last look bring tokens.
     pub(super) fn refill(&mut self, now_ms: u64) {
         let passed = now_ms.saturating_sub(self.since_ms);
         self.since_ms = self.since_ms.max(now_ms);
@@ -37,12 +34,10 @@ impl Bucket {
         self.parts = self.parts.saturating_add(gained).min(most);
     }
 
-    /// Whether there is a whole token.
     pub(super) fn has_token(&self) -> bool {
         self.parts >= self.per_ms
     }
 
-    /// Takes one.
     pub(super) fn spend(&mut self) {
         self.parts = self.parts.saturating_sub(self.per_ms);
     }

@@ -3,7 +3,6 @@
 use super::event::{Action, Answer, Counters, End, JobId, Moment, Start, TaskStatus, Why};
 use super::{REST_MS, Scheduler, verdict};
 
-/// A job that is under way.
 #[derive(Debug)]
 pub(super) struct RunningJob {
     queue: String,
@@ -17,7 +16,6 @@ pub(super) struct RunningJob {
     deadline_ms: Option<u64>,
     steps: usize,
     step: usize,
-    /// The worst result of its steps so far.
     worst: TaskStatus,
     aborted: Option<Why>,
 }
@@ -29,7 +27,6 @@ impl RunningJob {
 }
 
 impl Scheduler {
-    /// A claim was answered.
     pub(super) fn claimed(
         &mut self,
         queue: &str,
@@ -83,7 +80,6 @@ impl Scheduler {
         }
     }
 
-    /// A request for a job has ended. One of an earlier start is not believed.
     pub(super) fn answered(
         &mut self,
         id: JobId,
@@ -147,7 +143,6 @@ impl Scheduler {
         self.finish(id, end, now, actions);
     }
 
-    /// A pool that can't be reached is left alone for a while, longer each time.
     fn note_reach(&mut self, id: JobId, answer: Answer, now: Moment) {
         let queue = self.running.get(&id).map(|running| running.queue.as_str());
         let queue = queue.and_then(|queue| self.queues.get(queue));
@@ -165,7 +160,6 @@ impl Scheduler {
         }
     }
 
-    /// Has the worker of a job give up.
     pub(super) fn abort(&mut self, id: JobId, why: Why, actions: &mut Vec<Action>) {
         let Some(running) = self.running.get_mut(&id) else {
             return;

@@ -6,12 +6,9 @@ use forkyard_config::{Missed, Schedule};
 /// One that is later than this was missed: the daemon did not run, or the machine slept. A clock that was set by no more than
 /// this changes nothing.
 pub const LATE_MS: i64 = 60_000;
-/// Jobs pushed for missed times at most.
 const MOST_MISSED: usize = 100;
-/// Missed times that are looked at: a year of every minute.
 const MOST_LOOKS: usize = 600_000;
 
-/// A schedule and when it is next due.
 #[derive(Debug, Clone)]
 pub struct Planned {
     pub schedule: Schedule,
@@ -22,12 +19,9 @@ pub struct Planned {
     former_ms: Option<i64>,
 }
 
-/// What is kept of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Its name.
     pub name: String,
-    /// What made its times ([`spec`]).
     pub spec: String,
     /// When it is next due; nothing: that was written by a clock that was put back since.
     pub next_ms: Option<i64>,
@@ -35,18 +29,14 @@ pub struct Kept {
     pub former_ms: Option<i64>,
 }
 
-/// What is due of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fire {
-    /// The schedule's name.
     pub name: String,
     /// The times for which a job is pushed, oldest first. There may be none: the times were missed.
     pub times: Vec<i64>,
-    /// When it is due after them.
     pub next_ms: Option<i64>,
 }
 
-/// All schedules.
 #[derive(Debug, Clone, Default)]
 pub struct Schedules {
     planned: Vec<Planned>,
@@ -54,7 +44,6 @@ pub struct Schedules {
     seen_ms: Option<(i64, u64)>,
 }
 
-/// What makes a schedule's times: when this changes, what was kept of the old ones means nothing.
 pub fn spec(schedule: &Schedule) -> String {
     format!("{} {}", schedule.cron, schedule.timezone)
 }
@@ -85,12 +74,10 @@ impl Schedules {
         (Schedules { planned, seen_ms }, complaints)
     }
 
-    /// When the first is due.
     pub fn next_deadline(&self) -> Option<i64> {
         self.planned.iter().filter_map(|planned| planned.next_ms).min()
     }
 
-    /// What is kept of them when the configuration changes.
     pub fn kept(&self) -> Vec<Kept> {
         let kept = |planned: &Planned| Kept {
             name: planned.schedule.name.clone(),
@@ -101,12 +88,10 @@ impl Schedules {
         self.planned.iter().map(kept).collect()
     }
 
-    /// Each of them.
     pub fn all(&self) -> &[Planned] {
         &self.planned
     }
 
-    /// The one of this name.
     pub fn find(&self, name: &str) -> Option<&Planned> {
         self.planned.iter().find(|planned| planned.schedule.name == name)
     }
@@ -133,7 +118,6 @@ impl Schedules {
                 .filter(|time| *time > now_ms)
                 .or_else(|| planned.times.after(now_ms));
             planned.next_ms = next;
-            // The daemon ran: nothing was missed.
             let missed = match was_put_forward {
                 true => Missed::Once,
                 false => planned.schedule.missed,
@@ -182,7 +166,6 @@ impl Planned {
     }
 }
 
-/// Of the times that have come those for which a job is pushed.
 fn wanted(missed: Missed, mut times: Vec<i64>, now_ms: i64) -> Vec<i64> {
     let last = times.last().copied();
     match missed {

@@ -47,9 +47,7 @@ struct World {
     workers: BTreeMap<String, u32>,
     pools: BTreeMap<String, String>,
     most: BTreeMap<String, u32>,
-    /// Of a hundred answers so many are no plain success.
     trouble: u64,
-    /// Events so far; of many jobs not all are looked at after each.
     events: u64,
 }
 
@@ -198,7 +196,6 @@ impl World {
         });
     }
 
-    /// The store answers a claim.
     fn answer_claim(&mut self, at: usize) {
         let (queue, tenant) = self.claims.remove(at);
         let now = self.now;

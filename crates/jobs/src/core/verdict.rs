@@ -2,7 +2,6 @@
 
 use super::event::{Becomes, Counters, End, JobId, Limits, Outcome, Verdict};
 
-/// Decides. `most_failures`: the job's own limit. `expires_ms`: it is not to be started after this.
 pub fn verdict(
     id: JobId,
     before: Counters,
@@ -84,7 +83,6 @@ fn later(now_ms: i64, millis: u64) -> i64 {
     now_ms.saturating_add(i64::try_from(millis).unwrap_or(i64::MAX))
 }
 
-/// What a job waits after so many failures.
 fn backoff_ms(limits: &Limits, count: u32, seed: u64) -> u64 {
     let factor = u64::from(limits.factor.max(1)).saturating_pow(count.saturating_sub(1));
     let plain = limits.first_ms.saturating_mul(factor).min(limits.most_ms);

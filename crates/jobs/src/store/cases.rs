@@ -278,7 +278,6 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
     assert_eq!(bench.state(runs), "discarded");
 }
 
-/// Each field of a filter names fewer jobs, in what is changed, listed and counted alike.
 #[test]
 fn a_filter_means_jobs_that_are_all_of_what_it_says() {
     let kinds = |queue: &str, tenant: &str, kind: &str| NewJob {
@@ -368,7 +367,6 @@ fn steps_that_are_decided_are_not_done_again() {
     let second = bench.claim("").expect("again");
     assert_eq!((second.step, second.steps.len()), (1, 3));
     assert_eq!(second.worst, TaskStatus::NotApplicable);
-    // Late, of the first start.
     bench.one(step(1, 2, "tell", TaskStatus::Ok));
     let view = bench.show(id);
     let shown: Vec<_> = view

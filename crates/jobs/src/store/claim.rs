@@ -139,7 +139,6 @@ impl Work<'_> {
         Ok(Some(claimed))
     }
 
-    /// Lets in what is due.
     fn promote(&mut self) -> Result<Reply> {
         // One after the other: PostgreSQL may compare each of many rows that one statement takes with each of the table.
         let due = format!(
@@ -281,7 +280,6 @@ impl Work<'_> {
         Ok(Reply::Done)
     }
 
-    /// Whether a job is under way, and which start of it.
     pub(super) fn running_attempt(&mut self, id: i64) -> Result<Option<u32>> {
         self.database
             .first("SELECT attempt FROM running WHERE id = ?1", &[id.into()], |row| {
@@ -353,7 +351,6 @@ fn claimed(row: &dyn Row, now_ms: i64) -> Result<Claimed> {
     })
 }
 
-/// How many requests a job has: one, or one for each of its steps.
 fn requests(steps: Option<String>) -> u32 {
     let steps: Option<Vec<String>> = steps.and_then(|steps| serde_json::from_str(&steps).ok());
     steps.map_or(1, |steps| u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1))

@@ -5,18 +5,13 @@ use super::sql::{Database, Notice, Present, SqlError, Trouble};
 use super::{Changes, Turns, Work};
 use std::fmt;
 
-/// How often a transaction is tried that others stand in the way of, and over how many further connections.
 const TRIES: u32 = 10;
 const CONNECTIONS: u32 = 2;
 
-/// Why there is no store, or it can't be written to.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The database says so; which, and what.
     Database(String, SqlError),
-    /// The database is another program's.
     Foreign(String),
-    /// The database is of another version of this program.
     Version(String, i32),
 }
 
@@ -58,33 +53,26 @@ impl std::error::Error for StoreError {
     }
 }
 
-/// What a transaction brought.
 #[derive(Debug)]
 pub struct Committed {
     /// The answers, in the order of the operations.
     pub replies: Vec<Reply>,
-    /// How many more jobs of each group can be claimed.
     pub changes: Changes,
     /// When the next job that waits for a time is due, if that may have changed.
     pub due: Option<Option<i64>>,
-    /// How many jobs of each group can be claimed, if that was asked for.
     pub waiting: Option<Changes>,
 }
 
-/// What is done in one transaction.
 enum Failure {
-    /// One of the operations failed by itself: the others are to be done without it.
     OfOne,
     OfAll(SqlError),
 }
 
-/// A database with the tables of this program.
 pub struct Store {
     database: Box<dyn Database>,
     owner: String,
     /// How long a machine may be silent until its jobs are others', where several use the store.
     lease_ms: i64,
-    /// The sequence of each group that had the last turn.
     turns: Turns,
     /// What the last transaction brought, until it is known whether it was committed.
     doubtful: Option<Committed>,
@@ -121,7 +109,6 @@ impl Store {
         })
     }
 
-    /// Whether other machines use it, too.
     pub fn is_shared(&self) -> bool {
         self.database.node().is_some()
     }
@@ -231,7 +218,6 @@ impl Store {
         }
     }
 
-    /// Whether it is not known if the last transaction was committed.
     pub fn is_in_doubt(&self) -> bool {
         self.doubtful.is_some()
     }
@@ -248,7 +234,6 @@ impl Store {
         Ok(self.doubtful.take().filter(|_| was_committed))
     }
 
-    /// What brings all that was committed to the disk; nothing: it is there when it is committed.
     pub fn syncer(&self) -> Option<super::sql::Syncer> {
         self.database.syncer()
     }
@@ -306,7 +291,6 @@ fn one(work: &mut Work<'_>, operation: &Operation) -> super::sql::Result<Reply> 
             work.database.execute("RELEASE SAVEPOINT one", &[])?;
             work.changes = before;
             Ok(match operation {
-                // The scheduler waits for its answer.
                 Operation::Claim { queue, tenant } => {
                     log::error!("jobs: a job of queue {queue} can't be claimed: {error}");
                     Reply::Claimed {

@@ -6,12 +6,9 @@ use super::{QueueEntry, State, Work, entry};
 use crate::core::{Becomes, Outcome, TaskStatus};
 use forkyard_protocol::jobs::HeldKeys;
 
-/// Ends that are kept of a job, the last ones.
 const MOST_ENDS: u32 = 20;
-/// Jobs of many that are changed in one transaction, and looked at: others wait no longer.
 const MOST_CHANGED: u32 = 200;
 const MOST_LOOKED_AT: u32 = 2_000;
-/// Jobs forgotten at once.
 const MOST_CLEANED: u32 = 200;
 
 fn changed(count: u64, running: Vec<i64>, rest: Option<Operation>) -> Reply {
@@ -28,10 +25,8 @@ fn left_out(bytes: u64) -> Option<i64> {
     (bytes > 0).then(|| i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-/// Jobs that are meant, and what is left then.
 type Portion = (Vec<(i64, State)>, Option<Selection>);
 
-/// The word of a value that has one among JSON.
 pub(super) fn word(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -261,7 +256,6 @@ impl Work<'_> {
         Ok(changed(count, running, rest.map(Operation::Cancel)))
     }
 
-    /// Has another process see to it that the worker of a start ends: this one has no master any more.
     pub(super) fn press(&mut self, id: i64, attempt: u32, is_forced: bool) -> Result<Reply> {
         let how = if is_forced {
             Ending::KILLED
@@ -309,7 +303,6 @@ impl Work<'_> {
         .map(|_| ())
     }
 
-    /// Takes a job out of where it waits.
     fn leave(&mut self, entry: &QueueEntry, state: State) -> Result<()> {
         match state {
             State::Waiting => {
@@ -408,7 +401,6 @@ impl Work<'_> {
         Ok((found, rest))
     }
 
-    /// Forgets jobs that ended before a time, with their steps and earlier ends; and sequences of which nothing is left.
     pub(super) fn clean(&mut self, before_ms: i64, failed_before_ms: i64) -> Result<Reply> {
         let mut is_more = false;
         // Each with the words of the index that has these jobs alone.

@@ -7,7 +7,6 @@ use super::sql::Result;
 use forkyard_protocol::jobs::JobView;
 
 impl By {
-    /// The one with this word.
     pub fn of_name(name: &str) -> Option<By> {
         [By::Key, By::Tenant, By::Kind]
             .into_iter()
@@ -46,7 +45,6 @@ impl Work<'_> {
     }
 }
 
-/// Whether a text is like a pattern, in which `*` is any text and `?` any character.
 fn is_like(text: &str, pattern: &str) -> bool {
     let (text, pattern): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
     let (mut at, mut of) = (0, 0);

@@ -73,7 +73,6 @@ fn a_schedule_that_was_put_off_by_a_wrong_clock_is_not() {
     assert_eq!(pushed(bench.one(fired(bench.now))), 1);
     let next = Some(right + year + 300_000);
     assert_eq!((kept(&bench).next_ms, kept(&bench).former_ms), (next, None));
-    // The clock is put back.
     bench.now = right + 300_000;
     assert_eq!((kept(&bench).next_ms, kept(&bench).former_ms), (None, next));
     assert_eq!(pushed(bench.one(fired(bench.now))), 1);

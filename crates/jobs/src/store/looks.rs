@@ -9,10 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 
-/// Looks that wait at most.
 const MOST_WAITING: usize = 1_024;
 
-/// The loop's end of the thread.
 #[derive(Debug)]
 pub(super) struct Looks {
     operations: SyncSender<(u64, Operation)>,
@@ -24,7 +22,6 @@ pub(super) struct Looks {
 pub(super) type Opened = Sender<Result<Store, StoreError>>;
 
 impl Looks {
-    /// Starts it. It looks at nothing before it has its store.
     pub(super) fn start(events: Sender<StoreEvent>, waker: Arc<Waker>) -> std::io::Result<(Looks, Opened)> {
         let (operations, received) = sync_channel(MOST_WAITING);
         let (opened, stores) = channel();
@@ -40,7 +37,6 @@ impl Looks {
         Ok((looks, opened))
     }
 
-    /// Closes its connection.
     pub(super) fn close(self) {
         drop(self.operations);
         let _ = self.thread.join();
@@ -50,7 +46,6 @@ impl Looks {
         let refused = match self.operations.try_send((number, operation)) {
             Ok(()) => return,
             Err(TrySendError::Full(_)) => "too much is asked for at once",
-            // It ends with this process alone.
             Err(TrySendError::Disconnected(_)) => "nothing looks at it",
         };
         let reply = Reply::Failed(refused.to_owned());

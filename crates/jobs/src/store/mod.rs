@@ -32,25 +32,20 @@ pub use thread::{Opener, StoreEvent, StoreThread};
 use sql::{Database, Present, Result, Value};
 use std::collections::{BTreeMap, HashMap};
 
-/// Where a job is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It can be claimed.
     Waiting = 0,
-    /// It waits for its time.
     Scheduled = 1,
     Running = 2,
     Done = 3,
     Failed = 4,
     Quarantined = 5,
     Cancelled = 6,
-    /// Another with its serial key is before it.
     Blocked = 7,
     Discarded = 8,
 }
 
 impl State {
-    /// All of them.
     pub const ALL: [State; 9] = [
         State::Waiting,
         State::Scheduled,
@@ -63,7 +58,6 @@ impl State {
         State::Discarded,
     ];
 
-    /// Its word.
     pub fn name(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -78,7 +72,6 @@ impl State {
         }
     }
 
-    /// The one with this word.
     pub fn of_name(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name() == name)
     }
@@ -88,7 +81,6 @@ impl State {
         found.unwrap_or(State::Failed)
     }
 
-    /// Whether nothing more becomes of it by itself.
     pub fn is_end(self) -> bool {
         !matches!(
             self,
@@ -97,7 +89,6 @@ impl State {
     }
 }
 
-/// What stands in place of a job's sequence where it has none.
 const NO_SEQUENCE: i64 = 0;
 
 /// The sequence of each group, by queue and tenant, that had the last turn.
@@ -106,17 +97,13 @@ type Turns = HashMap<(String, String), i64>;
 /// How many more jobs of each group can be claimed, by queue and tenant.
 pub type Changes = BTreeMap<(String, String), i64>;
 
-/// What an operation works with.
 struct Work<'s> {
     database: &'s mut dyn Database,
     changes: Changes,
     /// There may be an earlier time at which a job is due.
     is_due_changed: bool,
-    /// The sequence of each group that had the last turn.
     turns: &'s mut Turns,
-    /// What can be claimed is counted anew: other processes change it, too.
     is_recounted: bool,
-    /// Other machines have something to look at.
     is_news: bool,
     /// The process' own name among the owners of jobs that are under way.
     owner: &'s str,
@@ -127,7 +114,6 @@ struct Work<'s> {
     ahead_ms: i64,
 }
 
-/// A job, as far as its place in its queue goes.
 #[derive(Debug, Clone)]
 struct QueueEntry {
     id: i64,
@@ -143,7 +129,6 @@ impl Work<'_> {
         self.database.execute(statement, values)
     }
 
-    /// Notes that so many more jobs of a group can be claimed.
     fn change(&mut self, entry: &QueueEntry, by: i64) {
         let group = (entry.queue.clone(), entry.tenant.clone());
         *self.changes.entry(group).or_default() += by;
@@ -184,13 +169,11 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The same, of one that was in another state.
     fn make_ready_again(&mut self, entry: &QueueEntry) -> Result<()> {
         self.set_state(entry.id, State::Waiting)?;
         self.make_ready(entry)
     }
 
-    /// Lets a job wait for its time.
     fn make_later(&mut self, entry: &QueueEntry, at_ms: i64) -> Result<()> {
         self.execute(
             "INSERT INTO later (run_at, id) VALUES (?1, ?2)",
@@ -205,7 +188,6 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Lets the next job with the same serial key come.
     fn leave_lane(&mut self, entry: &QueueEntry) -> Result<()> {
         let Some(serial) = &entry.serial else {
             return Ok(());

@@ -6,7 +6,6 @@ use crate::core::{Counters, JobId, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{HeldKeys, JobView, NewJob, Pushed, SequenceView};
 use std::collections::BTreeMap;
 
-/// A job that is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     pub id: JobId,
@@ -25,13 +24,10 @@ pub struct Claimed {
     pub steps: Vec<String>,
     /// The first step that is not decided.
     pub step: usize,
-    /// The worst result of those before it.
     pub worst: TaskStatus,
-    /// How long it could have been started and was not.
     pub waited_ms: u64,
 }
 
-/// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     pub id: JobId,
@@ -40,16 +36,12 @@ pub struct Finished {
     pub result: Vec<u8>,
     /// How many bytes of the result were left out.
     pub result_cut: u64,
-    /// Why it did not succeed, in a line.
     pub error: Option<String>,
-    /// What it wrote to its error stream.
     pub log: Vec<u8>,
-    /// What it is given when it is tried again, where that changes.
     pub payload: Option<Vec<u8>>,
     pub duration_ms: u64,
 }
 
-/// What is due of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fired {
     pub name: String,
@@ -58,11 +50,9 @@ pub struct Fired {
     /// The last time that is due; none: it is only kept when the next is.
     pub due_ms: Option<i64>,
     pub next_ms: Option<i64>,
-    /// Nothing is pushed while the last job has not ended.
     pub skips_overlap: bool,
 }
 
-/// A job that another process has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignJob {
     pub id: JobId,
@@ -76,21 +66,16 @@ pub struct ForeignJob {
     pub most_failures: Option<u32>,
     /// When this start began, Unix milliseconds.
     pub started_ms: i64,
-    /// The time limit of each of its requests, if it is not the queue's, and how many requests it has.
     pub timeout_ms: Option<u64>,
     pub requests: u32,
-    /// How it is to end.
     pub ending: Ending,
 }
 
-/// How a start is to end, as it is written beside it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ending(i64);
 
 impl Ending {
-    /// It is not wanted any more.
     pub(super) const CANCELLED: u8 = 1;
-    /// Its worker does not end, and its process has no master that could end that; or kill it.
     pub(super) const TERMINATED: u8 = 2;
     pub(super) const KILLED: u8 = 4;
 
@@ -98,12 +83,10 @@ impl Ending {
         self.0 & i64::from(how) != 0
     }
 
-    /// Whether it is cancelled.
     pub fn is_cancelled(self) -> bool {
         self.has(Ending::CANCELLED)
     }
 
-    /// Whether its worker is to be ended, and by force.
     pub fn press(self) -> Option<bool> {
         let is_forced = self.has(Ending::KILLED);
         (is_forced || self.has(Ending::TERMINATED)).then_some(is_forced)
@@ -116,29 +99,21 @@ impl From<i64> for Ending {
     }
 }
 
-/// Which jobs are meant: those that are all of what is said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of one of these queues.
     pub queues: Option<Vec<String>>,
     pub state: Option<State>,
     pub tenant: Option<String>,
     pub kind: Option<String>,
     pub key: Option<String>,
-    /// With this result of its task.
     pub status: Option<String>,
-    /// That has done a step of this name.
     pub step: Option<String>,
-    /// Pushed then or later, and before then.
     pub since_ms: Option<i64>,
     pub until_ms: Option<i64>,
-    /// With a smaller number.
     pub before: Option<i64>,
-    /// At most so many, of a list.
     pub limit: u32,
 }
 
-/// What the last job is looked for of each value of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     Key,
@@ -146,13 +121,11 @@ pub enum By {
     Kind,
 }
 
-/// Jobs that something is done to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// This one, if it is of one of these queues; `None`: whatever its queue.
     One(JobId, Option<Vec<String>>),
     All(Filter),
-    /// The one of a queue that is called so by who pushed it.
     Ref(String, String),
     /// What is left of all: with numbers above the first, and up to the second.
     Rest(Filter, JobId, JobId),
@@ -169,11 +142,9 @@ pub struct StateCount {
     pub oldest_waiting_ms: Option<i64>,
 }
 
-/// What is to be done. All but [`Operation::Claim`] carry a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
     Push(Vec<NewJob>),
-    /// Something about jobs that come from one source.
     Sequence(SequenceOperation),
     Claim {
         queue: String,
@@ -191,7 +162,6 @@ pub enum Operation {
         duration_ms: u64,
     },
     Finish(Box<Finished>),
-    /// `queues`: as of a [`SequenceOperation`].
     Progress {
         id: JobId,
         attempt: u32,
@@ -199,9 +169,7 @@ pub enum Operation {
         percent: u32,
         text: String,
     },
-    /// Let in what is due.
     Promote,
-    /// Another process is to have the worker of a start ended, whose own process has no master any more.
     Press {
         id: JobId,
         attempt: u32,
@@ -210,20 +178,16 @@ pub enum Operation {
     Fire(Box<Fired>),
     List(Filter),
     Show(JobId),
-    /// The same of the one of a queue that is called so by who pushed it.
     ShowRef(String, String),
     /// The last job of each key, tenant or kind that is like this.
     Last(By, Filter, Option<String>),
-    /// Push jobs of a queue again as they were pushed, as a sequence.
     Again(String, Vec<JobId>),
-    /// How many jobs are in each state.
     Count(Filter),
     Counts,
     /// Let jobs that have ended or are scheduled wait again, as if they had never been started.
     Retry(Selection),
     /// Take jobs out of their queues; one that is under way is only named.
     Cancel(Selection),
-    /// Give up jobs that failed or are quarantined.
     Discard(Selection),
     /// Forget jobs that have ended at once.
     Purge(Selection),
@@ -232,17 +196,12 @@ pub enum Operation {
         reason: Option<String>,
         is_paused: bool,
     },
-    /// Forget what ended before then.
     Clean {
         before_ms: i64,
-        /// The same of jobs that failed or are quarantined.
         failed_before_ms: i64,
     },
-    /// What other processes have under way, and what they have changed.
     Foreign,
-    /// Forget a process that is gone.
     Forget(String),
-    /// What there is at the start.
     Load,
 }
 
@@ -250,7 +209,6 @@ pub enum Operation {
 /// queues; `None`: whatever its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SequenceOperation {
-    /// Begin one; or go on with the open one of this name.
     Begin {
         queue: String,
         name: Option<String>,
@@ -264,12 +222,10 @@ pub enum SequenceOperation {
         from: u64,
         jobs: Vec<NewJob>,
     },
-    /// The source has no more.
     End {
         id: i64,
         queues: Option<Vec<String>>,
     },
-    /// Take no more of it, and its jobs out of their queue.
     Cancel {
         id: i64,
         queues: Option<Vec<String>>,
@@ -278,7 +234,6 @@ pub enum SequenceOperation {
         id: i64,
         queues: Option<Vec<String>>,
     },
-    /// The newest first.
     List {
         limit: u32,
     },
@@ -293,7 +248,6 @@ impl Operation {
         )
     }
 
-    /// Whether it is kept and tried again as long as the database can't be written to.
     pub(super) fn has_to_be_written(&self) -> bool {
         matches!(
             self,
@@ -303,7 +257,6 @@ impl Operation {
 }
 
 impl SequenceOperation {
-    /// Whether it changes nothing.
     pub fn is_look(&self) -> bool {
         matches!(
             self,
@@ -312,13 +265,10 @@ impl SequenceOperation {
     }
 }
 
-/// What was done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     Pushed(Vec<Pushed>),
-    /// There is no such sequence.
     NoSequence,
-    /// A sequence, and its jobs that are under way and have to be told that they are cancelled.
     Sequence(Box<SequenceView>, Vec<JobId>),
     Sequences(Vec<SequenceView>),
     Claimed {
@@ -326,7 +276,6 @@ pub enum Reply {
         tenant: String,
         job: Option<Box<Claimed>>,
     },
-    /// Nothing to be told.
     Done,
     Promoted,
     Fired {
@@ -335,15 +284,12 @@ pub enum Reply {
     },
     List(Vec<JobView>),
     Show(Option<Box<JobView>>),
-    /// By the words of the states.
     Count(BTreeMap<String, u64>),
     Counts(Vec<StateCount>),
-    /// So many jobs were changed; these are under way, and have to be told.
     Changed {
         count: u64,
         running: Vec<JobId>,
         held: Option<HeldKeys>,
-        /// What is to be asked for next: not all that was meant was looked at.
         rest: Option<Box<Operation>>,
     },
     /// Whether there was more than was forgotten at once.
@@ -354,9 +300,7 @@ pub enum Reply {
         jobs: Vec<ForeignJob>,
         /// The processes, of which some may be gone.
         owners: Vec<String>,
-        /// The queues that are paused.
         paused: Vec<String>,
-        /// This process' own jobs that are to give up.
         cancelled: Vec<JobId>,
         /// How far this machine's clock is ahead of the store's.
         ahead_ms: i64,
@@ -367,6 +311,5 @@ pub enum Reply {
         /// How far this machine's clock is ahead of the store's.
         ahead_ms: i64,
     },
-    /// It was not done, and why.
     Failed(String),
 }

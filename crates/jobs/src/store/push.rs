@@ -8,7 +8,6 @@ use forkyard_protocol::jobs::{NewJob, Pushed};
 
 /// What comes first unless it is said otherwise.
 const PRIORITY: i64 = 100;
-/// What payloads are unless it is said otherwise.
 const CONTENT_TYPE: &str = "application/json";
 
 impl Work<'_> {
@@ -20,7 +19,6 @@ impl Work<'_> {
         Ok(Reply::Pushed(pushed))
     }
 
-    /// Adds a job. `sequence`: what it belongs to.
     pub(super) fn push(&mut self, job: &NewJob, sequence: Option<i64>) -> Result<Pushed> {
         if let Some(id) = self.pushed_before(job)? {
             return Ok(Pushed { id, existed: true });
@@ -59,7 +57,6 @@ impl Work<'_> {
             ],
             |row| row.number(0),
         )?;
-        // Another machine was first.
         if id.is_none() {
             if let Some(id) = self.pushed_before(job)? {
                 return Ok(Pushed { id, existed: true });
@@ -83,7 +80,6 @@ impl Work<'_> {
         })
     }
 
-    /// The job that has this one's name, or its key.
     fn pushed_before(&mut self, job: &NewJob) -> Result<Option<i64>> {
         let queue = (&job.queue).into();
         let named = match &job.reference {
@@ -100,7 +96,6 @@ impl Work<'_> {
         }
     }
 
-    /// The job that is called so by who pushed it.
     pub(super) fn find_ref(&mut self, queue: &str, reference: &str) -> Result<Option<i64>> {
         self.database.first(
             "SELECT id FROM job WHERE queue = ?1 AND ref = ?2 AND ref IS NOT NULL",
@@ -109,7 +104,6 @@ impl Work<'_> {
         )
     }
 
-    /// Pushes what is due of a schedule, and moves the time of the next.
     pub(super) fn fire(&mut self, fired: &Fired) -> Result<Reply> {
         if is_ahead(fired.due_ms, self.now_ms) {
             // This machine's clock is wrong: others would have to wait for the time that it says.

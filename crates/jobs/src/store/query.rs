@@ -7,7 +7,6 @@ use forkyard_base::base64;
 use forkyard_protocol::jobs::{EndView, JobView, StepView};
 use std::collections::BTreeMap;
 
-/// Most jobs of a list.
 pub(super) const MOST_LISTED: u32 = 10_000;
 
 pub(super) const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failures, crashes, pushed_at, run_at, \
@@ -15,7 +14,6 @@ pub(super) const COLUMNS: &str = "id, queue, kind, tenant, state, priority, atte
                        result_cut";
 
 impl Work<'_> {
-    /// Jobs, the newest first.
     pub(super) fn list(&mut self, filter: &Filter) -> Result<Vec<JobView>> {
         let (condition, mut values) = filter.condition();
         values.push(filter.limit.min(MOST_LISTED).into());
@@ -26,7 +24,6 @@ impl Work<'_> {
         self.database.all(&select, &values, view)
     }
 
-    /// How many jobs are in each state.
     pub(super) fn count(&mut self, filter: &Filter) -> Result<BTreeMap<String, u64>> {
         let (condition, values) = filter.condition();
         let select = format!("SELECT state, count(*) FROM job WHERE {condition} GROUP BY state");
@@ -37,7 +34,6 @@ impl Work<'_> {
         Ok(rows.into_iter().collect())
     }
 
-    /// Everything of one job.
     pub(super) fn show(&mut self, id: i64) -> Result<Option<JobView>> {
         let select = format!("SELECT {COLUMNS}, result, log, payload, steps FROM job WHERE id = ?1");
         let text = |bytes: Option<Vec<u8>>| {
@@ -102,7 +98,6 @@ impl Work<'_> {
         Ok(Some(view))
     }
 
-    /// What the scheduler does not count.
     pub(super) fn counts(&mut self) -> Result<Vec<StateCount>> {
         let mut counts: BTreeMap<String, StateCount> = BTreeMap::new();
         let tallied = self.database.all(
@@ -145,7 +140,6 @@ impl Work<'_> {
 }
 
 impl Filter {
-    /// The condition of a statement, and its values.
     pub(super) fn condition(&self) -> (String, Vec<Value<'_>>) {
         let mut values: Vec<Value<'_>> = Vec::new();
         let mut parts: Vec<String> = Vec::new();

@@ -7,7 +7,6 @@ use super::operation::{Reply, Selection, SequenceOperation};
 use super::sql::{Present, Result, Row};
 use forkyard_protocol::jobs::{NewJob, SequenceView};
 
-/// Most sequences of a list.
 const MOST_LISTED: u32 = 1_000;
 
 const COLUMNS: &str =
@@ -82,7 +81,6 @@ impl Work<'_> {
         .map(|_| ())
     }
 
-    /// Pushes jobs of a queue again, as they were pushed.
     pub(super) fn again(&mut self, queue: &str, ids: &[i64]) -> Result<Reply> {
         let mut jobs = Vec::new();
         for id in ids {
@@ -131,7 +129,6 @@ impl Work<'_> {
         .map(|_| ())
     }
 
-    /// Takes its jobs out of their queue; says which are under way.
     fn cancel_sequence(&mut self, id: i64) -> Result<Vec<i64>> {
         self.close_sequence(id, "cancelled")?;
         let ids = self.database.all(
@@ -169,7 +166,6 @@ impl Work<'_> {
         Ok(Reply::Sequences(self.database.all(&select, &values, view)?))
     }
 
-    /// Forgets sequences that ended before a time and have no job left.
     pub(super) fn clean_sequences(&mut self, before_ms: i64, failed_before_ms: i64) -> Result<()> {
         self.execute(
             "DELETE FROM sequence WHERE state <> 'open' AND ended_at < ?1 AND added = done + dropped + failed \

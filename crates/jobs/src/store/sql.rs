@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-/// A value of a statement.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'v> {
     Null,
@@ -12,14 +11,12 @@ pub enum Value<'v> {
     Blob(&'v [u8]),
 }
 
-/// What an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// What was to be done: nothing else is concerned.
     Statement,
     /// Another transaction has held for too long what this needs: nothing else is concerned, and it may work later.
     Held,
-    /// Another transaction stood in the way: the same works when it is tried again.
     Again,
     /// The connection has ended, and with it the transaction: the same may work over another one.
     Cut,
@@ -27,17 +24,14 @@ pub enum Trouble {
     Database,
 }
 
-/// Why a statement or transaction failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlError {
     pub trouble: Trouble,
     pub message: String,
 }
 
-/// What came of a statement.
 pub type Result<T> = std::result::Result<T, SqlError>;
 
-/// A row of what was selected.
 pub trait Row {
     /// The number in a column.
     ///
@@ -56,9 +50,7 @@ pub trait Row {
     fn blob(&self, column: usize) -> Result<Option<Vec<u8>>>;
 }
 
-/// A database, over one connection.
 pub trait Database: Send {
-    /// Where it is, for people.
     fn name(&self) -> String;
 
     /// Executes a statement; says how many rows it changed.
@@ -90,7 +82,6 @@ pub trait Database: Send {
     /// It was not committed, unless [`Database::is_in_doubt`].
     fn commit(&mut self) -> Result<()>;
 
-    /// Undoes what was begun, whatever there is of it.
     fn roll_back(&mut self);
 
     /// Sees whether it can be written to.
@@ -113,12 +104,10 @@ pub trait Database: Send {
         Ok(false)
     }
 
-    /// What brings all that was committed to the disk, from any thread; nothing: it is there when it is committed.
     fn syncer(&self) -> Option<Syncer> {
         None
     }
 
-    /// Whether it is not known if the last transaction was committed: the connection ended before the answer came.
     fn is_in_doubt(&self) -> bool {
         false
     }
@@ -139,7 +128,6 @@ pub trait Database: Send {
         Ok(own_ms)
     }
 
-    /// Other machines use it too; under which name this daemon does.
     fn node(&self) -> Option<&str> {
         None
     }
@@ -179,20 +167,15 @@ pub trait Database: Send {
     }
 }
 
-/// Brings to the disk what was committed before it is called.
 pub type Syncer = Box<dyn Fn() -> std::io::Result<()> + Send>;
 
-/// What machines tell each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// There is something new to look at.
     News,
-    /// A job is to give up.
     Cancel(i64),
 }
 
 impl dyn Database + '_ {
-    /// All rows.
     pub(super) fn all<T>(
         &mut self,
         statement: &str,
@@ -207,7 +190,6 @@ impl dyn Database + '_ {
         Ok(rows)
     }
 
-    /// The first row.
     pub(super) fn first<T>(
         &mut self,
         statement: &str,
@@ -225,7 +207,6 @@ impl dyn Database + '_ {
     }
 }
 
-/// What is always there.
 pub(super) trait Present: Row {
     fn number(&self, column: usize) -> Result<i64> {
         self.int(column).map(Option::unwrap_or_default)

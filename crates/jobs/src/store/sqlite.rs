@@ -15,18 +15,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// "fyjb": another program's database is not taken for one of ours.
 const APPLICATION_ID: i32 = 0x6679_6A62;
 /// How long another process is waited for that has the store: less than a push may take.
 const BUSY: Duration = Duration::from_secs(1);
-/// Statements that are kept ready.
 const STATEMENTS: usize = 64;
-/// The log is cut to this when it was longer.
 const LONGEST_LOG: i64 = 64 << 20;
 /// Free pages that a file may have, and how many are given back in one transaction.
 const FREE_PAGES: i64 = 2_000;
 const FREED_TOGETHER: i64 = 250;
-/// The mode in which free pages are given back when that is asked for.
 const INCREMENTAL: i32 = 2;
 /// Pages of the log at which a writer puts what is left in its place itself, so that the log can begin anew.
 const CHECKPOINT_PAGES: u32 = 64_000;
@@ -34,14 +30,12 @@ const CHECKPOINT_PAGES: u32 = 64_000;
 /// What SQLite has beside the tables of every store: a row that is changed to see whether the file can be written to.
 const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT INTO synced VALUES (0);";
 
-/// An open file.
 #[derive(Debug)]
 pub struct Sqlite {
     /// It has a connection, too, and ends first: the last one that is closed puts the whole log in its place.
     checkpoints: Checkpoints,
     connection: Connection,
     path: PathBuf,
-    /// The file that was opened: its device and number.
     file: (u64, u64),
     /// It only looks, and takes no lock that a writer waits for.
     is_reader: bool,
@@ -121,7 +115,6 @@ impl Sqlite {
         })
     }
 
-    /// What is written to a file that has no name any more is lost with the process.
     fn look_for_file(&self) -> Result<()> {
         let message = match file_at(&self.path) {
             Ok(file) if file == self.file => return Ok(()),

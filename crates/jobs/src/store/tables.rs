@@ -1,32 +1,22 @@
 //! The tables, as each database writes them.
 
-/// The version of the tables that this program writes. Tables of [`OLDEST`] and later are brought up to it.
 pub const VERSION: i32 = 4;
-/// The oldest version that can be.
 pub const OLDEST: i32 = 3;
 
-/// The words that databases have for the same.
 #[derive(Debug)]
 pub struct Words {
     /// A column with a whole number of 64 bits.
     int: &'static str,
-    /// A column with bytes.
     blob: &'static str,
     /// The column of a table whose numbers are given by the database and never twice.
     serial_key: &'static str,
-    /// The same where the numbers are given by us.
     own_key: &'static str,
-    /// What follows a table that is its own index.
     index_only: &'static str,
-    /// What follows a small table whose rows come and go.
     busy: &'static str,
-    /// What stands around the statement that counts a job of a sequence when its state has changed.
     trigger: (&'static str, &'static str),
-    /// How many jobs of each queue are in states that the scheduler does not count.
     tally: &'static str,
 }
 
-/// Those of SQLite.
 pub const SQLITE: Words = Words {
     int: "INTEGER",
     blob: "BLOB",
@@ -174,7 +164,6 @@ CREATE INDEX ready_oldest ON ready (queue, id);
 INSERT INTO tally SELECT queue, state, count(*) FROM job WHERE state IN (1, 4, 5, 7) GROUP BY queue, state;
 ";
 
-/// The statements that make them.
 pub fn statements(words: &Words) -> String {
     in_words(TABLES, words)
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 #[path = "cases.rs"]
 mod cases;
 
-/// A file.
 struct TestDatabase {
     _dir: tempfile::TempDir,
     path: PathBuf,
@@ -33,7 +32,6 @@ impl TestDatabase {
         name.to_owned()
     }
 
-    /// Lets the database refuse jobs of this kind.
     fn refuse(&self, kind: &str) {
         let raw = rusqlite::Connection::open(&self.path).expect("the file");
         raw.execute_batch(&format!(
@@ -43,7 +41,6 @@ impl TestDatabase {
     }
 }
 
-/// A database whose statements find the jobs that they need by an index: there are many that have ended.
 struct Explained(Sqlite);
 
 impl Explained {
@@ -236,7 +233,6 @@ fn a_copy_has_what_was_committed_and_writes_over_nothing() {
     assert!(gone.is_err());
 }
 
-/// Writes noise into these pages.
 fn damage(path: &std::path::Path, pages: std::ops::Range<u64>) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().write(true).open(path).expect("the file");

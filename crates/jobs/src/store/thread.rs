@@ -15,50 +15,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Operations that wait at most: more are not taken from clients.
 const MOST_WAITING: usize = 4_096;
-/// Operations of one transaction.
 const MOST_TOGETHER: usize = 512;
 /// How long what was not said to be on the disk may not be there.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
 /// How long a store may take to be closed.
 const CLOSING: Duration = Duration::from_secs(4);
-/// How long a store that failed is left alone.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// What opens the store; why it can't.
 pub type Opener = Box<dyn FnMut() -> Result<Store, String> + Send>;
 
-/// What the thread says.
 #[derive(Debug)]
 pub enum StoreEvent {
-    /// The store is open; how many jobs of each group can be claimed.
     Opened(Changes),
-    /// It can't be opened, and why. It is tried again.
     Unopened(String),
-    /// An operation is over; its number, and what came of it.
     Reply(u64, Reply),
-    /// So many more jobs of each group can be claimed.
     Changes(Changes),
-    /// When the next job that waits for a time is due.
     Due(Option<i64>),
-    /// The store can't be written to, and why. It is tried again.
     Failed(String),
-    /// It can again.
     Well,
-    /// Another machine says so.
     Noticed(Notice),
 }
 
-/// The loop's end of the thread.
 #[derive(Debug)]
 pub struct StoreThread {
     operations: SyncSender<(u64, Operation)>,
     events: Receiver<StoreEvent>,
-    /// What found no room: the scheduler's own, of which there are no more than workers.
     waiting: VecDeque<(u64, Operation)>,
     last: u64,
-    /// Operations that were not answered, and when they were asked for.
     open: BTreeMap<u64, u64>,
     /// The same of those that only look.
     looking: HashSet<u64>,
@@ -68,16 +52,13 @@ pub struct StoreThread {
     writer: JoinHandle<()>,
 }
 
-/// How far the thread is.
 #[derive(Debug, Default)]
 struct Turn {
     /// The last operation that it has begun with. They come in the order of their numbers.
     begun: u64,
-    /// Operations that it is not to do.
     withdrawn: HashSet<u64>,
 }
 
-/// Whether the thread is to do an operation: from now on it is not withdrawn any more.
 fn begins(turn: &Mutex<Turn>, number: u64) -> bool {
     let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     turn.begun = number;
@@ -127,17 +108,14 @@ impl StoreThread {
         })
     }
 
-    /// Whether other machines use the store, too.
     pub fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Whether clients' operations would have to wait for room.
     pub fn is_full(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Has this done; says the number that the reply carries.
     pub fn ask(&mut self, operation: Operation) -> u64 {
         self.last += 1;
         match operation.is_look() {
@@ -149,7 +127,6 @@ impl StoreThread {
         self.last
     }
 
-    /// Passes on what found no room before.
     pub fn push(&mut self) {
         while let Some(next) = self.waiting.pop_front() {
             if next.1.is_look() {
@@ -159,23 +136,19 @@ impl StoreThread {
             match self.operations.try_send(next) {
                 Ok(()) => {}
                 Err(TrySendError::Full(back)) => return self.waiting.push_front(back),
-                // It ends with this process alone.
                 Err(TrySendError::Disconnected(_)) => {}
             }
         }
     }
 
-    /// Whether something is to be done that was not answered.
     pub fn is_busy(&self) -> bool {
         !self.open.is_empty() || !self.looking.is_empty()
     }
 
-    /// When the oldest operation was asked for that was not answered.
     pub fn waits_since_ms(&self) -> Option<u64> {
         self.open.first_key_value().map(|(_, asked_ms)| *asked_ms)
     }
 
-    /// Has an operation not done, if that is not begun with; says whether it is not.
     pub fn withdraw(&mut self, number: u64) -> bool {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         turn.begun < number && turn.withdrawn.insert(number)
@@ -192,7 +165,6 @@ impl StoreThread {
         }
     }
 
-    /// What it has said.
     pub fn next_event(&mut self) -> Option<StoreEvent> {
         let event = self.events.try_recv().ok()?;
         if let StoreEvent::Reply(number, _) = &event {
@@ -203,7 +175,6 @@ impl StoreThread {
     }
 }
 
-/// Brings to the disk what was committed.
 struct Disk {
     replies: Sender<Vec<(u64, Reply)>>,
 }
@@ -217,7 +188,6 @@ impl Disk {
         Ok(Disk { replies })
     }
 
-    /// All that has come is answered after one turn of the disk.
     fn run(
         sync: &Syncer,
         received: &Receiver<Vec<(u64, Reply)>>,
@@ -249,10 +219,8 @@ impl Disk {
     }
 }
 
-/// The thread as long as there is no store.
 struct Opening {
     open: Opener,
-    /// What looks at it, too.
     opened: Opened,
     is_durable: bool,
     turn: Arc<Mutex<Turn>>,
@@ -296,7 +264,6 @@ impl Opening {
 
     fn begin(&self, mut store: Store) -> Result<(Store, Option<Disk>, Changes), Box<dyn std::error::Error>> {
         let waiting = store.waiting()?;
-        // It ends with this process alone.
         let _ = self.opened.send(store.reader());
         let (notices, bell) = (self.events.clone(), Arc::clone(&self.waker));
         store.listen(Box::new(move |notice| {
@@ -371,7 +338,6 @@ impl Writer {
         Some(self.begin(batch))
     }
 
-    /// What is to be done of this: what was withdrawn is not.
     fn begin(&self, mut batch: Vec<(u64, Operation)>) -> Vec<(u64, Operation)> {
         batch.retain(|(number, _)| {
             let is_wanted = begins(&self.turn, *number);
@@ -391,11 +357,9 @@ impl Writer {
         }
     }
 
-    /// Has what was committed brought to the disk, and says the replies that wait for it then.
     fn sync(&mut self, replies: Vec<(u64, Reply)>) {
         self.is_unsynced = false;
         if let Some(disk) = &self.disk {
-            // It ends with the process alone.
             let _ = disk.replies.send(replies);
         }
     }
@@ -445,7 +409,6 @@ impl Writer {
         }
     }
 
-    /// What a transaction brought.
     fn tell_all(&mut self, numbers: Vec<u64>, committed: Committed) {
         if std::mem::take(&mut self.has_failed) {
             self.say(StoreEvent::Well);
@@ -498,7 +461,6 @@ impl Writer {
         }
     }
 
-    /// What other processes have changed: what there is, less what the scheduler knows.
     fn unknown(&self, waiting: &Changes) -> Changes {
         let mut changes = waiting.clone();
         for (group, known) in &self.told {
@@ -508,7 +470,6 @@ impl Writer {
         changes
     }
 
-    /// Tells of a failure. What a client waits for is refused; what has to be written remains in the batch.
     fn fail(&mut self, reason: &str, batch: &mut Vec<(u64, Operation)>) {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.say(StoreEvent::Failed(reason.to_owned()));
@@ -540,7 +501,6 @@ impl Writer {
     }
 }
 
-/// Whether a client is told of something that has to last.
 fn is_told(reply: &Reply) -> bool {
     matches!(
         reply,

@@ -45,37 +45,24 @@ pub struct SecretRequest {
     pub secret: String,
 }
 
-/// A request, by its command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "command", rename_all = "kebab-case")]
 pub enum JobsRequest {
-    /// Add jobs.
     Push(PushRequest),
-    /// Show a job.
     Show(JobName),
     /// Show a job once it has ended.
     Wait(WaitRequest),
-    /// Show jobs, the newest first.
     List(ListRequest),
-    /// Count jobs by their states.
     Count(CountRequest),
     /// Show the last job of each key, tenant or kind.
     Last(LastRequest),
-    /// Push the last job of each key again.
     Run(RunRequest),
-    /// Let jobs wait again.
     Retry(Selected),
-    /// Take jobs out of their queues, and end those that run.
     Cancel(Selected),
-    /// Give jobs up.
     Discard(Selected),
-    /// Forget jobs that have ended.
     Purge(Selected),
-    /// Let no further job of a queue start.
     Pause(PauseRequest),
-    /// Let jobs of a queue start again.
     Resume(QueueName),
-    /// Say how far a job is.
     Progress(ProgressRequest),
     Queues(Nothing),
     Stats(Nothing),
@@ -91,14 +78,11 @@ pub enum JobsRequest {
     SequenceList(SequenceList),
 }
 
-/// `push`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushRequest {
-    /// One job,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<NewJob>,
-    /// or several, of which all or none are added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<NewJob>,
     /// How long the store may take; nothing: `push_timeout` of `[jobs]`.
@@ -106,21 +90,17 @@ pub struct PushRequest {
     pub timeout_ms: Option<u64>,
 }
 
-/// `show`: which job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobName {
-    /// Its number;
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    /// or its queue and what it was called by who pushed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
 }
 
-/// `wait`: the same, and for how long.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitRequest {
@@ -130,18 +110,15 @@ pub struct WaitRequest {
     pub queue: Option<String>,
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// Then it is shown as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// `list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Jobs in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,33 +127,25 @@ pub struct ListRequest {
     pub kind: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Jobs whose task has this result: ok, warning, error, not_applicable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// Jobs that have done a step of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// Jobs that were pushed then or later, milliseconds since 1970;
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<i64>,
-    /// and before this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<i64>,
-    /// Jobs with smaller numbers: what follows the last of a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<i64>,
-    /// At most so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// `last`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LastRequest {
-    /// `key`, `tenant` or `kind`.
     pub by: String,
-    /// Of those that are like this: `*` is any text, and `?` any character.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,17 +154,14 @@ pub struct LastRequest {
     pub tenant: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// At most so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// `run`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest {
     pub kind: String,
-    /// The keys whose jobs are pushed: `*` is any text, and `?` any character.
     pub key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
@@ -203,7 +169,6 @@ pub struct RunRequest {
     pub tenant: Option<String>,
 }
 
-/// `count`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CountRequest {
@@ -234,83 +199,67 @@ pub struct Selected {
     pub kind: Option<String>,
 }
 
-/// `pause`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {
     pub queue: String,
-    /// Why, for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// `resume`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueName {
     pub queue: String,
 }
 
-/// `progress`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressRequest {
     pub id: i64,
-    /// Which start of the job says so: `FORKYARD_JOB_ATTEMPT`.
     pub attempt: u32,
-    /// 0 to 100.
     pub percent: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
 }
 
-/// `run-now`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunNow {
     pub schedule: String,
 }
 
-/// What a command has that has no fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// `sequence-begin`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceBegin {
     pub queue: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How many jobs it is going to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
 }
 
-/// `sequence-add`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceAdd {
-    /// The sequence.
     pub id: i64,
-    /// How many jobs its source gave before these.
     pub from: u64,
     pub jobs: Vec<NewJob>,
 }
 
-/// `sequence-end`, `-show` and `-cancel`: which sequence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceName {
     pub id: i64,
 }
 
-/// `sequence-list`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceList {
-    /// At most so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
@@ -336,7 +285,6 @@ impl<'l> RequestLine<'l> {
         Ok(RequestLine { command, fields })
     }
 
-    /// Its command's word.
     pub fn command(&self) -> &str {
         &self.command
     }
@@ -387,12 +335,10 @@ fn no_request(error: &serde_json::Error) -> String {
     format!("this is no request: {error}")
 }
 
-/// What a command's fields mean.
 fn of<T: DeserializeOwned>(fields: Vec<(String, &RawValue)>) -> Result<T, String> {
     T::deserialize(MapDeserializer::new(fields.into_iter())).map_err(|error| no_request(&error))
 }
 
-/// The fields of an object, as they are written.
 struct Fields<'l>(Vec<(String, &'l RawValue)>);
 
 impl<'de> Deserialize<'de> for Fields<'de> {

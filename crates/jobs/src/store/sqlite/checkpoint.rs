@@ -6,9 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes of the log from which on that is done: a job changes the same few pages again and again.
 const FROM_BYTES: u64 = 16 << 20;
-/// The log is looked at after so many commits, and this is done at most so often.
 const COMMITS: u32 = 32;
 const APART: Duration = Duration::from_millis(200);
 
@@ -35,7 +33,6 @@ impl Checkpoints {
         }
     }
 
-    /// Something was committed.
     pub(super) fn committed(&mut self) {
         self.commits += 1;
         if self.commits < COMMITS {

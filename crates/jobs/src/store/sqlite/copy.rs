@@ -10,13 +10,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a copy has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Copied {
     Whole {
         jobs: u64,
     },
-    /// The file is damaged: what could be read of it.
     Part {
         jobs: u64,
         /// Numbers of jobs at which nothing could be read; of some there may have been no job.
@@ -79,13 +77,10 @@ fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
 
 enum Failure {
     Foreign,
-    /// The file can't be read as it should.
     Source(String),
-    /// The copy can't be written.
     Target(rusqlite::Error),
 }
 
-/// Copies each page; says how many jobs there are.
 fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     let source = |error: rusqlite::Error| Failure::Source(error.to_string());
     let reader = open(store).map_err(source)?;
@@ -123,7 +118,6 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     Ok(jobs.unsigned_abs())
 }
 
-/// Describes how much a file is shorter than its header says.
 fn missing(store: &Path) -> Option<String> {
     let file = std::fs::File::open(store).ok()?;
     let mut header = [0; 100];

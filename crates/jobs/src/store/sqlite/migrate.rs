@@ -5,14 +5,12 @@ use super::super::{StoreError, tables};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 
-/// Where a file of a version is copied to.
 fn copy_of(path: &Path, version: i32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".version-{version}"));
     PathBuf::from(name)
 }
 
-/// Brings the tables up to date, in the transaction that is open: no other process writes meanwhile.
 pub(super) fn migrate(connection: &Connection, path: &Path, version: i32) -> Result<(), StoreError> {
     let failed = |error: rusqlite::Error| StoreError::Database(path.display().to_string(), error.into());
     let unknown = || StoreError::Version(path.display().to_string(), version);
@@ -39,7 +37,6 @@ pub(super) fn migrate(connection: &Connection, path: &Path, version: i32) -> Res
     Ok(())
 }
 
-/// Copies what was committed. A copy of an attempt before this one is replaced.
 fn copied(path: &Path, copy: &Path) -> Result<(), SqlError> {
     let io = |error: std::io::Error| SqlError {
         trouble: Trouble::Database,

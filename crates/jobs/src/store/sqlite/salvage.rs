@@ -27,7 +27,6 @@ UPDATE sequence SET running = 0, dropped = max(0, added - done - failed - (
   SELECT count(*) FROM job WHERE job.sequence = sequence.id AND job.state IN (0, 1, 7)));
 ";
 
-/// Writes what can be read of `store` into the new file `part`.
 pub(super) fn salvage(store: &Path, part: &Path, why: String) -> Result<Copied, StoreError> {
     let source = |error: rusqlite::Error| StoreError::Database(store.display().to_string(), error.into());
     let target = |error: rusqlite::Error| StoreError::Database(part.display().to_string(), error.into());
@@ -43,7 +42,6 @@ pub(super) fn salvage(store: &Path, part: &Path, why: String) -> Result<Copied, 
     for table in ["sequence", "queue", "schedule"] {
         let names = columns(table).map_err(source)?;
         let select = format!("SELECT {} FROM {table}", names.join(", "));
-        // It ends where it is damaged.
         let _ = copy_rows(&reader, &writer, table, &names, &select, 0);
     }
     let select = format!(
@@ -148,7 +146,6 @@ fn insert(writer: &Connection, table: &str, names: &[String], row: &[Value]) -> 
         .map(|_| ())
 }
 
-/// Copies the rows that a statement finds, of a job where it asks for one.
 fn copy_rows(
     reader: &Connection,
     writer: &Connection,
