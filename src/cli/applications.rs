@@ -25,7 +25,7 @@ pub(super) struct Restart {
     /// All instances at once
     #[arg(long)]
     blocking: bool,
-    /// Wait until new processes serve, or have failed to; an application of which nothing runs is started
+    /// Wait until new processes serve or have failed; an application without a process is started
     #[arg(long)]
     wait: bool,
 }

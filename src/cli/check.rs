@@ -41,7 +41,7 @@ pub(super) struct Check {
     /// Take warnings for errors
     #[arg(long)]
     strict: bool,
-    /// Show what is in force instead, and where it was written: in a file, in the environment, or nowhere
+    /// Show the settings in force instead, and where each was set: in a file, in the environment, or nowhere
     #[arg(long, conflicts_with = "strict")]
     effective: bool,
     /// Only say whether there is a pool at all, for what starts services: exit code 1 and a line if there is none

@@ -108,7 +108,7 @@ fn new_daemon(socket: &Path) -> CommandOutcome {
 /// How the status is wanted.
 #[derive(Debug, Args)]
 pub(super) struct StatusArguments {
-    /// Pools of which everything is shown; all of them at a glance if there is none
+    /// Pools to show in full; without a name, all pools at a glance
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
     /// As JSON
@@ -121,7 +121,7 @@ pub(super) struct StatusArguments {
     /// What pools are put in order by
     #[arg(long, value_name = "BY", default_value = "name", conflicts_with_all = ["json", "metrics", "pools"])]
     sort: Sort,
-    /// Show it anew again and again, by default every second
+    /// Refresh the view, every second by default
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
         value_parser = super::health::time)]
     watch: Option<Duration>,

@@ -36,7 +36,7 @@ pub(super) struct Health {
     /// Fail if the user of the web server can't connect to each pool's socket; USER: another one's
     #[arg(long, group = "how", value_name = "USER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     web_server: Option<String>,
-    /// Fail for what is only a warning, too: the last reload was refused, or not done for all pools
+    /// Also fail for warnings: the last reload was refused, or was not done for all pools
     #[arg(long)]
     strict: bool,
     /// Look at this pool alone; may be given several times
@@ -49,7 +49,7 @@ pub(super) struct Health {
 pub(super) struct Ping {
     #[command(flatten)]
     daemon: Daemon,
-    /// Say nothing; the exit code tells
+    /// Print nothing; only set the exit code
     #[arg(short, long)]
     quiet: bool,
 }
@@ -59,7 +59,7 @@ pub(super) struct Ping {
 pub(super) struct Drain {
     #[command(flatten)]
     daemon: Daemon,
-    /// Return after this time, in which new requests are served
+    /// Return after this time; new requests are served until then
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     for_: Option<Duration>,
     /// Take it back: the daemon is ready again

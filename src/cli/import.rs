@@ -24,7 +24,7 @@ pub(super) struct Import {
     /// File to write; it must not be there yet. Default: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Directory that gets a file for each pool, NAME.toml, in place of one file for all; what is not of a pool goes to -o
+    /// Directory for one file per pool, NAME.toml, in place of one file for all; global settings go to -o
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// php-fpm's -p: what relative paths are relative to

@@ -49,9 +49,9 @@ pub(super) enum Kind {
 /// What is written, and where.
 #[derive(Debug, Args)]
 pub(super) struct Init {
-    /// What the application is
+    /// The application's runtime
     kind: Kind,
-    /// The pool's name. Default: that of the directory
+    /// The pool's name. Default: the directory's name
     #[arg(long)]
     name: Option<String>,
     /// The application's directory. Default: this one
@@ -66,7 +66,7 @@ pub(super) struct Init {
     /// The file for nginx. Default: where nginx has its sites; if there is no nginx, none is written
     #[arg(long, value_name = "FILE")]
     nginx: Option<PathBuf>,
-    /// The name of the site. Default: every name if nginx has no other site, else localhost
+    /// The name of the site. Default: every name if nginx has no other site, otherwise localhost
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
 }

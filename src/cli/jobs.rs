@@ -43,7 +43,7 @@ pub(super) struct JobsArguments {
     /// The jobs' TCP socket, such as 127.0.0.1:4422
     #[arg(long, value_name = "ADDRESS", global = true)]
     connect: Option<SocketAddr>,
-    /// The file with what has to be known there; the configuration's if it is not said
+    /// The file with the secret for TCP; by default the configuration's
     #[arg(long, value_name = "FILE", global = true)]
     secret_file: Option<PathBuf>,
     /// Answer as JSON
@@ -74,7 +74,7 @@ enum What {
     Wait {
         #[command(flatten)]
         which: Which,
-        /// At most so long; then it is shown as it is
+        /// The longest wait; then the job is shown in its present state
         #[arg(long, value_name = "TIME")]
         timeout: Option<String>,
     },
@@ -107,13 +107,13 @@ enum What {
     RunNow { schedule: String },
     /// Show figures of all queues
     Stats,
-    /// Show which kinds of jobs there are, what runs them, and how they did
+    /// Show the kinds of jobs, their queues and pools, and their results
     Kinds,
     /// Show who is connected
     Connections,
     /// Copy all jobs to a file, while they are worked on or the daemon does not run
     Backup {
-        /// Where the copy is made; there is no such file yet
+        /// The file for the copy; it must not exist
         file: PathBuf,
     },
     /// Show the sequences, the newest first
@@ -139,7 +139,7 @@ struct Which {
     /// Its number
     #[arg(required_unless_present = "reference")]
     id: Option<i64>,
-    /// What it was called by who pushed it
+    /// The job's ref, given by the client that pushed it
     #[arg(long = "ref", value_name = "REF", conflicts_with = "id", requires = "queue")]
     reference: Option<String>,
     /// Its queue
@@ -151,7 +151,7 @@ struct Which {
 struct Push {
     queue: String,
     kind: String,
-    /// What the job is given, as JSON; `-`: what is read from standard input
+    /// The job's payload, as JSON; `-`: read it from standard input
     #[arg(long)]
     payload: Option<String>,
     /// The payload is this kind of text and no JSON
@@ -166,7 +166,7 @@ struct Push {
     /// While a job with this key has not ended, no other is added
     #[arg(long)]
     key: Option<String>,
-    /// A name of its own: while the queue keeps a job of that name, this is that one
+    /// A unique name: while the queue keeps a job of this name, no other is added
     #[arg(long = "ref", value_name = "REF")]
     reference: Option<String>,
     /// How long the push may take
@@ -178,10 +178,10 @@ struct Push {
     /// For whom
     #[arg(long, default_value = "")]
     tenant: String,
-    /// Smaller numbers come first; 100 if it is not said
+    /// Smaller numbers come first; 100 by default
     #[arg(long, allow_negative_numbers = true)]
     priority: Option<i64>,
-    /// A task of the job; may be said several times
+    /// A task of the job; may be repeated
     #[arg(long = "step", value_name = "NAME")]
     steps: Vec<String>,
     /// Failures until the job has failed
@@ -199,10 +199,10 @@ struct Push {
 
 #[derive(Debug, Args)]
 struct Last {
-    /// Of each what: key, tenant or kind
+    /// Group by key, tenant or kind
     #[arg(long)]
     by: String,
-    /// Of those that are like this: `*` is any text, and `?` any character
+    /// Only groups that match: `*` is any text, `?` any character
     #[arg(long, value_name = "PATTERN")]
     like: Option<String>,
     #[arg(long)]
@@ -226,7 +226,7 @@ struct Run {
     queue: Option<String>,
     #[arg(long)]
     tenant: Option<String>,
-    /// Wait until the last of them has ended
+    /// Wait until all have ended
     #[arg(long)]
     wait: bool,
 }
@@ -269,13 +269,13 @@ struct Many {
     /// A job's number
     #[arg(required_unless_present_any = ["state", "reference"])]
     id: Option<i64>,
-    /// What a job of --queue was called by who pushed it
+    /// The ref of a job of --queue
     #[arg(long = "ref", value_name = "REF", conflicts_with_all = ["id", "state"], requires = "queue")]
     reference: Option<String>,
     /// All jobs in this state
     #[arg(long, conflicts_with = "id")]
     state: Option<String>,
-    /// Of these, those of one queue
+    /// Only jobs of this queue
     #[arg(long, conflicts_with = "id")]
     queue: Option<String>,
     /// Those of one tenant

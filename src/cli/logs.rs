@@ -16,10 +16,10 @@ use std::process::{Command, ExitCode, Stdio};
 pub(super) struct Logs {
     #[command(flatten)]
     daemon: Daemon,
-    /// Pools whose logs are meant; all if there is none
+    /// Pools to show; all by default
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
-    /// Show what is added to the files, with tail(1), until it is interrupted
+    /// Follow the files with tail(1) until interrupted
     #[arg(short, long)]
     follow: bool,
 }

@@ -72,10 +72,10 @@ enum Command {
         /// Configuration file (TOML)
         #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
         config: PathBuf,
-        /// Go to the background, whatever `daemonize` says
+        /// Go to the background; overrides `daemonize`
         #[arg(short = 'D', long, overrides_with = "nodaemonize")]
         daemonize: bool,
-        /// Stay in the foreground, whatever `daemonize` says
+        /// Stay in the foreground; overrides `daemonize`
         #[arg(short = 'F', long, overrides_with = "daemonize")]
         nodaemonize: bool,
         /// Stay above the daemon, hold its descriptors, and start it again if it is killed
@@ -85,7 +85,7 @@ enum Command {
         #[arg(long, hide = true, conflicts_with_all = ["daemonize", "keeper"])]
         with_parent: bool,
     },
-    /// Serve the application in a directory, and load it anew at changes
+    /// Serve the application in a directory, and reload it when it changes
     #[command(disable_help_flag = true)]
     Dev {
         /// DIR, --port, --host; --help describes them
@@ -96,7 +96,7 @@ enum Command {
     Init(init::Init),
     /// Turn a php-fpm configuration into forkyard's own
     Import(import::Import),
-    /// Show what is made of the table of settings
+    /// Show the files that are generated from the table of settings
     #[command(hide = true)]
     Settings {
         /// Which part
@@ -122,10 +122,10 @@ enum Command {
         #[arg(hide = true)]
         room: Option<String>,
     },
-    /// Write down what a worker is busy with; started by the daemon
+    /// Record a worker's calls; started by the daemon
     #[command(hide = true)]
     Trace,
-    /// Check a configuration, and that what it names is there
+    /// Check a configuration, and that the files and users it names exist
     ///
     /// PHP is started, and ends at once.
     Check(check::Check),
@@ -133,10 +133,10 @@ enum Command {
     Php,
     /// Try to start an application, say how that went, and stop it
     Spawn(Box<spawn::Spawn>),
-    /// What a new process executes before it is the application
+    /// Prepare a new process before it becomes the application
     #[command(hide = true)]
     SpawnEnvSetupper(spawn::EnvSetupper),
-    /// Read the configuration again, and replace what has changed
+    /// Read the configuration again, and replace the pools that have changed
     ///
     /// The command returns when everything new serves.
     Reload {
@@ -145,7 +145,7 @@ enum Command {
         /// Replace every pool, changed or not
         #[arg(long)]
         all: bool,
-        /// Say what would change, and change nothing: exit code 1 if what is written is not in force
+        /// Show what would change, and change nothing: exit code 1 if the file differs from the running configuration
         #[arg(long)]
         dry_run: bool,
     },
@@ -204,7 +204,7 @@ enum Command {
     },
     /// Say that the daemon is not ready, and go on serving
     Drain(health::Drain),
-    /// Open the logs anew, after they were moved away
+    /// Open the logs again after they were moved
     ReopenLogs {
         #[command(flatten)]
         daemon: control::Daemon,
@@ -231,7 +231,7 @@ enum Command {
     },
     /// Push background jobs, and look after them
     Jobs(Box<jobs::JobsArguments>),
-    /// Show what the running daemon does
+    /// Show the running daemon's state
     Status {
         #[command(flatten)]
         daemon: control::Daemon,

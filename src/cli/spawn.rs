@@ -52,10 +52,10 @@ pub(super) struct Spawn {
     /// Let the user's login shell set the environment
     #[arg(long)]
     load_shell_envvars: bool,
-    /// Directory in which unix sockets have to be
+    /// Directory for unix sockets
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
-    /// Directory in which the work directory is made
+    /// Parent directory of the work directory
     #[arg(long, value_name = "DIR")]
     spawn_dir: Option<PathBuf>,
     /// Seconds that it may take

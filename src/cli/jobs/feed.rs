@@ -41,13 +41,13 @@ pub(super) struct Source {
 #[derive(Debug, Args)]
 #[group(multiple = true)]
 pub(super) struct SourceMore {
-    /// What the sequence is called: the same command goes on where one that was killed stopped
+    /// The sequence's name: a command with the same name continues where a killed one stopped
     #[arg(long, value_name = "NAME")]
     sequence: Option<String>,
     /// How many lines there are; counted before in a file
     #[arg(long, value_name = "COUNT")]
     total: Option<u64>,
-    /// So many jobs of the sequence wait at most: the source is read as they run
+    /// The most jobs of the sequence that wait; the source is read as they run
     #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     ahead: u32,
 }
