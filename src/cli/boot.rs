@@ -1,10 +1,9 @@
-//! How what a generation runs was started, in words.
+//! How the processes of a generation were started, as text.
 
 use super::control::printable;
 use crate::control::protocol::{Boot, Generation};
 use std::fmt::Write;
 
-/// The process that makes a generation's workers, behind a comma.
 pub(super) fn preloader(generation: &Generation) -> String {
     let kind = match generation.preloading.as_deref() {
         Some("zygote") => "zygote",
@@ -14,7 +13,7 @@ pub(super) fn preloader(generation: &Generation) -> String {
     pid.map_or_else(String::new, |pid| format!(", {kind} {pid}"))
 }
 
-/// How what a generation runs was started, where there is something to say of it.
+/// Adds how a generation's processes were started, if there is anything unusual.
 pub(super) fn of_generation(generation: &Generation, text: &mut String) {
     if let Some(reason) = &generation.unfit {
         let _ = writeln!(
@@ -40,7 +39,6 @@ pub(super) fn of_generation(generation: &Generation, text: &mut String) {
     loads_in_workers(generation.connected_to.as_deref(), text);
 }
 
-/// How an application has booted that boots once.
 fn line(boot: &Boot) -> String {
     let took = boot
         .took_ms
@@ -74,7 +72,7 @@ fn line(boot: &Boot) -> String {
     line
 }
 
-/// Says of a generation or an application that each worker loads it, and because of which servers.
+/// Adds that each worker loads the application, and the servers that are the reason.
 pub(super) fn loads_in_workers(servers: Option<&str>, text: &mut String) {
     if let Some(servers) = servers {
         let _ = writeln!(

@@ -2,19 +2,18 @@
 
 use std::io::IsTerminal;
 
-/// What a stretch of text is coloured for.
+/// The meaning of a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hue {
     /// The heads of a table.
     Head,
     Good,
-    /// It is on its way to be good.
+    /// A state that is improving.
     Changing,
     Bad,
 }
 
 impl Hue {
-    /// The sequence of SGR (ECMA-48, 8.3.117).
     const fn sequence(self) -> &'static str {
         match self {
             Hue::Head => "\x1b[1m",
@@ -25,9 +24,9 @@ impl Hue {
     }
 }
 
-/// What ends a colour.
+/// Ends a colour.
 const END: &str = "\x1b[0m";
-/// What [`painted`] tells a terminal.
+/// All sequences that [`painted`] writes.
 pub(super) const SEQUENCES: [&str; 5] = [
     END,
     Hue::Head.sequence(),
@@ -36,7 +35,7 @@ pub(super) const SEQUENCES: [&str; 5] = [
     Hue::Changing.sequence(),
 ];
 
-/// Whether standard output is to be coloured: it is a terminal that can, and the user has not set NO_COLOR.
+/// Whether standard output gets colours: it is a terminal that supports them, and NO_COLOR is not set.
 pub(super) fn is_wanted() -> bool {
     let is_set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     std::io::stdout().is_terminal()

@@ -1,8 +1,8 @@
-//! Whether all workers of a pool are full, for the status.
+//! Reports whether all workers of a pool are full.
 
 use crate::control::protocol::{Pool, Worker};
 
-/// Says that no worker of the pool takes another request, with how many they have.
+/// Returns a remark if no worker of the pool takes another request.
 pub(super) fn remark(pool: &Pool) -> Option<String> {
     let serving = pool.generations.iter().find(|it| it.state == "serving")?;
     let workers = &serving.workers;
@@ -19,7 +19,7 @@ pub(super) fn remark(pool: &Pool) -> Option<String> {
     })
 }
 
-/// What a worker does, and how many requests it has, where that may be several.
+/// Returns a worker's stage, and the number of its requests if it can have several.
 pub(super) fn stage(worker: &Worker) -> String {
     let idle = worker.idle_streams.unwrap_or(0);
     match worker.in_flight {

@@ -1,11 +1,10 @@
-//! The processes of programs in the table: of those that the daemon starts, and of those that its workers start.
+//! The table of program processes, started by the daemon or by its workers.
 
 use super::control::printable;
 use super::status::{mebibytes, or_none, seconds};
 use crate::control::protocol::Process;
 use std::fmt::Write as _;
 
-/// A line for each.
 pub(super) fn table(processes: &[Process], text: &mut String) {
     for process in processes {
         let _ = writeln!(
@@ -24,7 +23,7 @@ pub(super) fn table(processes: &[Process], text: &mut String) {
     }
 }
 
-/// How many processes workers have started that are gone, if there are any.
+/// Adds how many processes have outlived the workers that started them.
 pub(super) fn left(orphans: u32, text: &mut String) {
     if orphans > 0 {
         let _ = writeln!(text, "  left by workers that are gone: {orphans} processes");

@@ -1,4 +1,4 @@
-//! The samples, and the tables of settings as the documentation shows them, for developers who have changed one.
+//! Prints the samples and the documents' tables of settings, for developers.
 
 use crate::config::settings::{self, Section};
 use clap::ValueEnum;
@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What is made of the table of settings.
+/// A file or table that is generated from the settings.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Shown {
     Global,
@@ -17,7 +17,7 @@ pub(super) enum Shown {
     Fastcgi,
     Wrapped,
     Applications,
-    /// What php-fpm has and forkyard lacks.
+    /// Directives of php-fpm that forkyard lacks.
     Absent,
     /// php-fpm's directives in docs/reference/forkyard-fpm.md.
     Fpm,

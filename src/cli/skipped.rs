@@ -1,11 +1,10 @@
-//! Pools that can't be had, as the answers to requests show them.
+//! Shows unusable pools in answers.
 
 use super::control::printable;
 use crate::config::Skipped;
 use crate::control::protocol::{Pool, Status};
 use std::fmt::Write as _;
 
-/// Shows them as pools that have a problem.
 pub(super) fn take_up(status: &mut Status) {
     for one in &status.skipped {
         let Some(name) = &one.pool else { continue };
@@ -25,7 +24,6 @@ pub(super) fn take_up(status: &mut Status) {
     status.pools.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
-/// What is wrong, in a line.
 pub(super) fn problem(of: &Skipped) -> String {
     let outcome = if of.goes_on {
         "goes on with the settings that it had"
@@ -35,7 +33,6 @@ pub(super) fn problem(of: &Skipped) -> String {
     format!("{outcome}: {}", of.reasons.join("; "))
 }
 
-/// After a reload.
 pub(super) fn lines(skipped: &[Skipped], text: &mut String) {
     for one in skipped {
         let _ = writeln!(text, "{}", printable(&one.to_string()));

@@ -1,4 +1,4 @@
-//! Tips for a command that does not exist: the command that does the same here, or else public commands with a similar name.
+//! Tips for unknown commands: the command with the same function, otherwise public commands with a similar name.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, Error, FromArgMatches};
@@ -91,7 +91,7 @@ fn elsewhere(error: &Error) -> Option<&'static str> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };
-    // Below a command, as in `forkyard pool list`, the word means something else.
+    // Below a command, as in `forkyard pool list`, the word has another meaning.
     let usage = error.get(ContextKind::Usage).map(ToString::to_string);
     if usage.is_some_and(|usage| !usage.contains("forkyard <")) {
         return None;
@@ -122,7 +122,7 @@ mod tests {
             let text = error.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(text.contains(tip) && !text.contains("similar"), "{text}");
         }
-        // What is proposed is there.
+        // Every proposed command exists.
         let watch = ["forkyard", "status", "--watch", "--sort", "cpu"].map(Into::into);
         assert!(try_parse(watch.to_vec()).is_ok());
         let other = try_parse(vec!["forkyard".into(), "pool".into(), "list".into()]);

@@ -1,9 +1,8 @@
-//! What `forkyard` becomes when the daemon starts it as a helper: router, inspector of directories, reporter, or a worker
-//! whose runtime is part of the program (CGI, FastCGI and HTTP programs).
+//! Runs `forkyard` as one of the daemon's helpers: router, inspector, reporter, or a worker with a built-in runtime
+//! (CGI, FastCGI and HTTP programs).
 //!
-//! A helper is a program of its own and no copy of the daemon. So it begins with nothing of the daemon's memory, which
-//! holds every pool's environment and settings. It is given a document ([`HelperStart`]) and descriptors, both by number, and
-//! knows no master.
+//! A helper is a separate execution of the program, not a fork, so it has none of the daemon's memory with every pool's
+//! environment and settings. It gets a document ([`HelperStart`]) and descriptors, both by number.
 
 mod run;
 mod start;

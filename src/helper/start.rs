@@ -1,4 +1,4 @@
-//! What the daemon tells a helper.
+//! The document that the daemon passes to a helper.
 
 use crate::config::{Applications, LogLevel};
 use crate::sys::identity::Identity;
@@ -6,66 +6,59 @@ use crate::worker::Settings;
 use serde::{Deserialize, Serialize};
 use std::os::fd::RawFd;
 
-/// The descriptor on which a helper finds its [`HelperStart`], as JSON in memory that can't be changed.
+/// The descriptor of the [`HelperStart`] document: JSON in sealed memory.
 pub const DOCUMENT: RawFd = 3;
-/// The first of the descriptors that the document speaks of; the others follow it.
+/// The first descriptor that the document refers to; the others follow.
 pub const FIRST: RawFd = DOCUMENT + 1;
 
-/// What a helper is to be.
+/// The start of a helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HelperStart {
     /// The process' title.
     pub title: String,
-    /// Descriptors from [`FIRST`] on.
+    /// The number of descriptors from [`FIRST`] on.
     pub descriptors: usize,
-    /// What is less severe is not said.
+    /// The lowest level that is logged.
     pub log_level: LogLevel,
-    /// What it does.
     pub role: Role,
 }
 
-/// What a helper does, with its descriptors in order.
+/// The role of a helper, with its descriptors in order.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// Answers status and ping, or 503. Its channel ([`crate::reporter::Brief`] comes over it).
+    /// Answers status and ping, or 503. Descriptor: its channel ([`crate::reporter::Brief`]).
     Reporter,
-    /// Routes the requests of an application pool. The socket to the master; the log; its heartbeat.
+    /// Routes the requests of an application pool. Descriptors: the socket to the master, the log, the heartbeat.
     Router {
-        /// The user that it becomes; `None`: the daemon's.
         identity: Option<Identity>,
-        /// All applications run as the same user.
         one_user: bool,
     },
-    /// Looks at the directories of an application pool. The sockets to router and master; the log; its heartbeat.
+    /// Inspects the directories of an application pool. Descriptors: the sockets to router and master, the log, the
+    /// heartbeat.
     Inspector {
-        /// The user that it becomes; `None`: the daemon's.
         identity: Option<Identity>,
-        /// Where applications are.
         applications: Box<Applications>,
     },
-    /// Serves a pool. the generation's, the worker's own, then what [`WorkerStart`] names.
+    /// Serves a pool. Descriptors: the generation's, the worker's, then those that [`WorkerStart`] names.
     Worker(Box<WorkerStart>),
 }
 
-/// What a worker is given beside the descriptors of its generation's context and its own.
+/// The settings and descriptors of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerStart {
-    /// What all workers of its generation have.
     pub settings: Settings,
-    /// Descriptors of the context, which come first.
+    /// The number of descriptors of the generation's context; they come first.
     #[serde(rename = "kit")]
     pub context: usize,
-    /// Its slot in the scoreboard.
     pub slot: u32,
-    /// Descriptors of its own, which come next.
+    /// The number of the worker's own descriptors; they come next.
     #[serde(rename = "seat")]
     pub own: usize,
-    /// Its connections come from a router.
     pub is_routed: bool,
-    /// Processes of the program behind its pool; their table is the next descriptor.
+    /// The number of processes of the pool's program; the next descriptor is their table.
     pub processes: Option<usize>,
-    /// The last descriptor is where it tells of programs that could not be started.
+    /// The last descriptor takes reports of programs that failed to start.
     pub has_reports: bool,
-    /// Workers of an earlier generation serve the pool, too.
+    /// Workers of an earlier generation still serve the pool.
     pub has_elder: bool,
 }

@@ -1,5 +1,5 @@
-//! What requests over the control socket have the master do while it runs. A reload and an upgrade begin as with a signal
-//! (`signals.rs`); what concerns one pool or application is in `pool_requests.rs`.
+//! Control requests that concern the whole master: reload, upgrade, stop. `pool_requests.rs` has those of one pool or
+//! application.
 
 use super::executor::Rights;
 use super::reload_diff::ReloadScope;

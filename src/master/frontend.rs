@@ -1,4 +1,4 @@
-//! The command that the daemon was started by: the same master runs as forkyard and in php-fpm's place.
+//! How the daemon was started: as forkyard or in place of php-fpm.
 
 use crate::config::{self, Config, Diagnostic, Severity, Skipped};
 use crate::control::protocol::Complaint;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
-/// The title of a daemon that is in php-fpm's place.
+/// The process title in place of php-fpm.
 pub(super) const FPM_TITLE: &str = "php-fpm";
 
 pub struct Frontend {
@@ -45,7 +45,7 @@ fn read_config(path: &Path) -> Result<Config, Vec<Complaint>> {
     }
 }
 
-/// Tells what was found in a configuration that can be used. Of pools that are skipped it is told when that is done.
+/// Logs the diagnostics of a usable configuration. Skipped pools are logged when they are skipped.
 pub(crate) fn log_diagnostics(diagnostics: &[Diagnostic]) {
     let warnings = diagnostics
         .iter()

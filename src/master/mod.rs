@@ -1,7 +1,7 @@
-//! The master: carries out what the process manager decides.
+//! The master carries out the decisions of the process manager.
 //!
-//! The core ([`manager::Manager`]) turns events into actions; `run` turns the world into events and `executor` turns
-//! actions into system calls. What the daemon itself is about, serving, an upgrade or its end, is [`lifecycle`].
+//! The core ([`manager::Manager`]) turns events into actions; `run` turns input into events and `executor` turns
+//! actions into system calls. [`lifecycle`] decides between serving, an upgrade and the end.
 
 mod control_requests;
 mod executor;

@@ -1,4 +1,4 @@
-//! What operators ask for application pools, and for pools that come and go while the daemon runs.
+//! Operators' requests for application pools, and for pools that are added and removed at run time.
 
 use super::event::{Event, PoolId};
 use super::executor::{ApplyError, Rights};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pools that an operator has removed and that have until then.
+/// Removed pools, with the deadline of their workers.
 #[derive(Debug, Default)]
 pub(super) struct Expulsions(Vec<(Tick, Vec<PoolId>)>);
 
@@ -25,8 +25,8 @@ impl Expulsions {
 }
 
 impl Master {
-    /// Has the routers of all pools that have an application restart it. `starts`: it is started if it does not run. `None` here and below: it is answered
-    /// later, or was already.
+    /// Restarts an application in the routers of all pools that have it. `starts`: also start it if it does not run.
+    /// Returns `None`, here and below, if the answer comes later or was sent.
     pub(super) fn restart_application(
         &mut self,
         asker: u64,
@@ -38,7 +38,7 @@ impl Master {
             Ok(found) => found,
             Err(message) => return Some(Answer::refusal(message)),
         };
-        // The router learns whose application it is, if it does not run.
+        // The router needs the owner if the application does not run.
         let unstarted = match (starts, self.executor.control.rights(asker)) {
             (false, _) => Unstarted::Stays,
             (true, Rights::All) => Unstarted::Starts,
@@ -94,7 +94,7 @@ impl Master {
         self.about_instance(asker, pid, AdminRequest::Disable { pid, enable })
     }
 
-    /// Gives a pool of one application new processes. `None`: it is answered when they serve, or have failed to.
+    /// Restarts a pool of one application. Returns `None` if the answer comes later.
     pub(super) fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
         let (rights, config) = (self.executor.control.rights(asker), self.executor.reload.config());
         let found = self.executor.pools.pool_meant_by(config, rights, name);
@@ -111,7 +111,7 @@ impl Master {
         }
     }
 
-    /// Gives a pool new processes; the old ones go on until these serve. `asker` is answered then.
+    /// Replaces a pool's processes; the old ones serve until the new ones do. Then `asker` gets its answer.
     fn begin_restart(&mut self, id: PoolId, asker: Option<u64>) -> Result<(), ApplyError> {
         let config = self.executor.reload.config().clone();
         let (wanted, mut changes) = self.executor.prepare(config, ReloadScope::One(id))?;
@@ -154,7 +154,7 @@ impl Master {
         None
     }
 
-    /// Adds the pools of a file to those that run. They last until the daemon reads its own file again.
+    /// Adds the pools of a file until the daemon reads its own file again.
     pub(super) fn add_pools(&mut self, asker: u64, file: &Path) -> Result<(), Answer> {
         let loaded = config::load(file).map_err(|errors| Answer::Error {
             message: "nothing was added".to_owned(),
@@ -234,7 +234,7 @@ impl Master {
         }
     }
 
-    /// Whether a user with these rights may make the request. Owners of applications may not make every one.
+    /// Whether a user with these rights may make the request.
     pub(super) fn is_for_owners(request: &Request, rights: Rights) -> bool {
         match request {
             Request::Ping {}

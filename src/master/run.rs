@@ -1,4 +1,4 @@
-//! The master's loop: the world to events, events to the core, the core's actions to the executor.
+//! The master's loop: input to events, events to the core, the core's actions to the executor.
 
 use super::action::{Action, ExitOutcome};
 use super::event::{CoreConfig, Event};
@@ -20,7 +20,7 @@ use std::io;
 use std::time::Duration;
 
 const EVENTS: usize = 256;
-/// Requests over the control socket that are carried out between two looks at everything else.
+/// The most control requests in one turn of the loop.
 const REQUESTS: usize = 16;
 
 pub(super) fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
@@ -44,7 +44,7 @@ impl Master {
         for action in std::mem::take(&mut self.executor.handover.todo) {
             self.executor.perform(action);
         }
-        // Neither program got SIGCHLD for children that ended while one replaced the other.
+        // A child that exited during the replacement of the program sent no SIGCHLD.
         self.executor.reap();
         self.perform_actions();
         match self.lifecycle.stopping() {
@@ -72,7 +72,7 @@ impl Master {
                 }
             }
             again.append(&mut self.executor.context.again);
-            // What workers wrote before a signal came is in the log before what the signal leads to.
+            // Logs workers' output from before a signal first.
             self.take_signals(signals);
             self.handle_requests();
             self.restart_if_asked();
@@ -94,7 +94,7 @@ impl Master {
         }
     }
 
-    /// Waits until something happens or is due. `is_idle`: no source has more to be taken up.
+    /// Waits for events or the next deadline. `is_idle`: no source has more to read.
     fn wait(&mut self, events: &mut Events, is_idle: bool) -> Result<(), RunError> {
         let executor = &self.executor;
         let is_idle = is_idle && !executor.control.has_requests() && !executor.processes.has_more_dead;
@@ -127,7 +127,7 @@ impl Master {
         (sources, signals)
     }
 
-    /// Takes up what a source announced. `true`: there is more, come again.
+    /// Reads a source. Returns `true` if it has more.
     fn on_ready(&mut self, source: Source) -> bool {
         let is_more = match source {
             Source::Status(pool) => {
@@ -161,13 +161,13 @@ impl Master {
             self.executor.next_deadline(),
         ];
         let left = deadline.into_iter().flatten().min()?.since(clock::now());
-        // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
+        // epoll_wait counts milliseconds; rounding up means the deadline has passed when it returns.
         Some(Duration::from_millis(
             u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
         ))
     }
 
-    /// Tells the core, and performs what it wants, until nothing more follows.
+    /// Passes an event to the core, and performs its actions until none follows.
     pub(super) fn tell(&mut self, event: Event) {
         self.executor.context.happened.push_back(event);
         self.perform_actions();

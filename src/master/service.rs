@@ -1,4 +1,4 @@
-//! What the service manager is told: that the daemon is ready, reloads or ends, that its loop turns, and what its pools do.
+//! Notifies the service manager: ready, reloading, stopping, the watchdog, and the pools' state.
 
 use super::executor::{Executor, Totals};
 use crate::sys::clock;
@@ -81,7 +81,7 @@ impl Service {
     }
 }
 
-/// Logs how often the service manager is told what the pools do. php-fpm does so whether or not there is one.
+/// Logs the interval of these notifications, as php-fpm does even without a service manager.
 pub(super) fn say_interval(interval: Option<Duration>) {
     match interval {
         Some(interval) => log::info!("systemd monitor interval set to {}ms", interval.as_millis()),
@@ -121,7 +121,7 @@ impl Bulletin {
     }
 }
 
-/// Tells the service manager that the loop turns, twice in each of its intervals.
+/// Notifies the watchdog twice in each of its intervals.
 struct Watchdog {
     interval: Duration,
     due: Tick,

@@ -1,14 +1,14 @@
-//! What each signal has the master do, and how: reload, upgrade, open its logs anew, end. Requests over the control socket
-//! (`control_requests.rs`) lead to the same functions.
+//! The master's reaction to each signal. Control requests (`control_requests.rs`) call the same functions.
 //!
-//! * SIGUSR2: an upgrade if the executable's file has been replaced (another device, inode, size or time than when the daemon
-//!   began), else a reload.
-//! * A reload (`reload`): the configuration is read; `prepare` in `executor/prepare.rs` opens what it names; `Event::Apply` has
-//!   the core replace the workers of the pools that have changed (`apply` in `crates/core/src/master/reload.rs`): the old ones
-//!   serve until the new ones are warm. An error while it is read or prepared leaves all as it was.
-//! * An upgrade (`upgrade`): the states are in `crates/core/src/master/lifecycle.rs`, and `advance` does what each asks for. The
-//!   new program tries to read the configuration (`rehearse`); if it can, routers finish, and then the master executes it, with
-//!   the same pid and sockets (`hand_over`). If it can't, this program goes on, and reloads (`resume_service`).
+//! * SIGUSR2: an upgrade if the executable's file was replaced (another device, inode, size or time than at the start),
+//!   otherwise a reload.
+//! * A reload (`reload`): the configuration is read; `prepare` in `executor/prepare.rs` opens its sockets and files;
+//!   `Event::Apply` lets the core replace the workers of changed pools (`apply` in `crates/core/src/master/reload.rs`).
+//!   The old workers serve until the new ones are warm. After an error everything stays unchanged.
+//! * An upgrade (`upgrade`): the states are in `crates/core/src/master/lifecycle.rs`, and `advance` carries them out.
+//!   The new program tries to read the configuration (`rehearse`); if it can, routers finish, and the master executes
+//!   it with the same pid and sockets (`hand_over`). If it can't, this program reloads and continues
+//!   (`resume_service`).
 
 use super::event::Event;
 use super::executor::UpgradeError;
@@ -38,7 +38,7 @@ impl Master {
                 SIGUSR1 => self.reopen_logs(),
                 SIGUSR2 => {
                     let ends = self.lifecycle.stopping().is_some();
-                    // systemd has had STOPPING=1 by then, and is sent no RELOADING=1.
+                    // systemd already has STOPPING=1 and gets no RELOADING=1.
                     if !ends {
                         self.service.tell_reloading();
                     }
@@ -48,7 +48,8 @@ impl Master {
                         if let Err(answer) = self.reload(ReloadScope::Changed, ReloadCause::Signal, None) {
                             log::debug!("{answer:?}");
                         }
-                        // The configuration is in force; new workers may not be warm yet, for which `forkyard reload` waits.
+                        // The configuration is in force, but new workers may not be warm yet; `forkyard reload` waits
+                        // for them.
                         if !ends {
                             self.service.tell_ready();
                         }
@@ -58,7 +59,7 @@ impl Master {
                     self.executor.reap();
                     self.perform_actions();
                 }
-                // A daemon has no terminal whose end would concern it.
+                // A daemon has no terminal.
                 _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
             }
         }
@@ -71,14 +72,14 @@ impl Master {
         self.advance(LifecycleCause::Quit { routers });
     }
 
-    /// Whether SIGTERM is taken as SIGQUIT: the first one, if the configuration or a drain says so.
+    /// Whether SIGTERM counts as SIGQUIT: the first one, if the configuration or a drain demands it.
     fn finishes_at_term(&self) -> bool {
         let is_wanted = self.executor.reload.config().global.on_sigterm == OnSigterm::Finish;
         self.lifecycle.stopping().is_none() && (is_wanted || self.mode == DaemonMode::Draining)
     }
 
-    /// Lets the program that is on disk now take this one's place, if it can. In a rehearsal it reads the configuration; if it
-    /// can't take over, this program goes on, and reloads. A daemon that ends, or is at an upgrade already, only says so.
+    /// Replaces this program by the one on disk. In a rehearsal that program reads the configuration; if it fails, this
+    /// program reloads and continues. Has no effect during a stop or another upgrade.
     pub(super) fn upgrade(&mut self, asker: Asker) {
         match self.lifecycle.why_no_upgrade() {
             Some(why) => log::info!("{why}"),
@@ -94,7 +95,7 @@ impl Master {
     }
 
     fn hand_over(&mut self, asker: Asker) {
-        // A signal that this program has taken, and not acted upon, would be lost with it.
+        // A signal that was received but not handled would be lost.
         let mask = sys::signal::block_all();
         let pending = self.signals.pending().collect();
         self.take_signals(pending);
@@ -114,7 +115,7 @@ impl Master {
     }
 
     fn upgrade_failed(&mut self, error: &UpgradeError) {
-        // A daemon that ends has given it up.
+        // A stop has cancelled the upgrade.
         if self.lifecycle.stopping().is_some() {
             return;
         }
@@ -154,8 +155,8 @@ impl Master {
         self.executor.pools.reopen_slow_logs();
     }
 
-    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
-    /// is given back. Otherwise `asker` is answered once the reload is done.
+    /// Reads, checks and prepares the new configuration. Returns the answer if that fails, and the old configuration
+    /// stays in force; otherwise `asker` is answered when the reload is done.
     pub(super) fn reload(
         &mut self,
         extent: ReloadScope,

@@ -1,4 +1,4 @@
-//! Starts the master, and cleans up after it: from a configuration, and what the master before this one has left, to the loop.
+//! Starts the master from a configuration and the previous master's state, and cleans up after it.
 
 use super::event::{CoreConfig, Event};
 use super::executor::{Executor, Handlers, RunError, SIGNALS};
@@ -26,10 +26,10 @@ use std::time::Duration;
 
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it stops.
 ///
-/// The process has one thread. `libexec` has forkyard's own programs, `inherited` is what the master before this one has
-/// left. `ready` is called once every socket listens and the first workers have been asked for.
+/// The process has one thread. `libexec` has forkyard's programs, `inherited` is the previous master's state. `ready`
+/// is called when every socket listens and the first workers were requested.
 pub(crate) fn run(
     config: Config,
     handlers: Handlers,
@@ -56,7 +56,8 @@ pub(crate) fn run(
     poll.registry()
         .register(&mut signals, SIGNALS, Interest::READABLE)
         .map_err(system("epoll_ctl"))?;
-    // php-fpm blocks some before it executes its successor, and we all of them: none came before there was a handler.
+    // php-fpm blocks some signals before it executes its successor, and forkyard all: no handler was installed until
+    // now.
     sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
@@ -69,7 +70,7 @@ pub(crate) fn run(
     if !frontend.speaks_as_fpm() {
         log.gather();
     }
-    // The variables for this process are not for those that it starts.
+    // Child processes must not inherit these variables.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     executor.context.is_followed = store.is_some();
     process::forget_variables(&notify::VARIABLES);
@@ -78,7 +79,7 @@ pub(crate) fn run(
     let document = inherited.document.as_ref();
     let stopping = document.and_then(|document| document.stopping);
     let reload_before = document.and_then(|document| document.last_reload.clone());
-    // The one before is kept while nothing else has been read since, or what was read can't be used.
+    // Keeps the previous result if the same configuration was read, or none could be.
     let reload_before = reload_before.filter(|_| before.as_ref() == Some(&config));
     executor.orphans.daemon_stops = stopping.is_some();
     let adopted = executor.adopt(inherited, &config);
@@ -108,12 +109,12 @@ pub(crate) fn run(
         Err(error) => {
             executor.helpers.end_zygotes();
             executor.helpers.end_spawner();
-            // What the master before this one has listened on is not this one's to remove.
+            // A socket that was taken over must not be removed.
             if adopted.is_none() {
                 executor.pools.remove_socket_files();
                 executor.control.remove_control_file();
             }
-            // What the next master is to take over stays as it is.
+            // The next master takes these over.
             std::mem::forget(executor);
             return Err(error);
         }
@@ -161,12 +162,13 @@ pub(crate) fn run(
     if let Some(path) = &pid_file {
         let _ = remove(path);
     }
-    // The kernel closes what is left when the process ends, and waits for nothing then.
+    // The kernel closes the rest when the process exits, without waiting.
     std::mem::forget(master);
     outcome
 }
 
-/// Opens what the configuration needs, or the one before where it can't be had, the control socket, and the file with the pid.
+/// Opens the control socket, the pid file and everything that the configuration needs, or the previous configuration if
+/// that fails.
 fn open(
     executor: &mut Executor,
     config: Config,

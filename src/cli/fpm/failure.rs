@@ -63,7 +63,7 @@ fn os(error: &io::Error) -> String {
     }
 }
 
-/// What strerror(3) says, and errno.
+/// Returns strerror(3)'s text and errno.
 fn numbered(errno: Errno) -> String {
     format!("{} ({})", errno.desc(), errno as i32)
 }

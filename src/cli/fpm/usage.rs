@@ -1,6 +1,3 @@
-//! The help text.
-
-/// The options, for the program of that name.
 pub(super) fn text(program: &str, prefix: &str) -> String {
     format!(
         "Usage: {program} [-n] [-e] [-h] [-i] [-m] [-v] [-t] [-p <prefix>] [-g <pid>] [-c <file>] [-d foo[=bar]] \

@@ -53,7 +53,7 @@ impl Conversation {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let request = JobsRequest::Push(PushRequest {
             job: Some(job),
-            // It says what it knows before the time is over.
+            // The server answers before the client's time limit.
             timeout_ms: Some((limit_ms - limit_ms / 8).max(1)),
             ..PushRequest::default()
         });
@@ -110,7 +110,7 @@ impl Conversation {
         self.shown_as(answer, is_done, json)
     }
 
-    /// Shows an answer; the exit code says whether what it is about went well.
+    /// Prints an answer; the exit code shows success or failure.
     pub(super) fn shown_as(
         &self,
         answer: JobsAnswer,
@@ -284,7 +284,7 @@ pub(super) fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
         return Err(failed(EXIT_SOFTWARE, message));
     }
     let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
-    // What is no JSON comes as it is, whatever its bytes.
+    // A payload that is not JSON is sent as bytes.
     let (payload, payload_base64) = match is_json || payload.is_empty() {
         true => (payload, None),
         false => (Vec::new(), Some(base64::encode(&payload))),

@@ -1,4 +1,4 @@
-//! A conversation with the process that keeps jobs: over its unix socket, or over TCP with a secret.
+//! A conversation with the jobs process, over its unix socket or over TCP with a secret.
 
 use super::{JobsArguments, failed};
 use crate::cli::control::CommandOutcome;
@@ -16,19 +16,17 @@ use std::time::{Duration, Instant};
 
 /// sysexits.h, EX_UNAVAILABLE: there is no process to ask.
 const EXIT_UNAVAILABLE: u8 = 69;
-/// How long a push may take where no configuration says it, and how often it is tried.
+/// The default time limit of a push, and the number of tries.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 const PUSH_TRIES: usize = 3;
-/// How long an answer is waited for.
+/// The time limit of an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Where the socket is by default.
 const SOCKET: &str = "/run/forkyard-jobs.sock";
 
-/// Where the process listens.
 #[derive(Debug, Clone)]
 pub(super) enum JobsAddress {
     Unix(PathBuf),
-    /// With what has to be known there.
+    /// With the secret.
     Tcp(SocketAddr, Secret),
 }
 
@@ -41,10 +39,8 @@ impl fmt::Display for JobsAddress {
     }
 }
 
-/// A conversation with the process that keeps jobs.
 pub(super) struct Conversation {
     address: JobsAddress,
-    /// How long a push may take.
     pub(super) push_timeout: Duration,
     stream: BufReader<Stream>,
 }
@@ -81,7 +77,7 @@ impl Write for Stream {
 
 type Configuration = Result<Loaded, Errors>;
 
-/// The socket that a configuration names, or the usual one where that can't be read.
+/// Returns the configured socket, or the default if the configuration can't be read.
 fn socket_of(path: &Path, configuration: &Configuration) -> Result<PathBuf, CommandOutcome> {
     match configuration {
         Ok(loaded) => match &loaded.config.jobs {
@@ -94,7 +90,7 @@ fn socket_of(path: &Path, configuration: &Configuration) -> Result<PathBuf, Comm
 }
 
 impl Conversation {
-    /// Begins one as the command line says.
+    /// Connects as the command line demands.
     pub(super) fn begin(arguments: &JobsArguments) -> Result<Conversation, CommandOutcome> {
         let configuration = config::load(&arguments.config);
         let jobs = configuration
@@ -147,21 +143,20 @@ impl Conversation {
         Ok(conversation)
     }
 
-    /// The same with the process that is there now.
+    /// Connects again, perhaps to a new process.
     pub(super) fn begin_again(&mut self) {
         if let Ok(next) = Conversation::begin_at(self.address.clone(), self.push_timeout) {
             *self = next;
         }
     }
 
-    /// With the process behind a socket; `None`: there is none.
+    /// Connects to a socket. Returns `None` if no process listens.
     pub(super) fn begin_with(socket: &Path) -> Option<Conversation> {
         let address = JobsAddress::Unix(socket.to_owned());
         Conversation::begin_at(address, PUSH_TIMEOUT).ok()
     }
 
-    /// Asks for something that may be asked for twice, and waits no longer than this for the answer: after that whether it was done
-    /// is not known.
+    /// Sends a request that may be repeated, with a time limit. After that its outcome is unknown.
     pub(super) fn ask_within(
         &mut self,
         request: &JobsRequest,
@@ -190,9 +185,9 @@ impl Conversation {
         })
     }
 
-    /// How long is waited for what is read and written next.
+    /// Sets the time limit of the next read and write.
     fn set_patience(&self, limit: Option<Duration>) {
-        // It fails for a time of 0 alone.
+        // Fails only for a time of 0.
         let _ = match self.stream.get_ref() {
             Stream::Unix(stream) => {
                 (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
@@ -207,7 +202,7 @@ impl Conversation {
         self.ask_for(request, Some(PATIENCE))
     }
 
-    /// Asks, and waits so long for the answer; `None`: until it comes.
+    /// Sends a request and waits for the answer, or without a limit if it is `None`.
     pub(super) fn ask_for(
         &mut self,
         request: &impl serde::Serialize,
@@ -219,7 +214,7 @@ impl Conversation {
         }
     }
 
-    /// Asks; an error is that there is no answer.
+    /// Sends a request. Returns an error if no answer comes.
     pub(super) fn try_ask(
         &mut self,
         request: &impl serde::Serialize,

@@ -1,8 +1,8 @@
-//! The side of a row that php-fpm's own files see.
+//! The php-fpm side of a row.
 
 use crate::LogLevel;
 
-/// What a value looks like.
+/// The form of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Text; `$pool` stands for the pool's name.
@@ -36,7 +36,6 @@ pub enum Form {
 pub enum Shown {
     /// As its form says.
     Plain,
-    /// With an `s` behind it.
     Seconds,
     /// `undefined` while it is not set.
     Priority,
@@ -44,42 +43,36 @@ pub enum Shown {
     Never,
 }
 
-/// What a directive does here.
+/// The effect of a directive here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// What it does in php-fpm.
+    /// As in php-fpm.
     Same,
-    /// It is about how php-fpm works inside; there is nothing to be done about it here.
+    /// It concerns php-fpm's internals and has no effect here.
     Needless,
 }
 
-/// One directive. What it means is said by its row.
+/// A directive. Its row has its meaning.
 #[derive(Debug, Clone, Copy)]
 pub struct Directive {
     pub name: &'static str,
-    /// What its values look like.
     pub form: Form,
-    /// The value that it has when it is not written, as it would be written; empty: none.
+    /// The default, as it would be written; empty if there is none.
     pub default: &'static str,
-    /// How the dump shows it.
     pub shown: Shown,
-    /// What it does here.
     pub effect: Effect,
-    /// What is to be said of it beyond the row's meaning; may be empty.
+    /// A note in addition to the row's meaning; may be empty.
     pub note: &'static str,
-    /// The numbers that php-fpm takes.
+    /// The numbers that php-fpm accepts.
     pub limit: Option<Limit>,
 }
 
-/// The numbers that php-fpm takes, and what it says of another.
+/// The numbers that php-fpm accepts, and its message for others.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// The least.
     pub least: i32,
-    /// The greatest.
     pub most: i32,
-    /// How bad it is.
     pub level: LogLevel,
-    /// What php-fpm says.
+    /// php-fpm's message.
     pub words: &'static str,
 }

@@ -1,8 +1,8 @@
-//! Every setting, once: its key in forkyard's own configuration, its directive in php-fpm's files, and what both mean.
+//! The table of settings: each key of forkyard's configuration, its php-fpm directive, and their meaning.
 //!
-//! The rows stand in the order of php-fpm's `-tt` dump; a key that php-fpm has not stands where it fits, and the order of
-//! the documents follows. Reading php-fpm's files and showing them ([`super::fpm`]), the advice about unknown keys, the
-//! import, both samples and the tables of the documents go by this table alone; a test holds the drafts to it.
+//! Rows are in the order of php-fpm's `-tt` dump; keys that php-fpm lacks are placed where they fit. php-fpm's files
+//! ([`super::fpm`]), advice about unknown keys, the import, both samples and the documents' tables use this table; a
+//! test compares the drafts with it.
 
 mod application;
 mod applications;
@@ -53,14 +53,15 @@ pub fn of(section: Section) -> impl Iterator<Item = &'static Setting> {
     all().filter(move |setting| setting.section == section)
 }
 
-/// The directives of php-fpm's global section (`is_global`) or of its pools with their rows, in the order of the dump.
+/// Returns the directives of php-fpm's global section (`is_global`) or of its pools, with their rows, in the order of
+/// the dump.
 pub fn directives(is_global: bool) -> impl Iterator<Item = (&'static Directive, &'static Setting)> {
     rows()
         .filter(move |setting| (setting.section == Section::Global) == is_global)
         .filter_map(|setting| setting.directive.as_ref().map(|directive| (directive, setting)))
 }
 
-/// What a directive of php-fpm's global section (`is_global`) or of its pools is called here.
+/// Returns the row of a directive of php-fpm's global section (`is_global`) or of its pools.
 pub fn of_directive(name: &str, is_global: bool) -> Option<&'static Setting> {
     directives(is_global)
         .find(|(directive, _)| directive.name == name)
@@ -68,7 +69,7 @@ pub fn of_directive(name: &str, is_global: bool) -> Option<&'static Setting> {
         .filter(|setting| !setting.key.is_empty())
 }
 
-/// Why a directive has no key here.
+/// Returns the reason why a directive has no key.
 pub fn absence(name: &str) -> Option<&'static Absence> {
     rows()
         .filter(|setting| setting.directive.is_some_and(|directive| directive.name == name))

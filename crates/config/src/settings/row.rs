@@ -1,9 +1,9 @@
-//! What a row of the table is, and how it is written.
+//! The type of a row, and its constructors.
 
 use super::directive::{Directive, Effect, Form, Limit, Shown};
 use crate::LogLevel;
 
-/// The table of the TOML that a key belongs in. A row without a key says by it where its directive belongs.
+/// The TOML table of a key. For a row without a key it is the place of its directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     /// `[global]`
@@ -57,7 +57,7 @@ impl Section {
     }
 }
 
-/// How the sample shows a row. Values are written as in TOML.
+/// How the sample shows a row, with values in TOML's form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sample {
     /// Off, with its default, which is then a value in backquotes.
@@ -66,45 +66,42 @@ pub enum Sample {
     Off(&'static str),
     /// On, with an example.
     On(&'static str),
-    /// In a comment only: another key of the sample says the same. php-fpm's sample has it on.
+    /// In a comment only, because another key of the sample does the same. php-fpm's sample has it on.
     Beside(&'static str),
     /// Not at all: another row shows it.
     Nowhere,
 }
 
-/// Why a directive of php-fpm's has no key.
+/// The reason why a php-fpm directive has no key.
 #[derive(Debug, Clone, Copy)]
 pub struct Absence {
-    /// What there is instead.
+    /// The replacement.
     pub instead: &'static str,
-    /// What to do about one that is written.
+    /// The advice for a file that has the directive.
     pub advice: &'static str,
 }
 
 /// One setting: its key, its directive, or both.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Where it is written.
     pub section: Section,
-    /// Its name in the TOML; empty: it has none, and `absence` says why.
+    /// The key; empty if there is none, and `absence` has the reason.
     pub key: &'static str,
-    /// What its values look like in the TOML.
+    /// The form of the values in TOML.
     pub values: &'static str,
-    /// The value that it has when it is not written: in backquotes as it would be written, or in words.
+    /// The default: in backquotes as it would be written, or in words.
     pub default: &'static str,
-    /// What it means. Other settings are named by their keys.
+    /// The meaning. It names other settings by their keys.
     pub meaning: &'static str,
-    /// What php-fpm has in its place, or does otherwise, beside the directive's name.
+    /// php-fpm's equivalent or its difference, apart from the directive's name.
     pub in_php_fpm: &'static str,
-    /// How the sample shows it.
     pub sample: Sample,
-    /// The directive that is the same in php-fpm; `None`: there is none.
+    /// The equivalent php-fpm directive, or `None`.
     pub directive: Option<Directive>,
     /// Why there is no key.
     pub absence: Option<Absence>,
 }
 
-/// A row with a key.
 pub(super) const fn key(
     section: Section,
     key: &'static str,
@@ -125,7 +122,7 @@ pub(super) const fn key(
     }
 }
 
-/// A row of a directive that has no key: `instead` and `advice` are its [`Absence`].
+/// A row of a directive without a key: `instead` and `advice` are its [`Absence`].
 pub(super) const fn without_key(
     section: Section,
     name: &'static str,
@@ -142,7 +139,7 @@ pub(super) const fn without_key(
 }
 
 impl Setting {
-    /// The directive that is the same in php-fpm, with the value that it has there when it is not written.
+    /// Adds the equivalent php-fpm directive, with php-fpm's default.
     pub(super) const fn fpm(self, name: &'static str, form: Form, default: &'static str) -> Setting {
         Setting {
             directive: Some(Directive {
@@ -158,12 +155,11 @@ impl Setting {
         }
     }
 
-    /// The same, for one of the key's own name.
+    /// Adds the php-fpm directive with the key's own name.
     pub(super) const fn same(self, form: Form, default: &'static str) -> Setting {
         self.fpm(self.key, form, default)
     }
 
-    /// How the dump shows the directive.
     pub(super) const fn shown(mut self, shown: Shown) -> Setting {
         if let Some(directive) = &mut self.directive {
             directive.shown = shown;
@@ -171,7 +167,7 @@ impl Setting {
         self
     }
 
-    /// What is to be said of the directive alone.
+    /// Adds a note on the directive.
     pub(super) const fn note(mut self, note: &'static str) -> Setting {
         if let Some(directive) = &mut self.directive {
             directive.note = note;
@@ -179,7 +175,7 @@ impl Setting {
         self
     }
 
-    /// The least and the greatest number that php-fpm takes, and what it says of another.
+    /// Adds the range that php-fpm accepts, and its message for other numbers.
     pub(super) const fn limit(
         mut self,
         least: i32,
@@ -198,7 +194,7 @@ impl Setting {
         self
     }
 
-    /// There is nothing to be done about the directive here.
+    /// Marks the directive as without effect here.
     pub(super) const fn needless(mut self) -> Setting {
         if let Some(directive) = &mut self.directive {
             directive.effect = Effect::Needless;
@@ -206,12 +202,12 @@ impl Setting {
         self
     }
 
-    /// How the sample shows it, if not with its default.
+    /// Sets how the sample shows it, if not with its default.
     pub(super) const fn sample(self, sample: Sample) -> Setting {
         Setting { sample, ..self }
     }
 
-    /// What php-fpm has in its place, or does otherwise.
+    /// Sets php-fpm's equivalent or difference.
     pub(super) const fn in_php_fpm(self, there: &'static str) -> Setting {
         Setting {
             in_php_fpm: there,

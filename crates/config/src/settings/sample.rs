@@ -1,4 +1,4 @@
-//! The samples: a TOML file that shows every key, and a file of php-fpm's that shows every directive.
+//! The samples: a TOML file with every key, and a php-fpm file with every directive.
 
 use super::directive::{Directive, Effect, Form, Shown};
 use super::render::in_php_fpm;
@@ -28,7 +28,7 @@ const FPM_HEAD: &str = "\
 ; More files with pools:  include = /etc/php/8.2/fpm/pool.d/*.conf
 ";
 
-/// Pools of the other runtimes: what the comment says, the section, the pool's name and its runtime.
+/// Pools of the other runtimes: comment, section, name and runtime.
 const OTHERS: &[(&str, Section, &str, &str)] = &[
     ("CGI programs", Section::Cgi, "cgi", "cgi"),
     (
@@ -110,7 +110,7 @@ fn keys(section: Section, text: &mut String) {
     }
 }
 
-/// What is said above a key.
+/// The comment above a key.
 fn remark(setting: &Setting) -> String {
     let mut said = sentence(setting.meaning);
     if setting.values.contains(|c: char| c == '"' || c.is_ascii_digit()) {
@@ -171,7 +171,7 @@ fn lines(is_global: bool, text: &mut String) {
     }
 }
 
-/// A value of the TOML as lines of php-fpm's.
+/// Converts a TOML value to php-fpm's lines.
 fn ini(directive: &Directive, value: &str) -> Vec<String> {
     let name = directive.name;
     let table = toml::from_str::<toml::Table>(&format!("value = {value}")).unwrap_or_default();
@@ -195,7 +195,6 @@ fn ini(directive: &Directive, value: &str) -> Vec<String> {
     }
 }
 
-/// One value as php-fpm reads it.
 fn toml_literal(value: &toml::Value) -> String {
     match value {
         toml::Value::Boolean(true) => "yes".to_owned(),
@@ -214,7 +213,6 @@ fn toml_literal(value: &toml::Value) -> String {
     }
 }
 
-/// The value in backquotes.
 fn literal(default: &str) -> Option<&str> {
     default
         .strip_prefix('`')?
@@ -222,7 +220,7 @@ fn literal(default: &str) -> Option<&str> {
         .filter(|text| !text.contains('`'))
 }
 
-/// A text without marks of Markdown; a link, which is relative to `docs/reference/`, becomes the document's path.
+/// Removes Markdown from a text. A link relative to `docs/reference/` becomes the document's path.
 fn plain(text: &str) -> String {
     let mut rest = text.replace('`', "");
     let mut done = String::new();
@@ -247,7 +245,7 @@ fn plain(text: &str) -> String {
     done + &rest
 }
 
-/// It with a capital, if it begins with a word, and a full stop.
+/// Capitalises a text that begins with a word, and adds a full stop.
 fn sentence(text: &str) -> String {
     let word = text.split([' ', ',', ';', ':']).next().unwrap_or_default();
     let text = plain(text);
@@ -258,7 +256,7 @@ fn sentence(text: &str) -> String {
     format!("{text}.")
 }
 
-/// Puts a text into lines with a mark before them.
+/// Wraps a text into comment lines.
 fn comment(mark: &str, said: &str, text: &mut String) {
     let mut line = mark.to_owned();
     for word in said.split(' ') {

@@ -55,7 +55,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// What the table of an application can be.
+/// The schemas of an application's table.
 fn applications() -> Vec<Value> {
     let of_runtime = |(runtime, section): &(&str, Option<Section>)| {
         let mut table = Table::default();
@@ -65,7 +65,7 @@ fn applications() -> Vec<Value> {
             .for_each(|setting| table.add(setting));
         table.put("runtime", json!({ "enum": [runtime] }));
         let mut object = table.object(&format!("An application of the runtime {runtime}."));
-        // The settings of each PHP application of an application pool need no runtime.
+        // PHP applications of an application pool need no runtime.
         if *runtime != "php" {
             object["required"] = json!(["runtime"]);
         }
@@ -74,7 +74,7 @@ fn applications() -> Vec<Value> {
     RUNTIMES.iter().map(of_runtime).collect()
 }
 
-/// The keys of a table. A key with dots is one of a table within.
+/// The keys of a table; a key with dots belongs to an inner table.
 #[derive(Default)]
 struct Table {
     own: Vec<(String, Value)>,
@@ -107,7 +107,7 @@ impl Table {
         let mut properties: Map<String, Value> = self.own.into_iter().collect();
         for (name, table) in self.within {
             let table = table.object("");
-            // One value, or a table with more.
+            // One value, or a table with several.
             let value = match properties.remove(&name) {
                 Some(one) => json!({ "anyOf": [one, table] }),
                 None => table,
@@ -122,7 +122,7 @@ impl Table {
     }
 }
 
-/// What a value has to be, what it means, and its default.
+/// The form, meaning and default of a setting.
 fn described(setting: &Setting) -> Value {
     let mut value = form(setting.values);
     value["description"] = json!(setting.meaning);
@@ -137,7 +137,7 @@ fn described(setting: &Setting) -> Value {
     value
 }
 
-/// The schema of values that the table of settings describes in these words.
+/// Converts the form in the table of settings to a schema.
 fn form(values: &str) -> Value {
     let words: Vec<&str> = values
         .split("`\"")
@@ -158,7 +158,7 @@ fn form(values: &str) -> Value {
         "number" => or_word(number(values)),
         "size" => {
             let text = json!({ "type": "string", "pattern": "^[0-9]+[KMGkmg]?$" });
-            // The words of a range are sizes, too.
+            // The ends of a range are also sizes.
             let named: Vec<&&str> = words
                 .iter()
                 .filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()))
@@ -184,7 +184,7 @@ fn form(values: &str) -> Value {
     }
 }
 
-/// `number, 1 to 256`, `number, 1 or more`; nothing negative where no range is said.
+/// Parses `number, 1 to 256` or `number, 1 or more`; without a range, no negative numbers.
 fn number(values: &str) -> Value {
     let mut value = json!({ "type": "integer", "minimum": 0 });
     let range = values.split_once(", ").map_or("", |(_, range)| range);
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use crate::settings;
 
-    /// The keys of an object's schema, those of tables within with dots.
+    /// Lists the keys of an object's schema, with dots for inner tables.
     fn keys(object: &Value, above: &str, found: &mut Vec<String>) {
         for form in object["anyOf"].as_array().into_iter().flatten().chain([object]) {
             for (name, value) in form["properties"].as_object().into_iter().flatten() {

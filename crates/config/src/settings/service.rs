@@ -1,4 +1,4 @@
-//! The rows of `[global]` that say what the daemon does for those that supervise it.
+//! The rows of `[global]` for service managers and load balancers.
 
 use super::row::Section::Global;
 use super::row::{Setting, key};
