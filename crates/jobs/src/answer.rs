@@ -1,4 +1,4 @@
-//! What an answer to a request for a job means.
+//! Interprets a job's answer.
 
 use crate::core::{Answer, TaskStatus};
 
@@ -7,7 +7,6 @@ pub(crate) use cause::explained;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// What follows the answer's head, and how many bytes of it were left out.
     pub(crate) result: Vec<u8>,
     pub(crate) cut: u64,
     pub(crate) error: Option<String>,
@@ -17,7 +16,7 @@ pub(crate) struct Output {
 
 const LATE: &str = "Forkyard-Job-Late:";
 
-/// How long a job that asks to be tried later and says nothing else is left alone.
+/// The delay of a job that asks for a later try without a time.
 const SNOOZE_MS: u64 = 60_000;
 
 pub(crate) fn read(stdout: &[u8], exit: u32) -> (Answer, Output) {
@@ -28,7 +27,7 @@ pub(crate) fn read(stdout: &[u8], exit: u32) -> (Answer, Output) {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else {
             continue;
         };
-        // What is no text is a part of a reason, or of nothing that is looked at.
+        // Bytes that are not text can only be part of a reason.
         let value = String::from_utf8_lossy(&line[colon + 1..]);
         let value = value.trim();
         match &line[..colon] {
@@ -95,8 +94,8 @@ fn later_ms(time: &str) -> u64 {
     })
 }
 
-/// Takes a verdict out of what came over the error stream, which a worker says there because the head of the answer was sent before
-/// the job gave it: it could not be heeded.
+/// Finds a verdict on the error stream. A worker writes it there if the answer's head was already sent, so it could not
+/// take effect.
 fn late(text: &[u8]) -> Option<String> {
     let at = text
         .windows(LATE.len())
@@ -131,8 +130,7 @@ fn split(stdout: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Takes how far a job is out of lines that it wrote: `Forkyard-Progress: 42 sending`, whatever stands before it. The last one
-/// counts.
+/// Finds the last progress in a job's output: `Forkyard-Progress: 42 sending`, at any place in a line.
 pub(crate) fn progress(text: &[u8]) -> Option<(u32, String)> {
     const MARK: &str = "Forkyard-Progress:";
     let text = String::from_utf8_lossy(text);
@@ -150,7 +148,7 @@ pub(crate) struct Notices {
     pub(crate) late: Option<String>,
 }
 
-/// Nothing is read behind so many bytes of an unfinished line.
+/// The most bytes of an unfinished line that are read.
 const LONGEST_LINE: usize = 4_096;
 
 impl Notices {

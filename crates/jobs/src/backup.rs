@@ -1,4 +1,4 @@
-//! `forkyard-jobs backup STORE FILE`: copies the jobs while they are kept by another process, or by none.
+//! `forkyard-jobs backup STORE FILE`: copies the jobs, while a process uses the store or not.
 
 use crate::store::{Copied, Sqlite};
 use forkyard_sys::identity;

@@ -1,4 +1,4 @@
-//! A request for a job, from its connection to its end. The open connection is the lease: as long as it is there the job runs.
+//! A request for a job, from connect to end. The open connection is the lease: the job runs while it exists.
 
 use crate::answer::{self, Bounded, Notices, Output};
 use crate::core::{Answer, JobId, Why};
@@ -12,11 +12,11 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Bytes read at once, and how often before the others have their turn.
+/// Bytes per read, and reads per turn.
 const READ_BYTES: usize = 16 * 1024;
 const READS: usize = 16;
 const HEAD_BYTES: usize = 16 * 1024;
-/// What a worker has from the request to give up until it is ended, from there until it is killed, and until it is given up.
+/// The time from the abort to SIGTERM, from there to SIGKILL, and from there to giving up.
 const GRACE_MS: u64 = 2_000;
 const KILL_MS: u64 = 2_000;
 const GIVE_UP_MS: u64 = 30_000;
@@ -48,9 +48,9 @@ pub(crate) struct Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Not,
-    /// The worker was asked to give up; until when it may.
+    /// The worker was asked to abort; the deadline.
     Asked(u64),
-    /// The master was asked to end it; until when that may take.
+    /// The master was asked to end the worker; the deadline.
     Ordered(u64),
     Forced(u64),
 }
@@ -70,7 +70,7 @@ pub(crate) enum CallProgress {
     Broken(Output),
 }
 
-/// Begins a connection to a pool. `None`: it can't be reached now.
+/// Begins to connect to a pool. Returns `None` if it is not reachable now.
 pub(crate) fn connect(address: &Address) -> Result<Option<OwnedFd>, Error> {
     match address {
         Address::Unix(path) => socket::connect_unix(path),
@@ -101,7 +101,7 @@ impl Call {
             wire: Wire::new(),
             stdout: Vec::new(),
             dropped: 0,
-            // One byte more shows that a payload is too long.
+            // One more byte shows that a payload is too long.
             most_stdout: most_result.max(most_payload) + HEAD_BYTES + 1,
             most_result,
             most_payload,
@@ -125,7 +125,7 @@ impl Call {
         jobs::query(self.id, self.attempt)
     }
 
-    /// Sends what can be sent at once; says whether that was all. What goes wrong is seen by the first look.
+    /// Sends as much as possible; returns whether that was all. The next poll reports errors.
     pub(crate) fn begin(&mut self) -> bool {
         if let Ok(Progress::Done(count)) = socket::send(self.socket.as_fd(), &self.output) {
             self.sent = count;
@@ -137,7 +137,7 @@ impl Call {
         self.is_connecting
     }
 
-    /// Whether anything of the request was sent: the pool may have begun with it.
+    /// Whether any bytes of the request were sent: the pool may have begun it.
     fn has_begun(&self) -> bool {
         self.sent > 0
     }
@@ -199,7 +199,7 @@ impl Call {
                 Err(_) if !self.has_begun() => {
                     return CallProgress::Over(Box::new((Answer::Unreached, Output::default())));
                 }
-                // An answer may have come before the whole request was read.
+                // An answer may come before the whole request was read.
                 Err(_) => self.sent = self.output.len(),
             }
         }

@@ -1,26 +1,26 @@
-//! A client's connection: lines of JSON in, lines of JSON out. It never waits.
+//! A client's connection: lines of JSON in both directions. It never blocks.
 
 use forkyard_base::text::is_control;
 use forkyard_protocol::jobs::{ConnectionView, JobsAnswer, LONGEST_REQUEST};
 use forkyard_sys::socket::{self, Progress};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Bytes read at once, and the longest line of a client that has not told the secret.
+/// Bytes per read, and the longest line before authentication.
 const READ_BYTES: usize = 16 * 1024;
 const LONGEST_FIRST: usize = 1_024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// Everything: root, and the user that keeps the jobs.
+    /// Everything: root and the jobs user.
     All,
-    /// What concerns queues that this user may push into.
+    /// The queues that this user may push into.
     Own(u32),
     Stranger,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// This user's process, as the kernel says.
+    /// A user's process, as identified by the kernel.
     Unix {
         uid: u32,
         pid: i32,
@@ -51,13 +51,13 @@ pub(crate) struct Client {
     socket: OwnedFd,
     pub(crate) rights: Rights,
     input: Vec<u8>,
-    /// So much of that has no end of a line: a long request is looked through once.
+    /// The bytes that were already searched for a line's end.
     searched: usize,
     output: Vec<u8>,
     sent: usize,
     is_waiting: bool,
     pub(crate) conversation: Conversation,
-    /// It is to go once it has its answer.
+    /// It closes after its answer.
     pub(crate) is_last: bool,
 }
 
@@ -136,7 +136,7 @@ impl Client {
 
     pub(crate) fn answer(&mut self, answer: &JobsAnswer) {
         self.is_waiting = false;
-        // Plain values to memory: it can't fail.
+        // Plain values to memory can't fail.
         self.output.extend(serde_json::to_vec(answer).unwrap_or_default());
         self.output.push(b'\n');
     }
@@ -186,7 +186,7 @@ impl Client {
         }
     }
 
-    /// Whether the connection of a client that waits for its answer is broken. One that only says nothing more still listens.
+    /// Whether the connection of a waiting client is broken. A half-closed client still reads.
     fn has_left(&self) -> bool {
         socket::peek(self.socket.as_fd(), &mut [0; 1]).is_err()
     }

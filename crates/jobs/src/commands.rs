@@ -1,4 +1,4 @@
-//! What clients ask for: from a line to what is to be done, and from what was done to the answer.
+//! Parses requests into operations of the store, and turns replies into answers.
 
 mod sequence;
 
@@ -14,16 +14,16 @@ use forkyard_protocol::jobs::{
 };
 
 const MOST_PUSHED: usize = 10_000;
-/// Steps of a job, and bytes of a name or key.
+/// The most steps of a job, and bytes of a name or key.
 const MOST_STEPS: usize = 1_000;
 const LONGEST_NAME: usize = 255;
 const LONGEST_REF: usize = 64;
 const LISTED: u32 = 100;
 
-/// What a payload of any bytes is unless it is said otherwise.
+/// The default type of a payload of bytes.
 const BYTES: &str = "application/octet-stream";
 
-/// The states whose jobs may be changed together.
+/// The states that can be changed for many jobs.
 const RETRIED: [State; 6] = [
     State::Failed,
     State::Quarantined,
@@ -47,9 +47,9 @@ const ROOTS: &str = "only root and the user that keeps the jobs may do this";
 #[derive(Debug)]
 pub(crate) enum Plan {
     Store(Operation, For),
-    /// Jobs are added, within so many milliseconds.
+    /// Adds jobs, with a time limit in milliseconds.
     Push(Vec<NewJob>, Option<u64>),
-    /// The end of the job that this shows is waited for, at most so many milliseconds.
+    /// Waits for the end of the job that this shows, with a time limit in milliseconds.
     Wait(Operation, Option<u64>),
     Schedules,
     RunNow(String),
@@ -75,7 +75,7 @@ pub(crate) enum For {
     Count,
     Show,
     Wait,
-    /// Which job is waited for, at most so many milliseconds.
+    /// Waits for a job, with a time limit in milliseconds.
     Await(Option<u64>),
     Queues,
     Stats,
@@ -87,16 +87,16 @@ pub(crate) enum For {
 /// Reads a line.
 ///
 /// # Errors
-/// Why it is refused, for the client.
+/// States why it is refused, for the client.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
     wanted(RequestLine::read(line)?.request()?, rights, jobs)
 }
 
-/// What a request leads to.
+/// Plans a request.
 ///
 /// # Errors
-/// Why it is refused, for the client.
+/// States why it is refused, for the client.
 pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
     use JobsRequest as Request;
     let is_root = rights == Rights::All;
@@ -188,7 +188,7 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
             };
             Plan::Store(progress, For::Progress)
         }
-        // Of a user's own queues alone: that is seen to when they are shown.
+        // The answer is limited to the user's own queues later.
         Request::Queues(Nothing {}) => Plan::Store(Operation::Counts, For::Queues),
         Request::Stats(Nothing {}) => Plan::Store(Operation::Counts, For::Stats),
         Request::Schedules(_) | Request::RunNow(_) | Request::Kinds(_) | Request::Connections(_)
@@ -292,7 +292,7 @@ fn pause(
     Ok(Plan::Store(pause, For::Pause))
 }
 
-/// The queues that are meant: this one, or all that the client may use; `None`: all.
+/// The queues of a request: this one, or all that the client may use; `None`: all.
 fn queues(queue: Option<String>, rights: Rights, jobs: &Jobs) -> Result<Option<Vec<String>>, String> {
     match queue {
         Some(queue) if may_use(rights, jobs, &queue) => Ok(Some(vec![queue])),
@@ -317,7 +317,6 @@ fn own_queues(rights: Rights, jobs: &Jobs) -> Option<Vec<String>> {
     }
 }
 
-/// Whether a client may see or change jobs of a queue.
 pub(crate) fn may_use(rights: Rights, jobs: &Jobs, queue: &str) -> bool {
     match rights {
         Rights::All => true,
@@ -398,7 +397,6 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
         job.content_type.get_or_insert_with(|| BYTES.to_owned());
         return fits(job, jobs);
     }
-    // A text that is no JSON comes as a string of JSON.
     let is_json = job
         .content_type
         .as_deref()
@@ -420,7 +418,7 @@ fn fits(job: &NewJob, jobs: &Jobs) -> Result<(), String> {
     Ok(())
 }
 
-/// The answer to what was done, where that needs nothing else; `None`: more is to be looked up.
+/// The answer to a reply of the store. Returns `None` if more must be looked up.
 pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
     Some(match reply {
         Reply::Pushed(jobs) => JobsAnswer::Pushed { jobs },

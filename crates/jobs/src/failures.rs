@@ -1,4 +1,4 @@
-//! Lines of the log about jobs that have failed. Of many of a queue in a short time the first are told, and the others are counted.
+//! Log lines about failed jobs. After the first few of a queue the others are only counted.
 
 use std::collections::BTreeMap;
 use std::mem::take;

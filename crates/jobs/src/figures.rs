@@ -1,4 +1,4 @@
-//! What is counted of each queue since this process began.
+//! The figures of each queue since the start of this process.
 
 use crate::core::{Outcome, Scheduler};
 use crate::store::StateCount;
@@ -53,7 +53,7 @@ impl Figures {
         self.queues.entry(queue.to_owned()).or_default()
     }
 
-    /// The kinds that are known: of starts that ended, of schedules, and those that the configuration describes. A queue of which none is known is shown, too.
+    /// The known kinds, from starts that ended, schedules and the configuration. A queue without any is also listed.
     pub(crate) fn kinds(&self, jobs: &Jobs) -> Vec<KindView> {
         let mut views: BTreeMap<(String, Option<String>), KindView> = BTreeMap::new();
         for (queue, figures) in &self.queues {
@@ -190,7 +190,6 @@ mod tests {
             figures.ended("mail", &format!("kind {number}"), Outcome::Done, 1);
         }
         let known = shown(&figures);
-        // Those that had no room, and a queue without any.
         assert_eq!(known.len(), MOST_KINDS + 2);
         assert!(
             known.contains(&format!("mail {OTHERS} www 1002 1002")),

@@ -1,7 +1,7 @@
-//! Jobs that another process has: of a master before this one, which ends them in its own time, or one that died and left them.
+//! Jobs of other processes: of an earlier master's, which ends them in its own time, or of a dead one.
 //!
-//! A job of a process that died goes on in its worker, where nothing can tell it from a client's request any more. It is
-//! started again only when no worker shows it and none is on its way to one.
+//! A job of a dead process continues in its worker, and no connection leads to it. It is started again only when no
+//! worker shows it and none is on its way to one.
 
 use crate::core::Why;
 use crate::start::is_there;
@@ -15,15 +15,14 @@ pub(crate) struct Foreign {
     orders: BTreeMap<i64, Order>,
 }
 
-/// An order to end an orphan's worker.
 #[derive(Debug)]
 struct Order {
     why: Why,
-    /// When the worker is killed, milliseconds of the monotonic clock.
+    /// The time of SIGKILL, milliseconds of the monotonic clock.
     force_ms: u64,
 }
 
-/// How long an orphan's worker has between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const FORCE_MS: u64 = 2_000;
 
 pub(crate) type Change = (String, String, i32);
@@ -57,8 +56,8 @@ impl Foreign {
         (self.jobs.values()).filter_map(move |job| pressed(job).map(|is_forced| (job, is_forced)))
     }
 
-    /// Orphans that are cancelled or over their time, and whether their workers are to be killed. No process has a connection to them
-    /// that could abort them. `timeout_ms`: the limit of a queue. A wrong clock ends nobody: `wall_ms` before the start counts as none.
+    /// Returns the orphans that are cancelled or overdue, and whether their workers must be killed. `timeout_ms`: a
+    /// queue's limit. A clock before the start ends no job.
     pub(crate) fn overdue(
         &mut self,
         wall_ms: i64,
@@ -87,7 +86,7 @@ impl Foreign {
         due.map(order).collect()
     }
 
-    /// Why an orphan's worker was ended; `None`: it was not.
+    /// Returns why an orphan's worker was ended, or `None`.
     pub(crate) fn ended_because(&self, id: i64) -> Option<Why> {
         self.orders.get(&id).map(|order| order.why)
     }
@@ -100,14 +99,14 @@ impl Foreign {
         self.jobs.values().any(|job| job.owner == owner)
     }
 
-    /// The pools that have orphans and were not asked about; they are asked about now. `pool_of`: where a queue's jobs run.
+    /// Returns the pools with orphans that must be asked about, and marks them as asked. `pool_of`: a queue's pool.
     pub(crate) fn ask(&mut self, pool_of: impl Fn(&str) -> Option<String>) -> (Vec<String>, Vec<ForeignJob>) {
         let mut by_pool: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         let mut homeless = Vec::new();
         for job in self.jobs.values().filter(|job| !is_there(&job.owner)) {
             match pool_of(&job.queue) {
                 Some(pool) => _ = by_pool.entry(pool).or_default().insert(job.id),
-                // No pool runs it: what did is closed with its workers.
+                // No pool runs its queue: its workers ended with the old pool.
                 None => homeless.push(job.clone()),
             }
         }
@@ -117,9 +116,8 @@ impl Foreign {
         (pools, homeless)
     }
 
-    /// A pool's workers show these queries, and `abandoned` connections have lost their client. Says which orphans have ended.
-    /// Where there are more such connections than orphans that are shown, a worker that is not the master's may have one: of a
-    /// daemon that was killed as a whole.
+    /// Returns the orphans that have ended, from the queries that a pool's workers show. `abandoned`: connections
+    /// without a client. If there are more of these than orphans shown, a worker of a killed daemon may have one.
     pub(crate) fn answered(
         &mut self,
         pool: &str,
@@ -224,7 +222,6 @@ mod tests {
         };
         assert_eq!(due(30_999, 10), [(2, false)]);
         assert_eq!(due(31_000, 20), [(1, false), (2, false), (4, false)]);
-        // The clock is set back: who was told to end is told again, and nobody else.
         assert_eq!(due(0, 30), [(2, false)]);
         assert_eq!(due(41_000, 2_020), [(1, true), (2, true), (3, false), (4, true)]);
         assert_eq!(foreign.ended_because(1), Some(Why::TimedOut));

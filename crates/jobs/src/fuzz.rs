@@ -1,4 +1,4 @@
-//! Fuzz targets: what clients say, and what jobs answer.
+//! Fuzz targets: clients' lines and jobs' answers.
 
 use crate::answer::{self, Bounded};
 use crate::client::Rights;
@@ -16,7 +16,6 @@ pub const TARGETS: &[Target] = &[
 
 const USER: u32 = 33;
 
-/// Whatever a user says, it touches no queue but its own, and no payload is longer than it may be.
 fn requests(line: &[u8]) {
     let jobs = sample::jobs();
     let check = |pushed: &[NewJob]| {
@@ -50,7 +49,6 @@ fn requests(line: &[u8]) {
         },
         Ok(Plan::Store(operation, _)) => {
             let is_own = match &operation {
-                // What is shown is looked at when it is there.
                 Operation::Show(_) | Operation::Counts => true,
                 Operation::ShowRef(queue, _) => queue == "mail",
                 Operation::List(filter) | Operation::Count(filter) => filter.queues == own,
@@ -69,7 +67,7 @@ fn requests(line: &[u8]) {
     let _ = commands::read(line, Rights::All, &jobs);
 }
 
-/// What a job answers is read whatever it is, and what it writes means in pieces what it means at once.
+/// Answers of any bytes are read, and notices are the same in pieces.
 fn answers(bytes: &[u8]) {
     const MOST: usize = 100;
     let (_, output) = answer::read(bytes, 0);

@@ -1,4 +1,4 @@
-//! Jobs that are under way here: their requests, what those brought, and how the scheduler's wishes are carried out.
+//! Jobs that run here: their requests, the results, and the scheduler's actions.
 
 use crate::answer::Output;
 use crate::call::{Call, Press, connect};
@@ -184,7 +184,7 @@ impl Process {
 
     fn step_done(&mut self, id: JobId, attempt: u32, step: usize, status: TaskStatus) {
         let Some(lease) = self.leases.get(&id) else { return };
-        // Of a step that could not be carried out the reason is the result.
+        // For a step that failed to run, the reason is the result.
         let (output, output_cut) = match (&lease.last.error, status) {
             (Some(error), TaskStatus::TaskError) => (error.clone().into_bytes(), 0),
             _ => (lease.last.result.clone(), lease.last.cut),
@@ -202,7 +202,7 @@ impl Process {
         self.store.ask(done);
     }
 
-    /// Ends all requests: others may start their jobs before long.
+    /// Aborts all requests: other machines may start their jobs soon.
     pub(crate) fn end_all_calls(&mut self, now_ms: u64) {
         log::error!(
             "jobs: the store was not reached for too long; {} jobs are ended here, and may be started by another machine",
@@ -218,7 +218,6 @@ impl Process {
 
     pub(crate) fn call_over(&mut self, token: usize, call: &Call, answer: Answer, output: Output) {
         let now_ms = self.now().mono_ms;
-        // A job that gives its next payload means what it says.
         let is_told = output.payload.is_none();
         if !self.end_call(token, call, output, now_ms) {
             return;
@@ -228,7 +227,7 @@ impl Process {
             self.told_unreached.remove(&queue.unwrap_or_default());
         }
         let answer = match answer {
-            // The pool's workers end with the daemon, and may say so.
+            // The pool's workers end with the daemon, and may report failures.
             Answer::Failed | Answer::Snooze(_) if is_told && (self.is_stopping || self.is_cut_off) => {
                 Answer::Stopped
             }
@@ -256,7 +255,6 @@ impl Process {
             query: call.query(),
             until_ms: now_ms + DOUBT_MS,
         };
-        // The master may have said it before.
         match self
             .deaths
             .iter()
@@ -283,7 +281,7 @@ impl Process {
         lease.total_ms += lease.step_ms;
         let why = lease.last.error.take();
         lease.last = output;
-        // Why it was told to end says more than how it did.
+        // The reason of the abort says more than the way it ended.
         lease.last.error = why.or(lease.last.error.take());
         true
     }
@@ -346,7 +344,7 @@ impl Process {
                         is_forced,
                     };
                     if self.is_draining {
-                        // The process after this one has a master.
+                        // The next process has a master.
                         let (id, attempt) = (call.id, call.attempt);
                         self.store.ask(Operation::Press {
                             id,

@@ -1,7 +1,7 @@
-//! forkyard-jobs, a program of its own: keeps background jobs, and has pools run them.
+//! The forkyard-jobs program: keeps background jobs and lets pools run them.
 //!
-//! `core` decides, `store` keeps, `run` turns the world into events and what is decided into requests. The master starts the
-//! program, and tells it what there is; it holds no database, and waits for none.
+//! `core` decides, `store` keeps, `run` connects both to clients, pools and the master. The master starts this program
+//! and sends its settings; it opens no database and waits for none.
 
 mod answer;
 mod backup;

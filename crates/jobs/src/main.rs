@@ -1,5 +1,3 @@
-//! Keeps background jobs; started by the daemon.
-
 fn main() -> std::process::ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match &arguments[..] {

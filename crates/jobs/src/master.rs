@@ -1,4 +1,4 @@
-//! The master's part: settings, what becomes of workers, and what is left by processes before this one.
+//! The master's messages, and the jobs of earlier processes.
 
 use crate::core::schedule::{Fire, Kept, Schedules, spec};
 use crate::core::{Becomes, End, Event, Limits, PoolSettings, QueueSettings, Why, verdict};
@@ -61,7 +61,7 @@ impl Process {
         for complaint in complaints {
             log::error!("jobs: {complaint}");
         }
-        // When the next is due is kept from the first moment on: what is missed before it runs once is seen then.
+        // Stores the next time at once, so that a missed one is noticed.
         for planned in schedules.all() {
             let is_kept = kept
                 .iter()
@@ -101,7 +101,7 @@ impl Process {
             });
         }
         ended.into_iter().for_each(|id| self.show_to_waiters(id));
-        // Those that are gone and have left nothing are known for the last time: what they wrote last is seen now.
+        // Owners that are gone and left nothing are forgotten; their last writes are visible by now.
         for owner in owners.iter().filter(|owner| !is_there(owner)) {
             if !self.foreign.has_jobs_of(owner) {
                 self.store.ask(Operation::Forget(owner.clone()));
@@ -109,12 +109,12 @@ impl Process {
         }
         let now_ms = self.now().mono_ms;
         if self.is_draining {
-            // The process after this one looks after the rest.
+            // The next process takes care of the rest.
             self.foreign_due_ms = Some(now_ms + FOREIGN_MS);
             return;
         }
         if self.store.is_shared() {
-            // Another machine may have ended what is waited for here.
+            // Another machine may have ended jobs that clients wait for here.
             let waited: Vec<i64> = self.waiters.keys().copied().collect();
             waited.into_iter().for_each(|id| self.show_to_waiters(id));
         }
@@ -239,7 +239,7 @@ impl Process {
 
     pub(crate) fn hear_master(&mut self) {
         let mut buffer = vec![0; MOST_BYTES];
-        // Edge-triggered: all that has come is taken.
+        // Edge-triggered: read everything.
         loop {
             let Some(channel) = &self.channel else { return };
             let received = match receive_with(channel.as_fd(), &mut buffer, false) {
@@ -273,12 +273,11 @@ impl Process {
         }
     }
 
-    /// The master is gone, or another took its place: a process of that one goes on with what waits. What is under way here
-    /// is ended here.
+    /// The master is gone or was replaced: the next process continues with waiting jobs, and this one ends its own.
     fn drain(&mut self) {
         self.channel = None;
         self.is_draining = true;
-        // The next process has the same socket, and clients cancel there what is under way here.
+        // The next process has the same socket, where clients can also cancel jobs that run here.
         self.stop_listening_tcp();
         self.foreign_due_ms = Some(0);
         self.events.push_back(Event::Drain);

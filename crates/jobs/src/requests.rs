@@ -1,4 +1,4 @@
-//! What clients want: asked of the store, and answered.
+//! Clients' requests to the store, and their answers.
 
 use crate::client::Rights;
 use crate::commands::{self, For, Plan};
@@ -127,13 +127,13 @@ impl Process {
         u64::try_from(self.jobs.push_timeout.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Until when the store is waited for that is opened; `None`: it is open, or it is known why it is not.
+    /// The time limit of opening the store. `None`: it is open, or known to fail.
     pub(crate) fn opening_limit_ms(&self) -> Option<u64> {
         let is_opening = !self.is_loaded && self.store_error.is_none();
         is_opening.then(|| self.begun_ms.saturating_add(self.push_timeout_ms()))
     }
 
-    /// Why nothing can be asked of the store now; `None`: it can.
+    /// Why the store can't be used now, or `None`.
     pub(crate) fn refusal(&self) -> Option<String> {
         if let Some(why) = &self.store_error {
             return Some(format!("the store: {why}"));
@@ -182,7 +182,6 @@ impl Process {
                 self.asked.insert(number, PendingReply { client, what, id });
             }
         }
-        // Clients that came while it was opened are told that it is not.
         if self.opening_limit_ms().is_some_and(|due| due <= now_ms) {
             self.store_error = Some("it is not open yet".to_owned());
             self.look_at_clients();
@@ -208,7 +207,7 @@ impl Process {
         has_waited
     }
 
-    /// What there is in all, of the queues that a client may see.
+    /// The totals of the queues that a client may see.
     fn stats(&self, client: usize, counts: Vec<StateCount>) -> JobsAnswer {
         JobsAnswer::Stats(Box::new(Stats {
             pid: std::process::id(),
@@ -323,7 +322,7 @@ impl Process {
                 ahead_ms,
             } => {
                 self.ahead_ms = ahead_ms;
-                // One that is told twice goes on giving up.
+                // A second cancel has no effect.
                 self.events.extend(cancelled.into_iter().map(Event::Cancel));
                 return self.see_foreign(jobs, owners, &paused);
             }
@@ -347,8 +346,8 @@ impl Process {
         }
     }
 
-    /// Has the rest of a change done that is made in portions; gives the reply when all is done. A process that is about to go does
-    /// not begin with another.
+    /// Continues a change that is made in portions; returns the reply when all is done. A process that ends begins no
+    /// further portion.
     fn go_on(&mut self, number: u64, asked: PendingReply, reply: Reply) -> Option<Reply> {
         let (before, mut told, before_held) = self.portions.remove(&number).unwrap_or_default();
         let Reply::Changed {
@@ -447,8 +446,8 @@ impl Process {
         }
     }
 
-    /// Whether a client that waits for a job is answered with this, and waits no more. A job that ends may be looked for several
-    /// times at once: the first of these answers.
+    /// Whether a waiting client gets this answer and stops waiting. Several lookups may find the end at once; the first
+    /// one answers.
     fn ends_wait(&mut self, asked: PendingReply, reply: &Reply) -> bool {
         let has_ended = match reply {
             Reply::Show(Some(job)) => State::of_name(&job.state).is_some_and(State::is_end),

@@ -1,4 +1,4 @@
-//! The loop: clients, pools, the master and the store to events, and what is decided to requests and answers.
+//! The loop: clients, pools, the master and the store to events; decisions to requests and answers.
 
 use crate::call::{Call, CallProgress};
 use crate::client::{Client, ClientInput, Origin, Rights};
@@ -29,7 +29,7 @@ const STORE: Token = Token(2);
 pub(crate) const TCP: Token = Token(3);
 const FIRST_PEER: usize = 16;
 const EVENTS: usize = 256;
-/// Clients at a time that may not do everything, and of these those of one user: the others find a place, and so do root's.
+/// The most clients with limited rights, in all and of one user.
 const MOST_CLIENTS: usize = 1_024;
 const MOST_OF_USER: usize = 256;
 const MOST_BUFFERED: usize = 64 << 20;
@@ -54,7 +54,7 @@ pub(crate) struct Process {
     pub(crate) jobs: Jobs,
     pub(crate) scheduler: Scheduler,
     pub(crate) schedules: Schedules,
-    /// How far this machine's clock is ahead of the store's, which schedules go by.
+    /// This machine's clock minus the store's, which schedules use.
     pub(crate) ahead_ms: i64,
     pub(crate) store: StoreThread,
     pub(crate) channel: Option<OwnedFd>,
@@ -63,7 +63,7 @@ pub(crate) struct Process {
     pub(crate) tcp: Tcp,
     pub(crate) peers: HashMap<usize, Peer>,
     pub(crate) next_peer: usize,
-    /// Connections that there may be more to read from; and whether more of them may wait to be accepted.
+    /// Connections with more to read.
     pub(crate) again: Vec<usize>,
     is_more_waiting: bool,
     pub(crate) leases: HashMap<JobId, Lease>,
@@ -82,7 +82,7 @@ pub(crate) struct Process {
     pub(crate) foreign_due_ms: Option<u64>,
     pub(crate) foreign_asked_ms: u64,
     pub(crate) heard_ms: u64,
-    /// The store was not heard of for so long that other machines may start what is under way here: it is ended.
+    /// The store was silent for so long that other machines may start jobs that run here: they are aborted.
     pub(crate) is_cut_off: bool,
     pub(crate) clean_due_ms: u64,
     pub(crate) is_loaded: bool,
@@ -115,7 +115,7 @@ impl Process {
         let store = StoreThread::start(open, is_shared, jobs.durability == Durability::Full, waker)?;
         let mut events = VecDeque::new();
         events.push_back(configured(&jobs));
-        // Nothing starts before it is known what is paused.
+        // Nothing starts before the paused queues are known.
         events.push_front(Event::StoreFailed);
         Ok(Process {
             poll,
@@ -211,7 +211,7 @@ impl Process {
         }
     }
 
-    /// Tells the scheduler what happened, and does what it wants, until nothing more follows.
+    /// Passes events to the scheduler and performs its actions until none follows.
     fn decide(&mut self) {
         let mut actions: Vec<Action> = Vec::new();
         let now = self.now();
@@ -280,16 +280,16 @@ impl Process {
             .chain(self.tcp.deadline())
             .min();
         let mono = mono.map(|due| due.saturating_sub(now.mono_ms));
-        // Rounded up: the deadline has come when it returns. The wall's clock may be set meanwhile.
+        // Rounded up, so that the deadline has passed on return. The wall clock may be set in between.
         let left = wall.into_iter().chain(mono).min()?;
         Some(Duration::from_millis(left.saturating_add(1).min(60_000)))
     }
 
-    /// Whether it may be looked at what other processes have and want. Where other machines use the store, that says that this one
-    /// is there, which it has to do as long as it has jobs.
+    /// Whether other processes' jobs may be looked up. With several machines this is also the heartbeat, which is
+    /// needed while jobs run here.
     fn may_ask_foreign(&self) -> bool {
         let is_leaving = self.is_draining || self.is_stopping;
-        // A job of a process that is about to end can be cancelled by the next one.
+        // The next process can cancel a job of a process that ends.
         let is_needed = !is_leaving || self.store.is_shared() || !self.leases.is_empty();
         self.is_loaded && self.store_up && is_needed && !self.is_foreign_asked
     }
@@ -374,7 +374,7 @@ impl Process {
     }
 
     fn accept(&mut self) {
-        // Edge-triggered: all that wait are taken, after the others have had their turn.
+        // Edge-triggered: accept everything, in turns with the others.
         self.is_more_waiting = true;
         for _ in 0..MOST_CLIENTS {
             let accepted = match socket::accept(self.listener.as_fd()) {
@@ -402,7 +402,7 @@ impl Process {
                 }
             };
             if !self.has_place(rights) {
-                // It sees the end of the connection, and may come again.
+                // The client sees the end of the connection and can come again.
                 continue;
             }
             let mut client = Client::new(accepted, rights, origin, self.now().mono_ms);
@@ -464,7 +464,7 @@ impl Process {
                     }
                 }
             },
-            // What there is is not known yet.
+            // The state of the store is not known yet.
             Some(Peer::Client(_)) if !self.is_loaded && refusal.is_none() => {}
             Some(Peer::Client(client)) => match client.poll() {
                 ClientInput::Nothing => {

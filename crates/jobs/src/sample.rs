@@ -1,4 +1,4 @@
-//! A configuration for tests: user 33 may push into `mail`, with payloads of at most a hundred bytes, and no user into `other`.
+//! A configuration for tests: user 33 may push payloads of a hundred bytes into `mail`, and no user into `other`.
 
 use forkyard_config::{Address, Backoff, Durability, Jobs, JobsStore, Queue};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Becomes the process that keeps jobs: from the daemon's document and descriptors to the loop.
+//! Starts the jobs process: from the daemon's document and descriptors to the loop.
 
 use crate::run;
 use crate::store::sql::Database;
@@ -19,7 +19,7 @@ const DESCRIPTORS: [RawFd; 3] = [4, 5, 6];
 const TCP: RawFd = 7;
 const MOST_BYTES: usize = 16 << 20;
 
-/// Runs on SQLite until the master has gone or says so, and no job is under way.
+/// Runs with SQLite until the master is gone or sends a stop, and no job runs.
 pub fn main() -> ExitCode {
     serve_on(|jobs| match &jobs.store {
         JobsStore::File(path) => Ok(Box::new(Sqlite::open(path)?)),
@@ -85,7 +85,7 @@ fn serve(
     }
     identity::give_up_new_privileges()?;
     identity::set_umask(0o077);
-    // Each client and each job that runs has one.
+    // Each client and each running job needs one.
     if let Err(error) = fd::raise_descriptor_limit() {
         log::debug!("jobs: {error}");
     }
@@ -101,15 +101,15 @@ fn serve(
     Ok(())
 }
 
-/// A name that no other process has, before or after: by it a later one sees whether this one is still there.
+/// A unique name: it shows later processes whether this one still lives.
 fn own_name() -> String {
     let pid = std::process::id();
     let since = i32::try_from(pid).ok().and_then(process::start_time).unwrap_or(0);
     format!("{pid}-{since}-{}", boot())
 }
 
-/// The name of this daemon among those that use a store: two of one machine differ, and so do two containers, and a machine
-/// before and after it was started. It has no blanks.
+/// The daemon's name among users of a store, without blanks. It differs between daemons of a machine, between
+/// containers, and after a reboot.
 pub fn node(listen: &Path) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -129,7 +129,7 @@ fn boot() -> String {
 }
 
 pub(crate) fn is_there(owner: &str) -> bool {
-    // Where several machines use the store, the daemon's name stands before it.
+    // With several machines, the daemon's name comes first.
     let own = owner.rsplit(' ').next().unwrap_or_default();
     let mut parts = own.splitn(3, '-');
     let pid = parts.next().and_then(|pid| pid.parse::<i32>().ok());
@@ -143,7 +143,7 @@ fn remedied(jobs: &Jobs, user: Option<&str>, error: &dyn Display) -> String {
         return error.to_string();
     };
     let text = error.to_string();
-    // What SQLite says of a file that it can't make or write.
+    // SQLite's messages about a file that it can't create or write.
     if !["unable to open", "readonly", "ermission"]
         .iter()
         .any(|word| text.contains(word))

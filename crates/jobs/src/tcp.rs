@@ -1,5 +1,4 @@
-//! Clients that come over TCP. The kernel does not say who they are: until one has told the secret nothing else is heard of it, and
-//! it has no place for long.
+//! Clients over TCP. The kernel does not identify them: before the secret, nothing else is read, and the time is short.
 
 use crate::client::{Client, Origin, Rights};
 use crate::run::{Peer, Process, TCP};
@@ -11,9 +10,9 @@ use mio::unix::SourceFd;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// How long a client may take to tell the secret.
+/// The time limit for the secret.
 const PATIENCE_MS: u64 = 10_000;
-/// Clients at a time that have not told it: the one that came first makes room.
+/// The most unauthenticated clients; the oldest makes room.
 const MOST_STRANGERS: usize = 64;
 const ACCEPTS: usize = 64;
 
@@ -21,13 +20,13 @@ const ACCEPTS: usize = 64;
 pub(crate) struct Tcp {
     listening: Option<OwnedFd>,
     secret: Option<Secret>,
-    /// Their tokens, and until when each has time: the first comes first.
+    /// Their tokens and deadlines, the oldest first.
     strangers: VecDeque<(usize, u64)>,
     is_more_waiting: bool,
 }
 
 impl Tcp {
-    /// Whether more clients may wait to be accepted.
+    /// Whether more clients may wait for accept.
     pub(crate) fn is_more_waiting(&self) -> bool {
         self.is_more_waiting
     }
@@ -38,13 +37,13 @@ impl Tcp {
 }
 
 impl Process {
-    /// Goes by new settings: listens at this socket. `None`: at none, and lets go of all clients that came over TCP.
+    /// Applies new settings. `None`: stops listening and closes all TCP clients.
     pub(crate) fn set_tcp(&mut self, listening: Option<(OwnedFd, Secret)>) {
         self.stop_listening_tcp();
         let Some((socket, secret)) = listening else {
             return self.end_tcp_clients();
         };
-        // Who has told another secret does not know this one.
+        // Clients with the old secret are closed.
         if self.tcp.secret.as_ref().is_some_and(|before| *before != secret) {
             self.end_tcp_clients();
         }
@@ -75,7 +74,7 @@ impl Process {
     }
 
     pub(crate) fn accept_tcp(&mut self) {
-        // Edge-triggered: all that wait are taken, after the others have had their turn.
+        // Edge-triggered: accept everything, in turns with the others.
         self.tcp.is_more_waiting = true;
         for _ in 0..ACCEPTS {
             let Some(listener) = &self.tcp.listening else {
@@ -102,7 +101,7 @@ impl Process {
             match self.add(Peer::Client(client)) {
                 Ok(token) => {
                     self.tcp.strangers.push_back((token, now_ms + PATIENCE_MS));
-                    // One that has told it already is no stranger any more when others want its place.
+                    // Reads the secret before others take the place.
                     self.on_ready(token);
                     self.again.push(token);
                 }
@@ -147,7 +146,7 @@ impl Process {
         }
     }
 
-    /// A stranger's first line: it is the secret, or the last line of the conversation.
+    /// Reads an unauthenticated client's first line: the secret, or the end.
     pub(crate) fn hear_stranger(&mut self, token: usize, line: &[u8]) {
         let told = serde_json::from_slice::<SecretRequest>(line).ok();
         let told = told.filter(|told| told.command == "secret");

@@ -1,6 +1,6 @@
-//! What is said about background jobs: by clients to the process that keeps them, and between it and the master.
+//! The protocols of background jobs: between clients and the jobs process, and between it and the master.
 //!
-//! Clients speak in lines of JSON. A request is an object with `command`; an answer one with `result`.
+//! Clients send lines of JSON. A request is an object with `command`; an answer is one with `result`.
 
 mod requests;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The longest line that a client may send, bytes: a thousand jobs of usual size.
+/// The longest line of a client, in bytes: a thousand jobs of usual size.
 pub const LONGEST_REQUEST: usize = 32 << 20;
 pub const PATH: &str = "/jobs/";
-/// Most bytes of a message between master and the process that keeps jobs.
+/// The longest message between the master and the jobs process, in bytes.
 pub const MOST_BYTES: usize = 128 * 1024;
 
 pub fn query(id: i64, attempt: u32) -> String {
@@ -23,7 +23,7 @@ pub fn query(id: i64, attempt: u32) -> String {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum JobsAnswer {
-    /// The jobs were added, in the order in which they were asked for.
+    /// The jobs were added; in the order of the request.
     Pushed {
         jobs: Vec<Pushed>,
     },
@@ -64,10 +64,10 @@ pub enum JobsAnswer {
     Done {},
     Error {
         message: String,
-        /// The store can't keep up or can't be written to: the same request may do later.
+        /// The store is busy or not writable: the same request may succeed later.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_temporary: bool,
-        /// Whether it was done is not known: it may be done yet.
+        /// The outcome is unknown: the request may still be carried out.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_unknown: bool,
     },
@@ -82,7 +82,7 @@ impl JobsAnswer {
         }
     }
 
-    /// A refusal that may be another later; nothing was done.
+    /// A refusal that may end; nothing was done.
     pub fn not_now(message: impl Into<String>) -> JobsAnswer {
         JobsAnswer::Error {
             message: message.into(),
@@ -98,12 +98,13 @@ pub struct SequenceView {
     pub queue: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// `open`: there may be more; `complete`: the source has given all; `cancelled`.
+    /// `open`: more jobs may come; `complete`: the source has ended; `cancelled`.
     pub state: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     pub given: u64,
-    /// Entries of the source whose key or ref another job already had. The figures from here to `cancelled` add up to `given`.
+    /// Entries of the source with a key or ref that another job already had. The figures from here to `cancelled` add
+    /// up to `given`.
     #[serde(default)]
     pub existed: u64,
     pub waiting: u64,
@@ -165,7 +166,7 @@ pub struct QueueView {
     pub run: Histogram,
 }
 
-/// The upper ends of a histogram's buckets, milliseconds; one more bucket has the rest.
+/// The upper ends of a histogram's buckets, milliseconds; one more bucket takes the rest.
 pub const BUCKETS_MS: [u64; 10] = [5, 25, 100, 500, 1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,14 +220,14 @@ pub struct KindView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionView {
     pub id: u64,
-    /// Over the unix socket: the user and process, as the kernel says.
+    /// The client's user on the unix socket, from the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// `all`; `own`: what concerns queues that the user may push into; `none`: it has not told the secret.
+    /// `all`; `own`: the queues that the user may push into; `none`: not authenticated yet.
     pub rights: String,
     pub age_ms: u64,
     pub idle_ms: u64,
@@ -247,10 +248,10 @@ pub struct Stats {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToJobs<S> {
-    /// What it keeps from now on. With the sockets at which it listens: the unix socket, and the one for TCP if there is one.
+    /// New settings. With the listening sockets: the unix socket, and the TCP socket if there is one.
     Settings(Box<S>),
     Stopping,
-    /// The starts of jobs that a pool's workers show, by their queries; `is_settled`: none is on its way to a worker.
+    /// The starts of jobs that a pool's workers show, as queries; `is_settled`: none is on its way to a worker.
     Running {
         pool: String,
         queries: Vec<String>,
@@ -260,7 +261,7 @@ pub enum ToJobs<S> {
     Died {
         pool: String,
         query: String,
-        /// In words: `worker 123 exited on signal 9`.
+        /// Such as `worker 123 exited on signal 9`.
         how: String,
     },
 }
@@ -282,35 +283,35 @@ pub enum FromJobs {
 pub struct NewJob {
     pub queue: String,
     pub kind: String,
-    /// What it is called by who pushes it: while the queue keeps a job of that name, it is that one.
+    /// The client's name for the job: while the queue keeps a job of this name, a push returns that one.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "payload")]
     pub payload: Vec<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
-    /// What the payload is; nothing: JSON, or of bytes application/octet-stream.
+    /// The payload's type; by default JSON, or application/octet-stream for bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// For whom: jobs of one tenant wait for each other, and not those of another.
+    /// The tenant: fairness is between tenants.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
-    /// Those with smaller numbers come first; nothing: 100.
+    /// Smaller numbers come first; 100 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ms: Option<i64>,
-    /// Not before so many milliseconds have passed.
+    /// The delay before the start, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_ms: Option<u64>,
-    /// Not started after this, milliseconds since 1970.
+    /// The job does not start after this, milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
-    /// Its tasks, in order; none: it is one task.
+    /// The tasks, in order; empty: the job is one task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -340,7 +341,7 @@ pub struct JobView {
     pub failures: u32,
     pub crashes: u32,
     pub pushed_ms: i64,
-    /// When it may start; of one that waits for its time.
+    /// The earliest start of a scheduled job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -365,7 +366,7 @@ pub struct JobView {
     pub error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// How many bytes of it were left out: it was longer than `max_result`.
+    /// Bytes that were cut because the result was longer than `max_result`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_cut: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -400,12 +401,12 @@ pub struct StepView {
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// How many bytes of it were left out.
+    /// Bytes that were cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_cut: Option<u64>,
 }
 
-/// A payload among JSON: any value, which stays as it is written but for blanks; a job that is shown has it as text.
+/// A payload within JSON: any value, kept as written except for blanks; shown as text.
 mod payload {
     use serde::{Deserialize, Deserializer, Serializer};
     use serde_json::value::RawValue;

@@ -1,4 +1,4 @@
-//! Why a job failed that only said that it did: the exception that its runtime wrote to the error stream.
+//! The reason of a failure: the exception on the job's error stream.
 
 const MOST_CHARACTERS: usize = 300;
 
@@ -18,7 +18,7 @@ pub(crate) fn explained(error: String, log: &[u8]) -> String {
     }
 }
 
-/// The class and the first line of the last exception that nobody caught.
+/// The class and first line of the last uncaught exception.
 fn exception(log: &str) -> Option<String> {
     php(log)
         .or_else(|| python(log))
@@ -37,7 +37,7 @@ fn php(log: &str) -> Option<String> {
     Some(line[..place.unwrap_or(line.len())].to_owned())
 }
 
-/// The first line behind a traceback that is not indented.
+/// The first unindented line after a traceback.
 fn python(log: &str) -> Option<String> {
     let (_, rest) = log.rsplit_once("Traceback (most recent call last):")?;
     let is_own = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);

@@ -1,5 +1,3 @@
-//! What clients ask for about sequences.
-
 use super::{For, LONGEST_NAME, Plan, checked, may_use, not_own, own_queues};
 use crate::client::Rights;
 use crate::store::{Operation, SequenceOperation};

@@ -1,5 +1,3 @@
-//! Lines of clients.
-
 use super::*;
 use crate::sample::jobs;
 
@@ -137,7 +135,7 @@ fn users_have_their_own_queues_alone() {
     assert!(may_use(Rights::Own(33), &jobs(), "mail") && !may_use(Rights::Own(34), &jobs(), "mail"));
 }
 
-/// What `retry`, `cancel` and `discard` mean for each combination of their fields, of root and of a user of `mail`.
+/// `retry`, `cancel` and `discard` with each combination of fields, for root and for a user of `mail`.
 #[test]
 fn every_combination_of_what_selects_jobs_is_defined() {
     let values = [

@@ -1,10 +1,10 @@
-//! Which group gets a pool's next free worker.
+//! Chooses the group that gets a pool's next free worker.
 
 use super::Scheduler;
 use std::cmp::Ordering;
 
 impl Scheduler {
-    /// The queue and tenant that are next; `None`: no worker is free, or no group may have one.
+    /// Returns the next queue and tenant, or `None` if no worker is free or no group may have one.
     pub(super) fn choose(&self, name: &str) -> Option<(String, String)> {
         let pool = self.pools.get(name).filter(|pool| pool.rests_until.is_none())?;
         let free = pool.workers.checked_sub(pool.running).filter(|free| *free > 0)?;
@@ -43,7 +43,7 @@ struct Candidate<'s> {
 }
 
 impl Candidate<'_> {
-    /// The least running for its weight first, then the one that was served the longest ago.
+    /// The fewest running jobs per weight first, then the least recently served.
     fn order(&self, other: &Candidate<'_>) -> Ordering {
         let own = u64::from(self.running) * u64::from(other.weight);
         let others = u64::from(other.running) * u64::from(self.weight);

@@ -1,4 +1,4 @@
-//! What the scheduler is told, and what it wants done: its contract.
+//! The scheduler's contract: its events and actions.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,16 +6,14 @@ pub type JobId = i64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// By the clock on the wall, which may be set: milliseconds since 1970.
+    /// The wall clock, which may be set: milliseconds since 1970.
     pub wall_ms: i64,
-    /// By the clock that is never set, milliseconds.
     pub mono_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
     pub name: String,
-    /// How many jobs it runs at once.
     pub workers: u32,
 }
 
@@ -23,24 +21,23 @@ pub struct PoolSettings {
 pub struct QueueSettings {
     pub name: String,
     pub pool: String,
-    /// Its groups' share, at least 1.
+    /// Its groups' weight, at least 1.
     pub weight: u32,
-    /// Most of its jobs at once.
     pub max_running: u32,
     pub reserve: bool,
-    /// A job, or a step of one, may take this long, milliseconds.
+    /// The time limit of a job or of one step, milliseconds.
     pub timeout_ms: u64,
     pub limits: Limits,
-    /// Most starts in so many milliseconds.
+    /// The most starts in a time, milliseconds.
     pub rate: Option<(u32, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub failures: u32,
-    /// Crashes in a row, at least 1.
+    /// The most crashes in a row, at least 1.
     pub crashes: u32,
-    /// What it waits after the first failure, milliseconds.
+    /// The wait after the first failure, milliseconds.
     pub first_ms: u64,
     pub factor: u32,
     pub most_ms: u64,
@@ -61,11 +58,10 @@ pub struct Start {
     pub counters: Counters,
     pub most_failures: Option<u32>,
     pub timeout_ms: Option<u64>,
-    /// It is not to be started after this, milliseconds since 1970.
     pub expires_ms: Option<i64>,
-    /// How many steps it has; 0: it is one task.
+    /// The number of steps; 0: the job is one task.
     pub steps: usize,
-    /// The first that is not decided.
+    /// The first undecided step.
     pub step: usize,
     pub worst: TaskStatus,
 }
@@ -87,7 +83,7 @@ pub enum Answer {
     Crashed,
     Dead,
     Discard,
-    /// It asks to be tried after so many milliseconds.
+    /// It asks for another try after this time, milliseconds.
     Snooze(u64),
     Unreached,
     Stopped,
@@ -110,7 +106,7 @@ pub enum Event {
         tenant: String,
         change: i32,
     },
-    /// What [`Action::Claim`] brought; `None`: there was nothing, or it failed.
+    /// The reply to [`Action::Claim`]; `None`: no job was found, or the claim failed.
     Claimed {
         queue: String,
         tenant: String,
@@ -182,7 +178,7 @@ pub enum End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Becomes {
     Done(TaskStatus),
-    /// It is tried again, then; milliseconds since 1970.
+    /// It is tried again at this time, milliseconds since 1970.
     Again(i64),
     Failed,
     Quarantined,

@@ -1,10 +1,10 @@
-//! Decides which job starts when, and what becomes of one that has ended. A plain value: events and the time go in, actions
-//! come out. It knows how many jobs wait in each group, and no job that waits: those are the store's.
+//! Decides when each job starts and how it ends. A plain value: events and the time go in, actions come out. It counts
+//! each group's waiting jobs; the store has the jobs.
 //!
-//! **Fairness.** Jobs of one queue and tenant are a group. A group with nothing running may take any free worker of its
-//! pool; one with something running may take one only while more are free than the reserve, a tenth of the workers. Of the
-//! groups that may, the one with the least running for its queue's weight is served, and of equal ones the one that was
-//! served the longest ago.
+//! **Fairness.** A group is the jobs of one queue and tenant. A group with nothing running may take any free worker of
+//! its pool; one with running jobs may take one only while more are free than the reserve, a tenth of the workers. Of
+//! the groups that may, the one with the fewest running jobs for its queue's weight comes first, and on a tie the least
+//! recently served.
 
 mod choice;
 mod event;
@@ -29,14 +29,14 @@ use queue::Queue;
 use running::RunningJob;
 use std::collections::{BTreeMap, HashMap};
 
-/// How long a pool that could not be reached is left alone: the first time, and at most.
+/// The pause after a pool was unreachable: the first, and the longest.
 const REST_MS: (u64, u64) = (100, 5_000);
 
 #[derive(Debug, Default)]
 struct Pool {
     workers: u32,
     running: u32,
-    /// It could not be reached: how long it is left alone, and until when.
+    /// The present pause and its end.
     rest_ms: u64,
     rests_until: Option<u64>,
 }
@@ -88,7 +88,7 @@ impl Scheduler {
         self.fill(now, actions);
     }
 
-    /// When [`Event::Time`] is to be told at the latest: by the clock on the wall, and by the one that is never set.
+    /// The latest time for the next [`Event::Time`], by the wall clock and the monotonic clock.
     pub fn next_deadline(&self) -> (Option<i64>, Option<u64>) {
         let due = self
             .due
@@ -113,7 +113,7 @@ impl Scheduler {
             .map(|(name, queue)| (name.as_str(), queue.view()))
     }
 
-    /// A queue that is not configured may be counted, and nothing of it starts.
+    /// A queue without configuration is counted, but nothing of it starts.
     fn queue(&mut self, name: &str) -> &mut Queue {
         if !self.queues.contains_key(name) {
             self.queues.insert(name.to_owned(), Queue::default());
@@ -134,7 +134,7 @@ impl Scheduler {
         for settings in queues {
             self.queue(&settings.name.clone()).take(settings);
         }
-        // A queue may have moved to another pool: what runs counts for the new one, whose limits hold.
+        // A queue may have moved to another pool: its running jobs count there.
         for queue in self.queues.values() {
             let pool = queue
                 .settings

@@ -1,10 +1,9 @@
-//! A queue, its groups, and the order in which these are served.
+//! A queue, its groups, and their order.
 
 use super::event::QueueSettings;
 use super::rate::Bucket;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Jobs of one queue and tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) waiting: i64,
@@ -14,12 +13,12 @@ pub(super) struct Group {
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// `None`: it is not configured, and nothing of it starts.
+    /// `None`: not configured, so nothing of it starts.
     pub(super) settings: Option<QueueSettings>,
     pub(super) is_paused: bool,
     pub(super) running: u32,
     groups: BTreeMap<String, Group>,
-    /// Groups with jobs that wait: least running first, of equal ones the one that was served the longest ago.
+    /// Groups with waiting jobs: the fewest running first, then the least recently served.
     order: BTreeSet<(u32, u64, String)>,
     bucket: Option<Bucket>,
 }
@@ -28,7 +27,7 @@ pub(super) struct Queue {
 pub struct QueueView {
     pub waiting: u64,
     pub running: u32,
-    /// Tenants with jobs that wait or are under way.
+    /// Tenants with waiting or running jobs.
     pub groups: usize,
     pub is_paused: bool,
     pub is_configured: bool,
@@ -66,8 +65,7 @@ impl Queue {
         }
     }
 
-    /// The group that is next, with what it has running and when it was served. `free`: the pool's workers of `workers` that
-    /// have nothing to do.
+    /// The next group, with its running jobs and its last turn. `free`: the idle workers among the pool's `workers`.
     pub(super) fn next(&self, free: u32, workers: u32) -> Option<(u32, u64, &str)> {
         let settings = self.settings.as_ref()?;
         let has_token = self.bucket.is_none_or(|bucket| bucket.has_token());
@@ -127,7 +125,6 @@ impl Queue {
     }
 }
 
-/// Workers of a pool that only groups with nothing running may take.
 pub(super) fn reserve(workers: u32) -> u32 {
     if workers < 4 { 0 } else { workers.div_ceil(10) }
 }

@@ -1,4 +1,4 @@
-//! Most starts in a time: a bucket of tokens that fills evenly.
+//! The most starts in a time: a token bucket that fills evenly.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bucket {
@@ -9,7 +9,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full one. `jobs` and `per_ms` are at least 1.
+    /// A full bucket. `jobs` and `per_ms` are at least 1.
     pub(super) fn new(jobs: u32, per_ms: u64) -> Bucket {
         let (jobs, per_ms) = (jobs.max(1), per_ms.max(1));
         Bucket {
@@ -42,7 +42,7 @@ impl Bucket {
         self.parts = self.parts.saturating_sub(self.per_ms);
     }
 
-    /// When there is a whole token again; `None`: there is one.
+    /// The time of the next token, or `None` if there is one.
     pub(super) fn next_token(&self) -> Option<u64> {
         let lacks = self.per_ms.checked_sub(self.parts).filter(|lacks| *lacks > 0)?;
         Some(self.since_ms.saturating_add(lacks.div_ceil(u64::from(self.jobs))))

@@ -1,4 +1,4 @@
-//! A job that is under way, from its claim to its end.
+//! A running job, from its claim to its end.
 
 use super::event::{Action, Answer, Counters, End, JobId, Moment, Start, TaskStatus, Why};
 use super::{REST_MS, Scheduler, verdict};
@@ -12,7 +12,7 @@ pub(super) struct RunningJob {
     most_failures: Option<u32>,
     expires_ms: Option<i64>,
     timeout_ms: u64,
-    /// When its time is over; `None`: that was told.
+    /// The deadline; `None` after it has passed.
     deadline_ms: Option<u64>,
     steps: usize,
     step: usize,
@@ -62,9 +62,9 @@ impl Scheduler {
         self.running.insert(start.id, running);
         match (is_late, settings_are_gone(self, queue), is_over) {
             (true, ..) => self.finish(start.id, End::Expired, now, actions),
-            // The configuration has changed since it was asked for.
+            // The configuration has changed since the claim.
             (_, true, _) => self.finish(start.id, End::Returned, now, actions),
-            // Its last step was done when the process that had it died.
+            // Its last step was done when its process died.
             (.., true) => self.finish(start.id, End::Done(start.worst), now, actions),
             _ => self.send(start.id, now, actions),
         }
@@ -200,7 +200,7 @@ impl Scheduler {
     }
 }
 
-/// The limits of jobs whose queue was taken out of the configuration while they ran: they are kept for when it is back.
+/// The limits of running jobs whose queue was removed from the configuration: they are kept until it is back.
 const UNKNOWN: super::Limits = super::Limits {
     failures: u32::MAX,
     crashes: u32::MAX,

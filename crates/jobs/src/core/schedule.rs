@@ -1,10 +1,8 @@
-//! When schedules push their jobs. The time of the next one is kept in the store, so that a timer that is lost costs nothing.
-
 use forkyard_config::cron::Times;
 use forkyard_config::{Missed, Schedule};
 
-/// One that is later than this was missed: the daemon did not run, or the machine slept. A clock that was set by no more than
-/// this changes nothing.
+/// A time is missed if the daemon or machine slept past it for longer than this. Smaller steps of the clock change
+/// nothing.
 pub const LATE_MS: i64 = 60_000;
 const MOST_MISSED: usize = 100;
 const MOST_LOOKS: usize = 600_000;
@@ -13,9 +11,10 @@ const MOST_LOOKS: usize = 600_000;
 pub struct Planned {
     pub schedule: Schedule,
     times: Times,
-    /// Milliseconds since 1970; `None`: never again.
+    /// Milliseconds since 1970; `None`: never.
     pub next_ms: Option<i64>,
-    /// When it was due before the clock was put back: all before that is done, should the clock be put forward again.
+    /// The next time before the clock was set back. Everything before it was done, should the clock be set forward
+    /// again.
     former_ms: Option<i64>,
 }
 
@@ -23,16 +22,16 @@ pub struct Planned {
 pub struct Kept {
     pub name: String,
     pub spec: String,
-    /// When it is next due; nothing: that was written by a clock that was put back since.
+    /// The next time; `None`: it was stored by a clock that was set back since.
     pub next_ms: Option<i64>,
-    /// When it was due by such a clock.
+    /// The next time by such a clock.
     pub former_ms: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fire {
     pub name: String,
-    /// The times for which a job is pushed, oldest first. There may be none: the times were missed.
+    /// The times that get a job, oldest first; empty if they were missed.
     pub times: Vec<i64>,
     pub next_ms: Option<i64>,
 }
@@ -40,7 +39,7 @@ pub struct Fire {
 #[derive(Debug, Clone, Default)]
 pub struct Schedules {
     planned: Vec<Planned>,
-    /// What the clock on the wall and the one that is never set said at the last look.
+    /// Both clocks at the last look.
     seen_ms: Option<(i64, u64)>,
 }
 
@@ -49,9 +48,9 @@ pub fn spec(schedule: &Schedule) -> String {
 }
 
 impl Schedules {
-    /// Those of a configuration, with what is kept of them.
+    /// Schedules from a configuration and the stored state.
     ///
-    /// One whose expression can't be read any more, because its time zone is gone, is told of in the result.
+    /// Also returns complaints about expressions that are no longer valid, because their time zone is gone.
     pub fn new(schedules: &[Schedule], kept: &[Kept], now_ms: i64) -> (Schedules, Vec<String>) {
         let (mut planned, mut complaints) = (Vec::new(), Vec::new());
         for schedule in schedules {
@@ -96,7 +95,7 @@ impl Schedules {
         self.planned.iter().find(|planned| planned.schedule.name == name)
     }
 
-    /// Takes what is due. `steady_ms`: by the clock that is never set, and goes on while the machine sleeps.
+    /// Takes the due times. `steady_ms`: the monotonic clock, including sleep.
     pub fn take_due(&mut self, now_ms: i64, steady_ms: u64) -> Vec<Fire> {
         let was_put_forward = self.see_clock(now_ms, steady_ms);
         let mut fires = Vec::new();
@@ -113,7 +112,7 @@ impl Schedules {
                 times.push(time);
                 next = planned.times.after(time);
             }
-            // Further back than a year nothing is made up for.
+            // At most a year is made up for.
             let next = next
                 .filter(|time| *time > now_ms)
                 .or_else(|| planned.times.after(now_ms));
@@ -131,13 +130,13 @@ impl Schedules {
         fires
     }
 
-    /// Looks whether the clock on the wall was set since the last look; says whether it was put forward.
+    /// Checks whether the wall clock was set since the last look; returns whether it went forward.
     fn see_clock(&mut self, now_ms: i64, steady_ms: u64) -> bool {
         let Some((wall_ms, before_ms)) = self.seen_ms.replace((now_ms, steady_ms)) else {
             return false;
         };
         let passed_ms = i64::try_from(steady_ms.saturating_sub(before_ms)).unwrap_or(i64::MAX);
-        // What the clock as it goes now would have said at the last look.
+        // The present clock's reading at the last look.
         let then_ms = now_ms.saturating_sub(passed_ms);
         if (then_ms - wall_ms).abs() > LATE_MS {
             self.planned.iter_mut().for_each(|it| it.replan(wall_ms, then_ms));
@@ -150,10 +149,10 @@ impl Schedules {
 }
 
 impl Planned {
-    /// The clock was set, from one time to another.
+    /// Replans after the clock was set.
     fn replan(&mut self, from_ms: i64, to_ms: i64) {
         let anew = self.times.after(to_ms);
-        // No clock that goes right puts it off for longer.
+        // No correct clock delays it further.
         let is_fit = |time: &i64| anew.is_none_or(|anew| *time <= anew);
         if to_ms < from_ms {
             if let Some(next) = self.next_ms.filter(|next| !is_fit(next)) {
@@ -245,7 +244,7 @@ mod tests {
         assert_eq!(schedules.next_deadline(), Some(150 * MINUTE + 10 * DAY));
     }
 
-    /// The times that a schedule of every fifth minute runs at while the clocks say these times.
+    /// The times at which a schedule of every fifth minute runs, with these clocks.
     fn runs_of(missed: Missed, begun: i64, clocks: &[(i64, u64)]) -> Vec<Vec<i64>> {
         let every_fifth = Schedule {
             cron: "*/5 * * * *".into(),
@@ -267,7 +266,7 @@ mod tests {
             let clocks = [
                 (noon + 4 * MINUTE, 0),
                 (noon + 5 * MINUTE, MIN),
-                // Three weeks forward and back. The look comes late: the clock said 12:10 meanwhile.
+                // Three weeks forward and back, with a late look: the clock showed 12:10 in between.
                 (noon + 20 * DAY + 7 * MINUTE, MIN + 1),
                 (noon + 10 * MINUTE + 30_000, MIN + 60_001),
                 (noon + 15 * MINUTE, 6 * MIN),
@@ -282,7 +281,7 @@ mod tests {
     #[test]
     fn what_ran_before_the_clock_was_put_back_for_a_while_does_not_run_again() {
         let noon = 10 * DAY + 720 * MINUTE;
-        // A machine that does not know the time at its start: it begins in 1970, and is told then.
+        // A machine that boots in 1970 and then learns the time.
         let clocks = [
             (noon + MINUTE, 0),
             (MINUTE, 1),
@@ -291,7 +290,7 @@ mod tests {
         ];
         let runs = runs_of(Missed::Once, noon, &clocks);
         assert_eq!(runs, [vec![], vec![], vec![], vec![noon + 5 * MINUTE]]);
-        // The same when it was kept in the store.
+        // The stored state after the same.
         let former_ms = Some(noon + 150 * MINUTE);
         let kept = Kept {
             next_ms: None,

@@ -1,10 +1,10 @@
-//! The scheduler against a slow right model: a list of jobs, each looked at whenever something must hold of all.
+//! Compares the scheduler with a slow model: a list of jobs.
 
 use super::tests::{LIMITS, pool, queue};
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A generator of numbers that a seed repeats (splitmix64).
+/// A seeded random generator (splitmix64).
 struct Chance(u64);
 
 impl Chance {
@@ -227,7 +227,7 @@ impl World {
         self.tell(Event::Claimed { queue, tenant, job });
     }
 
-    /// The first job whose request is over ends.
+    /// Ends the oldest request.
     fn end_one(&mut self) -> bool {
         let found = self
             .jobs
@@ -257,7 +257,7 @@ impl World {
         true
     }
 
-    /// What must hold of all jobs at once.
+    /// Checks the invariants of all jobs.
     fn check(&self) {
         let mut under_way: BTreeMap<(&str, &str), u32> = BTreeMap::new();
         for job in self
@@ -289,7 +289,7 @@ impl World {
             for (queue, tenant) in ready.iter().filter(|(queue, _)| of_pool(queue)) {
                 let has_none = !under_way.contains_key(&(*queue, *tenant));
                 let is_held = self.paused.contains(*queue) || of_queue(queue) >= self.most[*queue];
-                // It is told of what waits one by one.
+                // Waiting jobs are reported one by one.
                 let is_told = self.scheduler.queues[*queue]
                     .groups()
                     .any(|(known, group)| known == *tenant && group.waiting > 0);
@@ -303,7 +303,7 @@ impl World {
         }
     }
 
-    /// Goes on to the next moment at which something is due; `false`: nothing ever is.
+    /// Advances to the next deadline; `false`: there is none.
     fn advance(&mut self) -> bool {
         if !self.claims.is_empty() {
             let at = self.chance.below(self.claims.len() as u64) as usize;
@@ -390,7 +390,7 @@ fn every_rule_holds_whatever_comes() {
     }
 }
 
-/// What the reserve is for: floods of long jobs, and small tenants beside them.
+/// The purpose of the reserve: floods of long jobs next to small tenants.
 #[test]
 fn small_tenants_do_not_wait_for_floods() {
     for floods in [1, 8, 30] {

@@ -103,7 +103,7 @@ fn one_queue(workers: u32, change: impl FnOnce(&mut QueueSettings)) -> Scheduler
     scheduler
 }
 
-/// One whose job 1 is under way.
+/// A scheduler with job 1 running.
 fn busy(change: impl FnOnce(&mut Start)) -> Scheduler {
     let mut scheduler = one_queue(1, |_| {});
     assert_eq!(told(&mut scheduler, waiting("q", "", 1), 0), [claim("q", "")]);
@@ -196,7 +196,7 @@ fn limits_rates_and_pauses_hold() {
 fn a_claim_that_brought_nothing_frees_its_worker() {
     let mut scheduler = one_queue(1, |_| {});
     told(&mut scheduler, waiting("q", "", 1), 0);
-    // It was cancelled before the claim, which is told after it.
+    // It was cancelled before the claim, and reported after it.
     assert_eq!(told(&mut scheduler, waiting("q", "", -1), 0), []);
     assert_eq!(told(&mut scheduler, claimed("q", "", None), 0), []);
     assert_eq!(told(&mut scheduler, waiting("q", "", 1), 0), [claim("q", "")]);
@@ -251,7 +251,7 @@ fn steps_come_one_after_the_other_and_stop_at_an_error() {
     let actions = told(&mut scheduler, answered(1, Answer::Ok(TaskStatus::Error)), 2);
     assert_eq!(actions[0], done(1, TaskStatus::Error));
     assert_eq!(end(&actions), (Becomes::Done(TaskStatus::Error), Outcome::Done));
-    // A retry begins with the step that could not be carried out.
+    // A retry begins with the failed step.
     let mut again = busy(|job| (job.steps, job.step) = (3, 2));
     let actions = told(&mut again, answered(1, Answer::Failed), 3);
     assert_eq!(actions[0], done(2, TaskStatus::TaskError));

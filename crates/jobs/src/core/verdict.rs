@@ -1,4 +1,5 @@
-//! What becomes of a job whose start has ended: failures, crashes, and ends that the job has not caused are counted apart.
+//! Decides what follows the end of a start. Failures, crashes, and ends that the job did not cause are counted
+//! separately.
 
 use super::event::{Becomes, Counters, End, JobId, Limits, Outcome, Verdict};
 
@@ -11,7 +12,7 @@ pub fn verdict(
     end: End,
     now_ms: i64,
 ) -> Verdict {
-    // Any end but a crash shows that workers can survive it.
+    // Any end except a crash shows that workers survive the job.
     let after = Counters { crashes: 0, ..before };
     let verdict = |outcome, becomes, counters| Verdict {
         becomes: in_time(becomes, expires_ms),
@@ -71,7 +72,7 @@ pub fn verdict(
     }
 }
 
-/// A job that could only be started when it has expired has failed.
+/// A job that could only start after its expiry has failed.
 fn in_time(becomes: Becomes, expires_ms: Option<i64>) -> Becomes {
     match becomes {
         Becomes::Again(at) if expires_ms.is_some_and(|expires| expires <= at) => Becomes::Failed,
@@ -93,7 +94,7 @@ fn backoff_ms(limits: &Limits, count: u32, seed: u64) -> u64 {
     plain - width + seed % (2 * width + 1)
 }
 
-/// A number that differs between jobs and tries, and is the same whenever it is asked for.
+/// A number that differs between jobs and tries but is reproducible.
 fn seed(id: JobId, counters: Counters) -> u64 {
     let tries = u64::from(counters.failures) << 32 | u64::from(counters.crashes);
     let mut bits = (id as u64).wrapping_add(tries.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -161,7 +162,7 @@ mod tests {
         assert!(matches!(first.becomes, Becomes::Again(_)));
         assert_eq!((first.counters.crashes, first.counters.failures), (1, 0));
         assert_eq!(after(first.counters, End::Crashed).becomes, Becomes::Quarantined);
-        // One that failed in between has survived.
+        // A failure in between shows that the worker survived.
         let between = after(first.counters, End::Failed);
         assert_eq!(between.counters.crashes, 0);
         assert!(matches!(

@@ -1,5 +1,4 @@
-//! What holds of the store on every database: each has a module of tests that includes this file, with a `TestDatabase` that
-//! opens it.
+//! Tests of the store on every database: each has a test module that includes this file, with a `TestDatabase`.
 
 use super::{
     Becomes, By, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, Kept, NewJob, Operation,
@@ -195,7 +194,6 @@ fn equal_keys_are_one_job_until_it_has_ended() {
     bench.finish(&claimed, Becomes::Failed);
     let second = bench.push(keyed());
     assert_ne!(second, first);
-    // The first can't come back beside it.
     let retried = bench.one(Operation::Retry(Selection::One(first, None)));
     assert_eq!(
         retried,
@@ -230,7 +228,6 @@ fn equal_serial_keys_run_one_after_the_other() {
     assert_eq!(claimed.id, first);
     assert_eq!(bench.claim("b"), None);
     assert_eq!(bench.claim("a").expect("another").id, free);
-    // One that is tried later lets the next come.
     let changes = bench.finish(&claimed, Becomes::Again(2_000_000));
     assert_eq!(changes[&group("b")], 1);
     bench.one(Operation::Cancel(Selection::One(second, None)));
@@ -383,12 +380,10 @@ fn steps_that_are_decided_are_not_done_again() {
         ]
     );
     assert_eq!(view.steps[1].output_cut, Some(7));
-    // What a later start makes of the rest hides no remark of the first.
     bench.one(step(2, 1, "check", TaskStatus::Warning));
     bench.finish(&second, Becomes::Again(0));
     let third = bench.claim("").expect("again");
     assert_eq!((third.step, third.worst), (2, TaskStatus::Warning));
-    // One that is done is done again from the beginning.
     bench.finish(&third, Becomes::Done(TaskStatus::Warning));
     bench.one(Operation::Retry(Selection::One(id, None)));
     let again = bench.claim("").expect("again");
@@ -443,7 +438,6 @@ fn one_bad_operation_hurts_no_other() {
         bench.push(job(""));
         bench.claim("").expect("a job")
     };
-    // A kind of text that the column refuses.
     bench
         .store
         .borrow_mut()

@@ -1,4 +1,4 @@
-//! Takes jobs out of their queues, and lets in what is due.
+//! Claims jobs and admits due ones.
 
 use super::operation::{Claimed, Ending, ForeignJob, Operation, Reply};
 use super::push::is_ahead;
@@ -7,7 +7,7 @@ use super::{NO_SEQUENCE, State, Work};
 use crate::core::schedule::Kept;
 use crate::core::{Counters, TaskStatus};
 
-/// Jobs let in at once; the others follow in the next transaction.
+/// The most jobs admitted in one transaction.
 const MOST_PROMOTED: u32 = 250;
 
 impl Work<'_> {
@@ -82,8 +82,8 @@ impl Work<'_> {
     }
 
     fn claim(&mut self, queue: &str, tenant: &str) -> Result<Option<Claimed>> {
-        // Compared with "=", the row is looked for once. After IN, PostgreSQL may look for it again for each row of the table, and
-        // find the next each time: all would be taken, and all but one lost.
+        // With "=", the row is looked up once. With IN, PostgreSQL may look it up again for each row and take all of
+        // them.
         let skipping = self.database.skipping_locked();
         let take = format!(
             "DELETE FROM ready WHERE (queue, tenant, priority, sequence, id) = (\
@@ -101,11 +101,11 @@ impl Work<'_> {
         let read = |row: &dyn Row| Ok((row.number(0)?, row.number(1)?));
         let taken = self.database.first(&take, &values, read)?;
         let Some((id, sequence)) = taken else {
-            // Another machine has it: the scheduler is to know how many there are.
+            // Another machine has it: the scheduler needs new counts.
             self.is_recounted = true;
             return Ok(None);
         };
-        // Of jobs without a sequence nothing is remembered: they are the first of their turn.
+        // Jobs without a sequence need no turn.
         match sequence {
             NO_SEQUENCE => _ = self.turns.remove(&group),
             _ => _ = self.turns.insert(group, sequence),
@@ -140,7 +140,7 @@ impl Work<'_> {
     }
 
     fn promote(&mut self) -> Result<Reply> {
-        // One after the other: PostgreSQL may compare each of many rows that one statement takes with each of the table.
+        // One at a time: PostgreSQL may join each of many rows with the whole table.
         let due = format!(
             "SELECT run_at, id FROM later WHERE run_at <= ?1 ORDER BY run_at, id LIMIT ?2{}",
             self.database.skipping_locked()
@@ -159,7 +159,7 @@ impl Work<'_> {
         Ok(Reply::Promoted)
     }
 
-    /// When the next job that waits for a time is due, by this machine's clock.
+    /// When the next scheduled job is due, by this machine's clock.
     pub(super) fn due(&mut self) -> Result<Option<i64>> {
         let due = self
             .database
@@ -287,8 +287,8 @@ impl Work<'_> {
             })
     }
 
-    /// Says that this machine is there, and which others were silent for longer than they may be: what they had under way is
-    /// started again. A machine that is cut off ends its own jobs before that. One that has left nothing is forgotten.
+    /// Writes this machine's heartbeat, and returns the machines that were silent for too long: their jobs are started
+    /// again. A machine that is cut off aborts its own jobs earlier. Machines that left nothing are forgotten.
     fn see_nodes(&mut self) -> Result<Vec<String>> {
         let Some(node) = self.database.node().map(ToOwned::to_owned) else {
             return Ok(Vec::new());

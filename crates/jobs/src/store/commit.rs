@@ -1,4 +1,4 @@
-//! Transactions: all that is to be done at once, and the answers.
+//! Transactions: a batch of operations and their replies.
 
 use super::operation::{Operation, Reply};
 use super::sql::{Database, Notice, Present, SqlError, Trouble};
@@ -55,10 +55,10 @@ impl std::error::Error for StoreError {
 
 #[derive(Debug)]
 pub struct Committed {
-    /// The answers, in the order of the operations.
+    /// The replies, in the order of the operations.
     pub replies: Vec<Reply>,
     pub changes: Changes,
-    /// When the next job that waits for a time is due, if that may have changed.
+    /// When the next scheduled job is due, if that may have changed.
     pub due: Option<Option<i64>>,
     pub waiting: Option<Changes>,
 }
@@ -71,15 +71,15 @@ enum Failure {
 pub struct Store {
     database: Box<dyn Database>,
     owner: String,
-    /// How long a machine may be silent until its jobs are others', where several use the store.
+    /// The longest silence of a machine before its jobs go to others.
     lease_ms: i64,
     turns: Turns,
-    /// What the last transaction brought, until it is known whether it was committed.
+    /// The result of the last transaction while its commit is in doubt.
     doubtful: Option<Committed>,
 }
 
 impl Store {
-    /// A store in this database. `owner`: this process' name among those that have jobs under way.
+    /// A store in this database. `owner`: this process's name.
     pub fn new(database: Box<dyn Database>, owner: &str, lease: std::time::Duration) -> Store {
         let owner = match database.node() {
             Some(node) => format!("{node} {owner}"),
@@ -94,10 +94,10 @@ impl Store {
         }
     }
 
-    /// The same store over another connection, which only looks.
+    /// A second, read-only connection to the store.
     ///
     /// # Errors
-    /// There is none.
+    /// The connection failed.
     pub fn reader(&self) -> Result<Store, StoreError> {
         let database = self.database.reader().map_err(|error| self.failed(error))?;
         Ok(Store {
@@ -113,20 +113,20 @@ impl Store {
         self.database.node().is_some()
     }
 
-    /// Has what other machines tell heard.
+    /// Listens for notices of other machines.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// No thread could be started.
     pub fn listen(&mut self, hear: Box<dyn Fn(Notice) + Send>) -> std::io::Result<()> {
         self.database.listen(hear)
     }
 
-    /// Does all of this in one transaction.
+    /// Performs all operations in one transaction.
     ///
     /// # Errors
-    /// Nothing of it was done, unless [`Store::is_in_doubt`].
+    /// Nothing was done, unless [`Store::is_in_doubt`].
     pub fn perform(&mut self, operations: &[Operation], now_ms: i64) -> Result<Committed, StoreError> {
-        // One that fails undoes all. It is rare, so only then each is done so that it can be undone alone.
+        // A failed operation undoes the batch. Only then, each is repeated with its own savepoint.
         let mut is_each_alone = false;
         let mut cuts = 0;
         for _ in 0..TRIES {
@@ -222,10 +222,10 @@ impl Store {
         self.doubtful.is_some()
     }
 
-    /// Finds out; what it brought, if it was committed.
+    /// Resolves a commit in doubt; returns its result if it succeeded.
     ///
     /// # Errors
-    /// It can't be found out yet.
+    /// The outcome is still unknown.
     pub fn resolve(&mut self) -> Result<Option<Committed>, StoreError> {
         let was_committed = match self.database.resolve() {
             Ok(was_committed) => was_committed,
@@ -238,16 +238,16 @@ impl Store {
         self.database.syncer()
     }
 
-    /// Sees whether it can be written to.
+    /// Checks that the store is writable.
     ///
     /// # Errors
-    /// It can't.
+    /// It is not.
     pub fn probe(&mut self) -> Result<(), StoreError> {
         let done = self.database.probe();
         done.map_err(|error| self.failed(error))
     }
 
-    /// How many jobs of each group can be claimed.
+    /// Counts the claimable jobs of each group.
     ///
     /// # Errors
     /// The database can't be read.
@@ -271,12 +271,12 @@ fn count_waiting(database: &mut dyn Database) -> super::sql::Result<Changes> {
     Ok(rows.into_iter().collect())
 }
 
-/// Whether something is not done because of such a failure, and the rest is. How a job ended has to be written sooner or later.
+/// Whether only this operation is refused after such a failure. The end of a job must be written eventually.
 fn is_refused(operation: &Operation, trouble: Trouble) -> bool {
     trouble == Trouble::Statement || (trouble == Trouble::Held && !operation.has_to_be_written())
 }
 
-/// Does one thing so that its failure undoes it alone.
+/// Performs one operation with a savepoint.
 fn one(work: &mut Work<'_>, operation: &Operation) -> super::sql::Result<Reply> {
     work.database.execute("SAVEPOINT one", &[])?;
     let before = work.changes.clone();

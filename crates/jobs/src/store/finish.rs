@@ -1,4 +1,4 @@
-//! Writes down how jobs and their steps ended.
+//! Records how jobs and their steps ended.
 
 use super::operation::{Ending, Finished, Operation, Reply, Selection};
 use super::sql::{Notice, Present, Result, Row, Value};
@@ -20,7 +20,7 @@ fn changed(count: u64, running: Vec<i64>, rest: Option<Operation>) -> Reply {
     }
 }
 
-/// A number of bytes that were left out, if there are any.
+/// A number of cut bytes, or `None` for zero.
 fn left_out(bytes: u64) -> Option<i64> {
     (bytes > 0).then(|| i64::try_from(bytes).unwrap_or(i64::MAX))
 }
@@ -35,7 +35,7 @@ pub(super) fn word(value: impl serde::Serialize) -> String {
 }
 
 impl Work<'_> {
-    /// A job has ended. Only the start that is under way may say so: what comes twice, or late, changes nothing.
+    /// Records the end of a job. Only the current start counts: repeated or late ends change nothing.
     pub(super) fn finish(&mut self, finished: &Finished) -> Result<Reply> {
         let ended = self.execute(
             "DELETE FROM running WHERE id = ?1 AND attempt = ?2",
@@ -51,14 +51,14 @@ impl Work<'_> {
         };
         let (state, status) = match verdict.becomes {
             Becomes::Done(status) => (State::Done, Some(word(status))),
-            // If it is for later, that is set below.
+            // A later time is set below.
             Becomes::Again(_) => (State::Waiting, None),
             Becomes::Failed => (State::Failed, None),
             Becomes::Quarantined => (State::Quarantined, None),
             Becomes::Cancelled => (State::Cancelled, None),
             Becomes::Discarded => (State::Discarded, None),
         };
-        // What nothing was started for says nothing of the last start.
+        // An end without a start has no outcome of its own.
         let is_told = verdict.outcome != Outcome::Returned;
         let outcome = is_told.then(|| word(verdict.outcome));
         let duration_ms = i64::try_from(finished.duration_ms).unwrap_or(i64::MAX);
@@ -104,7 +104,7 @@ impl Work<'_> {
         Ok(Reply::Done)
     }
 
-    /// Keeps how a start ended that is not the job's good end: the next start writes over it in the job.
+    /// Records the end of a start that was not the job's success; the next start overwrites it in the job.
     fn keep_end(&mut self, finished: &Finished) -> Result<()> {
         let now_ms = self.now_ms;
         self.execute(
@@ -140,7 +140,7 @@ impl Work<'_> {
         if self.running_attempt(id)? != Some(attempt) {
             return Ok(Reply::Done);
         }
-        // Of what does not apply no result is kept.
+        // A task that does not apply keeps no result.
         let kept = (status != TaskStatus::NotApplicable).then_some(output);
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.execute(
@@ -181,7 +181,7 @@ impl Work<'_> {
         Ok(Reply::Done)
     }
 
-    /// Lets jobs wait again, as if they had never been started. Their numbers of starts go on.
+    /// Puts ended jobs back into their queues with fresh counters; only their number of starts continues.
     pub(super) fn retry(&mut self, selection: &Selection) -> Result<Reply> {
         let (mut count, mut held) = (0, None);
         let (selected, rest) = self.selected(selection)?;
@@ -214,7 +214,7 @@ impl Work<'_> {
                 &[id.into()],
             )?;
             if state == State::Done {
-                // All of them are done: they are done again.
+                // All steps are done, so all are repeated.
                 self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
             }
             self.leave(&entry, state)?;
@@ -235,7 +235,7 @@ impl Work<'_> {
         for (id, state) in selected {
             match state {
                 State::Running => {
-                    // It may be another machine's, which does not hear at every moment, or of a process that is to end.
+                    // Another machine or process may have it, and see this later.
                     let how = i64::from(Ending::CANCELLED);
                     self.execute(
                         "UPDATE running SET ending = ending | ?2 WHERE id = ?1",
@@ -344,7 +344,7 @@ impl Work<'_> {
         }
     }
 
-    /// The jobs that are meant, or the first of them, and what is left then.
+    /// The selected jobs, or the first portion, and the rest.
     fn selected(&mut self, selection: &Selection) -> Result<Portion> {
         let read = |row: &dyn Row| Ok((row.number(0)?, State::of_number(row.number(1)?)));
         let locking = self.database.locking();
@@ -368,7 +368,7 @@ impl Work<'_> {
                 return Ok((found, None));
             }
             Selection::All(filter) => {
-                // What is pushed later is not meant.
+                // Later pushes are not selected.
                 let last = self
                     .database
                     .first("SELECT max(id) FROM job", &[], |row| row.int(0))?;
@@ -403,7 +403,7 @@ impl Work<'_> {
 
     pub(super) fn clean(&mut self, before_ms: i64, failed_before_ms: i64) -> Result<Reply> {
         let mut is_more = false;
-        // Each with the words of the index that has these jobs alone.
+        // Each query uses the words of the partial index.
         for (states, before_ms) in [("3, 6, 8", before_ms), ("4, 5", failed_before_ms)] {
             let old = format!(
                 "SELECT id FROM job WHERE state IN ({states}) AND ended_at < ?1 LIMIT ?2{}",

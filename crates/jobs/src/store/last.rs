@@ -1,4 +1,4 @@
-//! The last job of each key, tenant or kind: what is known of each of what jobs are about.
+//! The last job of each key, tenant or kind.
 
 use super::Work;
 use super::operation::{By, Filter};
@@ -48,7 +48,7 @@ impl Work<'_> {
 fn is_like(text: &str, pattern: &str) -> bool {
     let (text, pattern): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
     let (mut at, mut of) = (0, 0);
-    // Where the last `*` stands, and how much of the text it stands for so far.
+    // The position of the last `*`, and the length that it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while at < text.len() {
         match pattern.get(of) {

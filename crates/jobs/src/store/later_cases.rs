@@ -1,4 +1,4 @@
-//! Schedules, changes of many jobs, and what is told of all.
+//! Tests of schedules, bulk changes and totals.
 
 use super::{
     Becomes, Bench, By, Filter, Fired, JobView, Kept, NewJob, Operation, Reply, Selection, SequenceOperation,
@@ -81,7 +81,7 @@ fn a_schedule_that_was_put_off_by_a_wrong_clock_is_not() {
         0,
         "another process was first"
     );
-    // One machine's clock is wrong, and the store's is not.
+    // One machine's clock is wrong, the store's is right.
     assert_eq!(pushed(bench.one(fired(right + year))), 0);
     assert_eq!(kept(&bench).next_ms, Some(bench.now + 300_000));
 }
@@ -141,7 +141,7 @@ fn sequences_of_one_tenant_have_turns_and_so_have_jobs_without_one() {
             "urgent", "nightly", "by-hand", "k", "nightly", "by-hand", "nightly", "nightly"
         ]
     );
-    // One that comes back has a turn, too.
+    // A job that comes back also has a turn.
     bench.finish(&first, Becomes::Again(0));
     assert_eq!(bench.claim("t").expect("again").id, first.id);
 }
@@ -245,7 +245,7 @@ fn counts_and_lists_tell_what_there_is() {
     };
     assert_eq!((counts[0].scheduled, counts[0].failed), (1, 1));
     assert_eq!(counts[0].oldest_waiting_ms, Some(1_000_000));
-    // They are counted as they go from one state to another, and are added up.
+    // Counters follow each change of state.
     bench.one(Operation::Retry(Selection::One(failing.id, None)));
     bench.one(clean(0, 0));
     let Reply::Counts(counts) = bench.one(Operation::Counts) else {

@@ -1,4 +1,4 @@
-//! The thread that looks at what may be much, over a connection of its own, so that what is pushed does not wait for a list.
+//! The thread for long reads, with its own connection, so that a push does not wait for a list.
 
 use super::operation::{Operation, Reply};
 use super::thread::StoreEvent;
@@ -18,7 +18,7 @@ pub(super) struct Looks {
     thread: JoinHandle<()>,
 }
 
-/// What gives the thread its store, once that is open.
+/// Sends the thread its store once that is open.
 pub(super) type Opened = Sender<Result<Store, StoreError>>;
 
 impl Looks {
@@ -49,7 +49,7 @@ impl Looks {
             Err(TrySendError::Disconnected(_)) => "nothing looks at it",
         };
         let reply = Reply::Failed(refused.to_owned());
-        // The loop is gone only when the process is.
+        // Only a process that ends has no loop.
         let _ = self.events.send(StoreEvent::Reply(number, reply));
     }
 }

@@ -1,9 +1,9 @@
-//! Keeps the jobs. One thread writes: it takes what is to be done from a bounded channel, does all that is there in one
-//! transaction, and answers after the commit. Each operation stands alone: one that fails undoes itself and no other.
+//! Keeps the jobs. One thread writes: it takes operations from a bounded channel, performs all of them in one
+//! transaction, and replies after the commit. A failed operation undoes only itself.
 //!
-//! A commit does not wait for the disk. A push, and what a client changes of jobs, is answered when it is there (unless
-//! `durability` says otherwise); by then a job may have started. That a job starts, and how it ended, is with the kernel when it
-//! is acted on, and on the disk a moment later: when power fails in that moment, the job is run again, as one that was running is.
+//! A commit does not wait for the disk. A push, and a client's change, is answered when it is on the disk (unless
+//! `durability` differs); the job may start earlier. The start and end of a job are with the kernel when they take
+//! effect, and on the disk a moment later: after a power failure in that moment the job runs again.
 
 mod claim;
 mod commit;
@@ -91,25 +91,25 @@ impl State {
 
 const NO_SEQUENCE: i64 = 0;
 
-/// The sequence of each group, by queue and tenant, that had the last turn.
+/// The sequence of each group that had the last turn, by queue and tenant.
 type Turns = HashMap<(String, String), i64>;
 
-/// How many more jobs of each group can be claimed, by queue and tenant.
+/// The change in each group's claimable jobs, by queue and tenant.
 pub type Changes = BTreeMap<(String, String), i64>;
 
 struct Work<'s> {
     database: &'s mut dyn Database,
     changes: Changes,
-    /// There may be an earlier time at which a job is due.
+    /// An earlier due time is possible.
     is_due_changed: bool,
     turns: &'s mut Turns,
     is_recounted: bool,
     is_news: bool,
-    /// The process' own name among the owners of jobs that are under way.
+    /// This process's name among the owners of running jobs.
     owner: &'s str,
-    /// How long a machine may be silent.
+    /// The longest silence of a machine.
     lease_ms: i64,
-    /// The time by the database's clock, and how far this machine's is ahead of it.
+    /// The database's time, and this machine's clock minus it.
     now_ms: i64,
     ahead_ms: i64,
 }
@@ -134,7 +134,7 @@ impl Work<'_> {
         *self.changes.entry(group).or_default() += by;
     }
 
-    /// Lets a job wait for a worker, or for those before it with its serial key. Its row says that it waits already.
+    /// Queues a job for a worker, or behind others with its serial key. Its row is already in the waiting state.
     fn make_ready(&mut self, entry: &QueueEntry) -> Result<()> {
         if let Some(serial) = &entry.serial {
             self.database.lock_serial(&entry.queue, serial)?;

@@ -1,4 +1,4 @@
-//! What the store is asked to do, and what it answers.
+//! The store's operations and replies.
 
 use super::State;
 use crate::core::schedule::Kept;
@@ -22,7 +22,7 @@ pub struct Claimed {
     pub timeout_ms: Option<u64>,
     pub expires_ms: Option<i64>,
     pub steps: Vec<String>,
-    /// The first step that is not decided.
+    /// The first undecided step.
     pub step: usize,
     pub worst: TaskStatus,
     pub waited_ms: u64,
@@ -34,7 +34,7 @@ pub struct Finished {
     pub attempt: u32,
     pub verdict: Verdict,
     pub result: Vec<u8>,
-    /// How many bytes of the result were left out.
+    /// Bytes of it that were cut.
     pub result_cut: u64,
     pub error: Option<String>,
     pub log: Vec<u8>,
@@ -47,7 +47,7 @@ pub struct Fired {
     pub name: String,
     pub spec: String,
     pub jobs: Vec<NewJob>,
-    /// The last time that is due; none: it is only kept when the next is.
+    /// The last due time; `None`: only the next time is stored.
     pub due_ms: Option<i64>,
     pub next_ms: Option<i64>,
     pub skips_overlap: bool,
@@ -123,15 +123,15 @@ pub enum By {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// This one, if it is of one of these queues; `None`: whatever its queue.
+    /// This one, if it is in one of these queues; `None`: in any queue.
     One(JobId, Option<Vec<String>>),
     All(Filter),
     Ref(String, String),
-    /// What is left of all: with numbers above the first, and up to the second.
+    /// The rest of all jobs: with numbers above the first, up to the second.
     Rest(Filter, JobId, JobId),
 }
 
-/// How many jobs of a queue are in a state that the scheduler does not count, and since when the oldest waits.
+/// The number of a queue's jobs in a state that the scheduler does not count, and the age of the oldest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StateCount {
     pub queue: String,
@@ -157,7 +157,7 @@ pub enum Operation {
         name: String,
         status: TaskStatus,
         output: Vec<u8>,
-        /// How many bytes of it were left out.
+        /// Bytes of it that were cut.
         output_cut: u64,
         duration_ms: u64,
     },
@@ -179,17 +179,17 @@ pub enum Operation {
     List(Filter),
     Show(JobId),
     ShowRef(String, String),
-    /// The last job of each key, tenant or kind that is like this.
+    /// The last job of each key, tenant or kind that matches.
     Last(By, Filter, Option<String>),
     Again(String, Vec<JobId>),
     Count(Filter),
     Counts,
-    /// Let jobs that have ended or are scheduled wait again, as if they had never been started.
+    /// Puts ended or scheduled jobs back into their queues with fresh counters.
     Retry(Selection),
-    /// Take jobs out of their queues; one that is under way is only named.
+    /// Takes jobs out of their queues; running ones are only named.
     Cancel(Selection),
     Discard(Selection),
-    /// Forget jobs that have ended at once.
+    /// Forgets ended jobs at once.
     Purge(Selection),
     Pause {
         queue: String,
@@ -205,8 +205,7 @@ pub enum Operation {
     Load,
 }
 
-/// What is to be done about a sequence: jobs that come from one source, one after the other. `queues`: it is of one of these
-/// queues; `None`: whatever its queue.
+/// An operation on a sequence: jobs from one source, in order. `queues`: only in these queues; `None`: in any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SequenceOperation {
     Begin {
@@ -214,8 +213,8 @@ pub enum SequenceOperation {
         name: Option<String>,
         total: Option<u64>,
     },
-    /// Add jobs that the source gave, and remember together with them how far it is. `from`: how many it gave before; where
-    /// that is not so nothing is added, because it was added before.
+    /// Adds jobs from the source, and stores its position in the same transaction. `from`: the position before;
+    /// otherwise nothing is added, because it was added already.
     Add {
         id: i64,
         queues: Option<Vec<String>>,
@@ -240,7 +239,7 @@ pub enum SequenceOperation {
 }
 
 impl Operation {
-    /// Whether it changes nothing and may have to read much: others do not wait for it.
+    /// Whether it only reads, possibly much: others do not wait for it.
     pub(super) fn is_look(&self) -> bool {
         matches!(
             self,
@@ -292,23 +291,23 @@ pub enum Reply {
         held: Option<HeldKeys>,
         rest: Option<Box<Operation>>,
     },
-    /// Whether there was more than was forgotten at once.
+    /// Whether more remains.
     Cleaned {
         is_more: bool,
     },
     Foreign {
         jobs: Vec<ForeignJob>,
-        /// The processes, of which some may be gone.
+        /// The other processes; some may be dead.
         owners: Vec<String>,
         paused: Vec<String>,
         cancelled: Vec<JobId>,
-        /// How far this machine's clock is ahead of the store's.
+        /// This machine's clock minus the store's.
         ahead_ms: i64,
     },
     Loaded {
         paused: Vec<String>,
         schedules: Vec<Kept>,
-        /// How far this machine's clock is ahead of the store's.
+        /// This machine's clock minus the store's.
         ahead_ms: i64,
     },
     Failed(String),

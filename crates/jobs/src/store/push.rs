@@ -6,7 +6,7 @@ use super::{NO_SEQUENCE, QueueEntry, Work};
 use crate::core::schedule::LATE_MS;
 use forkyard_protocol::jobs::{NewJob, Pushed};
 
-/// What comes first unless it is said otherwise.
+/// The default priority.
 const PRIORITY: i64 = 100;
 const CONTENT_TYPE: &str = "application/json";
 
@@ -106,7 +106,7 @@ impl Work<'_> {
 
     pub(super) fn fire(&mut self, fired: &Fired) -> Result<Reply> {
         if is_ahead(fired.due_ms, self.now_ms) {
-            // This machine's clock is wrong: others would have to wait for the time that it says.
+            // This machine's clock is wrong: its time would delay others.
             return Ok(Reply::Fired {
                 name: fired.name.clone(),
                 pushed: 0,
@@ -119,7 +119,7 @@ impl Work<'_> {
         let known = self.database.first(&select, &[(&fired.name).into()], |row| {
             Ok((row.int(0)?, row.word(1)?, row.int(2)?, row.int(3)?))
         })?;
-        // Another machine, or the process of the master before this one, was first.
+        // Another machine, or an earlier process, was first.
         let was_done = match &known {
             Some((_, spec, Some(next_ms), written_ms)) if !is_ahead(*written_ms, self.now_ms) => {
                 *spec == fired.spec && fired.next_ms.is_some_and(|own_ms| *next_ms >= own_ms)
@@ -170,7 +170,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether a time was said by a clock that was put back since, or is wrong.
+/// Whether a time comes from a clock that is wrong or was set back since.
 pub(super) fn is_ahead(at_ms: Option<i64>, now_ms: i64) -> bool {
     at_ms.is_some_and(|at_ms| at_ms > now_ms.saturating_add(LATE_MS))
 }

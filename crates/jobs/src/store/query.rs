@@ -1,4 +1,4 @@
-//! Shows what there is.
+//! Reads jobs for lists and counts.
 
 use super::operation::{Filter, StateCount};
 use super::sql::{Present, Result, Row, Value};
@@ -115,7 +115,7 @@ impl Work<'_> {
                 _ => count.failed = number,
             }
         }
-        // From one queue to the next: there may be a million jobs of each.
+        // Queue by queue: each may have a million jobs.
         let mut last = String::new();
         while let Some((queue, id)) = self.database.first(
             "SELECT queue, (SELECT min(id) FROM ready AS own WHERE own.queue = next.queue) FROM ready AS next \

@@ -1,6 +1,5 @@
-//! Sequences: jobs that come from one source, one after the other. How far the source is stands beside the jobs that it gave, so
-//! the command that feeds one may be killed, and the process that keeps jobs too: it goes on where it was. How many of its jobs
-//! wait, run and have ended is counted by a trigger on the jobs.
+//! Sequences: jobs that come from one source, in order. The source's position is stored with the jobs, so the feeding
+//! command and the jobs process may be killed and continue. A trigger counts the waiting, running and ended jobs.
 
 use super::Work;
 use super::operation::{Reply, Selection, SequenceOperation};
@@ -38,7 +37,7 @@ impl Work<'_> {
             SequenceOperation::Cancel { .. } if view.state != "cancelled" => {
                 running = self.cancel_sequence(id)?;
             }
-            // What was done before is not done again.
+            // A repeated operation changes nothing.
             _ => {}
         }
         self.show_sequence(id, running)
@@ -68,7 +67,7 @@ impl Work<'_> {
     fn add_to_sequence(&mut self, view: &SequenceView, jobs: &[NewJob]) -> Result<()> {
         let mut added = 0_i64;
         for job in jobs {
-            // It has one queue, whose users may see it.
+            // All jobs go to the sequence's queue, so its users may see them.
             let queue = view.queue.clone();
             let pushed = self.push(&NewJob { queue, ..job.clone() }, Some(view.id))?;
             added += i64::from(!pushed.existed);

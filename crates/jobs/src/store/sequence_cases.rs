@@ -1,4 +1,4 @@
-//! What holds of sequences on every database; see `cases.rs`, which includes this.
+//! Tests of sequences on every database; `cases.rs` includes this file.
 
 use super::super::SequenceOperation;
 use super::*;
@@ -76,7 +76,7 @@ fn what_was_added_is_not_added_again_and_each_job_is_counted_where_it_is() {
     let bench = bench();
     let id = bench.begin(None).id;
     assert_eq!(counts(&bench.add(id, 0, 3)), [3, 3, 0, 0, 0, 0]);
-    // The answer was lost, and the jobs come again; or they leave a gap.
+    // The reply was lost and the jobs come again; or there is a gap.
     assert_eq!(counts(&bench.add(id, 0, 3)), [3, 3, 0, 0, 0, 0]);
     assert_eq!(counts(&bench.add(id, 4, 1)), [3, 3, 0, 0, 0, 0]);
     let jobs = [

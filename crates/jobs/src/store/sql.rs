@@ -1,5 +1,5 @@
-//! What the operations need of a database: statements with values, rows, transactions. SQLite and PostgreSQL understand the same
-//! statements, so each operation is written once. Where they differ there is a method here.
+//! The database interface: statements with values, rows, transactions. SQLite and PostgreSQL share the statements; a
+//! method covers each difference.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ pub enum Value<'v> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// What was to be done: nothing else is concerned.
+    /// One statement failed; others are not affected.
     Statement,
-    /// Another transaction has held for too long what this needs: nothing else is concerned, and it may work later.
+    /// Another transaction holds a lock for too long; the same may work later.
     Held,
     Again,
-    /// The connection has ended, and with it the transaction: the same may work over another one.
+    /// The connection and its transaction ended; the same may work on a new one.
     Cut,
-    /// The database: nothing works until it is well.
+    /// The database failed; nothing works until it recovers.
     Database,
 }
 
@@ -33,33 +33,33 @@ pub struct SqlError {
 pub type Result<T> = std::result::Result<T, SqlError>;
 
 pub trait Row {
-    /// The number in a column.
+    /// Reads a number.
     ///
     /// # Errors
-    /// There is another kind of value.
+    /// The value has another type.
     fn int(&self, column: usize) -> Result<Option<i64>>;
-    /// The text in a column.
+    /// Reads a text.
     ///
     /// # Errors
-    /// There is another kind of value.
+    /// The value has another type.
     fn text(&self, column: usize) -> Result<Option<String>>;
-    /// The bytes in a column.
+    /// Reads bytes.
     ///
     /// # Errors
-    /// There is another kind of value.
+    /// The value has another type.
     fn blob(&self, column: usize) -> Result<Option<Vec<u8>>>;
 }
 
 pub trait Database: Send {
     fn name(&self) -> String;
 
-    /// Executes a statement; says how many rows it changed.
+    /// Executes a statement; returns the number of changed rows.
     ///
     /// # Errors
     /// It was not executed.
     fn execute(&mut self, statement: &str, values: &[Value<'_>]) -> Result<u64>;
 
-    /// Executes a statement, and gives each row.
+    /// Executes a query, and passes each row on.
     ///
     /// # Errors
     /// It was not executed, or a row was refused.
@@ -70,36 +70,36 @@ pub trait Database: Send {
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()>;
 
-    /// Begins a transaction that writes.
+    /// Begins a write transaction.
     ///
     /// # Errors
-    /// There is none.
+    /// It failed.
     fn begin(&mut self) -> Result<()>;
 
-    /// Commits it.
+    /// Commits.
     ///
     /// # Errors
-    /// It was not committed, unless [`Database::is_in_doubt`].
+    /// It failed, unless [`Database::is_in_doubt`].
     fn commit(&mut self) -> Result<()>;
 
     fn roll_back(&mut self);
 
-    /// Sees whether it can be written to.
+    /// Checks that the database is writable.
     ///
     /// # Errors
-    /// It can't.
+    /// It is not.
     fn probe(&mut self) -> Result<()>;
 
-    /// Another connection, which looks at much while this one works.
+    /// A second connection for long reads.
     ///
     /// # Errors
-    /// There is none.
+    /// It failed.
     fn reader(&self) -> Result<Box<dyn Database>>;
 
-    /// Gives the system back a part of what is free; says whether there is more.
+    /// Returns a portion of free space to the system; returns whether more is left.
     ///
     /// # Errors
-    /// It could not be done.
+    /// It failed.
     fn shrink(&mut self) -> Result<bool> {
         Ok(false)
     }
@@ -112,18 +112,18 @@ pub trait Database: Send {
         false
     }
 
-    /// Finds out; says whether it was.
+    /// Resolves a commit in doubt; returns whether it succeeded.
     ///
     /// # Errors
-    /// It can't be found out yet.
+    /// The outcome is still unknown.
     fn resolve(&mut self) -> Result<bool> {
         Ok(false)
     }
 
-    /// The time, milliseconds since 1970: of the database's clock, where several machines use it.
+    /// The time, milliseconds since 1970: the database's clock if several machines use it.
     ///
     /// # Errors
-    /// It does not say.
+    /// The database did not answer.
     fn now_ms(&mut self, own_ms: i64) -> Result<i64> {
         Ok(own_ms)
     }
@@ -132,25 +132,25 @@ pub trait Database: Send {
         None
     }
 
-    /// What is added to a SELECT so that it takes no row that another transaction has.
+    /// The suffix of a SELECT that skips rows locked by other transactions.
     fn skipping_locked(&self) -> &'static str {
         ""
     }
 
-    /// What is added to a SELECT so that no other transaction changes its rows.
+    /// The suffix of a SELECT that locks its rows.
     fn locking(&self) -> &'static str {
         ""
     }
 
-    /// Lets no other transaction look at this serial key until the end of this one.
+    /// Locks a serial key until the end of the transaction.
     ///
     /// # Errors
-    /// It could not be waited for.
+    /// The lock was not obtained.
     fn lock_serial(&mut self, _queue: &str, _serial: &str) -> Result<()> {
         Ok(())
     }
 
-    /// Tells other machines, once this is committed.
+    /// Notifies other machines after the commit.
     ///
     /// # Errors
     /// It was not executed.
@@ -158,10 +158,10 @@ pub trait Database: Send {
         Ok(())
     }
 
-    /// Has what other machines tell heard, for as long as the process lives.
+    /// Listens for notices for the life of the process.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// No thread could be started.
     fn listen(&mut self, _hear: Box<dyn Fn(Notice) + Send>) -> std::io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! SQLite: how its file is opened, its tables are made and its transactions end.
+//! SQLite: opens its file, creates tables and ends transactions.
 
 mod checkpoint;
 mod copy;
@@ -16,36 +16,36 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const APPLICATION_ID: i32 = 0x6679_6A62;
-/// How long another process is waited for that has the store: less than a push may take.
+/// The wait for another process's lock: less than a push's time limit.
 const BUSY: Duration = Duration::from_secs(1);
 const STATEMENTS: usize = 64;
 const LONGEST_LOG: i64 = 64 << 20;
-/// Free pages that a file may have, and how many are given back in one transaction.
+/// The free pages that a file may keep, and the pages returned in one transaction.
 const FREE_PAGES: i64 = 2_000;
 const FREED_TOGETHER: i64 = 250;
 const INCREMENTAL: i32 = 2;
-/// Pages of the log at which a writer puts what is left in its place itself, so that the log can begin anew.
+/// The size of the log, in pages, at which a writer runs the checkpoint itself.
 const CHECKPOINT_PAGES: u32 = 64_000;
 
-/// What SQLite has beside the tables of every store: a row that is changed to see whether the file can be written to.
+/// SQLite's own table: a row that is changed to check that the file is writable.
 const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT INTO synced VALUES (0);";
 
 #[derive(Debug)]
 pub struct Sqlite {
-    /// It has a connection, too, and ends first: the last one that is closed puts the whole log in its place.
+    /// It has its own connection and ends first: the last one to close moves the whole log into the file.
     checkpoints: Checkpoints,
     connection: Connection,
     path: PathBuf,
     file: (u64, u64),
-    /// It only looks, and takes no lock that a writer waits for.
+    /// Read-only, without locks that a writer waits for.
     is_reader: bool,
 }
 
 impl Sqlite {
-    /// Opens the database in a file, or makes it.
+    /// Opens or creates a database file.
     ///
     /// # Errors
-    /// It can't be opened, or is no database of this program.
+    /// It can't be opened, or is another program's database.
     pub fn open(path: &Path) -> std::result::Result<Sqlite, StoreError> {
         let failed = |error: rusqlite::Error| StoreError::Database(path.display().to_string(), error.into());
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -55,7 +55,6 @@ impl Sqlite {
         connection.busy_timeout(BUSY).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
-        // In a file that is empty yet.
         connection
             .pragma_update(None, "auto_vacuum", INCREMENTAL)
             .and_then(|()| connection.pragma_update(None, "journal_mode", "WAL"))
@@ -63,10 +62,9 @@ impl Sqlite {
                 connection.pragma_update_and_check(None, "journal_size_limit", LONGEST_LOG, |_| Ok(()))
             })
             .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES))
-            // A commit does not wait for the disk: the log is brought there meanwhile.
+            // A commit does not wait for the disk: another thread syncs the log.
             .and_then(|()| connection.pragma_update(None, "synchronous", "NORMAL"))
             .map_err(failed)?;
-        // Another process may be making it at the same time.
         connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
         let (application, version) = (
             number("application_id").map_err(failed)?,
@@ -95,7 +93,7 @@ impl Sqlite {
         if !can_shrink && version == tables::OLDEST {
             migrate::rewrite(&connection, path);
         }
-        // The log is to be found after power failed.
+        // The log's directory entry must survive a power failure.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         std::fs::File::open(directory.unwrap_or(Path::new(".")))
             .and_then(|directory| directory.sync_all())
@@ -173,7 +171,6 @@ impl Database for Sqlite {
     }
 
     fn roll_back(&mut self) {
-        // A failed commit may have ended the transaction, or not.
         if !self.connection.is_autocommit() {
             let _ = self.execute("ROLLBACK", &[]);
         }
@@ -216,7 +213,7 @@ impl Database for Sqlite {
     }
 
     fn syncer(&self) -> Option<Syncer> {
-        // No lock of SQLite's is on this file, so none is lost when it is closed.
+        // SQLite has no lock on this file, so closing it releases none.
         let mut log = self.path.clone().into_os_string();
         log.push("-wal");
         let log = PathBuf::from(log);
@@ -271,7 +268,7 @@ impl From<rusqlite::Error> for SqlError {
                 | Code::TypeMismatch
                 | Code::TooBig
                 | Code::ParameterOutOfRange
-                // All that SQLite has no other number for, such as a statement that is wrong.
+                // Everything without another code, such as a wrong statement.
                 | Code::Unknown,
             ) => Trouble::Statement,
             Some(_) => Trouble::Database,

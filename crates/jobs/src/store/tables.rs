@@ -1,14 +1,12 @@
-//! The tables, as each database writes them.
-
 pub const VERSION: i32 = 4;
 pub const OLDEST: i32 = 3;
 
 #[derive(Debug)]
 pub struct Words {
-    /// A column with a whole number of 64 bits.
+    /// A 64-bit integer column.
     int: &'static str,
     blob: &'static str,
-    /// The column of a table whose numbers are given by the database and never twice.
+    /// A key that the database assigns and never reuses.
     serial_key: &'static str,
     own_key: &'static str,
     index_only: &'static str,
@@ -45,7 +43,7 @@ CREATE TRIGGER job_removed AFTER DELETE ON job WHEN OLD.state IN (1, 4, 5, 7) BE
 END;",
 };
 
-/// Those of PostgreSQL. What deleted rows leave in small tables is cleaned up early, else claims would have to read over it.
+/// PostgreSQL's words. Deleted rows of small tables are vacuumed early, because claims would read over them.
 pub const POSTGRESQL: Words = Words {
     int: "BIGINT",
     blob: "BYTEA",
@@ -61,7 +59,7 @@ pub const POSTGRESQL: Words = Words {
          CREATE TRIGGER job_counted AFTER UPDATE OF state ON job FOR EACH ROW \
          WHEN (NEW.sequence IS NOT NULL AND NEW.state <> OLD.state) EXECUTE FUNCTION count_job();",
     ),
-    // Each change is a row of its own, so that no transaction waits for another; they are added up from time to time.
+    // Each change is its own row, so that no transaction waits for another; they are added up from time to time.
     tally: "
 CREATE TABLE tally (queue TEXT NOT NULL, state BIGINT NOT NULL, number BIGINT NOT NULL);
 CREATE FUNCTION tally_job() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -142,7 +140,7 @@ CREATE TABLE owner (name TEXT PRIMARY KEY) {index_only};
 {tally}
 ";
 
-/// From version 3: a job's sequence has a turn, and what is long is counted. A program of that version may still end its jobs.
+/// From version 3: turns of sequences, and counters. A program of version 3 may still end its jobs.
 const FROM_3: &str = "
 ALTER TABLE job ADD COLUMN ref TEXT;
 ALTER TABLE job ADD COLUMN result_cut {int};
@@ -168,7 +166,7 @@ pub fn statements(words: &Words) -> String {
     in_words(TABLES, words)
 }
 
-/// The statements that bring tables of a version up to this program's; `None`: they can't be.
+/// The statements that migrate tables to this version, or `None` if that is impossible.
 pub fn migration(version: i32, words: &Words) -> Option<String> {
     (version == OLDEST).then(|| in_words(FROM_3, words))
 }

@@ -1,5 +1,3 @@
-//! The store on a real file.
-
 use super::*;
 use crate::core::schedule::Kept;
 use crate::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
@@ -27,7 +25,7 @@ impl TestDatabase {
         Store::new(Box::new(database), owner, Duration::from_secs(60))
     }
 
-    /// The name of a process among owners.
+    /// The owner name of a process.
     fn owner(&self, name: &str) -> String {
         name.to_owned()
     }
@@ -45,7 +43,6 @@ struct Explained(Sqlite);
 
 impl Explained {
     fn explain(&mut self, statement: &str, values: &[Value<'_>]) -> Result<()> {
-        // What a person asks for among all jobs.
         const LOOKED_THROUGH: [&str; 2] = ["SELECT id, queue, kind", "SELECT state, count(*) FROM job"];
         let explain = format!("EXPLAIN QUERY PLAN {statement}");
         let database: &mut dyn Database = &mut self.0;
@@ -181,7 +178,6 @@ fn a_file_of_the_version_before_is_brought_up_to_date_after_a_copy_was_made() {
     let copy = rusqlite::Connection::open(copy).expect("a copy");
     let jobs = copy.query_row("SELECT count(*) FROM job", [], |row| row.get::<_, i64>(0));
     assert_eq!(jobs.expect("jobs"), 5);
-    // Once more: there is nothing to be done.
     drop(opened(&path));
 }
 
@@ -267,7 +263,6 @@ fn of_a_damaged_file_what_can_be_read_is_copied() {
         claims += 1;
         assert_eq!(payload, format!("{id:0>500}").into_bytes());
     }
-    // Of those that come one after the other one is free.
     let blocked = counted(&mut copy).blocked;
     assert_eq!(claims + blocked, jobs);
     assert!(blocked > 0);
@@ -275,7 +270,6 @@ fn of_a_damaged_file_what_can_be_read_is_copied() {
         panic!("no push");
     };
     assert_eq!(pushed[0].id.unsigned_abs(), COUNT + 1, "a new number");
-    // Of a file that begins with noise nothing is to be had.
     damage(&database.path, 0..1);
     let why = Sqlite::copy(&database.path, &to.with_file_name("none.db")).expect_err("noise");
     assert!(why.to_string().contains("not a database"), "{why}");

@@ -1,7 +1,7 @@
-//! The one thread that writes. Both drivers of databases block; the loop that answers clients must not.
+//! The writing thread. Database drivers block; the loop that answers clients must not.
 //!
-//! A second one brings to the disk what was committed, where a commit does not: what a client waits for is answered when that
-//! has come back, and meanwhile further transactions are committed and jobs start.
+//! A second thread syncs commits to the disk: clients get their answers after that, while further transactions commit
+//! and jobs start.
 
 use super::looks::{Looks, Opened};
 use super::operation::{Operation, Reply};
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 const MOST_WAITING: usize = 4_096;
 const MOST_TOGETHER: usize = 512;
-/// How long what was not said to be on the disk may not be there.
+/// The longest time until other changes are synced.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
-/// How long a store may take to be closed.
+/// The time limit for closing the store.
 const CLOSING: Duration = Duration::from_secs(4);
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
@@ -44,7 +44,7 @@ pub struct StoreThread {
     waiting: VecDeque<(u64, Operation)>,
     last: u64,
     open: BTreeMap<u64, u64>,
-    /// The same of those that only look.
+    /// The same for reads.
     looking: HashSet<u64>,
     turn: Arc<Mutex<Turn>>,
     is_shared: bool,
@@ -54,7 +54,7 @@ pub struct StoreThread {
 
 #[derive(Debug, Default)]
 struct Turn {
-    /// The last operation that it has begun with. They come in the order of their numbers.
+    /// The last operation that was begun; they come in order.
     begun: u64,
     withdrawn: HashSet<u64>,
 }
@@ -66,10 +66,10 @@ fn begins(turn: &Mutex<Turn>, number: u64) -> bool {
 }
 
 impl StoreThread {
-    /// Starts it; it opens the store, however long that takes.
+    /// Starts the thread, which opens the store.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// No thread could be started.
     pub fn start(
         open: Opener,
         is_shared: bool,
@@ -154,12 +154,12 @@ impl StoreThread {
         turn.begun < number && turn.withdrawn.insert(number)
     }
 
-    /// Closes the store: nothing is to be done any more. SQLite puts what is in its log into the file then.
+    /// Closes the store. SQLite moves its log into the file.
     pub fn close(self) {
         self.looks.close();
         drop(self.operations);
         let begun = Instant::now();
-        // One that hangs while it is opened is not waited for.
+        // A store that hangs while opening is not waited for.
         while !self.writer.is_finished() && begun.elapsed() < CLOSING {
             pause(Duration::from_millis(2));
         }
@@ -207,7 +207,7 @@ impl Disk {
                         say(StoreEvent::Reply(number, Reply::Failed(reason.clone())));
                     }
                     let _ = waker.wake();
-                    // Nothing starts until it is well, so nothing else would try.
+                    // Nothing starts until it works, so nothing else would try.
                     while sync().is_err() {
                         pause(RETRY_AFTER);
                     }
@@ -230,7 +230,7 @@ struct Opening {
 }
 
 impl Opening {
-    /// Opens the store, sooner or later. `None`: the process ends.
+    /// Opens the store eventually. `None`: the process ends.
     fn open(mut self) -> Option<Writer> {
         loop {
             let why = match (self.open)() {
@@ -255,7 +255,7 @@ impl Opening {
                 Err(why) => why,
             };
             self.say(StoreEvent::Unopened(why));
-            // Nothing is asked for before it is open.
+            // No operation comes before the store is open.
             if let Err(RecvTimeoutError::Disconnected) = self.operations.recv_timeout(RETRY_AFTER) {
                 return None;
             }
@@ -267,7 +267,7 @@ impl Opening {
         let _ = self.opened.send(store.reader());
         let (notices, bell) = (self.events.clone(), Arc::clone(&self.waker));
         store.listen(Box::new(move |notice| {
-            // The loop is gone only when the process is.
+            // Only a process that ends has no loop.
             let _ = notices.send(StoreEvent::Noticed(notice));
             let _ = bell.wake();
         }))?;
@@ -287,7 +287,7 @@ impl Opening {
 struct Writer {
     store: Store,
     disk: Option<Disk>,
-    /// What the scheduler knows of what can be claimed, once it has heard all that was said.
+    /// The counts of claimable jobs that the scheduler has received.
     told: Changes,
     is_durable: bool,
     turn: Arc<Mutex<Turn>>,
@@ -306,8 +306,8 @@ impl Writer {
                 if batch.is_empty() {
                     break;
                 }
-                // How jobs ended is kept until it is written: no more of that comes than there are workers. Clients that have
-                // come meanwhile are refused with the rest, if it fails again.
+                // Ends of jobs are kept until they are written; there are at most as many as workers. Clients' new
+                // requests are refused with the rest if it fails again.
                 pause(RETRY_AFTER);
                 let come: Vec<_> = self.operations.try_iter().take(MOST_TOGETHER).collect();
                 batch.extend(self.begin(come));
@@ -315,13 +315,13 @@ impl Writer {
         }
     }
 
-    /// What is to be done next; `None`: the process ends.
+    /// The next batch; `None`: the process ends.
     fn next_batch(&mut self) -> Option<Vec<(u64, Operation)>> {
         let first = loop {
             let patience = if self.has_failed { RETRY_AFTER } else { SYNC_AFTER };
             match self.operations.recv_timeout(patience) {
                 Ok(first) => break first,
-                // Nothing is claimed until it is well: nothing else would try.
+                // Nothing is claimed until it works, so nothing else would try.
                 Err(RecvTimeoutError::Timeout) if self.has_failed => self.retry(),
                 Err(RecvTimeoutError::Timeout) if self.is_unsynced => self.sync(Vec::new()),
                 Err(RecvTimeoutError::Timeout) => break self.operations.recv().ok()?,
@@ -379,7 +379,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Does all of this. What was undone because the connection ended while it was committed is done once more.
+    /// Performs a batch. One that was undone by a lost connection is repeated once.
     fn perform(&mut self, operations: &[Operation], now_ms: i64) -> Result<Committed, StoreError> {
         let mut is_second = false;
         loop {
@@ -396,8 +396,8 @@ impl Writer {
         }
     }
 
-    /// What a transaction brought whose answer was lost; `None`: it was undone. As long as that is not known nothing else is
-    /// done: what was claimed by it is under way here.
+    /// Resolves a transaction without an answer; `None`: it was undone. Nothing else happens until then, because jobs
+    /// that it claimed run here.
     fn resolve(&mut self, error: &StoreError) -> Option<Committed> {
         loop {
             match self.store.resolve() {
@@ -433,7 +433,7 @@ impl Writer {
                 *changes.entry(group).or_default() += change;
             }
         }
-        // Before the replies: a claim that found nothing is not to be made again.
+        // Before the replies, so that an empty claim is not repeated.
         if !changes.is_empty() {
             self.say(StoreEvent::Changes(changes));
         }
@@ -492,7 +492,7 @@ impl Writer {
     }
 
     fn say(&self, event: StoreEvent) {
-        // The loop is gone only when the process is.
+        // Only a process that ends has no loop.
         let _ = self.events.send(event);
     }
 

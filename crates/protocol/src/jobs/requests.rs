@@ -1,4 +1,4 @@
-//! What clients ask for: each command has fields of its own, and what is no field of it is refused.
+//! Clients' requests: each command has its own fields, and unknown fields are refused.
 
 use super::NewJob;
 use serde::de::value::MapDeserializer;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The commands, in the order in which they are told to who asks for none of them.
+/// The commands, in the order of the error message that lists them.
 pub const COMMANDS: [&str; 26] = [
     "push",
     "show",
@@ -37,7 +37,7 @@ pub const COMMANDS: [&str; 26] = [
     "sequence-list",
 ];
 
-/// `secret`, the first request of a connection over TCP.
+/// `secret`: the first request of a TCP connection.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecretRequest {
@@ -50,11 +50,9 @@ pub struct SecretRequest {
 pub enum JobsRequest {
     Push(PushRequest),
     Show(JobName),
-    /// Show a job once it has ended.
     Wait(WaitRequest),
     List(ListRequest),
     Count(CountRequest),
-    /// Show the last job of each key, tenant or kind.
     Last(LastRequest),
     Run(RunRequest),
     Retry(Selected),
@@ -85,7 +83,7 @@ pub struct PushRequest {
     pub job: Option<NewJob>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<NewJob>,
-    /// How long the store may take; nothing: `push_timeout` of `[jobs]`.
+    /// The time limit of the store; `push_timeout` of `[jobs]` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -131,7 +129,7 @@ pub struct ListRequest {
     pub status: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// Jobs that were pushed then or later, milliseconds since 1970;
+    /// Only jobs pushed at this time or later, milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,8 +178,8 @@ pub struct CountRequest {
     pub kind: Option<String>,
 }
 
-/// `retry`, `cancel`, `discard` and `purge`: a job, by its number or by its queue and `ref`; or all that are in a state, and of these,
-/// where it is said, those of a queue, a tenant and a kind.
+/// The jobs of `retry`, `cancel`, `discard` and `purge`: one by its number or by its queue and `ref`; or all in a
+/// state, optionally of one queue, tenant and kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selected {
@@ -264,7 +262,7 @@ pub struct SequenceList {
     pub limit: Option<u32>,
 }
 
-/// A line of a client, of which the command is known. Its fields stay as they are written, because a payload does.
+/// A client's line with a known command. Its fields stay as written, because a payload must.
 #[derive(Debug)]
 pub struct RequestLine<'l> {
     command: String,
@@ -275,7 +273,7 @@ impl<'l> RequestLine<'l> {
     /// Reads a line.
     ///
     /// # Errors
-    /// Why it is no request.
+    /// States why it is no request.
     pub fn read(line: &'l [u8]) -> Result<RequestLine<'l>, String> {
         let Fields(mut fields) = serde_json::from_slice(line).map_err(|error| no_request(&error))?;
         let at = fields.iter().position(|(name, _)| name == "command");
@@ -289,10 +287,10 @@ impl<'l> RequestLine<'l> {
         &self.command
     }
 
-    /// What is asked for.
+    /// Parses the request.
     ///
     /// # Errors
-    /// Why it is refused, for the client.
+    /// States why it is refused, for the client.
     pub fn request(self) -> Result<JobsRequest, String> {
         use JobsRequest as Request;
         let fields = self.fields;
@@ -372,7 +370,7 @@ mod tests {
         RequestLine::read(line.as_bytes()).and_then(RequestLine::request)
     }
 
-    /// Every field of any command, with a value that it may have.
+    /// Every field of any command, with a valid value.
     fn fields() -> Vec<(&'static str, serde_json::Value)> {
         let job = json!({"queue": "q", "kind": "k"});
         vec![
@@ -406,7 +404,7 @@ mod tests {
         ]
     }
 
-    /// The fields that each command has; those that it has to have stand first, before the bar.
+    /// The fields of each command; the required ones stand before the bar.
     const KNOWN: [(&str, &str); 26] = [
         ("push", "| job jobs timeout_ms"),
         ("show", "| id queue ref"),
@@ -459,7 +457,6 @@ mod tests {
                 match read(&line) {
                     Ok(request) => {
                         assert!(is_known, "{line}");
-                        // What is written is what was read.
                         let written = serde_json::to_value(&request).expect("JSON");
                         let read: serde_json::Value = serde_json::from_str(&line).expect("JSON");
                         assert_eq!(written, read);

@@ -1,4 +1,4 @@
-//! The thread that puts what is in the log in its place. It waits for the disk, and who commits does not.
+//! The checkpoint thread: it waits for the disk, so that commits do not.
 
 use super::copy;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const FROM_BYTES: u64 = 16 << 20;
 const COMMITS: u32 = 32;
 const APART: Duration = Duration::from_millis(200);
 
-/// Who commits, and the thread, once there is one.
+/// The committing side, and the thread once it runs.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     store: PathBuf,
@@ -48,7 +48,7 @@ impl Checkpoints {
             }
             self.wished = Some(Instant::now());
             if let Some((wish, _)) = &self.thread {
-                // One that is not fulfilled yet is enough.
+                // One pending request is enough.
                 let _ = wish.try_send(());
             }
         }
@@ -74,7 +74,7 @@ fn start(store: PathBuf) -> Option<(SyncSender<()>, JoinHandle<()>)> {
 fn run(store: &Path, wishes: &Receiver<()>) {
     let Ok(connection) = copy::open(store) else { return };
     while wishes.recv().is_ok() {
-        // What it can't put in its place now it does the next time; what is wrong with the disk is seen by who commits.
+        // The rest follows at the next checkpoint; commits report errors of the disk.
         let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 }

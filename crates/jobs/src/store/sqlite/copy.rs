@@ -1,4 +1,4 @@
-//! Copies a file of jobs, whoever works with it meanwhile.
+//! Copies a store while others use it.
 
 use super::super::StoreError;
 use super::super::sql::{SqlError, Trouble};
@@ -17,21 +17,21 @@ pub enum Copied {
     },
     Part {
         jobs: u64,
-        /// Numbers of jobs at which nothing could be read; of some there may have been no job.
+        /// Job numbers that could not be read; some may never have existed.
         lost: u64,
         why: String,
     },
 }
 
 impl Sqlite {
-    /// Copies the jobs of a file to another, which is made: as they are at one moment, while others read and write.
+    /// Copies a store's jobs to a new file, as of one moment, while others read and write.
     ///
     /// # Errors
-    /// There is no copy, and why.
+    /// There is no copy; states why.
     pub fn copy(store: &Path, to: &Path) -> Result<Copied, StoreError> {
         let part = part_of(to);
         let copied = write(store, to, &part);
-        // A file that could not be put in its place is nobody's.
+        // An unfinished copy is removed.
         let _ = std::fs::remove_file(&part);
         copied
     }
@@ -70,7 +70,7 @@ fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
     };
     let file = std::fs::File::open(part).map_err(io)?;
     file.sync_all().map_err(io)?;
-    // A file that somebody made meanwhile is not written over.
+    // Never overwrites a file that appeared in the meantime.
     std::fs::hard_link(part, to).map_err(io)?;
     Ok(copied)
 }
@@ -93,14 +93,14 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     let mut copy = Connection::open(part).map_err(Failure::Target)?;
     let backup = Backup::new(&reader, &mut copy).map_err(Failure::Target)?;
     loop {
-        // All at once: it reads one state, and writers do not wait for it.
+        // In one step: it reads one state, and writers do not wait.
         match backup.step(-1).map_err(source)? {
             StepResult::Done => break,
             _ => std::thread::sleep(Duration::from_millis(50)),
         }
     }
     drop(backup);
-    // One file, without a log beside it.
+    // One file, without a log next to it.
     copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))
         .map_err(Failure::Target)?;
     let mut report: Vec<String> = Vec::new();
@@ -135,7 +135,7 @@ fn missing(store: &Path) -> Option<String> {
     (header[24..28] == header[92..96]).then(|| format!("; {missing} of {whole} bytes are missing at the end"))
 }
 
-/// The first lines of a report of damages, in one line.
+/// The first lines of a damage report, as one line.
 fn first_lines(report: &str) -> String {
     const MOST: usize = 5;
     let lines: Vec<&str> = report
@@ -150,7 +150,7 @@ fn first_lines(report: &str) -> String {
     }
 }
 
-/// Opens a file to read it. Its log is shared with who writes, so this is no connection that may only read.
+/// Opens a store for reading. Readers share its log with writers, so the connection can't be read-only.
 pub(super) fn open(store: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let reader = Connection::open_with_flags(store, flags)?;

@@ -1,4 +1,4 @@
-//! Brings a file of an earlier version up to this one, after a copy of it was made beside it.
+//! Migrates a file of an earlier version, after a copy.
 
 use super::super::sql::{SqlError, Trouble};
 use super::super::{StoreError, tables};
@@ -57,8 +57,8 @@ fn copied(path: &Path, copy: &Path) -> Result<(), SqlError> {
     std::fs::rename(&part, copy).map_err(io)
 }
 
-/// Writes the whole file anew, so that its free pages can be given back later. It may be large, and the disk may have no room for
-/// it twice: without that the file only stays as large as it was.
+/// Rewrites the whole file, so that free pages can be returned later. If the disk has no room for a second copy, the
+/// file stays as it is.
 pub(super) fn rewrite(connection: &Connection, path: &Path) {
     if let Err(error) = connection.execute_batch("VACUUM") {
         log::warn!(

@@ -1,5 +1,5 @@
-//! Reads what can be read of a damaged file: each job by its number, with its steps and ends. Where jobs wait follows from their
-//! states, so those tables are made anew.
+//! Salvages a damaged file: each job by its number, with its steps and ends. The queue tables are rebuilt from the
+//! jobs' states.
 
 use super::super::StoreError;
 use super::{Copied, Sqlite, copy};
@@ -7,10 +7,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use std::path::Path;
 
-/// So many numbers one after the other at which nothing can be read, where it is not known which is the last: the end.
+/// The most unreadable numbers in a row if the last number is unknown.
 const MOST_LOST: u64 = 1_000_000;
 
-/// Jobs that ran may be running still, or not: they wait. Which jobs wait for others is decided anew.
+/// Jobs that ran may still run: they wait again. Serial order is decided again.
 const PLACES: &str = "
 UPDATE job SET state = 0 WHERE state IN (2, 7);
 INSERT INTO lane (queue, serial, id) SELECT queue, serial, id FROM (
@@ -84,7 +84,7 @@ pub(super) fn salvage(store: &Path, part: &Path, why: String) -> Result<Copied, 
             continue;
         };
         next = id.max(next) + 1;
-        // A row that is damaged in itself may be refused.
+        // A damaged row may be refused.
         if insert(&writer, "job", &jobs, &row).is_err() {
             lost += 1;
             continue;
@@ -115,7 +115,7 @@ pub(super) fn salvage(store: &Path, part: &Path, why: String) -> Result<Copied, 
     })
 }
 
-/// The columns that a table has in both files; its key is the first.
+/// The columns that a table has in both files; the key comes first.
 fn shared_columns(reader: &Connection, writer: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
     let names = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
         let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?1) ORDER BY cid")?;
