@@ -1,4 +1,4 @@
-//! The connection that works: statements, transactions, and what becomes of one whose end is not known.
+//! The working connection: statements, transactions, and commits in doubt.
 
 use crate::server::Server;
 use crate::session::{Session, of_server};
@@ -28,10 +28,10 @@ pub struct Postgresql {
 }
 
 impl Postgresql {
-    /// Connects, and makes the tables where there are none. `node`: this daemon's name among those that use the database.
+    /// Connects, and creates missing tables. `node`: this daemon's name among users of the database.
     ///
     /// # Errors
-    /// It can't be reached, or has tables of another version.
+    /// The server can't be reached, or has tables of another version.
     pub fn open(server: &PostgresqlServer, node: &str) -> std::result::Result<Postgresql, StoreError> {
         let server = Server::new(server)
             .map_err(|error| StoreError::Database("the store's URL".to_owned(), of_server(&error)))?;
@@ -65,7 +65,7 @@ impl Postgresql {
         let is_open = self.session.as_ref().is_some_and(|session| !session.is_over());
         if !is_open {
             self.close();
-            // That there is no other connection is no reason to try at once whether there is one.
+            // A lack of a second connection is no reason to try again at once.
             let unreached = |error| SqlError {
                 trouble: Trouble::Database,
                 ..error
@@ -90,7 +90,7 @@ impl Postgresql {
         let prepared = match known {
             Some(known) => known,
             None => {
-                // Numbers of values are written in another way.
+                // PostgreSQL numbers its parameters with `$`.
                 let prepared = session.prepare(&statement.replace('?', "$"))?;
                 self.statements.insert(statement.to_owned(), prepared.clone());
                 prepared
@@ -134,7 +134,7 @@ impl Database for Postgresql {
 
     fn begin(&mut self) -> Result<()> {
         self.plain("BEGIN")?;
-        // From here on no other connection takes this one's place.
+        // From here on no other connection replaces this one.
         self.transaction = Some(0);
         let mut number = None;
         self.query("SELECT txid_current()", &[], &mut |row| {
@@ -170,7 +170,7 @@ impl Database for Postgresql {
     }
 
     fn reader(&self) -> Result<Box<dyn Database>> {
-        // It connects when it is asked for something.
+        // It connects at the first request.
         Ok(Box::new(Postgresql {
             server: self.server.clone(),
             node: self.node.clone(),
@@ -184,7 +184,7 @@ impl Database for Postgresql {
     }
 
     fn shrink(&mut self) -> Result<bool> {
-        // What was counted is added up. The space is PostgreSQL's own matter.
+        // Adds up the counters. PostgreSQL manages space itself.
         let add_up = format!(
             "WITH gone AS (DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM tally LIMIT {ADDED_TOGETHER} \
              FOR UPDATE SKIP LOCKED)) RETURNING queue, state, number) \

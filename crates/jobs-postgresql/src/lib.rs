@@ -1,8 +1,8 @@
-//! forkyard-jobs-postgresql, a program of its own: forkyard-jobs on a database of PostgreSQL, which several machines may use.
+//! The forkyard-jobs-postgresql program: forkyard-jobs on a PostgreSQL database, which several machines may share.
 //!
-//! What the store does is written once, in forkyard-jobs. Here is how the server is reached, and what it has beside the tables of
-//! every store: the machines, what they tell each other, and a function by which an application pushes a job in its own
-//! transaction. A program apart, so that no other needs its client.
+//! The store's operations are in forkyard-jobs. This crate has the connection to the server, the tables of machines,
+//! their notices, and a function with which an application pushes a job in its own transaction. It is a separate
+//! program, so that no other needs the client.
 
 mod connection;
 mod listen;
@@ -19,7 +19,7 @@ use forkyard_config::JobsStore;
 use forkyard_jobs::store::StoreError;
 use std::process::ExitCode;
 
-/// Runs until the master has gone or says so, and no job is under way.
+/// Runs until the master is gone or sends a stop, and no job runs.
 pub fn main() -> ExitCode {
     forkyard_jobs::serve_on(|jobs| match &jobs.store {
         JobsStore::Postgresql(server) => {

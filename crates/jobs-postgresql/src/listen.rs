@@ -1,4 +1,4 @@
-//! What machines tell each other: a connection of its own hears it, because the one that works is not looked at meanwhile.
+//! Notices between machines, on a separate connection, because nobody polls the working one.
 
 use crate::server::Server;
 use crate::session::{SILENCE, in_time, of_server, runtime};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 use tokio_postgres::AsyncMessage;
 
-/// How long it waits until it connects again.
+/// The pause before it connects again.
 const REST: Duration = Duration::from_secs(1);
 
 pub(crate) fn word(notice: &Notice) -> String {
@@ -42,8 +42,7 @@ pub(crate) fn start(
         .map(|_| ())
 }
 
-/// Hears until the connection is over. It is asked something now and then: of a network that forwards nothing more nothing else
-/// is seen.
+/// Listens until the connection ends. A query from time to time shows that the network still forwards.
 async fn listen(server: &Server, own: &AtomicI32, hear: &(dyn Fn(Notice) + Send)) -> Result<(), SqlError> {
     let (client, mut connection) = server.connect().await?;
     let hears = async {
@@ -62,7 +61,7 @@ async fn listen(server: &Server, own: &AtomicI32, hear: &(dyn Fn(Notice) + Send)
     };
     let asks = async {
         in_time(client.batch_execute("LISTEN forkyard_jobs")).await?;
-        // What was said before was not heard.
+        // Earlier notices were missed.
         hear(Notice::News);
         loop {
             tokio::time::sleep(SILENCE).await;

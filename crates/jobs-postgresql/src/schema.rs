@@ -1,4 +1,4 @@
-//! What the database has beside the tables of every store.
+//! The database objects in addition to every store's tables.
 
 use crate::session::Session;
 use forkyard_jobs::store::sql::SqlError;
@@ -9,8 +9,8 @@ const LOCK: i64 = 0x6679_6A62;
 const NODES: &str = "CREATE TABLE node (name TEXT PRIMARY KEY, seen_at BIGINT NOT NULL);
 CREATE TABLE store (version INTEGER NOT NULL);";
 
-/// `push` only lets the job wait for its time: a daemon that hears of it puts it in its place. So the application's transaction
-/// holds no lock that a daemon waits for, except on the job's key.
+/// `push` only schedules the job; a daemon that gets the notice queues it. The application's transaction holds no lock
+/// that a daemon waits for, except on the job's key.
 const PUSH: &str = "
 CREATE OR REPLACE FUNCTION push(
   queue text, kind text, payload jsonb DEFAULT 'null', key text DEFAULT NULL, tenant text DEFAULT '',
@@ -62,7 +62,7 @@ pub(crate) fn prepare(session: &Session) -> Result<i32, SqlError> {
     session.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))?;
     let is = |question: &str| -> Result<bool, SqlError> { Ok(session.one(question, &[])?.get(0)) };
     if !is("SELECT to_regclass('forkyard.store') IS NOT NULL")? {
-        // A schema that an administrator made for this user needs no right to make one.
+        // A schema made by an administrator needs no right to create one.
         if !is("SELECT to_regnamespace('forkyard') IS NOT NULL")? {
             session.batch("CREATE SCHEMA forkyard")?;
         }

@@ -1,4 +1,4 @@
-//! How the server is reached: in the clear or by TLS, in the order that libpq tries them.
+//! Connects in the clear or with TLS, in libpq's order.
 
 use crate::session::{SILENCE, of_server, silent};
 use crate::tls;
@@ -11,7 +11,7 @@ use tokio_postgres::config::{Host, SslMode as Way};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
 
-/// How long the server may take to answer a new connection, and may leave bytes unacknowledged.
+/// The time limit of a connection, and of unacknowledged bytes.
 const CONNECT: Duration = Duration::from_secs(5);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -26,7 +26,6 @@ pub(crate) struct Server {
 
 struct Failure {
     error: SqlError,
-    /// Another kind of connection may be welcome.
     is_about_encryption: bool,
 }
 
@@ -39,7 +38,7 @@ impl Server {
             .tcp_user_timeout(UNACKNOWLEDGED)
             .keepalives_idle(KEEPALIVE)
             .keepalives_interval(KEEPALIVE);
-        // The name that is looked for in the server's certificate.
+        // The name that must be in the server's certificate.
         if config.get_hosts().is_empty() {
             for address in config.get_hostaddrs().to_vec() {
                 config.host(address.to_string());
@@ -64,7 +63,7 @@ impl Server {
         format!("database {database} of PostgreSQL at {}", hosts.join(", "))
     }
 
-    /// Connects. The files are read each time, so that a certificate that was renewed is used by the next connection.
+    /// Connects. The files are read each time, so that a renewed certificate is used.
     pub(crate) async fn connect(&self) -> Result<(Client, Link), SqlError> {
         let tls = tls::connector(&self.encryption).map_err(|error| SqlError {
             trouble: Trouble::Database,
@@ -80,7 +79,7 @@ impl Server {
             (Err(failure), Some(second)) if failure.is_about_encryption => {
                 match self.attempt(second, tls).await {
                     Ok(connected) => return Ok(connected),
-                    // What the wanted one failed of is not the matter of the other.
+                    // The error of the preferred way does not concern the other.
                     Err(Failure { error, .. }) => SqlError {
                         message: format!("{}; and then: {}", failure.error.message, error.message),
                         ..error

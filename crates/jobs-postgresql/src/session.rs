@@ -1,5 +1,4 @@
-//! A connection whose server has to answer within a time: a network that forwards nothing more ends no connection, and neither
-//! does a server that hangs.
+//! A connection with a time limit for each answer, because a silent network or a hanging server ends no connection.
 
 use crate::server::Server;
 use crate::tls;
@@ -15,12 +14,12 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
-/// How long the server may take to answer. It is longer than what a statement waits for another transaction, and a machine that is
-/// cut off counts at least half as much again until it ends its jobs.
+/// The time limit of an answer. It is longer than a statement's wait for a lock; a machine that is cut off waits at
+/// least half as long again before it ends its jobs.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
-/// What a connection has set that changes something. A transaction of an application may have a key that a job is pushed with
-/// here: it is not waited for without end. What a machine that is gone has locked is let go of.
+/// Settings of each connection. An application's transaction may hold a job's key; the wait for it is limited. Locks of
+/// a dead machine are released.
 const SESSION: &str = "SET search_path = forkyard, pg_catalog; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '30s'; SET default_transaction_isolation = 'read committed'; \
      SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
@@ -38,7 +37,6 @@ impl Session {
             message: error.to_string(),
         })?;
         let (client, connection) = runtime.block_on(server.connect())?;
-        // Its end is seen by what is asked next.
         runtime.spawn(async move { _ = connection.await });
         let session = Session {
             client,
@@ -123,7 +121,7 @@ pub(crate) fn of_server(error: &Error) -> SqlError {
         Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => Trouble::Held,
         // An operator or the server ended the connection.
         Some(code) if *code == SqlState::ADMIN_SHUTDOWN || *code == SqlState::CRASH_SHUTDOWN => Trouble::Cut,
-        // Connection exceptions, resources that are short, what an operator or the system does, internal errors; it is read-only.
+        // Connection errors, missing resources, intervention by operator or system, internal errors, read-only mode.
         Some(code) if ["08", "53", "57", "58", "XX", "25"].contains(&&code.code()[..2]) => Trouble::Database,
         Some(_) => Trouble::Statement,
         None => Trouble::Cut,

@@ -1,4 +1,4 @@
-//! The store on a real server, which is Debian's, without a network.
+//! The store on a real server, Debian's, without a network.
 
 use super::Postgresql;
 use forkyard_config::PostgresqlServer;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Server {
     directory: PathBuf,
-    /// Its port of 127.0.0.1, where it has one; its unix socket has that number, too.
+    /// Its port on 127.0.0.1, if any; its unix socket also has this number.
     port: Option<u16>,
     _script: Child,
 }
@@ -118,7 +118,7 @@ impl TestDatabase {
         assert!(!self.raw().query(kill, &[]).expect("an end").is_empty());
     }
 
-    /// The name of a process among owners.
+    /// The owner name of a process.
     fn owner(&self, name: &str) -> String {
         format!("node {name}")
     }
@@ -174,7 +174,7 @@ fn heard(store: &mut Store) -> impl Fn() -> Notice + use<> {
     move || heard.recv_timeout(PATIENCE).expect("a notice")
 }
 
-/// A job that one machine has under way, of which the other hears and which it cancels; with that, what it hears next.
+/// A job that runs on one machine and is cancelled by the other; returns the next notice.
 fn heard_of_a_job(one: &mut Store, two: &mut Store) -> (impl Fn() -> Notice + use<>, i64) {
     let next = heard(two);
     assert_eq!(next(), Notice::News, "it hears from now on");
@@ -210,7 +210,7 @@ fn of_two_machines_each_job_has_one() {
     assert_eq!(claimed, ids);
 }
 
-/// The server plans by what it knows of a table, which may be that it was empty a moment ago.
+/// The server's plan depends on its statistics, which may be outdated.
 #[test]
 fn a_claim_takes_one_job_whatever_the_server_takes_the_table_for() {
     let database = TestDatabase::new();
@@ -267,13 +267,12 @@ fn the_jobs_of_a_machine_that_is_silent_are_seen_by_others_and_its_word_comes_to
     perform(&mut two, lost, 61_001);
     let second = claim(&mut two, "", 61_001).0.expect("it waits again");
     assert_eq!(second.attempt, 2);
-    // The machine is back, and says how the first start ended.
     perform(&mut one, finished(&first, Becomes::Done(TaskStatus::Ok)), 61_002);
     let (Reply::Show(Some(shown)), _) = perform(&mut one, Operation::Show(id), 61_002) else {
         panic!("no job");
     };
     assert_eq!((shown.state.as_str(), shown.attempt), ("running", 2));
-    // One that says that it is there keeps what it has.
+    // A heartbeat keeps a machine's jobs.
     foreign(&mut one, 121_000);
     foreign(&mut two, 121_000);
     assert_eq!(foreign(&mut one, 122_000).0, []);
@@ -285,7 +284,6 @@ fn a_transaction_whose_answer_was_lost_counts_as_what_it_was() {
     let mut store = database.open("me");
     let id = push(&mut store, job(""));
     let mut raw = database.raw();
-    // A connection that has ended before: nothing was done, so it is done over another.
     database.cut();
     claim(&mut store, "", 1).0.expect("a job");
     let running: i64 = raw
@@ -293,7 +291,6 @@ fn a_transaction_whose_answer_was_lost_counts_as_what_it_was() {
         .expect("one")
         .get(0);
     assert_eq!(running, id);
-    // The server ends the connection while it commits.
     raw.batch_execute(
         "CREATE FUNCTION forkyard.die() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$; \
@@ -478,7 +475,6 @@ fn tables_of_the_version_before_are_brought_up_to_date() {
     );
     perform(&mut store, Operation::Sequence(add), 5);
     drop(store);
-    // As version 3 had them.
     database
         .raw()
         .batch_execute(

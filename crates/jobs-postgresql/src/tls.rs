@@ -1,4 +1,4 @@
-//! What is trusted, and what is shown, when a connection is encrypted. The files and the rules for them are libpq's.
+//! TLS: trusted authorities and client certificates, by libpq's files and rules.
 
 use forkyard_config::{ClientCertificate, Encryption, Roots, SslMode};
 use openssl::error::ErrorStack;
@@ -112,7 +112,7 @@ fn certificates(name: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> 
     }
 }
 
-/// Reads a private key. As with libpq only the file's owner may read it, and its group if the owner is root.
+/// Reads a private key. As with libpq only its owner may read it, or also its group if root owns it.
 fn key(path: &Path) -> Result<PKey<Private>, TlsError> {
     const NAME: &str = "sslkey";
     let (text, status) = read(NAME, path)?;
@@ -121,7 +121,7 @@ fn key(path: &Path) -> Result<PKey<Private>, TlsError> {
         let problem = "can be used by others; give it the mode 0600, or 0640 if it belongs to root";
         return Err(TlsError::Content(NAME, path.to_owned(), problem));
     }
-    // OpenSSL asks at the terminal for the password of a key, unless it is given one.
+    // OpenSSL asks for a password on the terminal unless it gets one.
     PKey::private_key_from_pem_passphrase(&text, b"").map_err(|_| {
         let problem = "has no key in PEM format without a password";
         TlsError::Content(NAME, path.to_owned(), problem)
@@ -143,7 +143,7 @@ fn read(name: &'static str, path: &Path) -> Result<(Vec<u8>, std::fs::Metadata),
 pub(crate) fn handshake_failure(error: &tokio_postgres::Error) -> Option<String> {
     let outer = error.source()?;
     let inner = outer.source()?.downcast_ref::<ssl::Error>()?;
-    // What was found wrong with the certificate is behind it, and nowhere else.
+    // The certificate's fault is only in the inner error.
     let whole = outer.to_string();
     let found = whole.strip_prefix(&inner.to_string()).unwrap_or_default();
     let reasons: Vec<&str> = (inner.ssl_error().iter())

@@ -1,4 +1,4 @@
-//! Takes over what the master before this one has left.
+//! Takes over the previous master's state.
 
 use super::generation::{Generation, Pipes, Resources};
 use super::output::Lines;
@@ -27,8 +27,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 impl Executor {
-    /// Takes over what goes on, and says what the core is to be told; `None`: nothing does. `config` stands in where the
-    /// configuration of before is not known.
+    /// Adopts the running generations, and returns the event for the core, or `None` if there are none. `config` is
+    /// used if the previous configuration is unknown.
     pub(in crate::master) fn adopt(&mut self, inherited: InheritedState, config: &Config) -> Option<Adopted> {
         let InheritedState {
             document,
@@ -60,7 +60,7 @@ impl Executor {
         (self.pools.last_pool, self.pools.last_generation) = (highest.0, highest.1);
         self.context.descriptor_limit = document.descriptor_limit.or(self.context.descriptor_limit);
         if let Some(before) = before {
-            // They are there; one whose pool is gone by now is to be removed.
+            // Groups whose pool is gone are removed.
             let groups = before
                 .pools
                 .iter()
@@ -92,7 +92,7 @@ impl Executor {
                 Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
             }
         }
-        // What nobody goes on with may have been sent anything.
+        // Unclaimed descriptors may have received anything.
         close_apart(descriptors.into_values().collect());
         self.remove_sockets_of_others(&document);
         let serving = plan
@@ -245,7 +245,7 @@ impl Pools {
             None
         } else {
             let process = pidfd::open(left.pid)?;
-            // Only now can the number no longer come to mean another process.
+            // From here on the number can't belong to another process.
             if process::start_time(left.pid) != Some(left.start_time) {
                 return Err(Error::new("pidfd_open", left.pid.to_string(), Errno::ESRCH));
             }
@@ -279,7 +279,7 @@ impl Pools {
             begun: Tick::from_nanos(left.begun),
             up: left.up,
             unfinished: false,
-            // What it is busy with can't be seen until another has taken its place.
+            // Calls can't be read until another worker replaces it.
             traceable: None,
             questions: None,
             channel: None,
@@ -309,8 +309,8 @@ impl Pools {
         }
     }
 
-    /// Slots that were given away and whose worker is unknown: it was being made when the master ended. Its stop pipe
-    /// is closed, so it leaves. Until the generation ends, no other worker may have its slot.
+    /// Slots of unknown workers, which were being forked when the master ended. Their stop pipe is closed, so they
+    /// exit. No other worker may use the slot until the generation ends.
     fn lost_slots(&self, id: GenerationId) -> Vec<SlotIndex> {
         let Some(generation) = self.generations.get(&id) else {
             return Vec::new();

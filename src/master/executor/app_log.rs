@@ -1,4 +1,4 @@
-//! Where what a pool's processes write goes: to the daemon's log, or to a file that is their user's.
+//! The output of a pool's processes: into the daemon's log, or into a file of their user.
 
 use super::generation::Generation;
 use super::output::Lines;
@@ -25,10 +25,10 @@ use std::rc::Rc;
 
 const LINE_BYTES: usize = 4096;
 
-/// Bytes of lines that are appended at once; more than an entry has.
+/// Bytes that are appended at once; more than an entry.
 const PIECE_BYTES: usize = MOST_APPENDED / 2;
 
-/// The log of what a pool's processes write, which is their user's. The user may hold it; then what they write is not read.
+/// The output file of a pool's processes, owned by their user. While the user holds it, their output is not read.
 #[derive(Debug)]
 pub(super) struct AppLog {
     file: Appender,
@@ -70,7 +70,7 @@ impl AppLog {
         if lines.is_empty() {
             return;
         }
-        // A full disk must not stop the daemon; what can't be written is lost, as it is for the application itself.
+        // A full disk must not stop the daemon: the output is lost.
         let result = self.file.append(&lines);
         let lost = [io::ErrorKind::WouldBlock, io::ErrorKind::BrokenPipe];
         let is_lost = result.is_err_and(|error| lost.contains(&error.kind()));
@@ -110,7 +110,7 @@ impl AppLog {
         false
     }
 
-    /// There may be room; says what waited for it.
+    /// There may be room; returns the sources that waited for it.
     pub(super) fn release(&self, sources: &mut Sources) -> Vec<Source> {
         let held = self.held.take();
         if let Some(socket) = held.socket {
@@ -128,7 +128,7 @@ pub(super) struct Outlet<'a> {
 }
 
 impl Outlet<'_> {
-    /// Most bytes of a line; a longer one is wrapped.
+    /// The longest line in bytes; a longer one is wrapped.
     pub(super) fn room(&self) -> usize {
         match self.file {
             Some(_) => LINE_BYTES,
@@ -159,7 +159,7 @@ fn open(settings: &Settings) -> Result<Option<File>, LogError> {
         .transpose()
 }
 
-/// Whether it can be opened. One that is not opened in time is no error: a tenant could keep the others from a reload by that.
+/// Whether the file can be opened. A timeout is no error, because a tenant could block the others' reload with it.
 pub(super) fn check(settings: &Settings) -> Result<(), LogError> {
     match try_open(settings) {
         Some((path, Err(error))) if error.kind() != io::ErrorKind::TimedOut => {
@@ -171,7 +171,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), LogError> {
 
 fn try_open(settings: &Settings) -> Option<(&Path, io::Result<File>)> {
     let pool = &settings.pool;
-    // Each application has a file of its own where the setting is a template.
+    // With a template, each application has its own file.
     let log = pool.app_log.as_ref().filter(|_| pool.applications.is_none())?;
     let (uid, gid) = owner(settings);
     let open = if log.is_owners {
@@ -191,7 +191,7 @@ pub(super) fn owner(settings: &Settings) -> (u32, u32) {
 }
 
 impl Generation {
-    /// Opens its application's log, or opens it anew. True: it has one.
+    /// Opens the application's log again; returns whether it has one.
     pub(super) fn open_app_log(&mut self) -> Result<bool, LogError> {
         if let Some(file) = open(&self.settings)? {
             match &mut self.app_log {
@@ -225,7 +225,7 @@ impl Generation {
         log.release(sources)
     }
 
-    /// Whether lines that belong together are logged as one: not where php-fpm logs each by itself.
+    /// Whether a multi-line entry is logged as one; php-fpm logs each line.
     pub(super) fn logs_entries(&self) -> bool {
         let pool = &self.settings.pool;
         pool.title != FPM_TITLE && (pool.decorate_workers_output || self.app_log.is_some())
@@ -233,7 +233,7 @@ impl Generation {
 }
 
 impl Pools {
-    /// Opens the applications' logs anew. `None`: there are none; else whether all of them could be.
+    /// Opens the applications' logs again. Returns `None` if there are none, otherwise whether all succeeded.
     pub(in crate::master) fn reopen_app_logs(&mut self) -> Option<bool> {
         let mut outcome = None;
         for generation in self.generations.values_mut() {
@@ -416,7 +416,7 @@ pub(super) fn whose<'g>(
     (name.unwrap_or_default(), own.and_then(|it| it.app_log.as_ref()))
 }
 
-/// The latest generation that a preloader is of; `None`: a zygote is of none.
+/// The latest generation of a preloader; `None` for a zygote.
 fn own(generations: &Indexed<GenerationId, Generation>, preloader: &Preloader) -> Option<GenerationId> {
     let members = (!preloader.is_zygote()).then(|| preloader.members.all())?;
     members.filter(|id| generations.contains_key(id)).last()

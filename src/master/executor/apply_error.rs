@@ -1,4 +1,4 @@
-//! Why a configuration, or one pool of it, can't be applied.
+//! Reasons why a configuration or a pool can't be applied.
 
 use crate::confine::ConfineError;
 use crate::listen::ListenError;

@@ -1,4 +1,4 @@
-//! What a reload would change: the configuration that is written beside the one in force. Nothing is opened or started for it.
+//! Compares the file with the configuration in force, without opening or starting anything.
 
 use super::Executor;
 use super::prepare::Identities;
@@ -24,7 +24,6 @@ impl Executor {
                 continue;
             };
             let found = self.compare_pool(before, pool, &config, scope, &mut identities, &mut fingerprints);
-            // What goes on as it is is not worth a word.
             pools.extend(found.filter(|it| it.outcome != Outcome::Kept || !it.keys.is_empty()));
         }
         let names: HashSet<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
@@ -43,7 +42,7 @@ impl Executor {
         }
     }
 
-    /// What would become of a pool that runs; `None`: its settings can't be had, and it goes on.
+    /// The change of a running pool; `None` if its settings are unusable and it continues.
     fn compare_pool<'p>(
         &self,
         before: &Pool,
@@ -57,7 +56,6 @@ impl Executor {
             return None;
         }
         let replaced = |reason: Reason| change(&pool.name, Outcome::Replaced, Some(reason.to_string()));
-        // The directory is made with the settings: nothing is to be made now.
         if cache(before) != cache(pool) {
             let keys = difference::pool(before, pool);
             return Some(PoolChange {

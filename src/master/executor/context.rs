@@ -1,5 +1,3 @@
-//! What every part of the executor works with.
-
 use super::Handlers;
 use super::sources::{Source, Sources};
 use crate::config::{self, Config, Descriptors};
@@ -17,20 +15,20 @@ pub(in crate::master) struct Context {
     pub(super) handlers: Handlers,
     pub(super) libexec: PathBuf,
     pub(super) descriptor_limit: Option<(u64, u64)>,
-    /// The log has php-fpm's words alone where it has any.
+    /// Whether the log has only php-fpm's words where php-fpm has a line.
     pub(in crate::master) speaks_as_fpm: bool,
     pub(super) sources: Sources,
     pub(in crate::master) again: Vec<Source>,
     pub(super) told_of_room: Option<(u64, Descriptors)>,
     pub(in crate::master) is_followed: bool,
-    /// Where the control groups of pools are made that name none. Found when the first pool wants one.
+    /// The parent of control groups, for pools that name none; found at the first use.
     pub(super) group_parent: OnceCell<GroupParent>,
     pub(in crate::master) happened: VecDeque<Event>,
     pub(in crate::master) outcome: Option<ExitOutcome>,
 }
 
 impl Context {
-    /// Raises the limit of descriptors to what the pools of a configuration need, or says that it is too low while all is well.
+    /// Raises the descriptor limit to the need of a configuration, or warns that it is too low.
     pub(super) fn make_room(&mut self, config: &Config) {
         let needed = config::descriptors(config);
         let Ok(limit) = fd::raise_descriptor_limit_to(needed.used) else {

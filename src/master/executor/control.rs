@@ -1,4 +1,4 @@
-//! The control sockets: which client asks, and what it asks for.
+//! The control sockets: clients and requests.
 
 use super::sources::Source;
 use super::{Applications, Context, Executor};
@@ -18,9 +18,9 @@ const ACCEPTS: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum ControlSocket {
-    /// The one for root and the daemon's own user.
+    /// For root and the daemon's user.
     Main,
-    /// The one for owners of applications. What comes to it makes no queue before the other.
+    /// For owners of applications; its requests never delay the main socket's.
     Owners,
 }
 
@@ -41,17 +41,17 @@ pub(in crate::master) struct Control {
     last: u64,
     asked: VecDeque<(u64, Request)>,
     asked_by_guests: VecDeque<(u64, Request)>,
-    /// The users behind conversations that may not ask for everything.
+    /// The users of restricted conversations.
     guests: Guests,
     pause: AcceptPause,
 }
 
-/// What a client may ask for.
+/// The rights of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum Rights {
     /// Everything: root and the daemon's own user.
     All,
-    /// What concerns this user's own applications.
+    /// The user's own applications.
     Own(u32),
 }
 
@@ -76,8 +76,9 @@ impl Control {
 }
 
 impl Executor {
-    /// Listens at its path from now on, and for owners of applications beside it if there are application pools. On an error it
-    /// is as before. Where nobody asked for the socket, as in a container with a read-only /run, the daemon does without.
+    /// Listens at the configured path, and for owners next to it if there are application pools. After an error nothing
+    /// changes. If the path is only the default, as in a container with a read-only /run, the daemon continues without
+    /// the socket.
     pub(in crate::master) fn open_control(&mut self, global: &Global) -> Result<(), ListenError> {
         match self.open_control_at(global.control.as_deref()) {
             Err(error @ ListenError::System(_)) if !global.is_control_written => {
@@ -93,7 +94,7 @@ impl Executor {
 
     fn open_control_at(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         self.open_socket(ControlSocket::Main, path)?;
-        // Users other than the daemon's own that own applications.
+        // Owners of applications other than the daemon's user.
         let is_owned = |pool: &Arc<Pool>| {
             let of_one = pool.user.is_some() && pool.application.root().is_some();
             pool.applications.is_some() || of_one
@@ -110,7 +111,7 @@ impl Executor {
         let path = listener.filter(|it| it.is_ours()).map(Listener::state);
         let is_lost = path.is_some_and(|state| state != ListenerState::Open);
         if is_lost {
-            // The connections that came before it was gone.
+            // Connections from before the file was lost.
             while self
                 .control
                 .accept_control(&mut self.context, &mut self.applications, which)
@@ -149,7 +150,7 @@ impl Executor {
     }
 
     pub(in crate::master) fn poll_control(&mut self, now: Tick) {
-        // As many as can have queued up; of later ones the socket tells.
+        // At most the backlog; for later ones the socket becomes readable again.
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
         if self.control.pause.end(now) {
             for which in [ControlSocket::Main, ControlSocket::Owners] {
@@ -176,14 +177,14 @@ impl Control {
         listeners.for_each(Listener::remove_file);
     }
 
-    /// What root or the daemon's own user has asked next.
+    /// The next request of root or the daemon's user.
     pub(in crate::master) fn next_request(&mut self) -> Option<(u64, Request)> {
         self.asked.pop_front()
     }
 
-    /// What an owner of applications has asked next and still waits for.
+    /// The next request of an owner who still waits.
     pub(in crate::master) fn next_request_of_guests(&mut self) -> Option<(u64, Request)> {
-        // A conversation that had to make room takes what it asked with it: the queue is no longer than there are places.
+        // A closed conversation takes its request along, so the queue never exceeds the places.
         let sessions = &self.sessions;
         self.asked_by_guests.retain(|(id, _)| sessions.contains_key(id));
         self.asked_by_guests.pop_front()
@@ -197,7 +198,7 @@ impl Control {
         self.pause.deadline()
     }
 
-    /// Takes new conversations. `true`: there may be more.
+    /// Accepts conversations. Returns `true` if there may be more.
     pub(super) fn accept_control(
         &mut self,
         context: &mut Context,
@@ -262,8 +263,8 @@ impl Control {
         }
     }
 
-    /// The conversation that ends so that there is room for another: the one that is silent the longest. One that waits
-    /// for its answer only ends if all do. Root's and the daemon's user's end for each other, and never for a guest.
+    /// The conversation that is closed to make room: the one that is silent for longest. One that waits for its answer
+    /// is closed only if all wait. Privileged ones are closed for each other, never for a guest.
     fn to_end_for(&self, applications: &Applications, rights: Rights) -> Option<u64> {
         if let Rights::Own(uid) = rights {
             return self.guests.to_end(uid, |id| {
@@ -294,7 +295,7 @@ impl Control {
         }
     }
 
-    /// What the client of a conversation may ask for.
+    /// The rights of a conversation's client.
     pub(in crate::master) fn rights(&self, id: u64) -> Rights {
         self.guests.user(id).map_or(Rights::All, Rights::Own)
     }
@@ -319,7 +320,7 @@ impl Control {
     }
 }
 
-/// A socket that its owner alone can reach, or, with another mode, others as well.
+/// A socket for its owner alone, unless `mode` allows others.
 pub(super) fn private(address: Address, mode: u32) -> Listen {
     Listen {
         address,

@@ -1,4 +1,4 @@
-//! Keeps the pools' counters: what ends is counted here, and what a generation has counted is taken over when it ends.
+//! The pools' counters, which outlive their generations.
 
 use super::Pools;
 use super::generation::Generation;
@@ -9,8 +9,7 @@ use crate::scoreboard::{refusals, slot_reader};
 use crate::sys::rewind::Unrewindable;
 use std::collections::HashMap;
 
-/// The counters by the names of the pools that the status shows. What else has generations, applications of application pools,
-/// is counted with the pool that it belongs to: there is no end of their names.
+/// Counters by pool name. Applications count for their application pool, because their names are unbounded.
 #[derive(Debug, Default)]
 pub(super) struct AllCounters(HashMap<String, PoolCounters>);
 
@@ -33,8 +32,7 @@ impl Pools {
         self.counters.0.get(pool).cloned().unwrap_or_default()
     }
 
-    /// The name of the pool that the status shows a generation's numbers with. An application's pool is named after the one that
-    /// it belongs to, with a colon between.
+    /// The pool name under which a generation is counted: for an application, the part before the colon.
     pub(super) fn shown_with<'e>(&self, generation: &'e Generation) -> &'e str {
         let own = generation.settings.pool.name.as_str();
         let mut name = own;

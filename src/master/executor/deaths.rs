@@ -1,4 +1,4 @@
-//! Reaps children and tells what became of them.
+//! Reaps children and reports their ends.
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::applications::Which;
@@ -15,12 +15,12 @@ use std::rc::Rc;
 
 const EARLY_DEATHS: usize = 256;
 const MOST_REAPED: usize = 256;
-/// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
+/// Reads of a dead process's pipes: 1 MiB of output is logged.
 pub(super) const LAST_LOOKS: usize = 64;
 
 impl Executor {
     pub(in crate::master) fn reap(&mut self) {
-        // What preloaders have said comes first, so that children are known.
+        // Preloaders' messages first, so that children are known.
         let preloaders: Vec<i32> = self.helpers.preloaders.keys().copied().collect();
         for preloader in preloaders {
             self.hear_preloader(preloader);
@@ -32,7 +32,7 @@ impl Executor {
         self.applications.kill_stopped_helper_processes();
         self.processes.has_more_dead = false;
         for count in 0.. {
-            // Thousands may end at once, such as what a start has left behind: others have their turn meanwhile.
+            // Thousands may end at once, for example a start's leftovers; others get their turn in between.
             if count == MOST_REAPED {
                 self.processes.has_more_dead = true;
                 break;
@@ -40,7 +40,7 @@ impl Executor {
             let Some((pid, ended)) = process::ended_child() else {
                 break;
             };
-            // As long as it is not reaped, its number means its process group and nothing else.
+            // Until it is reaped, its number stands only for its process group.
             self.part_from(pid, exit_of(ended));
             let Ok((ended, used)) = process::reap_used(pid) else {
                 break;
@@ -72,7 +72,7 @@ impl Executor {
                     self.pools.reopen_access_logs();
                     log::warn!("process {pid}, which writes logs, ended: {ended:?}");
                 }
-                // An orphan that we inherited as subreaper, or a worker whose fork was not announced yet.
+                // An orphan inherited as subreaper, or a worker whose fork was not announced yet.
                 None => {
                     if self.processes.early_deaths.len() >= EARLY_DEATHS {
                         self.processes.early_deaths.pop_front();
@@ -94,7 +94,7 @@ impl Executor {
     }
 
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
-        // What it has said comes first, so that it is known to have been up.
+        // Its messages first, so that it is known to have been up.
         if let Some(generation) = self.pools.workers.get(&id).map(|worker| worker.generation) {
             self.accept_notify(generation);
         }
@@ -123,7 +123,7 @@ impl Executor {
     }
 
     pub(super) fn preloader_gone(&mut self, pid: i32, exit: Exit) {
-        // What it answered before it ended counts: those workers exist.
+        // Its last answers count: those workers exist.
         for _ in 0..LAST_LOOKS {
             if !self.hear_preloader(pid) {
                 break;
@@ -136,7 +136,7 @@ impl Executor {
         };
         self.context.sources.forget(&preloader.channel);
         if let Some(mut output) = preloader.output.take() {
-            // A process that it has started may still have the pipe.
+            // A child may still hold the pipe.
             let (name, file) = whose(&self.pools.generations, &preloader);
             let outlet = outlet_of_preloader(self.context.log, &name, file, pid);
             output.end_line(|line| {
@@ -155,7 +155,7 @@ impl Executor {
         }
     }
 
-    /// Reads what a preloader answered. `true`: there may be more; one that never stops must not keep the master.
+    /// Reads a preloader's answers. Returns `true` if there may be more; an endless sender must not block the master.
     pub(super) fn hear_preloader(&mut self, pid: i32) -> bool {
         let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return false;
@@ -170,7 +170,7 @@ impl Executor {
                 }
                 more
             }
-            // It is reaped when it has ended.
+            // It is reaped when it exits.
             ChannelInput::Closed => false,
             ChannelInput::Nonsense(what) => {
                 preloader.is_given_up = true;
@@ -232,7 +232,7 @@ impl Executor {
             }
             Answer::Unfit { reason } => self.zygote_unfit(pid, &reason),
             Answer::Forgotten { generation } => self.forgotten(pid, generation),
-            // Only a worker says so, on a channel that is not yet a preloader's.
+            // Only a worker sends this, on a channel that is no preloader's yet.
             Answer::Promoted { .. } => {}
             Answer::Ok { worker, pid: child } => self.take_forked(pid, WorkerId(worker), child),
             Answer::Error {
@@ -258,7 +258,7 @@ impl Executor {
                     .get(&pid)
                     .and_then(|preloader| preloader.start)
                 {
-                    // It ends, and then it is told.
+                    // The report follows its end.
                     Some(token) => self.helpers.spawner.complain(token, &message),
                     None => log::error!("[pool {}] the preloader: {message}", name()),
                 }
@@ -266,8 +266,8 @@ impl Executor {
         }
     }
 
-    /// Whether a process is a child of ours that is not known yet, and that this generation may have. Orphans of every
-    /// pool become children of ours: a preloader must not claim another user's.
+    /// Whether a process is an unknown child that may belong to this generation. Orphans of every pool become children:
+    /// a preloader must not claim another user's.
     pub(super) fn is_new_child(&self, id: GenerationId, pid: i32) -> bool {
         let generation = self.pools.generations.get(&id);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
@@ -279,8 +279,7 @@ impl Executor {
         !is_known && process::is_child(pid) && identity.is_none_or(is_own)
     }
 
-    /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
-    /// child of ours that is not known yet.
+    /// Accepts a preloader's new worker if it was ordered and the process is an unknown child.
     fn take_forked(&mut self, preloader: i32, worker: WorkerId, pid: i32) {
         let Some(id) = self.helpers.unforked_of(&self.pools, preloader, worker) else {
             log::error!(
@@ -308,8 +307,7 @@ impl Executor {
 }
 
 impl Processes {
-    /// Notes how a worker ended and what it was doing, for the line that the core asks for. Says whether it had ever taken
-    /// up work.
+    /// Records a worker's end and its request for the core's log line; returns whether it was ever up.
     fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32) -> bool {
         let Some(worker) = pools.workers.get(&id) else {
             return false;

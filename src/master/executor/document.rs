@@ -1,4 +1,4 @@
-//! The document for the next master, and the descriptors that go with it, by name.
+//! Builds the hand-over document and its named descriptors.
 
 use super::generation::Generation as ExecutorGeneration;
 use super::handover_changes::Stale;
@@ -78,8 +78,7 @@ impl Executor {
         changes
     }
 
-    /// Returns a generation's entry. A generation without resources has none, nor has one whose workers are ordered: its
-    /// resources end with this master.
+    /// Returns a generation's entry; none without resources, or if its workers are ordered and end with this master.
     fn generation_entry(&self, id: GenerationId, generation: &ExecutorGeneration) -> Option<Generation> {
         let is_left = generation.resources.is_some() && !generation.is_ordered();
         is_left.then(|| Generation {
@@ -152,8 +151,8 @@ impl Executor {
 }
 
 impl Pools {
-    /// Returns a pool's entry. An ordered pool has none: it ends with this master. `ending`: the counters of generations that
-    /// end with it.
+    /// Returns a pool's entry; none for an ordered pool, which ends with this master. `ending`: counters of generations
+    /// that also end.
     fn entry(
         &self,
         id: PoolId,

@@ -1,5 +1,4 @@
-//! Reports on workers that ended before they took up work, because a step in each worker failed, such as the start of an ASGI
-//! lifespan.
+//! Reports workers that exited before they were ready, such as in an ASGI lifespan.
 
 use super::launches::{account, say_report};
 use super::{Executor, WorkerProcess};

@@ -1,4 +1,4 @@
-//! An operator, or the owner of an application, ends the request of a worker.
+//! Ends a worker's request for an operator or the application's owner.
 
 use super::worker::WorkerProcess;
 use super::{Executor, Rights, Who};
@@ -18,10 +18,10 @@ pub(super) fn keeps_time(pool: &Pool) -> bool {
 }
 
 impl Executor {
-    /// Ends the request. What the core is to be told: a worker with several requests is told itself, and goes on.
+    /// Ends the request. Returns the core's event; a worker with several requests is notified and continues.
     ///
     /// # Errors
-    /// In words: it is no worker, has no request, or is another user's.
+    /// The process is no worker, has no request, or belongs to another user.
     pub(in crate::master) fn end_request(&mut self, asker: u64, pid: i32) -> Result<Option<Event>, String> {
         let id = match self.processes.by_pid.get(&pid) {
             Some(Who::Worker(id)) => *id,

@@ -1,22 +1,22 @@
-//! Lines to entries: a backtrace is one, however many lines it has. Pure; the text is untrusted.
+//! Groups lines into entries: a backtrace is one. Pure; the text is untrusted.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// How long an entry is held for the lines that may follow: an application writes a backtrace line by line.
+/// The time that an entry waits for more lines: applications write backtraces line by line.
 const HOLD: Duration = Duration::from_millis(50);
 const MOST_BYTES: usize = 16 * 1024;
 
 const TRACEBACK: &[u8] = b"Traceback (most recent call last):";
 const CONTINUATIONS: [&[u8]; 6] = [
-    // Python: what led to an exception that was raised while another was handled.
+    // Python: an exception during the handling of another.
     b"During handling of the above exception",
     b"The above exception was the direct cause",
     TRACEBACK,
     b"Stack trace:",
-    // Java's way, which others have taken up.
+    // Java's form, which others use.
     b"Caused by:",
-    // The end of an error that Node.js shows with its properties.
+    // The end of an error that Node.js prints with its properties.
     b"}",
 ];
 
@@ -57,7 +57,7 @@ impl UnfinishedEntry {
         self.expected = Expected::Anything;
     }
 
-    /// When [`UnfinishedEntry::end`] is to be called at the latest; `None`: there is nothing.
+    /// When [`UnfinishedEntry::end`] is due, or `None`.
     pub(super) fn due(&self) -> Option<Tick> {
         self.last.map(|last| last + HOLD)
     }
@@ -118,7 +118,7 @@ mod tests {
             assert_eq!(entries(text), [text]);
             let twice = format!("before\n{text}\nafter");
             let found = entries(&twice);
-            // A line that is followed by a backtrace at once introduces it.
+            // A line directly before a backtrace introduces it.
             assert_eq!(found.join("\n"), twice);
             assert_eq!(found.last().map(String::as_str), Some("after"), "{found:?}");
             assert!(found.len() <= 3, "{found:?}");

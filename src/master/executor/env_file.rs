@@ -1,8 +1,8 @@
-//! The file with an application's secrets (`env_file`), read at each start of the application.
+//! Reads an application's secrets (`env_file`) at each start.
 //!
-//! The daemon reads it, often as root, from a directory where the application's user may change anything at any moment. So a file
-//! is opened once, without following a link in its place, and is read only if that user could read it, or if the operator names it, it is root's, and no
-//! link is on the way.
+//! The daemon often reads it as root from a directory that the application's user can change at any moment. The file is
+//! opened once, without following a link in its place, and is read only if that user could read it, or if the operator
+//! names it, root owns it and no link is on its path.
 
 use super::generation::Generation;
 use crate::config::{EnvFile, dotenv};
@@ -18,18 +18,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most bytes of a file of variables.
+/// The largest file, in bytes.
 const MOST_BYTES: usize = 64 * 1024;
-/// What others than the owner may do with it: nothing.
+/// The permissions that others must not have.
 const OTHERS: u32 = 0o077;
 
 impl Generation {
-    /// Reads the variables for a start that is about to begin.
+    /// Reads the variables for a start.
     ///
     /// # Errors
-    /// What is wrong with the file: path, line, and what would be right.
+    /// The file's fault: path, line, and the right form.
     pub(super) fn read_env_file(&mut self) -> Result<(), String> {
-        // Each application of an application pool has a file of its own.
+        // Each application of an application pool has its own file.
         let file = self.settings.pool.env_file.as_ref();
         let Some(file) = file.filter(|_| !self.has_applications()) else {
             return Ok(());
@@ -42,7 +42,7 @@ impl Generation {
 
     pub(super) fn settings_with_secrets(&self) -> Settings {
         let mut settings = self.settings_in_use();
-        // What an application says in its own settings holds.
+        // The application's own settings take precedence.
         let own = &settings.pool.own_env;
         let is_new = |name: &str| own.iter().all(|(known, _)| known != name);
         let more = self.secrets.iter().filter(|(name, _)| is_new(name));
@@ -53,13 +53,13 @@ impl Generation {
         settings
     }
 
-    /// The values that no report may show, by the names of their variables.
+    /// The values that reports must hide, by variable.
     pub(super) fn secrets(&self) -> BTreeMap<String, String> {
         self.secrets.clone()
     }
 }
 
-/// Root has a process of its own read it, and waits a moment: what is on the way may not answer.
+/// As root, a child reads it with a short deadline, because a file system on the path may hang.
 fn read(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
     if !identity::is_root() {
         return read_now(file, uid);
@@ -88,7 +88,7 @@ fn read_now(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
         Err(Errno::ENOENT) if file.is_optional => return Ok(Vec::new()),
         Err(errno) => return Err(wrong(errno.desc())),
     };
-    // A file system of a user's own could keep the daemon waiting for ever.
+    // A user's file system could hang.
     if identity::is_root() && mounts::is_users_own(directory.as_fd()) != Ok(false) {
         return Err(wrong("it is on a file system that a user has mounted; move it"));
     }
@@ -112,7 +112,7 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     open(path, flags, Mode::empty())
 }
 
-/// Whether the application's user may know what is in it, and no other user does.
+/// Whether the application's user may read it, and no other user.
 fn check(
     content: &Content,
     parent: &Path,

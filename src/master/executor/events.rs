@@ -1,4 +1,4 @@
-//! Takes up what the loop's tokens announce: accept-notify bytes, messages, output, preloaders' channels.
+//! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::LAST_LOOKS;
@@ -13,11 +13,11 @@ use crate::sys::socket::Progress;
 use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
 use mio::Token;
 
-/// Reads of a accept-notify pipe at once: 16 hold more words than a pipe does.
+/// Reads of the accept-notify pipe per turn: 16 hold more than the pipe.
 const ACCEPT_NOTIFY_READS: usize = 17;
 
 impl Executor {
-    /// Takes up what a source announced. `true`: there is more, come again.
+    /// Handles a ready source. Returns `true` if it has more.
     pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
         if !self.has_room(source) {
             return false;
@@ -36,7 +36,7 @@ impl Executor {
                 self.hear_next_mold(generation);
                 false
             }
-            // Taken up by the loop, which knows what serves.
+            // The loop handles it.
             Source::Status(_) => false,
             Source::Router(pool) => self.hear_router(pool),
             Source::Inspector(pool) => self.hear_inspector(pool),
@@ -87,7 +87,7 @@ impl Executor {
         }
     }
 
-    /// Takes up what workers told. `true`: there is more; a worker that never stops telling must not keep the master.
+    /// Reads accept notifications. Returns `true` if there are more; an endless sender must not block the master.
     pub(super) fn accept_notify(&mut self, id: GenerationId) -> bool {
         let Some(generation) = self.pools.generations.get(&id) else {
             return false;
@@ -131,7 +131,7 @@ impl Executor {
         let mut generation_is_well = false;
         for id in up {
             if let Some(worker) = self.pools.workers.get_mut(&id) {
-                // A worker of a preloader may be up before its fork was announced.
+                // A worker may be up before its fork was announced.
                 if !worker.up {
                     worker.up = true;
                     self.handover.generation_changed(worker.generation);
@@ -162,8 +162,8 @@ impl Context {
         self.sources.source(token)
     }
 
-    /// What is left of a generation's messages, within reason: a process that its worker left behind may still write,
-    /// faster than the master reads.
+    /// Reads the rest of a generation's messages, within limits: a leftover process may write faster than the master
+    /// reads.
     pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
         for _ in 0..LAST_LOOKS {
             if messages.read(|line| write_message(self.log, pool, line)) != PipeRead::More {
@@ -174,7 +174,7 @@ impl Context {
 }
 
 impl Pools {
-    /// The event counts only while the pool is watched: one that was under way when that ended is void.
+    /// Counts only while the pool is watched; a late event is void.
     fn work_waits(&self, context: &mut Context, id: PoolId) {
         if self.by_id.get(&id).is_some_and(|pool| pool.watched) {
             context.happened.push_back(Event::SourceReady(id));

@@ -1,4 +1,4 @@
-//! Why the daemon did not start, or ended.
+//! The reasons of a failed start or an end.
 
 use super::ApplyError;
 use crate::listen::ListenError;

@@ -1,5 +1,4 @@
-//! Leaves descriptors, and the document that explains them, with the service manager, so that a master that is killed can
-//! be followed by another.
+//! Stores descriptors and the document with the service manager, so that another master can follow a killed one.
 
 use super::handover_changes::Stale;
 use super::{Executor, Handover, Helpers, Pools, Reload, WorkerProcess};
@@ -15,8 +14,8 @@ use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const FINISH: &[u8] = b"f";
-/// Bytes of changes that may stand behind a short document, before it is written as a whole again. Behind a long one there may
-/// be as many as it has itself.
+/// The changes that may follow a short document before it is written again; a long one may have as many bytes of
+/// changes as its own size.
 const ROOM_FOR_CHANGES: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -50,7 +49,7 @@ impl FdStore {
         })
     }
 
-    /// Leaves the copies, each in place of the one before it, and never without one that is whole.
+    /// Stores both copies, each in place of an old one, and never without a complete copy.
     fn leave_copies(&mut self, document: &Document) {
         for _ in names::COPIES {
             self.write(document);
@@ -81,7 +80,7 @@ impl FdStore {
         has_room
     }
 
-    /// The clock is as good as a count, and goes on from one master to the next.
+    /// The clock serves as a counter that continues from one master to the next.
     fn frame(&mut self, body: &[u8]) -> Vec<u8> {
         self.sequence = clock::now().as_nanos().max(self.sequence + 1);
         frame::encode(self.sequence, body)
@@ -112,7 +111,7 @@ impl FdStore {
         }
     }
 
-    /// Says once that another master would not find everything.
+    /// Logs once that another master would not find everything.
     fn complain(&mut self, error: &Error) {
         if !std::mem::replace(&mut self.has_failed, true) {
             log::warn!("the hand-over state is incomplete: {error}");
@@ -168,7 +167,7 @@ impl Executor {
         let Some(store) = self.handover.fd_store.as_ref().filter(|it| !it.has_failed) else {
             return;
         };
-        // Workers of applications count while this looks.
+        // Counters of applications' workers change during this comparison.
         let without_counters = |mut document: Document| {
             let is_counting = |name: &str| {
                 let pool = self.reload.pool(name);
@@ -194,7 +193,7 @@ impl Executor {
 }
 
 impl Handover {
-    /// Says, while all is well, that a service manager does not keep as many descriptors as there may be.
+    /// Warns that the service manager stores fewer descriptors than may be needed.
     pub(super) fn measure_store(&mut self, config: &Config) {
         let Some(store) = &mut self.fd_store else {
             return;
@@ -226,8 +225,8 @@ impl Handover {
         }
     }
 
-    /// Keeps the socket at which a pool's workers speak HTTP, if it has one. A descriptor that is kept twice is passed on twice,
-    /// and the next master would take one of them for a socket that no pool wants.
+    /// Stores the HTTP socket of a pool. A descriptor that is stored twice would be passed on twice, as a socket that
+    /// no pool wants.
     pub(super) fn keep_http(&mut self, pools: &Pools, id: PoolId) {
         let http = pools.by_id.get(&id).and_then(|pool| pool.http.as_ref());
         if let (Some(store), Some(http)) = (&mut self.fd_store, http) {
@@ -291,7 +290,7 @@ impl Handover {
         let Some(store) = &mut self.fd_store else {
             return;
         };
-        // Serialising plain values to memory can't fail.
+        // Serialising plain values can't fail.
         let body = serde_json::to_vec(&reload.config).unwrap_or_default();
         match memfile::sealed(names::CONFIG, &frame::encode(0, &body)) {
             Ok(file) => {
@@ -338,7 +337,7 @@ impl Pools {
             .get(&id)
             .is_some_and(|worker| worker.channel.is_none());
         if handover.fd_store.is_some() && is_kept {
-            // A worker that is gone needs no telling.
+            // A dead worker needs no message.
             let _ = nix::unistd::write(&stop_pipe, FINISH);
             handover.unkeep([names::stop_pipe(id.0)]);
         }

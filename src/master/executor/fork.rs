@@ -1,4 +1,4 @@
-//! Forks workers, or has them forked.
+//! Forks workers, directly or through a preloader.
 
 use super::generation::Generation;
 use super::helper::zone;
@@ -52,13 +52,13 @@ impl Executor {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
         generation.occupy(slot, worker);
-        // A worker that the next preloader may be made from is sent descriptors.
+        // A worker that may become a preloader receives descriptors.
         let (stop_pipe_out, stop_pipe) = if refork_at(&generation.settings, 0).is_some() {
             socket_pair(SockType::SeqPacket)?
         } else if matches!(&generation.settings.pool.application, Application::Wrapped(it) if it.is_concurrent())
         {
-            // It is written to while the worker goes on, which runs the application's code: whoever reads from a pipe can hold its
-            // lock. A worker that passes requests on to a program runs none.
+            // The master writes while the worker runs the application's code, and a pipe's reader could hold its lock.
+            // Workers of programs run no such code.
             socket_pair(SockType::Stream)?
         } else {
             pipe(false)?
@@ -117,7 +117,7 @@ impl Executor {
     }
 
     fn start_worker(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
-        // The worker of a program passes requests on, and is given no secrets.
+        // A program's worker only forwards requests and gets no secrets.
         if !self.pools.has_program(id) {
             let read = self.pools.read_env_file(id);
             read.map_err(|what| Error::new("read", what, nix::errno::Errno::EINVAL))?;
@@ -200,7 +200,7 @@ impl Executor {
             let id = new.generation;
             let speaks_as_fpm = self.context.speaks_as_fpm;
             if let Some(generation) = self.pools.generations.get_mut(&id) {
-                // php-fpm reports a worker that replaces another one, and no other.
+                // php-fpm logs a worker only if it replaces another.
                 let level = match generation.unreplaced > 0 && speaks_as_fpm {
                     true => log::Level::Info,
                     false => log::Level::Debug,
@@ -257,8 +257,8 @@ impl Pools {
             .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
     }
 
-    /// Whether others serve the pool, so that a new worker of a generation has to show that it can: the generation before it is
-    /// there; or the next one is on trial, and the new worker starts the same code as that.
+    /// Whether others serve the pool, so that a new worker must prove itself: the previous generation, or a next one on
+    /// trial with the same code.
     fn has_elder(&self, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return false;
@@ -268,15 +268,15 @@ impl Pools {
         all.any(|other| other < id || other > id && generation.slots.values().any(is_up))
     }
 
-    /// Whether another generation of its pool serves, until this one takes over.
+    /// Whether another generation serves until this one takes over.
     pub(super) fn is_coming(&self, id: GenerationId) -> bool {
         let pool = self.generations.get(&id).map(|generation| generation.pool);
         let serving = pool.and_then(|pool| self.by_id.get(&pool)?.serving);
         serving.is_some_and(|serving| serving != id)
     }
 
-    /// Whether an older generation of its pool has a worker that is to stay until this one shows that it can serve. That is the
-    /// instance of an application that is restarted one by one.
+    /// Whether an older generation keeps a worker until this one proves itself: an application that is restarted one
+    /// instance at a time.
     pub(super) fn has_staying_elder(&self, id: GenerationId) -> bool {
         let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) else {
             return false;
@@ -294,7 +294,7 @@ impl Pools {
         generation.map_or(Ok(()), Generation::read_env_file)
     }
 
-    /// What no report of a generation may show.
+    /// The values that reports of a generation must hide.
     pub(super) fn secrets(&self, id: GenerationId) -> std::collections::BTreeMap<String, String> {
         let generation = self.generations.get(&id);
         generation.map(Generation::secrets).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! One generation, as the executor knows it: scoreboard, pipes, preloader.
+//! A generation's resources: scoreboard, pipes, preloader.
 
 use super::app_log::{AppLog, owner};
 use super::output::Lines;
@@ -25,12 +25,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A generation as it was configured; its resources come when it first needs a process.
+/// A configured generation; its resources come with its first process.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub(super) pool: PoolId,
     pub(super) settings: Settings,
-    /// When it began; `None`: before this master.
+    /// Its start; `None`: before this master.
     pub(super) began: Option<Tick>,
     pub(super) resources: Option<Box<Resources>>,
     pub(super) notify: WakeOnAccept,
@@ -44,18 +44,18 @@ pub(super) struct Generation {
     pub(super) share: Option<Share>,
 }
 
-/// What exists only for a generation that has, or had, a process.
+/// The resources of a generation that has, or had, a process.
 #[derive(Debug)]
 pub(super) struct Resources {
     pub(super) board: Board,
-    /// What its processes are connected by; `None`: it has no process, and they were closed.
+    /// The pipes to its processes; `None` if it has none.
     pub(super) pipes: Option<Pipes>,
     pub(super) preloader: Option<i32>,
-    /// The pid of the next mold, once it is known.
+    /// The pid of the next preloader, once it is known.
     pub(super) next_mold: Option<i32>,
     pub(super) promotions: usize,
-    /// What its workers have in place of what all workers of their zygote would share, such as OPcache's memory. It goes with
-    /// the zygote, whose addresses it is for.
+    /// The pool's own memory in place of the zygote's shared memory, such as OPcache's. It is bound to the zygote's
+    /// addresses.
     pub(super) memory: Option<OwnedFd>,
 }
 
@@ -68,21 +68,21 @@ pub(super) struct Pipes {
     pub(super) access: Option<Handout>,
 }
 
-/// What may wait to be read there. Without rights the kernel grants less.
+/// The buffer of accept notifications, in bytes. Without privileges the kernel grants less.
 const ACCEPT_NOTIFY_BYTES: usize = 4 << 20;
 
-/// What workers write to and never wait for.
+/// The pipe for workers' notifications, which never blocks them.
 fn accept_notify() -> Result<(Guarded, OwnedFd), Error> {
     let (reader, writer) = one_way()?;
     set_nonblocking(writer.as_fd(), true)?;
-    // A word is counted with hundreds of bytes.
+    // The kernel accounts hundreds of bytes per message.
     set_send_buffer(writer.as_fd(), ACCEPT_NOTIFY_BYTES)?;
     Ok((reader, writer))
 }
 
 impl Pipes {
     fn open(application: &Application, access: Option<&OwnedFd>) -> Result<Pipes, Error> {
-        // A socket pair keeps messages of several workers apart and never blocks them.
+        // A socket pair separates messages of several workers and never blocks them.
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
         Ok(Pipes {
             accept_notify: accept_notify()?,
@@ -106,7 +106,7 @@ impl Pipes {
 }
 
 impl Resources {
-    /// What a next master needs, in the order of `handover::names::of_generation`.
+    /// The descriptors for the next master, in the order of `handover::names::of_generation`.
     pub(super) fn descriptors(&self) -> Vec<&OwnedFd> {
         let mut all = vec![&self.board.memory().writable];
         let Some(pipes) = &self.pipes else { return all };
@@ -175,7 +175,7 @@ impl Generation {
         Ok(self.share.insert(share).clone())
     }
 
-    /// Whether its workers are ordered. What they are made of ends with this master.
+    /// Whether its workers are ordered: their resources end with this master.
     pub(super) fn is_ordered(&self) -> bool {
         matches!(self.settings.pool.pm, ProcessManager::Ordered { .. })
     }
@@ -207,7 +207,7 @@ impl Generation {
         self.resources.as_ref()?.pipes.as_ref()
     }
 
-    /// The same where there must be one.
+    /// The pipes.
     ///
     /// # Errors
     /// The generation has no process.
@@ -221,8 +221,7 @@ impl Generation {
         self.resources.as_mut()?.pipes.as_mut()
     }
 
-    /// Opens the access log anew, after it was moved away: the workers write to the new one from their next line on.
-    /// Says whether there is an access log.
+    /// Opens the access log again; workers use it from their next line on. Returns whether there is one.
     pub(super) fn reopen_access_log(&mut self) -> Result<bool, LogError> {
         let Some(settings) = &self.settings.pool.access else {
             return Ok(false);
@@ -250,7 +249,7 @@ impl Generation {
         Ok(())
     }
 
-    /// What workers get of an access log. What they share with workers of other users they have nothing of but a way to append.
+    /// The workers' handle of an access log. A log shared with other users only allows appending.
     fn for_workers(&self, file: OwnedFd) -> Result<OwnedFd, Error> {
         match self.is_ordered() && identity::is_root() {
             true => appended_by_others(&file, owner(&self.settings).0),
@@ -358,7 +357,7 @@ impl Generation {
         header::set_retire(words, index, false);
     }
 
-    /// Seconds since 1970, now: when a generation begins.
+    /// The present time, seconds since 1970.
     pub(super) fn started_now() -> u64 {
         clock::epoch_seconds()
     }

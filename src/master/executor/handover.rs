@@ -1,4 +1,4 @@
-//! What came from the master before this one, and what is left to the next.
+//! The state from the previous master and for the next.
 
 use super::{fd_store, upgrade};
 use crate::listen::Inherited;

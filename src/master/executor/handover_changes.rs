@@ -1,4 +1,4 @@
-//! What the document for a next master says that is no longer so. Only that is written ([`super::fd_store`]).
+//! The outdated parts of the hand-over document; only these are written again ([`super::fd_store`]).
 
 use super::{Handover, Pools};
 use crate::master::action::{Action, Fact};
@@ -57,7 +57,7 @@ impl Handover {
                     self.generation_changed(generation);
                 }
             }
-            // A pool whose generation leaves has none that serves. What was counted is counted with the pool from now on.
+            // A pool whose serving generation leaves has none. From now on its counts are the pool's.
             Action::DropGeneration(generation) | Action::StopPreloader(generation, _) => {
                 let found = pools.generations.get(generation);
                 for pool in found.into_iter().flat_map(|it| pools.counted_with(it)) {

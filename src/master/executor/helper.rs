@@ -1,4 +1,4 @@
-//! Starts helpers: `forkyard` anew, without anything of this process' memory.
+//! Starts helpers: a fresh execution of `forkyard` without this process's memory.
 
 use super::{Context, Reload};
 use crate::config::OWN_USER;
@@ -76,7 +76,7 @@ impl Context {
     }
 }
 
-/// The user that helpers have to themselves, where the machine has it and this process can become it: no application can stop them.
+/// The helpers' own user, if it exists and this process can switch to it: no application can stop them.
 pub(super) fn own_user() -> Option<Identity> {
     identity::is_root()
         .then(|| Identity::look_up(OWN_USER, None).ok())

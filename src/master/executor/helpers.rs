@@ -1,4 +1,4 @@
-//! The processes that are neither workers nor of an application pool.
+//! Processes that are no workers and belong to no application pool.
 
 use super::{jobs, jobs_tcp, preloader, programs, reporter, spawner, unavailable, warm, zygote};
 use crate::master::event::{GenerationId, PoolId};

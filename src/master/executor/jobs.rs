@@ -1,7 +1,7 @@
-//! The process that keeps background jobs: how it is started and told to go, and what the two say to each other.
+//! The jobs process: start, stop and messages.
 //!
-//! It outlives its master where that is replaced: it sees the end of its channel, starts no further job, and ends when the last
-//! of its own has. The next master starts another beside it. Both use one store.
+//! It outlives a replaced master: when its channel ends, it starts no further job and exits after its last. The next
+//! master starts another process; both use one store.
 
 use super::control::private;
 use super::helper::zone;
@@ -38,10 +38,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Every user may connect: the process looks who it is.
+/// Every user may connect; the process checks who it is.
 const MODE: u32 = 0o666;
 const LOOKS: usize = 64;
-/// How long the process may take when the daemon has ended, to write down how the last jobs did.
+/// The time for the jobs process to record its last jobs when the daemon ends.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 const TITLE: &str = "forkyard: jobs";
 
@@ -72,7 +72,7 @@ impl Executor {
             return;
         };
         let moved = match &self.helpers.jobs {
-            // Another file, or another user: the one process ends its jobs, the other begins with the rest.
+            // Another file or user: the old process ends its jobs, the new one begins with the rest.
             Some(state) if state.settings.store != wanted.store || state.settings.user != wanted.user => {
                 self.context.sources_forget_jobs(state);
                 let state = self.helpers.jobs.take();
@@ -117,8 +117,8 @@ impl Executor {
     }
 
     fn listen_for_jobs(&mut self, path: &Path) -> Result<Listener, ListenError> {
-        // The process of a master before this one may still have the socket: then the one that has made it is gone, or is
-        // this very process, before it executed its successor.
+        // The previous master's process may still have the socket; then its creator is gone, or is this process before
+        // exec.
         if let Ok(Some(probe)) = socket::connect_unix(path) {
             let maker = socket::listener_pid(probe.as_fd())?;
             let own = i32::try_from(std::process::id()).unwrap_or(0);
@@ -224,7 +224,7 @@ impl Executor {
 
     pub(super) fn jobs_gone(&mut self, pid: i32, ended: Ended) {
         self.read_jobs_messages();
-        // One of a configuration before this one ends by itself.
+        // A process of an older configuration ends by itself.
         let is_present =
             |state: &&mut JobsState| state.process.as_ref().is_some_and(|process| process.pid == pid);
         let Some(state) = self.helpers.jobs.as_mut().filter(is_present) else {
@@ -259,7 +259,7 @@ impl Executor {
         };
         state.listener.remove_file();
         if let Some(process) = state.process {
-            // The end of the channel makes it go when the last job is written down.
+            // The end of the channel lets it exit after its last job.
             drop(process.channel);
             if process::reap_within(process.pid, LAST_PATIENCE).is_none() {
                 process::kill_and_reap(process.pid);
@@ -267,7 +267,7 @@ impl Executor {
         }
     }
 
-    /// Takes up what the process says. `true`: there may be more.
+    /// Reads the process's messages. Returns `true` if there may be more.
     pub(super) fn hear_jobs(&mut self) -> bool {
         let mut buffer = vec![0; MOST_BYTES];
         for _ in 0..LOOKS {
@@ -344,7 +344,7 @@ impl Executor {
             Exit::Unknown => format!("worker {pid} ended"),
         };
         let pool = generation.settings.pool.name.clone();
-        // One that was told to end did not crash: its time was over, or the job was cancelled.
+        // A worker that was told to end did not crash: its time was over, or the job was cancelled.
         let is_told = (worker.told.as_ref()).is_some_and(|(told, _)| *told != StopRequest::Retire);
         let crash = (!is_told).then(|| JobCrash {
             id: error_id(clock::now().as_nanos() ^ u64::from(pid.unsigned_abs())),
@@ -372,7 +372,7 @@ impl Executor {
         }
     }
 
-    /// Passes on what the process says for the log. `true`: there may be more.
+    /// Logs the process's output. Returns `true` if there may be more.
     pub(super) fn read_jobs_messages(&mut self) -> bool {
         let log = self.context.log;
         let process = self
@@ -411,12 +411,12 @@ impl Context {
 impl JobsState {
     fn tell(&self, message: &ToJobs<JobsTold>, descriptors: &[i32]) {
         let Some(process) = &self.process else { return };
-        // Plain values to memory: it can't fail.
+        // Serialising plain values can't fail.
         let bytes = serde_json::to_vec(message).unwrap_or_default();
         match send_with(process.channel.as_fd(), &bytes, descriptors) {
             Ok(_) => {}
             Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {}
-            // It does not listen: the next one is told all.
+            // It does not read; the next process gets everything.
             Err(error) => {
                 log::error!(
                     "jobs: the process that keeps them is killed because it does not listen: {error}"
@@ -445,9 +445,9 @@ impl Pools {
         found
     }
 
-    /// Which starts of jobs a pool's workers show, and whether one may be on its way to a worker. The queue is looked at first:
-    /// what leaves it then is seen with a worker. So are connections that were abandoned: one that ends meanwhile is one more than
-    /// is needed.
+    /// The jobs that a pool's workers show, and whether one may be on its way. The queue is read first: a job that
+    /// leaves it then is seen in a worker. Abandoned connections also come first: one that ends in between only counts
+    /// too much.
     fn running_jobs(&self, pool: String) -> ToJobs<JobsTold> {
         let (mut is_settled, mut abandoned) = (true, 0);
         for id in self.pools_named(&pool) {

@@ -1,5 +1,4 @@
-//! The TCP socket at which jobs are asked for. The master holds it, so that no other process can have the port while the one that
-//! keeps jobs is started again, or while one master follows another.
+//! The TCP socket of the jobs. The master holds it, so that no other process can take the port during a restart.
 
 use super::apply_error::ApplyError;
 use super::control::private;

@@ -1,4 +1,4 @@
-//! Starts preloaders by the spawning kit, and takes in its answers.
+//! Starts preloaders with the spawning kit, and handles its answers.
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::exit_of;
@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 const EXIT_SOFTWARE: i32 = 70;
-/// Bytes that a preloader's process title may have beside its arguments.
+/// Room for a preloader's process title beyond its arguments.
 const TITLE_ROOM_BYTES: usize = 96;
 const PRELOADER_CHANNEL: RawFd = runtime::php::protocol::SOCKET;
 pub(super) const LAST_LINES: usize = 4;
@@ -44,7 +44,7 @@ const MOST_LINES_OF_A_REPORT: usize = 200;
 struct Launching {
     purpose: Purpose,
     name: String,
-    /// What it is told first, and given with that.
+    /// Sent first, with these descriptors.
     settings: Settings,
     descriptors: Vec<OwnedFd>,
     made_from: Option<MadeFrom>,
@@ -81,10 +81,10 @@ impl Executor {
         let source = source.unwrap_or_default();
         self.pools.note_origin(id, source.fingerprint);
         let problem = self.pools.read_env_file(id).err();
-        // Other pools' workers come from a zygote, too: what is wrong with this one is told as of a preloader of its own.
+        // A zygote also serves other pools, so its fault is reported as a preloader's.
         let made_from = self.pools.made_from(id).filter(|_| problem.is_none());
         let (name, settings, descriptors) = match &made_from {
-            // It is given nothing of a pool.
+            // It gets nothing of a pool.
             Some(made_from) => (
                 sharing::ZYGOTE.to_owned(),
                 made_from.settings().clone(),
@@ -147,7 +147,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Starts a process that makes workers, and tells it what it is. `None`: that has failed, and the kit says why.
+    /// Starts a preloader and sends its settings. Returns `None` on failure; the kit reports why.
     fn launch_preloader(&mut self, launching: Launching) -> Result<Option<Preloader>, Error> {
         let mut settings = launching.settings;
         let (channel, theirs) = socket_pair(SockType::Stream)?;
@@ -170,11 +170,11 @@ impl Executor {
         let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
         descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
         let token = self.helpers.spawner.spawn(plan, descriptors, launching.purpose);
-        // Without one the answer is there already.
+        // Without a pid the answer is already there.
         let Some(pid) = self.helpers.spawner.pid(token) else {
             return Ok(None);
         };
-        // A zygote, where no script of a pool runs, sends what its memory is.
+        // A zygote, which runs no script, sends its memory map.
         let channel = match launching.made_from {
             Some(_) => Guarded::with_descriptors(channel),
             None => Guarded::new(channel),
@@ -216,7 +216,7 @@ impl Executor {
         }
     }
 
-    /// Something of a process that is being started is ready. What it has said over its channel comes first.
+    /// Handles a starting process's input; its channel first.
     pub(super) fn on_spawner_ready(&mut self, token: mio::Token) {
         let starting = self.helpers.preloaders.values().filter(|p| p.start.is_some());
         for pid in starting.map(|p| p.pid).collect::<Vec<_>>() {
@@ -384,7 +384,7 @@ impl Helpers {
         found.map(|preloader| preloader.pid)
     }
 
-    /// Tells the core, once a preloader is up and has said what it is.
+    /// Notifies the core that a preloader is up and has sent its facts.
     pub(super) fn preloader_is_ready(&mut self, context: &mut Context, pools: &mut Pools, pid: i32) {
         let Some(preloader) = self.preloaders.get(&pid).filter(|p| p.start.is_none()) else {
             return;
@@ -487,8 +487,8 @@ pub(super) fn account(identity: Option<Identity>) -> Account {
     }
 }
 
-/// A failed start in the log: what it was in a line, and what an author of the application wants to see below it.
-/// `is_known`: the log said the same when the start before failed.
+/// Logs a failed start: a line, and the details for the application's author below it. `is_known`: the previous start
+/// failed the same way.
 pub(super) fn say_report(report: &Report, is_known: bool) {
     let name = &report.plan.group;
     let failure = &report.failure;

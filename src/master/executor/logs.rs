@@ -1,4 +1,4 @@
-//! Where the logs of the daemon and of pools are, for the status.
+//! The places of the daemon's and the pools' logs, for the status.
 
 use crate::config::{Application, LogTarget, Pool};
 use crate::control::logs::{DaemonLog, PoolLog, PoolLogKind};

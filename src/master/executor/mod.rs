@@ -1,4 +1,4 @@
-//! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
+//! Performs the core's actions. Failures return as events.
 
 mod adoption;
 mod app_log;
@@ -112,10 +112,10 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    /// An executor that has started nothing yet.
+    /// An executor without processes.
     ///
     /// # Errors
-    /// `dup`.
+    /// `dup` failed.
     pub(in crate::master) fn new(
         registry: Registry,
         log: &'static Log,

@@ -1,4 +1,4 @@
-//! Puts the core's notices into words. php-fpm's words where it has them.
+//! Words the core's notices, with php-fpm's words where it has them.
 
 use super::{Executor, Helpers, Pools, Reload};
 use crate::config::ProcessManager;
@@ -14,7 +14,7 @@ pub(super) struct Death {
     pub(super) uptime: Duration,
     pub(super) generation: GenerationId,
     pub(super) doing: Option<String>,
-    /// A signal that it was sent, and by whom, as the end of a sentence: `process 12 (kill), user id 0`.
+    /// The signal and its sender: `process 12 (kill), user id 0`.
     pub(super) sender: Option<(i32, String)>,
 }
 
@@ -112,7 +112,7 @@ impl Executor {
                     );
                 }
             }
-            // The report of the start that failed says so.
+            // The failed start's report has it.
             Notice::PreloaderTimedOut(generation, _) if self.helpers.is_starting(*generation) => {}
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
                 "[pool {}] the {} did not answer within {}, killing",
@@ -202,8 +202,7 @@ impl Pools {
         generation.is_some_and(|generation| !generation.slots.is_empty())
     }
 
-    /// What php-fpm writes before the names of a pool's settings: it has two lines for this, and the one for ondemand
-    /// pools names the setting without it.
+    /// php-fpm's prefix of a pool's settings: of its two lines, the one for ondemand pools has none.
     fn prefix_of_settings(&self, reload: &Reload, pool: PoolId) -> &'static str {
         let name = self.pool_name(pool);
         match reload.pool(name).map(|pool| pool.pm) {
@@ -243,7 +242,7 @@ fn say_death(death: &Death, exit: Exit, level: log::Level) {
     }
 }
 
-/// php-fpm reports each worker that ends by itself.
+/// php-fpm logs each worker that ends by itself.
 fn death_level(exit: Exit, was_told: bool, speaks_as_fpm: bool) -> log::Level {
     match exit {
         _ if was_told => log::Level::Debug,
@@ -254,8 +253,7 @@ fn death_level(exit: Exit, was_told: bool, speaks_as_fpm: bool) -> log::Level {
     }
 }
 
-/// `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
-/// How a process ended, in a sentence.
+/// How a process ended, in words: `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
 pub(super) fn how(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("with code {code}"),

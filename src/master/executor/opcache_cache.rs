@@ -1,4 +1,4 @@
-//! Where a pool's compiled scripts are kept: in a directory of its user's, below the one that the configuration names.
+//! The directory of a pool's compiled scripts: its user's, below the configured one.
 
 use crate::config::{Application, OPCACHE_FILE_CACHE, Pool};
 use crate::sys::identity::Identity;
@@ -20,7 +20,7 @@ pub(super) fn applied(pool: &Arc<Pool>, identity: &Identity) -> Result<Arc<Pool>
     let Application::Php(php) = &mut pool.application else {
         return Ok(Arc::new(pool));
     };
-    // A pool that goes on has it already: the configuration allows no other.
+    // A continuing pool has it already.
     if !php
         .php_admin_value
         .iter()

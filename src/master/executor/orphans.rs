@@ -1,5 +1,5 @@
-//! What workers have started and left behind. Whether it ends with the worker is decided in [`crate::master::departed`]; what stays
-//! is counted, and ends with its pool.
+//! Processes that workers leave behind. [`crate::master::departed`] decides which end; the rest are counted, and end
+//! with the pool.
 
 use super::{Executor, Pools, Who};
 use crate::config::Application;
@@ -32,7 +32,7 @@ struct Departed {
 #[derive(Debug, Default)]
 pub(in crate::master) struct Orphans {
     left: BTreeMap<Leader, String>,
-    /// So many are remembered until the next look.
+    /// The number remembered until the next look.
     room: usize,
     counted: Option<(Tick, HashMap<String, u32>)>,
     doomed: Vec<Leader>,
@@ -56,7 +56,7 @@ impl Executor {
         }
     }
 
-    /// The same for a worker that another process reaps, and may have reaped: its number alone says nothing.
+    /// For a worker that another process reaps: its number alone proves nothing.
     pub(super) fn part_from_foreign(&mut self, id: WorkerId) {
         let known = self.pools.workers.get(&id).and_then(|worker| worker.leader);
         let Some(leader) = known else { return };
@@ -78,7 +78,7 @@ impl Executor {
         session::kill_rest(&doomed);
         if self.orphans.left.len() > self.orphans.room.max(LOOK_AT) {
             self.orphans.look();
-            // Twice as many as there are: a look is rare, however many stay.
+            // Twice the present number, so that looks stay rare.
             self.orphans.room = self.orphans.left.len() * 2;
         }
     }
@@ -129,11 +129,11 @@ impl Orphans {
 }
 
 impl Pools {
-    /// What is known of a worker that has ended. `None`: it is of a kind whose processes are left alone, or that has none.
+    /// The facts about an ended worker; `None`: its kind leaves processes alone, or it has none.
     fn departed(&self, id: WorkerId, pid: i32, exit: Exit, daemon_stops: bool) -> Option<Departed> {
         let worker = self.workers.get(&id)?;
         let generation = self.generations.get(&worker.generation)?;
-        // A FastCGI program ends with its worker, and so does what it has started.
+        // A FastCGI program and its children end with the worker.
         let (kin, is_cut_off) = match generation.settings.pool.application {
             Application::Wrapped(_) => (Kin::Group, false),
             Application::Cgi(_) | Application::Rust => (Kin::Session, false),

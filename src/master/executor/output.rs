@@ -1,4 +1,4 @@
-//! What workers, preloaders and their children write: read in pieces, logged in lines. All of it is untrusted.
+//! Output of workers, preloaders and their children: read in pieces, logged in lines. All of it is untrusted.
 
 use super::entries::UnfinishedEntry;
 use crate::sys::clock;
@@ -7,9 +7,9 @@ use crate::sys::socket::Progress;
 use crate::tick::Tick;
 use std::os::fd::OwnedFd;
 
-/// Bytes of a line before it is wrapped; more than a message of a worker may have.
+/// The longest line before it is wrapped, in bytes; more than a worker's message.
 const LINE_BYTES: usize = 4096;
-/// Bytes read per look, so that a flood from one worker does not keep the master from the others.
+/// Bytes per read, so that one worker's flood does not block the others.
 const LOOK_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -22,14 +22,14 @@ pub(super) struct Lines {
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     partial: Vec<u8>,
-    /// Bytes of the longest line; 0: no byte has come yet.
+    /// The longest line so far; 0: no byte yet.
     most: usize,
-    /// php-fpm's mark ends a line, too.
+    /// php-fpm's mark also ends a line.
     knows_mark: bool,
     keeps_empty: bool,
 }
 
-/// By what php-fpm's workers end the output of a request. Scripts write it as well; what it does is to end a line.
+/// php-fpm's workers end a request's output with it. Scripts can also write it; it only ends a line.
 const MARK: &[u8] = b"\0fscf\0";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) enum PipeRead {
 }
 
 impl Lines {
-    /// Reads from the read end of a non-blocking pipe or socket.
+    /// Reads from a non-blocking pipe or socket.
     pub(super) fn new(pipe: Guarded) -> Lines {
         Lines::resume(pipe, Splitter::default())
     }
@@ -63,14 +63,14 @@ impl Lines {
         self.entry.as_ref().and_then(UnfinishedEntry::due)
     }
 
-    /// Gives the lines that are held because more may belong to them.
+    /// Returns the lines that waited for more.
     pub(super) fn end_entry(&mut self, line: impl FnMut(&[u8])) {
         if let Some(entry) = &mut self.entry {
             entry.end(line);
         }
     }
 
-    /// The same in php-fpm's place, where a mark ends a line.
+    /// In php-fpm's place, where a mark ends a line.
     pub(super) fn knowing_mark(mut self, knows_mark: bool) -> Lines {
         self.splitter.knows_mark = knows_mark;
         self
@@ -97,8 +97,7 @@ impl Lines {
         entry.end(line);
     }
 
-    /// As [`Lines::read`], with lines wrapped after so many bytes, if need be a little earlier, so that no character of
-    /// UTF-8 is cut.
+    /// Like [`Lines::read`], but wraps lines after so many bytes, a little earlier if a UTF-8 character would be cut.
     pub(super) fn read_within(&mut self, most: usize, mut line: impl FnMut(&[u8])) -> PipeRead {
         let mut buffer = [0; 4096];
         let now = clock::now();
@@ -123,7 +122,7 @@ impl Lines {
 }
 
 impl Splitter {
-    /// Takes bytes and gives each line that is complete now.
+    /// Adds bytes and returns each complete line.
     pub(super) fn push(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
         self.take(bytes, LINE_BYTES, &mut line);
     }
@@ -151,7 +150,7 @@ impl Splitter {
                 self.partial.truncate(self.partial.len() - MARK.len());
                 self.end_line(&mut *line);
             } else if self.partial.len() > self.most {
-                // What may become a mark may end the line before it has to be wrapped.
+                // A possible mark may end the line before it must be wrapped.
                 let begun = self.partial.len() - self.begun_mark();
                 if begun > self.most || begun == self.partial.len() {
                     self.wrap(self.most, line);
@@ -168,7 +167,7 @@ impl Splitter {
         }
     }
 
-    /// Bytes at the end that may become a mark.
+    /// The number of bytes at the end that may become a mark.
     fn begun_mark(&self) -> usize {
         let is_begun = |length: &usize| self.partial.ends_with(&MARK[..*length]);
         let longest = if self.knows_mark { MARK.len() - 1 } else { 0 };
@@ -178,7 +177,7 @@ impl Splitter {
 
 const CHARACTER_BYTES: usize = 4;
 
-/// Where to cut a text so that no character at its end is cut. All of it, if it does not end in UTF-8.
+/// The length of the text without a cut character at its end; all of it if it is not UTF-8.
 fn whole_characters(text: &[u8]) -> usize {
     let tail = text.len().saturating_sub(CHARACTER_BYTES);
     let start = (tail.max(1)..text.len())
@@ -268,7 +267,7 @@ mod tests {
                 assert_eq!(seen.concat(), vec![b'a'; before]);
                 let full = seen.iter().filter(|line| line.len() == 20).count();
                 assert_eq!((full, seen.len()), (before / 20, before.div_ceil(20)));
-                // What only looks like the beginning of a mark is wrapped like any text.
+                // An incomplete mark is wrapped like any text.
                 let text = [&vec![b'a'; before], &MARK[..2], b"abc\n"].concat();
                 let mut lines: Vec<Vec<u8>> = Vec::new();
                 for piece in text.chunks(pieces) {

@@ -1,4 +1,4 @@
-//! Pools: their sockets, and what their generations are made with.
+//! Pools: their sockets and their generations' settings.
 
 use super::apply_error::ApplyError;
 use super::counters::AllCounters;
@@ -40,24 +40,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WAKE: [u8; 1] = [0];
-/// How much longer than `request_terminate_timeout` a request may run whose worker is to end it itself.
+/// The additional time for a worker that ends its own overdue request.
 const LOOP_TIMEOUT: Duration = Duration::from_secs(1);
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
-/// A pool, as the executor knows it. Several may have the same name while one takes the other's place.
+/// A running pool. Several may have the same name during a replacement.
 #[derive(Debug)]
 pub(super) struct RunningPool {
     pub(super) name: String,
-    /// Its listening socket; `None`: it is an application's, and a router has that.
+    /// Its listening socket; `None` for an application, whose router has it.
     pub(super) listener: Option<Listener>,
     pub(super) http: Option<Listener>,
-    /// The hand-off queue of kept connections: out, in. Made with the pool's first process.
+    /// The hand-off queue of kept connections: out, in. Created with the first process.
     pub(super) queue: Option<(Guarded, Guarded)>,
     pub(super) watched: bool,
     pub(super) latest: Option<GenerationId>,
     pub(super) serving: Option<GenerationId>,
     pub(super) left_at: Option<Tick>,
-    /// Of the workers that it had under the master before this one, until it has others.
+    /// Facts about its workers under the previous master, until it has others.
     pub(super) had: Option<Had>,
 }
 
@@ -70,8 +70,8 @@ impl Keyed for RunningPool {
 }
 
 impl RunningPool {
-    /// How many connections wait in the pool's sources; `None`: can't be told. To count them means to ask the kernel's list of all
-    /// sockets, so it is asked only where one waits. `whether`: it is enough to know that some do, and 1 stands for any number.
+    /// The number of waiting connections; `None` if unknown. A count asks the kernel for all sockets, so it is done
+    /// only where one waits. `whether`: any number may be reported as 1.
     pub(super) fn queued(&self, whether: bool) -> Option<u32> {
         let waits = |fd: &Guarded| socket::wait(fd.as_fd(), socket::Readiness::Readable, Duration::ZERO);
         let sockets = self.listener.iter().chain(&self.http).map(|it| &it.socket);
@@ -83,9 +83,8 @@ impl RunningPool {
         }
     }
 
-    /// The same, with how many may wait in the listening socket.
-    /// Connections to its socket that have lost their client, and are held by a process: by a worker of its own, or of a
-    /// daemon that was killed.
+    /// The connections to its socket without a client that a process still holds: a worker of its own, or of a killed
+    /// daemon.
     pub(super) fn abandoned(&self) -> u32 {
         match self.listener.as_ref().map(|listener| &listener.address) {
             Some(Address::Unix(path)) => diag::abandoned_connections(path).unwrap_or(0),
@@ -190,8 +189,7 @@ impl Executor {
 }
 
 impl Pools {
-    /// What a process is given that answers for a pool beside its workers: the generation, its resources, and the pool's
-    /// listening socket.
+    /// The descriptors of a helper that answers for a pool: the generation, its resources, the listening socket.
     ///
     /// # Errors
     /// The pool or the generation is closed.
@@ -243,7 +241,7 @@ impl Pools {
         }
     }
 
-    /// A generation that is kept: only its logs are opened anew, as a reload does.
+    /// Keeps a generation in a reload: only its logs are opened again.
     pub(super) fn keep(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -270,7 +268,7 @@ impl Pools {
             generation.make.remember(had);
         }
         self.generations.insert(id, generation);
-        // A pool's first generation serves as soon as it can.
+        // A pool's first generation serves at once.
         handover.pool_changed(pool);
         id
     }
@@ -315,8 +313,7 @@ impl Pools {
         id
     }
 
-    /// Takes up what a new configuration says of where a pool's workers speak HTTP; `opened`: the socket, if that was not open
-    /// yet. Workers of generations before keep the old one until they leave.
+    /// Applies the HTTP address of a pool; `opened`: the socket, if it is new. Older workers keep the old one.
     pub(super) fn set_http(
         &mut self,
         context: &mut Context,
@@ -357,7 +354,7 @@ impl Pools {
 
     pub(super) fn wake_worker(&self, id: PoolId) {
         if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
-            // A queue that is full wakes the workers that take out of it.
+            // A full queue wakes the workers that read it.
             let _ = send_with(queue_in.as_fd(), &WAKE, &[]);
         }
     }
@@ -402,8 +399,7 @@ impl Pools {
         self.groups.extend(left);
     }
 
-    /// The pool of one application that is meant by its name or its application's root, if one with these rights may restart
-    /// it.
+    /// Finds a pool of one application by its name or root, if these rights may restart it.
     pub(in crate::master) fn pool_meant_by(
         &self,
         config: &Config,
@@ -440,7 +436,7 @@ impl Pools {
         }
     }
 
-    /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
+    /// Opens the access logs again. Returns `None` if there are none, otherwise whether all succeeded.
     pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
         let mut outcome = None;
         for generation in self.generations.values_mut() {
@@ -525,7 +521,7 @@ impl Context {
 pub(super) fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
-            // It is not late as long as it may warm up.
+            // The warm-up extends the deadline.
             start_timeout: match php.warm_up {
                 0 => php.start_timeout,
                 _ => php.start_timeout + WARM_TIMEOUT + php.warm_up_time,
@@ -548,7 +544,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
-    // One that does not answer a request whose time is up is held up.
+    // A worker that ignores its own time limit is stuck.
     let by_itself = if keeps_time(pool) {
         LOOP_TIMEOUT
     } else {
@@ -556,7 +552,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
     };
     let concurrency = match &pool.application {
         Application::Wrapped(wrapped) if wrapped.is_concurrent() => wrapped.concurrency,
-        // As many requests as there can be connections.
+        // As many requests as connections.
         Application::Program(_) | Application::Http(_) => u32::MAX,
         _ => 1,
     };

@@ -1,4 +1,4 @@
-//! The channel to a preloader: JSON lines out, with descriptors, and JSON lines back, which are untrusted.
+//! The channel to a preloader: JSON lines with descriptors out, untrusted JSON lines back.
 
 use super::launches::LAST_LINES;
 use super::output::Lines;
@@ -25,7 +25,7 @@ pub(super) type Command = protocol::Command<Settings>;
 #[derive(Debug)]
 pub(super) struct Preloader {
     pub(super) pid: i32,
-    /// Under which the spawning kit starts it; `None`: it is up.
+    /// Its start in the spawning kit; `None` once it is up.
     pub(super) start: Option<Token>,
     pub(super) channel: Guarded,
     /// Its standard output and error, once it is up.
@@ -40,13 +40,13 @@ pub(super) struct Preloader {
     partial: Vec<u8>,
     pub(super) last_lines: VecDeque<String>,
     pub(super) executable: Option<(u64, u64)>,
-    /// How its workers can be traced, once it has said so.
+    /// How to trace its workers, once it has sent that.
     pub(super) traceable: Option<Rc<Traceable>>,
 }
 
 #[derive(Debug)]
 pub(super) enum ChannelInput {
-    /// These answers, in the order in which the preloader sent them.
+    /// Answers in the preloader's order.
     Answers(Vec<Answer>),
     Nonsense(String),
     Closed,
@@ -73,16 +73,16 @@ impl Preloader {
         }
     }
 
-    /// Sends a command with descriptors, now or when there is room. The descriptors are kept until then.
+    /// Sends a command with descriptors, now or when there is room; it keeps the descriptors until then.
     pub(super) fn send(&mut self, command: &Command, descriptors: Vec<OwnedFd>) {
-        // Serialising plain values to memory can't fail.
+        // Serialising plain values can't fail.
         let mut line = serde_json::to_vec(command).unwrap_or_default();
         line.push(b'\n');
         self.unsent.push_back((line, descriptors));
         self.push();
     }
 
-    /// Sends a command that needs no descriptor. Every line has one, so that it is clear which belong to which.
+    /// Sends a command without its own descriptors; every line has one, which keeps lines and descriptors together.
     pub(super) fn send_plain(&mut self, command: &Command) {
         match null() {
             Ok(null) => self.send(command, vec![null]),
@@ -102,7 +102,7 @@ impl Preloader {
                     line.drain(..sent);
                     descriptors.clear();
                 }
-                // Full, or closed; the latter is heard of when reading.
+                // Full or closed; a read reports the latter.
                 Err(_) => return,
             }
         }
@@ -185,7 +185,7 @@ impl Preloader {
         let template = template.map(|file| Template::read(file, "template"));
         self.template = match template.transpose() {
             Ok(template) => template,
-            // Without it no worker begins, and each says why.
+            // Without it no worker starts, and each reports why.
             Err(error) => {
                 log::error!("{error}");
                 None

@@ -1,5 +1,5 @@
-//! Gets ready for a configuration: opens what its pools need and is not open yet, and says what the core is to be told.
-//! [`crate::master::reload_plan`] decides about each pool.
+//! Prepares a configuration: opens what its pools need, and returns the core's event. [`crate::master::reload_plan`]
+//! decides about each pool.
 
 use super::apply_error::ApplyError;
 use super::pools::policy;
@@ -30,7 +30,7 @@ enum Prospect {
     Unchanged(PoolId, GenerationId, Arc<Pool>),
 }
 
-/// What a pool needs before anything of it can start: opened here, so that an error changes nothing.
+/// The resources that a pool needs before a start; an error changes nothing.
 struct Opened {
     sockets: Sockets,
     settings: Settings,
@@ -40,8 +40,8 @@ struct Opened {
 }
 
 impl Executor {
-    /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
-    /// told. On an error nothing has changed.
+    /// Prepares a configuration: binds sockets, looks up users, and returns the core's event. After an error nothing
+    /// has changed.
     pub(in crate::master) fn prepare(
         &mut self,
         mut config: Config,
@@ -56,7 +56,7 @@ impl Executor {
         let prospects = match self.prospects(&mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
-                // At the daemon's start the configuration of before may want the same socket.
+                // At the start, the previous configuration may want the same socket.
                 if self.reload.count > 1 {
                     self.helpers.jobs_tcp.give_up();
                 }
@@ -112,7 +112,7 @@ impl Executor {
         };
         let always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
         match extent {
-            // The daemon's start: zygotes of a configuration before this one can't be there.
+            // At the start there are no older zygotes.
             ReloadScope::All if self.reload.count == 1 => self.helpers.zygotes_to_start = true,
             ReloadScope::All => self.outdate_zygotes(true),
             ReloadScope::Changed => self.outdate_zygotes(always),
@@ -126,7 +126,7 @@ impl Executor {
 
     fn prospects(&mut self, config: &mut Config, extent: ReloadScope) -> Result<Vec<Prospect>, ApplyError> {
         let mut written = std::mem::take(&mut config.pools);
-        // Pools that have not changed keep their settings in the memory of before, so that a reload of many costs none.
+        // Unchanged pools keep their settings in memory, which makes a reload of many cheap.
         for pool in &mut written {
             if let Some(before) = self.reload.pool(&pool.name).filter(|before| *before == pool) {
                 *pool = before.clone();
@@ -195,7 +195,7 @@ impl Executor {
         let settings = self.context.settings(pool, global, identities)?;
         let failed = |e| ApplyError::Confine(pool.name.clone(), e);
         let group = confine::check(&settings.pool).map_err(failed)?;
-        // Opened when the pool begins; here, whether it can be.
+        // Only checked here; the pool opens it later.
         super::app_log::check(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
         let sockets = self
             .open_sockets(pool)
@@ -283,7 +283,7 @@ impl Executor {
                     self.pools
                         .add_generation(&mut self.handover, pool, settings, access, slow_log);
                 changes.replaced.push((pool, generation, name, reason));
-                // Of a pool that had no worker at an upgrade nothing was adopted that could go on serving meanwhile.
+                // A pool without a worker at an upgrade has no adopted generation that could serve.
                 if self.pools.by_id.get(&pool).is_some_and(|it| it.serving.is_none()) {
                     self.pools.serves(pool, generation);
                 }
@@ -312,7 +312,7 @@ impl Executor {
 }
 
 impl Pools {
-    /// Whether the pool has a worker or had one lately: somebody may ask it again soon.
+    /// Whether the pool has or recently had a worker, so requests are likely.
     fn was_used_lately(&self, id: PoolId) -> bool {
         let Some(pool) = self.by_id.get(&id) else {
             return false;
@@ -324,7 +324,7 @@ impl Pools {
         has_worker || pool.left_at.is_some_and(|left| clock::now().since(left) < LATELY)
     }
 
-    /// A pool that runs, as it is; `None`: it does not run.
+    /// A running pool without changes; `None`: it does not run.
     fn unchanged(&self, pool: &Arc<Pool>) -> Option<Prospect> {
         let id = self.pool_listening_as(pool)?;
         let running = self.by_id.get(&id)?;

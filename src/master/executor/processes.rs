@@ -1,4 +1,4 @@
-//! The master's children: whose each pid is, and what is known of those that have ended.
+//! The master's children by pid, and the facts about ended ones.
 
 use super::notices;
 use crate::master::event::{GenerationId, PoolId, WorkerId};
@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 pub(in crate::master) struct Processes {
     pub(super) by_pid: HashMap<i32, Who>,
     pub(super) early_deaths: VecDeque<(i32, process::Ended)>,
-    /// Workers that were reaped, until the core says so in the log.
+    /// Reaped workers, until the core logs them.
     pub(super) deaths: HashMap<WorkerId, notices::Death>,
-    /// What preloaders that are gone wrote last, until the core says so in the log.
+    /// Last lines of ended preloaders, until the core logs them.
     pub(super) last_lines: HashMap<GenerationId, VecDeque<String>>,
-    /// Generations whose failed starts are in the log already, until the core says that they failed.
+    /// Generations with logged failed starts, until the core reports them.
     pub(super) reported: HashSet<GenerationId>,
-    /// More children may have ended than were reaped at once.
+    /// More children may have ended than were reaped in one turn.
     pub(in crate::master) has_more_dead: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Preloaders that are made from workers. The worker is sent a channel, an output and /dev/null over its stop pipe; it
-//! forks a copy of itself and says which process that is; the copy is then begun like any other preloader.
+//! Promotes workers to preloaders. The worker gets a channel, an output and /dev/null over its stop pipe; it forks a
+//! copy and reports its pid; the copy then starts like any preloader.
 //!
-//! Everything that the worker says is untrusted: the process has to be a new child of ours, of the pool's user.
+//! The worker's messages are untrusted: the process must be a new child of the pool's user.
 
 use super::output::Lines;
 use super::preloader::{ChannelInput, Command, Preloader};
@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, SockType, shutdown};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// After how many requests a worker of these settings may be made a preloader, if so many preloaders were made before.
+/// The number of requests after which a worker may be promoted, given earlier promotions.
 pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
     match &settings.pool.application {
         Application::Wrapped(wrapped) => wrapped.refork_at(promotions),
@@ -62,7 +62,7 @@ impl Executor {
                 self.helpers
                     .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
             }
-            // The worker ended, or let go of the channel.
+            // The worker exited or closed the channel.
             Some(ChannelInput::Closed) => {
                 self.helpers
                     .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown)
@@ -87,7 +87,7 @@ impl Executor {
         }
         if let Err(error) = self.begin_next_mold(id, pid) {
             log::error!("[pool {}] {error}", self.pools.generation_name(id));
-            // Its end is told when it is reaped.
+            // Its end is reported when it is reaped.
             let _ = process::send_signal(pid, Signal::SIGKILL);
         }
     }
@@ -135,10 +135,10 @@ impl Executor {
         Ok(())
     }
 
-    /// Stops the next mold, which may be one that was made from a worker, or a first one whose place that took.
+    /// Stops the next preloader, promoted or replaced.
     pub(super) fn stop_next_mold(&mut self, id: GenerationId, force: Force) {
         if self.helpers.seconds.contains_key(&id) {
-            // A process that it may still make finds its channel closed.
+            // A late copy finds its channel closed.
             return self
                 .helpers
                 .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
@@ -177,7 +177,7 @@ impl Pools {
         self.generations.get(&id)?.resources.as_ref()?.next_mold
     }
 
-    /// The next mold takes the place of the first.
+    /// Replaces the first preloader by the next one.
     pub(super) fn switch_mold(&mut self, context: &mut Context, id: GenerationId) {
         if let Some(resources) = self.resources_mut(id) {
             std::mem::swap(&mut resources.preloader, &mut resources.next_mold);

@@ -1,5 +1,4 @@
-//! What a generation was made from, and what of that has changed when a configuration is applied
-//! ([`crate::master::reload_diff`] decides what follows).
+//! The sources of a generation and their changes ([`crate::master::reload_diff`] decides what follows).
 
 use super::generation::Generation;
 use super::pools::RunningPool;
@@ -23,19 +22,19 @@ const MOST_OF_A_NAME: usize = 100;
 #[derive(Debug, Default)]
 pub(super) struct Make {
     pub(super) origin: Option<Fingerprint>,
-    /// The directory of its extensions, and those from elsewhere, when its preloader was ready.
+    /// The directory of its extensions, and others, as of its start.
     extensions: Vec<(PathBuf, Fingerprint)>,
     pub(super) powered_by: Option<String>,
     pub(super) is_known: bool,
     is_mixed: bool,
     is_code_cached: bool,
     pub(super) unfit: Option<String>,
-    /// The search for settings that keep PHP from starting; `None`: it starts with all of them.
+    /// The search for settings that prevent PHP's start; `None`: it starts with all of them.
     pub(super) trial: Option<Trial>,
     pub(super) has_told_trial: bool,
     pub(super) has_failed: bool,
     pub(super) came_up: bool,
-    /// How long its application took to boot, if it boots once and this master has seen it.
+    /// The boot time of its application, if it boots once and this master saw it.
     pub(super) boot: Option<BootTimes>,
     pub(super) connected_to: Option<String>,
 }
@@ -61,7 +60,7 @@ impl Make {
 }
 
 impl Executor {
-    /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.
+    /// A preloader's facts about itself. If it lies, only its own pools are replaced too often or too seldom.
     pub(super) fn facts(
         extensions: Option<PathBuf>,
         loaded: &[PathBuf],
@@ -115,7 +114,7 @@ impl Pools {
         let Some(running) = self.by_id.get(&pool) else {
             return Err(Reason::Settings);
         };
-        // The last one that was told, which may still be coming, or else the one that serves.
+        // The latest generation, which may still be starting, otherwise the serving one.
         let known = [running.latest, running.serving].into_iter().flatten();
         let known = known.filter_map(|id| Some((id, self.generations.get(&id)?)));
         reload_diff::kept(known.map(|(id, it)| (id, context.difference(it, settings, extent, fingerprints))))
@@ -137,10 +136,10 @@ impl Pools {
             generation.make.is_code_cached = facts.is_code_cached;
             generation.make.powered_by = facts.powered_by;
             generation.make.boot = facts.boot;
-            // A later preloader loads no application, and does not know.
+            // A later preloader loads no application and does not know.
             let known = generation.make.connected_to.take();
             generation.make.connected_to = facts.connected_to.or(known);
-            // A zygote knows nothing of what its workers set.
+            // A zygote knows no settings of its workers.
             let own = |name| {
                 generation
                     .uses_zygote()
@@ -197,7 +196,7 @@ impl Context {
         comparison.difference(extent, || {
             let is_other_origin = match (self.origin(&wanted.pool), make.origin) {
                 (Some(origin), Some(then)) => fingerprints.origin(&origin) != then,
-                // Nothing was started yet, or it is no PHP.
+                // Nothing has started yet, or it is not PHP.
                 (None, _) | (_, None) => false,
             };
             let mut extensions = make.extensions.iter();
@@ -207,7 +206,7 @@ impl Context {
         })
     }
 
-    /// What PHP's start depends on; `None`: the pool is not PHP.
+    /// The sources of PHP's start; `None` if the pool is not PHP.
     pub(super) fn origin(&self, pool: &Pool) -> Option<Origin> {
         let Application::Php(php) = &pool.application else {
             return None;

@@ -1,5 +1,5 @@
-//! The configuration in force, and the reload that brought it ([`ReloadProgress`] decides when that is done). And which pool
-//! is reloaded alone, because a worker asks for it (`pool_to_restart`).
+//! The configuration in force, its reload ([`ReloadProgress`] decides when it is done), and the single pool that a
+//! worker asks to restart (`pool_to_restart`).
 
 use super::generation::Generation;
 use super::{Executor, Pools, start_source};
@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Arguments that php-fpm shows, its name among them.
+/// The arguments that php-fpm prints, with its name.
 const MOST_ARGUMENTS: usize = 11;
 
 #[derive(Debug)]
@@ -35,9 +35,9 @@ pub(in crate::master) struct Reload {
     pub(super) last: Option<LastReload>,
     pub(super) under_way: Option<UnderWay>,
     pub(super) count: u64,
-    /// Generations whose workers ask for new processes of their pools, each for each reason once.
+    /// Generations whose workers request a restart, once per reason.
     asked: BTreeMap<(GenerationId, u32), RestartRequest>,
-    /// When pools were given new processes because their OPcache was full.
+    /// The last restarts because of a full OPcache.
     full: HashMap<PoolId, Tick>,
 }
 
@@ -55,8 +55,8 @@ enum Verdict {
     Later,
 }
 
-/// How long a worker that was told to finish may go on waiting for a connection before it is not believed, or not waited for: code of
-/// its pool can have accept(2) block (O_NONBLOCK is of the socket, which all of its processes have).
+/// The longest wait for a worker that is idle after its signal to finish: the pool's code can make accept(2) block
+/// (O_NONBLOCK belongs to the socket, which all processes share).
 const LAST_CONNECTION: Duration = Duration::from_secs(5);
 
 fn waiting_workers<'p>(
@@ -83,7 +83,7 @@ pub(super) struct UnderWay {
     by: Option<ReloadCause>,
 }
 
-/// A listening socket: its descriptor, and what php-fpm calls it.
+/// A listening socket: its descriptor, and php-fpm's name for it.
 pub(in crate::master) type NamedSocket = (RawFd, String);
 
 fn named(listener: &Listener) -> NamedSocket {
@@ -102,8 +102,7 @@ fn named(listener: &Listener) -> NamedSocket {
     (socket.as_raw_fd(), name)
 }
 
-/// What php-fpm says while it executes itself anew, and then as a new master. Programs wait for these lines, though this
-/// master has stayed.
+/// php-fpm's lines of an exec and a new master. Programs wait for them, although this master stays.
 fn say_as_fpm(sockets: &[NamedSocket], interval: Option<Duration>) {
     let started = invocation::get()
         .map(|it| it.arguments.as_slice())
@@ -167,7 +166,7 @@ impl Executor {
         }
     }
 
-    /// The listening sockets of all pools, in the order in which the configuration has them.
+    /// All pools' listening sockets, in the configuration's order.
     pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
         let mut sockets = Vec::new();
         for wanted in &self.reload.config.pools {
@@ -203,7 +202,7 @@ impl Executor {
         is_asked.then(|| clock::now() + JUDGED_AGAIN)
     }
 
-    /// The pool that is to have new processes because one of its workers asks for them.
+    /// The pool to restart because a worker asks for it.
     pub(in crate::master) fn pool_to_restart(&mut self, is_ending: bool) -> Option<PoolId> {
         let now = clock::now();
         self.reload
@@ -257,7 +256,7 @@ impl Executor {
         if !is_ending && situation.postpones(why) {
             return Some(Verdict::Later);
         }
-        // Looked at only where it matters: the file may be on a disk that is slow.
+        // Read only if needed: the disk may be slow.
         let is_touched = || {
             let mark = latest.restart_file().and_then(|path| RestartMark::of(&path));
             mark.is_some() && mark != latest.restart_mark

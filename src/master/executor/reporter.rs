@@ -1,4 +1,4 @@
-//! Starts and stops the reporters, as their lives go on.
+//! Starts and stops the reporters.
 
 use super::helper::{own_user, zone};
 use super::preloader::Preloader;
@@ -28,7 +28,7 @@ pub(super) struct ReporterState {
     pub(super) listener: Listener,
     life: Helper,
     process: Option<ReporterProcess>,
-    /// A client has connected, and PHP is being started, which has to say first what it is.
+    /// A client has connected, and PHP must first start and report its version.
     waits_for_php: bool,
 }
 
@@ -52,7 +52,7 @@ impl Executor {
                 .close_reporter(&mut self.context, &mut self.handover, pool);
             return;
         };
-        // A pool whose own socket moves is another pool, which takes over the address of the status.
+        // A pool with another socket is another pool, and takes over the status address.
         let moved = self
             .helpers
             .reporter_at(&self.pools, name, wanted)
@@ -185,7 +185,7 @@ impl Executor {
         );
         brief.powered_by = generation.make.powered_by.clone().or(expected);
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
-        // Plain values to memory: it can't fail.
+        // Serialising plain values can't fail.
         let message = serde_json::to_vec(&brief).unwrap_or_default();
         let (readable, pipes) = (resources.board.memory().readable()?, generation.connected()?);
         let descriptors = [status, workers, &readable, &pipes.messages_in];
@@ -259,7 +259,7 @@ impl Helpers {
             .get(&id)
             .is_none_or(|generation| generation.make.is_known);
         let mut preloaders = self.preloaders.values();
-        // One that is up has said so in its work directory, and may not have said yet what it is.
+        // A preloader that is up may not have sent its facts yet.
         let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
         !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
     }
@@ -276,7 +276,7 @@ impl Helpers {
         let Some(reporter) = self.reporters.get_mut(&pool) else {
             return;
         };
-        // The reporter of an address that the pool no longer has is not the pool's any more.
+        // A reporter of an old address is no longer the pool's.
         if reporter.process.as_ref().is_none_or(|process| process.pid != pid) {
             return;
         }

@@ -1,6 +1,6 @@
-//! What workers tell of programs that they could not start. It is untrusted and bounded; each report is a message.
+//! Workers' reports of programs that failed to start. Each is an untrusted, bounded message.
 //!
-//! A worker's word counts for its own pool alone: whose a report is, is known by the socket that it came over.
+//! A report counts only for the pool of the socket that it came over.
 
 use super::generation::Generation;
 use super::launches::account;
@@ -25,7 +25,7 @@ use std::time::Duration;
 const MOST_LOOKS: usize = 16;
 const MOST_IN_WINDOW: u32 = 16;
 const WINDOW: Duration = Duration::from_secs(10);
-/// What may wait in the socket: as the kernel counts, a message of the greatest length and a bit.
+/// The socket's buffer: one message of the greatest length.
 const BUFFER_BYTES: usize = MOST_BYTES;
 
 #[derive(Debug)]
@@ -36,12 +36,12 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// A new one; `None`: the workers of such an application start nothing.
+    /// Creates a report socket; `None`: workers of this kind start nothing.
     pub(super) fn new(application: &Application) -> Result<Option<Reports>, Error> {
         let Application::FastCgi(_) = application else {
             return Ok(None);
         };
-        // Non-blocking at both ends: neither waits for the other.
+        // Non-blocking at both ends.
         let (out, into) = socket_pair(SockType::SeqPacket)?;
         set_send_buffer(into.as_fd(), BUFFER_BYTES)?;
         Ok(Some(Reports::adopt(Guarded::new(out), into)))
@@ -59,13 +59,13 @@ impl Reports {
         (&self.out, &self.into)
     }
 
-    /// The next one; `None`: there is none. `Some(None)`: there was one that is of no use.
+    /// The next report. `None`: none; `Some(None)`: one that is useless.
     fn next(&mut self, now: Tick) -> Option<Option<StartFailure>> {
         if now.since(self.window.0) >= WINDOW {
             self.window = (now, 0);
         }
         let is_too_many = self.window.1 >= MOST_IN_WINDOW;
-        // What does not fit is thrown away by the kernel, with any descriptors.
+        // The kernel drops the excess with any descriptors.
         let mut buffer = vec![0; if is_too_many { 1 } else { MOST_BYTES }];
         let count = match self.out.receive(&mut buffer) {
             Ok(Progress::Done(count)) => count,
@@ -89,7 +89,7 @@ impl Pools {
         copy.map(Some).map_err(|error| Error::from_io("dup", "", &error))
     }
 
-    /// Takes up what a generation's workers tell. `true`: there may be more.
+    /// Reads a generation's reports. Returns `true` if there may be more.
     pub(super) fn hear_reports(&mut self, id: GenerationId) -> bool {
         let now = clock::now();
         for _ in 0..MOST_LOOKS {

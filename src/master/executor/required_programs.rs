@@ -1,4 +1,4 @@
-//! The programs that a pool needs beside its own application.
+//! The programs that a pool needs in addition to its application.
 
 use crate::config::{Application, Pool};
 use crate::runtime;
@@ -13,14 +13,14 @@ pub(crate) fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {
     let helper = has_helpers.then(|| super::helper::program(directory));
     let mut programs: Vec<PathBuf> = helper.into_iter().collect();
     match &pool.application {
-        // Each application says what it is; what that needs is looked for when it is started.
+        // Each application states its runtime; its programs are looked up at its start.
         _ if pool.applications.is_some() => {}
         Application::Php(_) => programs.push(directory.join("forkyard-php")),
         Application::Wrapped(wrapped) => {
             programs.push(wrapped.interpreter.clone());
             programs.push(directory.join(runtime::wrapped::LIBRARY));
         }
-        // Their programs are looked for when they are asked for.
+        // Looked up at the request.
         Application::Cgi(_)
         | Application::FastCgi(_)
         | Application::Http(_)

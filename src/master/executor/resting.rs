@@ -1,5 +1,5 @@
-//! What a pool without a process does without: its pipes and its hand-off queue. They are made again when it next needs a
-//! process. What remains are its listening socket, its scoreboard, and, with workers of a zygote, OPcache's memory.
+//! Releases the pipes and the hand-off queue of a pool without a process, until it needs one. Its listening socket,
+//! scoreboard, and a zygote pool's OPcache memory remain.
 
 use super::generation::{Generation, Pipes};
 use super::preloader::Preloader;
@@ -16,7 +16,7 @@ impl Executor {
             if !self.pools.rests(&self.helpers, id) {
                 continue;
             }
-            // Its settings say whose what is read last was.
+            // The last output is logged by these settings.
             let Some(mut generation) = self.pools.generations.remove(&id) else {
                 continue;
             };
@@ -71,7 +71,7 @@ impl Pools {
         let Some(resources) = generation.resources.as_ref().filter(|it| it.pipes.is_some()) else {
             return false;
         };
-        // A zygote is given a pool's descriptors with each command to fork, and keeps none.
+        // A zygote gets a pool's descriptors with each fork command and keeps none.
         let preloader = resources.preloader.and_then(|pid| helpers.preloaders.get(&pid));
         let is_free = resources.preloader.is_none() || preloader.is_some_and(Preloader::is_zygote);
         let is_configured = self

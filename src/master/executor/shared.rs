@@ -1,5 +1,5 @@
-//! Which process makes the workers of which generation. The core gives each generation a preloader of its own; here the
-//! generations whose workers come from a zygote are attached to that process.
+//! Maps generations to the processes that fork their workers. The core gives each generation a preloader; here
+//! generations are attached to a zygote.
 
 use super::app_log::whose;
 use super::generation::Generation;
@@ -57,11 +57,11 @@ pub(super) struct MadeFrom {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
     pub(super) is_code_cached: bool,
-    /// How long its application took to boot, if it boots once.
+    /// The boot time of its application, if it boots once.
     pub(super) boot: Option<BootTimes>,
     pub(super) connected_to: Option<String>,
     pub(super) powered_by: Option<String>,
-    /// The directory of its extensions, and those from elsewhere, as they were then.
+    /// The directory of its extensions, and others, as of its start.
     pub(super) extensions: Vec<(PathBuf, Fingerprint)>,
 }
 
@@ -84,13 +84,13 @@ impl MadeFrom {
 }
 
 impl Executor {
-    /// Attaches a generation to a zygote, which is given nothing of it. `false`: there is none for it.
+    /// Attaches a generation to a zygote. Returns `false` if none fits.
     pub(super) fn attach(&mut self, id: GenerationId) -> Result<bool, Error> {
         let Some(pid) = self.helpers.fitting_preloader(&self.pools, id) else {
             return Ok(false);
         };
         self.open(id)?;
-        // What is wrong with it is told by a start that fails.
+        // A failing start reports the fault.
         if self.pools.read_env_file(id).is_err() {
             return Ok(false);
         }
@@ -129,13 +129,13 @@ impl Executor {
         let Some(preloader) = self.helpers.preloader_of(&self.pools, id) else {
             return;
         };
-        // Whether a zygote goes on without any is looked at when this one has left.
+        // Whether an unused zygote stays is decided later.
         let is_kept = preloader.is_zygote() && !preloader.is_ending;
         let others = is_kept || preloader.members.kept.iter().any(|member| *member != id);
         let leaves = preloader.members.leaving.contains(&id);
         let start = preloader.start;
         let signal = match force {
-            // It has nothing of a pool but the commands that it has not carried out.
+            // It has nothing of a pool except pending commands.
             Force::Ask | Force::Terminate if is_kept && !leaves && !has_unforked => {
                 self.detach(id, Exit::Code(0));
                 return;
@@ -150,7 +150,7 @@ impl Executor {
                 }
                 return;
             }
-            // The process has not answered for long. Whether that is good enough for the others is theirs to say.
+            // It has not answered for long; the other pools decide whether they keep it.
             Force::Kill if others && leaves => {
                 self.detach(id, Exit::Code(0));
                 return;
@@ -172,12 +172,12 @@ impl Executor {
             }
             Force::Ask => {
                 preloader.is_ending = true;
-                // The channel itself stays open until the process is reaped: answers may still be under way.
+                // The channel stays open until the process is reaped: answers may still come.
                 let _ = shutdown(preloader.channel.as_raw_fd(), Shutdown::Write);
                 return;
             }
             Force::Terminate => Signal::SIGTERM,
-            // It does not do its part for any pool.
+            // It fails all pools.
             Force::Kill => Signal::SIGKILL,
         };
         preloader.is_ending = true;
@@ -219,7 +219,7 @@ impl Executor {
         self.context.happened.push_back(Event::PreloaderGone(id, exit));
     }
 
-    /// Takes up workers that a preloader made and could not tell of before it ended: they have their slots, and may serve.
+    /// Adopts workers that an ended preloader made without announcing them: they have their slots and may serve.
     fn find_unannounced(&mut self, id: GenerationId) {
         for worker in self.pools.unforked_of(id) {
             let pid = self
@@ -251,7 +251,7 @@ impl Helpers {
         molds.flatten().chain(program).collect()
     }
 
-    /// The zygote that a generation may have its workers from: the youngest that is made from the same.
+    /// The youngest zygote from the same sources.
     pub(super) fn fitting_preloader(&self, pools: &Pools, id: GenerationId) -> Option<i32> {
         self.zygote_from(&pools.generations.get(&id)?.common()?)
     }
@@ -288,7 +288,7 @@ impl Pools {
         workers.copied().filter(is_unforked).collect()
     }
 
-    /// The process that says in the worker's slot that it is this worker; it may say anything.
+    /// The process that claims a worker's slot; the value is untrusted.
     fn pid_in_slot(&self, worker: WorkerId) -> Option<i32> {
         let worker = self.workers.get(&worker)?;
         let page = self
@@ -300,7 +300,7 @@ impl Pools {
             .filter(|pid| *pid > 0)
     }
 
-    /// What a new zygote for this generation is made from; `None`: it has a preloader of its own. After
+    /// The sources of a new zygote for this generation; `None`: it has its own preloader. Call it after
     /// [`Pools::note_origin`].
     pub(super) fn made_from(&self, id: GenerationId) -> Option<MadeFrom> {
         let generation = self.generations.get(&id)?;
@@ -310,7 +310,7 @@ impl Pools {
 
 impl Context {
     pub(super) fn is_as_made(&self, made_from: &MadeFrom, preloader: &Preloader) -> bool {
-        // What is not ready yet is not known well enough.
+        // Facts of a starting process are incomplete.
         let Some(facts) = &preloader.facts else {
             return false;
         };
@@ -324,7 +324,7 @@ impl Context {
 }
 
 impl Generation {
-    /// What the zygote of its workers has to be made from; `None`: it has a preloader of its own.
+    /// The sources of its workers' zygote; `None`: it has its own preloader.
     pub(super) fn common(&self) -> Option<Settings> {
         self.uses_zygote().then(|| match self.make.trial {
             Some(_) => common(&self.settings_without_faults()),

@@ -1,5 +1,4 @@
-//! What pools have of the machine beside each other: by control groups where there are any for the daemon, else by what each
-//! process can be given.
+//! The pools' shares of the machine: by control groups if available, otherwise by each process's limits.
 
 use super::{Context, Executor};
 use crate::config::{Cgroup, Pool};
@@ -7,7 +6,7 @@ use crate::confine::{self, GroupParent};
 use std::sync::Arc;
 
 impl Context {
-    /// A pool with its shares as what says them here: the control group that it is in, or nice(2) and a limit.
+    /// A pool with the shares in force: its control group, or nice(2) and a limit.
     pub(super) fn in_force(&self, pool: &Arc<Pool>) -> Arc<Pool> {
         let shares = pool.shares;
         if shares.cpu_weight.is_none() && shares.memory_max.is_none() {
@@ -25,7 +24,7 @@ impl Context {
                 });
             }
             GroupParent::Nowhere(_) => {
-                // No pool may be more important than the daemon was made.
+                // No pool may have a higher priority than the daemon.
                 let nice = shares.nice().map(|nice| nice.max(0));
                 own.process_priority = own.process_priority.or(nice);
                 own.rlimit_data = shares.memory_max;
@@ -34,7 +33,7 @@ impl Context {
         Arc::new(own)
     }
 
-    /// What is in force of a pool's shares, for people; `None`: it has none. `own`: as it is in force.
+    /// The shares in force, in words; `None`: none. `own`: the pool as it is in force.
     pub(super) fn shares_in_words(&self, own: &Pool) -> Option<String> {
         let group = confine::group(own).map(|group| format!("control group {}", group.display()));
         if own.shares.cpu_weight.is_none() && own.shares.memory_max.is_none() {

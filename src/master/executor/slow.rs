@@ -1,4 +1,4 @@
-//! The logs of slow requests: opens them, and starts a tracer for each that is found.
+//! The logs of slow requests, and a tracer for each request.
 
 use super::{Executor, Pools, Who, WorkerProcess};
 use crate::config::{Application, Interface, LogLevel, Pool};
@@ -18,8 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Tracers at work at once. Each ends within seconds; a pool of workers that are all slow must not become a burst of
-/// processes.
+/// The most tracers at once. Each ends within seconds; many slow workers must not start a burst of processes.
 const MOST_TRACERS: usize = 16;
 const STANDARD_INPUT: i32 = 0;
 
@@ -34,7 +33,7 @@ pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
     pool.slow_log.as_ref().map(|slow| open(&slow.path)).transpose()
 }
 
-/// Device and inode of a file; `None`: it can't be looked at.
+/// Device and inode of a file; `None` if it can't be read.
 pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
     let entry = std::fs::metadata(path).ok()?;
     Some((entry.dev(), entry.ino()))
@@ -92,15 +91,15 @@ impl Executor {
         let is_time = tracers.count() < MOST_TRACERS;
         let look = means(application, worker, pid, number).filter(|_| is_time);
         let Some(look) = look.transpose()? else {
-            // Nothing is known about the runtime's calls, or there is no time for them.
+            // No calls are known for this runtime, or there is no time.
             let appended = log.append(heading.as_bytes());
-            // The next may be long in coming.
+            // The next may take long.
             log.rest();
             return match appended {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                     Err(Error::from_io("write", "slowlog", &error))
                 }
-                // Whoever holds the log has less in it.
+                // A held log loses lines.
                 _ => Ok(()),
             };
         };
@@ -141,7 +140,7 @@ impl Executor {
     pub(super) fn tracer_gone(&self, pid: i32, ended: Ended) {
         match ended {
             Ended::Code(0) => log::info!("finished trace of {pid}"),
-            // The tracer has written the reason into the log.
+            // The tracer has logged the reason.
             Ended::Code(_) => {}
             Ended::Signal(signal, _) => {
                 log::error!("the tracer of child {pid} was ended by signal {signal}");
@@ -164,8 +163,7 @@ impl Pools {
     }
 }
 
-/// A pair of sockets, the master's end first, over which a worker that can be asked is asked what it is busy with;
-/// `None`: it will not be asked.
+/// A socket pair, the master's end first, to ask a worker for its present calls; `None`: it is not asked.
 pub(super) fn questions(pool: &Pool) -> Result<Option<(OwnedFd, OwnedFd)>, Error> {
     let is_asked = pool.slow_log.is_some() && matches!(pool.application, Application::Wrapped(_));
     is_asked.then(|| socket_pair(SockType::Stream)).transpose()
@@ -201,7 +199,7 @@ fn means(
 }
 
 fn by_memory(traceable: &Traceable, pid: i32) -> Result<TraceMeans, Error> {
-    // Root's master leaves it to the tracer, since it may wait.
+    // Root's master leaves this to the tracer, because it may block.
     let memory = match identity::is_root() {
         true => None,
         false => slowlog::open_memory(pid, traceable.executable)
@@ -246,7 +244,7 @@ fn copy(fd: &impl AsFd) -> Result<OwnedFd, Error> {
 }
 
 fn bytes_of(job: &Job) -> Vec<u8> {
-    // Serialising plain values to memory can't fail.
+    // Serialising plain values can't fail.
     serde_json::to_vec(job).unwrap_or_default()
 }
 

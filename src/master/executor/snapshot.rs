@@ -1,4 +1,4 @@
-//! What the core looks at before it decides: a pool's slots, and how many connections wait.
+//! Reads the core's input: a pool's slots and its number of waiting connections.
 
 use super::{Context, Pools};
 use crate::master::event::{Event, GenerationId, Row, WorkerId};
@@ -25,7 +25,7 @@ impl Pools {
                 ));
             }
         }
-        // The first worker is made however many wait; when it takes up work, and some still do, they are counted.
+        // The first worker is started for any number; the rest are counted when it is up.
         let is_first = generation.slots.is_empty();
         let pool = self.by_id.get(&generation.pool);
         let queued = pool.map(|pool| pool.queued(is_first));
@@ -35,7 +35,7 @@ impl Pools {
     }
 }
 
-/// A slot, as far as the core looks at it. `track_finished`: a request that is answered may still be ended.
+/// A slot as the core needs it. `track_finished`: an answered request may still be ended.
 fn row(worker: WorkerId, page: &[AtomicU64], track_finished: bool) -> Row {
     let stage = slot_reader::stage(page);
     let (since, running) = match stage {

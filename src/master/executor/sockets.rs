@@ -1,5 +1,4 @@
-//! Which sockets a configuration needs, which of them are open, and which have to be bound again because clients can't reach
-//! them.
+//! The sockets of a configuration: open, missing, or unreachable and to be bound again.
 
 use super::pools::RunningPool;
 use super::{Executor, Pools, Reload};
@@ -11,10 +10,9 @@ use crate::sys::process::{self, Finding};
 use crate::sys::socket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// The first byte of a message in the hand-off queue: nothing was said on its connections yet.
+/// The first byte in the hand-off queue: its connections are unused.
 const SILENT: [u8; 1] = [0];
-/// How many connections are taken from a socket that can't be reached any more. Its backlog bounds them; this does
-/// where the backlog does not.
+/// The most connections taken from an unreachable socket, if its backlog does not limit them.
 const MOST_PASSED_ON: usize = 65_536;
 
 #[derive(Debug)]
@@ -51,7 +49,7 @@ impl Executor {
             Some(state) => {
                 match bind(&pool.listen, &mut self.handover.inherited) {
                     Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
-                    // The file that is there now is another program's. The pool serves the clients that are connected.
+                    // Another program owns the file now. The pool serves its connected clients.
                     Err(error) => sockets.problem = Some(problem(state, &error)),
                 }
             }
@@ -98,13 +96,13 @@ impl Executor {
         Ok(sockets)
     }
 
-    /// A pool has a new socket because clients can't reach its old one: what waits to be accepted there goes over. Nothing
-    /// more can come. A router accepts the last by itself when it is told to leave.
+    /// Moves waiting connections from a pool's unreachable socket to its new one. No more can come. A router accepts
+    /// its last ones itself.
     pub(super) fn empty_socket(&mut self, from: PoolId, to: PoolId, has_router: bool) {
         let name = self.pools.pool_name(to).to_owned();
         let mut passed = 0;
         let is_shut_down = self.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
-        // What waited at a socket that was shut down was refused with it.
+        // A socket that was shut down has refused its waiting connections.
         if !has_router && !is_shut_down {
             if let Err(error) = self.open_queue(to) {
                 log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
@@ -158,7 +156,7 @@ impl Pools {
         let Some(listener) = listener else { return };
         let before = reload.pool(&wanted.name);
         let is_unchanged = before.is_some_and(|before| before.listen == wanted.listen);
-        // What somebody else has changed of the file is left as it is, unless nobody could connect.
+        // Foreign changes of the file stay, unless no client could connect.
         if is_unchanged && !listener.is_for_root_alone() {
             return;
         }
@@ -170,8 +168,8 @@ impl Pools {
         }
     }
 
-    /// Has a process of its own accept what waits at the old socket: workers have that as well, and can make accept(2) wait, and
-    /// clients can make a close wait. Says how many connections went over.
+    /// A child accepts the connections waiting at the old socket: workers can make accept(2) block, and clients a
+    /// close. Returns their number.
     fn pass_on(&self, from: PoolId, to: PoolId) -> Result<usize, String> {
         let old = self.by_id.get(&from).and_then(|pool| pool.listener.as_ref());
         let queue = self.by_id.get(&to).and_then(|pool| pool.queue.as_ref());

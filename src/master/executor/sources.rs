@@ -1,4 +1,4 @@
-//! What the master's loop watches, and what each token stands for.
+//! The loop's sources and their tokens.
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
 use super::applications::Which;
@@ -40,7 +40,7 @@ pub(in crate::master) enum Source {
 
 pub(in crate::master) const SIGNALS: Token = Token(0);
 
-/// The first of the spawning kit's tokens. Those below are given out one by one and never used twice.
+/// The spawning kit's first token. Lower ones are assigned one by one and never reused.
 pub(super) const FIRST_OF_SPAWNER: usize = usize::MAX / 2;
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(in crate::master) struct Sources {
     by_token: HashMap<usize, Source>,
     by_descriptor: HashMap<RawFd, usize>,
     last: usize,
-    /// When lines that were read are written that are held until nothing more belongs to them.
+    /// When held lines are due.
     entries_due: Option<Tick>,
 }
 
@@ -64,7 +64,7 @@ impl Sources {
         }
     }
 
-    /// Notes that lines are held until then.
+    /// Holds lines until then.
     pub(super) fn hold_entry(&mut self, due: Option<Tick>) {
         self.entries_due = self.entries_due.into_iter().chain(due).min();
     }
@@ -77,7 +77,7 @@ impl Sources {
         self.entries_due.take_if(|due| *due <= now)
     }
 
-    /// Watches a descriptor. mio is edge-triggered; registering one that is ready gives an event at once.
+    /// Watches a descriptor. mio is edge-triggered; a ready one gives an event at once.
     pub(super) fn watch(&mut self, fd: &impl AsFd, source: Source) -> Result<(), Error> {
         self.watch_for(fd, source, Interest::READABLE)
     }
@@ -107,7 +107,7 @@ impl Sources {
         }
     }
 
-    /// What a token stands for; `None`: it is not watched any more.
+    /// A token's source; `None` if it is no longer watched.
     pub(super) fn source(&self, token: Token) -> Option<Source> {
         if token.0 >= FIRST_OF_SPAWNER {
             return Some(Source::Spawner(token));

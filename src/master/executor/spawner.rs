@@ -1,6 +1,5 @@
-//! The spawning kit in the master's loop: what each process is for, what the processes say while they start, and the
-//! results. The kit decides ([`crate::spawn::machine`]); here its actions are carried out between two events of the
-//! master's own, and its answers sorted by what the process is for.
+//! The spawning kit in the master's loop: starting processes, their messages and results. The kit decides
+//! ([`crate::spawn::machine`]); its actions run between two events of the loop.
 
 use super::entries::UnfinishedEntry;
 use super::output::Splitter;
@@ -25,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the end waits for what is removed. What a tenant keeps from being removed the next daemon finds.
+/// The time limit of the last removals. The next daemon finds the rest.
 const LAST_REMOVALS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub(super) enum Tidings {
 
 #[derive(Debug)]
 pub(super) struct OutputLine {
-    /// The request for the process; `None`: the kit itself wanted it.
+    /// The request for the process; `None`: the kit's own.
     pub(super) token: Option<Token>,
     pub(super) group: String,
     pub(super) pid: i32,
@@ -89,7 +88,7 @@ impl Spawner {
             spawn_dir: work_directories(),
             has_base: true,
             program,
-            // A pool's processes have the environment that their plan says.
+            // A pool's processes get their environment from the plan.
             environment: Vec::new(),
             descriptor_limit,
             ports: PORTS,
@@ -121,7 +120,7 @@ impl Spawner {
         let mut actions = Vec::new();
         self.machine
             .handle(Event::Spawn { token, plan }, clock::now(), &mut actions);
-        // The first journey that is begun is the wished one.
+        // The requested journey begins first.
         let mut owner = Some((token, descriptors));
         for action in actions {
             self.perform(action, &mut owner);
@@ -152,8 +151,8 @@ impl Spawner {
         }
     }
 
-    /// How far the start of a generation's preloader, or of a process of its program, is; of several, the one that began first.
-    /// `has_told`: what its process says of its steps is read, too.
+    /// The progress of a generation's start, the earliest if there are several. `has_told`: also reads the process's
+    /// own step reports.
     pub(super) fn progress(&self, id: GenerationId, has_told: bool) -> Option<(UnderWay, Option<i32>)> {
         let is_own = |purpose: &Purpose| match purpose {
             Purpose::Preloader(of) | Purpose::Program(of, _) => *of == id,
@@ -168,7 +167,7 @@ impl Spawner {
         Some((under_way, self.pid(*token)))
     }
 
-    /// The process that is being started; `None`: there is none, or the wish has its answer.
+    /// The starting process; `None` if there is none or it was answered.
     pub(super) fn pid(&self, token: Token) -> Option<i32> {
         self.effects.pid(self.journey(token)?)
     }
@@ -177,7 +176,7 @@ impl Spawner {
         self.effects.knows(pid)
     }
 
-    /// A child was reaped. False: it is none of those that are being started.
+    /// A child was reaped. Returns false if it is not a starting process.
     pub(super) fn reaped(&mut self, pid: i32, ended: process::Ended) -> bool {
         let known = self.effects.reaped(pid, ended);
         self.drain();
@@ -263,7 +262,7 @@ impl Spawner {
         }
     }
 
-    /// `owner`: whose the next journey is that begins, and what its process is given.
+    /// `owner`: the owner and descriptors of the next journey.
     fn perform(&mut self, action: Action, owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>) {
         match action {
             Action::Do(id, action) => self.carry_out(id, action, owner),
@@ -276,7 +275,7 @@ impl Spawner {
                     SpawnOutcome::Failed(report) => Tidings::Failed(token, purpose, report),
                     SpawnOutcome::Up(up) => {
                         let traveller = self.journeys.remove(&up.id);
-                        // It was up a moment ago, so the kit has it.
+                        // It came up a moment ago, so the kit has it.
                         let Some(process) = self.effects.take(up.id) else {
                             return;
                         };
@@ -322,7 +321,7 @@ impl Spawner {
             };
             self.journeys.insert(id, traveller);
         }
-        // What it has written up to here was written by the process that it has now.
+        // Output up to here came from the present process.
         self.listen();
         if let (Some(traveller), Some(pid)) = (self.journeys.get_mut(&id), self.effects.pid(id)) {
             traveller.pid = pid;

@@ -1,4 +1,4 @@
-//! What PHP was started from when the daemon was, or at its last reload: it holds for processes that are started later.
+//! The sources of PHP's start as of the daemon's start or last reload; they hold for later processes.
 
 use super::shared::MadeFrom;
 use super::{Context, Executor, Reload};
@@ -18,7 +18,7 @@ const SCAN_DIR: &str = "PHP_INI_SCAN_DIR";
 #[derive(Debug, Default)]
 pub(in crate::master) struct Starts(HashMap<Key, Start>);
 
-/// What says where PHP starts from. Which files that are may change: php.ini is looked for in two places.
+/// The settings that select PHP's files. The files may change: php.ini has two places.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     version: String,
@@ -32,7 +32,7 @@ struct Key {
 struct Start {
     held: IniSnapshot,
     told: Option<Changes>,
-    /// Which release libphp is, once that was asked for.
+    /// libphp's release, once it was read.
     release: Option<Option<String>>,
 }
 
@@ -59,8 +59,8 @@ impl Executor {
 }
 
 impl Context {
-    /// What PHP is started from for these pools, as it is now. Before their sockets are bound: a client that finds them open may take
-    /// it that php.ini was read.
+    /// The present sources for these pools. Read before sockets are bound: a client that finds one may assume that
+    /// php.ini was read.
     pub(in crate::master) fn starts(&self, config: &Config) -> Starts {
         let mut starts = HashMap::new();
         for pool in &config.pools {
@@ -73,10 +73,10 @@ impl Context {
 }
 
 impl Reload {
-    /// That holds until the next reload. For a pool that goes on as it was ([`crate::config::Skipped`]), what held before.
+    /// Holds until the next reload; continuing pools ([`crate::config::Skipped`]) keep theirs.
     pub(in crate::master) fn hold(&mut self, starts: Starts) {
         let mut before = std::mem::replace(&mut self.starts, starts);
-        // A preloader that goes on does not say again what it has loaded.
+        // A continuing preloader does not send its files again.
         for (key, start) in &mut self.starts.0 {
             if let Some(before) = before.0.get(key) {
                 start.held.note_extensions(before.held.extensions());
@@ -91,13 +91,13 @@ impl Reload {
         }
     }
 
-    /// What a process that runs PHP for a pool is to be started from. If files changed, the log says so, once for each change.
+    /// The sources for a PHP process of a pool. Changed files are logged once per change.
     pub(super) fn start_source(&mut self, context: &Context, pool: &Pool) -> Source {
         let found = start_key(pool).and_then(|key| Some((key, context.origin(pool)?)));
         let Some((key, origin)) = found else {
             return Source::default();
         };
-        // An application may want what no pool has wanted yet.
+        // An application may need sources that no pool had.
         let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
         let Some(changes) = start.held.changes(&origin) else {
             return Source {
@@ -118,7 +118,7 @@ impl Reload {
                 None
             }
         });
-        // The next reload finds that it is not what is there.
+        // The next reload finds the difference.
         let fingerprint = Some(start.held.fingerprint());
         start.told = Some(changes);
         Source { fingerprint, ini }

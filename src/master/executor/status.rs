@@ -1,4 +1,4 @@
-//! What there is, for the control socket's `status`.
+//! The content of the control socket's `status`.
 
 use super::generation::Generation;
 use super::logs;
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 impl Executor {
     pub(super) fn status(&mut self, views: &[(String, serde_json::Value)]) -> Status {
         let orphans = self.orphans.count();
-        // One look at each scoreboard, whatever pool it counts for.
+        // Each scoreboard is read once.
         let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
         let mut uses = self.pools.cpu_of_workers();
         for (id, generation) in self.pools.generations.iter() {
@@ -102,7 +102,7 @@ impl Executor {
         }
     }
 
-    /// Whether a pool's requests are refused because its application can't be started, or does not stay up.
+    /// Whether a pool's requests are refused because its application fails.
     fn is_refused(&self, id: PoolId, pool: &RunningPool) -> bool {
         let program = pool
             .serving
@@ -119,7 +119,7 @@ impl Executor {
             || is(BackendStage::Failing) && !is(BackendStage::Up)
     }
 
-    /// Why an application could not be started, or how a worker died under a job: the report, for root and for the user that the application runs as.
+    /// A report of a failed start or of a worker's death during a job, for root and the application's user.
     pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
         let may_read = |found: &KeptReport<'_>| match rights {
             Rights::All => true,
@@ -160,7 +160,7 @@ impl Pools {
         let serving = pool.serving.filter(|serving| pool.latest == Some(*serving));
         let serving = serving.and_then(|id| self.generations.get(&id));
         serving.is_some_and(|it| {
-            // Of a program that is started again the workers stay.
+            // Workers stay while their program restarts.
             let is_program = matches!(it.settings.pool.application, Application::Program(_));
             let has_worker = it
                 .slots
@@ -170,7 +170,7 @@ impl Pools {
         })
     }
 
-    /// Processor time of the workers that are there, microseconds.
+    /// Processor time of present workers, microseconds.
     pub(super) fn cpu_of_workers(&self) -> HashMap<GenerationId, u64> {
         let mut uses = HashMap::new();
         for worker in self.workers.values() {
@@ -180,7 +180,7 @@ impl Pools {
         uses
     }
 
-    /// How many workers a pool may have by the configuration that came last.
+    /// The worker limit of a pool by the latest configuration.
     fn worker_limits(&self, applications: &Applications, id: PoolId, pool: &RunningPool) -> WorkerLimits {
         if let Some(app_pool) = applications.routers.get(&id) {
             return WorkerLimits {
@@ -233,7 +233,7 @@ impl Pools {
                 let entry = slot_reader::read(page);
                 let worker = self.workers.get(worker);
                 let pid = worker.and_then(|worker| worker.pid);
-                // One that is being made has not written to its page yet.
+                // A starting worker has not written to its page yet.
                 let since = match (entry.stage, worker) {
                     (RequestStage::Creating, Some(worker)) => worker.begun,
                     _ => entry.since,
@@ -241,7 +241,7 @@ impl Pools {
                 let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
                 Some(protocol::Worker {
                     slot: *slot,
-                    // Its own word for its pid is not taken.
+                    // The worker's own value is untrusted.
                     pid,
                     stage: entry.stage.name().to_owned(),
                     for_ms: u64::try_from(clock::now().since(since).as_millis()).unwrap_or(u64::MAX),
@@ -293,7 +293,7 @@ impl Pools {
                 let page = resources.board.slot(*slot as usize)?;
                 let sight = BackendStatus::read(slot_reader::program(page))?;
                 let worker = self.workers.get(worker)?.pid?;
-                // It may name none but its own children.
+                // It may only name its own children.
                 let pid = Some(sight.pid).filter(|pid| *pid > 1 && process::parent(*pid) == Some(worker));
                 let is_up = sight.doing == BackendStage::Up && pid.is_some();
                 let is_busy = is_up
@@ -319,7 +319,7 @@ impl Pools {
     }
 }
 
-/// How the generation's application has booted, if it boots once. The times are its preloader's word.
+/// The boot of a generation's application, if it boots once; the times are the preloader's.
 fn boot(generation: &Generation) -> Option<protocol::Boot> {
     let Application::Php(php) = &generation.settings.pool.application else {
         return None;

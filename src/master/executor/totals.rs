@@ -1,4 +1,4 @@
-//! What a generation, and all pools together, do, as the scoreboards show it.
+//! Totals of a generation and of all pools, from the scoreboards.
 
 use super::Pools;
 use super::generation::Generation;
@@ -20,7 +20,7 @@ pub(super) struct BoardTotals {
     pub(super) busy: u32,
     pub(super) starting: u32,
     pub(super) counts: PoolCounters,
-    /// Processor time of its workers that are there, microseconds.
+    /// Processor time of present workers, microseconds.
     pub(super) cpu_us: u64,
 }
 
@@ -68,7 +68,7 @@ impl Generation {
 }
 
 impl Generation {
-    /// What its workers were put back, so far: how often, nanoseconds, pages.
+    /// Its workers' rewinds: count, nanoseconds, pages.
     pub(super) fn rewound(&self) -> [u64; slot::REWOUND_WORDS] {
         let Some(resources) = &self.resources else {
             return Default::default();
@@ -80,7 +80,7 @@ impl Generation {
             .filter_map(|slot| resources.board.slot(*slot as usize));
         for page in pages {
             for (sum, more) in sums.iter_mut().zip(slot_reader::rewound(page, slot::REWOUND)) {
-                // What comes from a scoreboard may be any number.
+                // Scoreboards may contain any number.
                 *sum = sum.saturating_add(more);
             }
         }

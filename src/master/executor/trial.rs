@@ -1,5 +1,5 @@
-//! Settings that keep a pool's PHP from starting. forkyard-fpm starts the pool's preloader again, without the settings at fault,
-//! because php-fpm serves such a pool. With forkyard's own configuration the failed start is an error.
+//! Settings that prevent PHP's start. forkyard-fpm starts the preloader again without them, because php-fpm serves such
+//! a pool. With forkyard's own configuration the failed start is an error.
 
 use super::Executor;
 use super::generation::Generation;
@@ -13,7 +13,7 @@ use crate::worker::Settings;
 use std::sync::Arc;
 
 impl Executor {
-    /// Whether another start follows a failed one, so that it is no error yet.
+    /// Whether another start follows, so that this failure is no error yet.
     pub(super) fn is_tried_again(&self, report: &Report) -> bool {
         if !self.may_try(report) {
             return false;
@@ -21,14 +21,14 @@ impl Executor {
         let zygote = report.pid.and_then(|pid| self.helpers.preloaders.get(&pid));
         let made_from = zygote.and_then(|it| it.made_from.as_ref());
         match made_from.map(|it| &it.settings().pool.application) {
-            // Its pools get preloaders of their own, which search for the setting.
+            // Its pools get their own preloaders, which search for the setting.
             Some(Application::Php(php)) => !php.php_admin_value.is_empty(),
             Some(_) => false,
             None => self.on_trial(report).is_some(),
         }
     }
 
-    /// Starts a preloader again without the setting that may be at fault. Returns false if no setting is.
+    /// Starts a preloader again without the suspected setting. Returns false if there is none.
     pub(super) fn try_again(&mut self, report: &Report) -> bool {
         let Some((pid, id)) = self.on_trial(report) else {
             return false;
@@ -124,7 +124,7 @@ impl Generation {
         settings
     }
 
-    /// Logs the settings that PHP has started without, once.
+    /// Logs the left-out settings, once.
     pub(super) fn tell_left_out(&mut self) {
         if std::mem::replace(&mut self.make.has_told_trial, true) {
             return;

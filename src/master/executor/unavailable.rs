@@ -1,4 +1,4 @@
-//! Starts and ends the processes that refuse requests where an application can't be started.
+//! Starts and stops the responders that refuse requests while an application can't start.
 
 use super::helper::{own_user, zone};
 use super::{Context, Executor, Helpers, Pools, Who};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const LONGEST_PAGE: usize = 96 * 1024;
 
-/// A process that refuses a pool's requests with 503 while its application can't be started.
+/// Answers a pool's requests with 503 while its application can't start.
 #[derive(Debug)]
 pub(super) struct UnavailableResponder {
     pid: i32,
@@ -24,7 +24,7 @@ pub(super) struct UnavailableResponder {
 }
 
 impl Executor {
-    /// Has a pool's requests refused because of its generation's last failure.
+    /// Refuses a pool's requests with its generation's last failure.
     pub(super) fn unavailable_responder(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
         let refusal = self.pools.refusal(id, wait);
         if let Some(standing) = self
@@ -33,7 +33,7 @@ impl Executor {
             .get(&pool)
             .filter(|s| s.generation == id)
         {
-            // Plain values to memory: it can't fail.
+            // Serialising plain values can't fail.
             let message = serde_json::to_vec(&refusal).unwrap_or_default();
             if send_with(standing.channel.as_fd(), &message, &[]).is_ok() {
                 return;

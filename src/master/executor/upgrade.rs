@@ -1,4 +1,4 @@
-//! Lets the program on disk take the place of this one: first as a child that only tries, then for good.
+//! Replaces this program by the one on disk: first a child tries, then exec.
 
 use super::output::{Lines, PipeRead};
 use super::sources::Source;
@@ -20,10 +20,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
 pub(crate) const OPTION: &str = "--can-take-over=";
-/// What it answers, beside exit code 0: a program that knows nothing of this does not say it by chance.
+/// Its answer in addition to exit code 0, which another program would not give by chance.
 pub(crate) const ANSWER: &str = "forkyard can take over";
 
-/// How long the new program may try, and how long workers that are being made are waited for after that.
+/// The time limit of the trial, and of the wait for starting workers after it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(2);
 const DOCUMENT: RawFd = 3;
@@ -70,12 +70,12 @@ pub(in crate::master) struct Rehearsal {
 
 #[derive(Debug)]
 enum RehearsalState {
-    /// It tries, and may do so until then.
+    /// It tries until this time.
     Running(Tick),
-    /// It was killed because it took too long.
+    /// Killed after its time limit.
     Killed,
     Ended(Ended),
-    /// It can; until then workers that are being made are waited for.
+    /// It succeeded; starting workers have until this time.
     Able(Tick),
 }
 
@@ -129,7 +129,7 @@ impl Executor {
         Ok(())
     }
 
-    /// What became of the upgrade: `None`: it goes on, or there is none. `Ok`: now is the time to exec.
+    /// The state of the upgrade: `None`: none, or not done; `Ok`: exec now.
     pub(in crate::master) fn continue_upgrade(&mut self) -> Option<Result<(), UpgradeError>> {
         let rehearsal = self.handover.rehearsal.as_mut()?;
         let now = clock::now();
@@ -151,7 +151,7 @@ impl Executor {
                 let error = UpgradeError::Refused(*ended, rehearsal.words.join(" / "));
                 self.handover.give_up(error)
             }
-            // A process is being made: the next master would not know whose it is.
+            // A process is starting: the next master would not know its owner.
             RehearsalState::Able(until)
                 if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) =>
             {
@@ -164,8 +164,7 @@ impl Executor {
         }
     }
 
-    /// Replaces this program. Returns only if that failed; nothing has changed then, except that preloaders which were
-    /// starting fail.
+    /// Replaces this program. Returns only on failure; nothing has changed then, except that starting preloaders fail.
     pub(in crate::master) fn hand_over(
         &mut self,
         manager: &Manager,
@@ -243,7 +242,7 @@ impl Handover {
         }
     }
 
-    /// When `continue_upgrade` is to be called next, whatever else happens.
+    /// The next time to call `continue_upgrade`.
     pub(in crate::master) fn upgrade_deadline(&self) -> Option<Tick> {
         match self.rehearsal.as_ref()?.state {
             RehearsalState::Running(until) | RehearsalState::Able(until) => Some(until),

@@ -1,8 +1,7 @@
-//! Warm-up: the scripts that the old workers of a pool ran most are compiled before its new ones serve.
+//! Warm-up: compiles the scripts that a pool's old workers ran most before its new workers serve.
 //!
-//! The process that makes the old workers writes the scripts' paths into a pipe, and the one that makes the new workers reads
-//! them from it. Where one of them is a zygote, a process of the pool's own does that, which the zygote forks. The master
-//! waits for such a process until a second pipe closes, or its time is over.
+//! The old workers' parent writes the paths into a pipe, and the new workers' parent reads them. If one is a zygote, it
+//! forks a process for this as the pool's user. The master waits until a second pipe closes or the time is over.
 
 use super::generation::Generation;
 use super::preloader::Command;
@@ -18,10 +17,10 @@ use crate::tick::Tick;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// The least memory of a pool with workers of a zygote for which a warm-up is worth its three processes, bytes. As much is
-/// compiled in some 5 ms; a pool that has run one small script has 68 KiB.
+/// The least memory of a zygote pool that is worth three processes, bytes. That much compiles in some 5 ms; a pool with
+/// one small script has 68 KiB.
 const WORTH_BYTES: u64 = 256 << 10;
-/// How long a warm-up may take beyond its own limits.
+/// The additional time beyond a warm-up's own limits.
 const SLACK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -31,7 +30,7 @@ pub(super) struct WarmUp {
 }
 
 impl Executor {
-    /// What a warm-up was waited for has happened, or it is late: the generation may have workers.
+    /// The warm-up is done or late: the generation may have workers.
     pub(super) fn warmed_up(&mut self, id: GenerationId) {
         if self.helpers.end_warm_up(&mut self.context, id) {
             self.context.happened.push_back(Event::PreloaderReady(id));
@@ -83,7 +82,7 @@ impl Helpers {
         let mut descriptors = Vec::new();
         let mut parcel = None;
         if preloader.is_zygote() {
-            // Without memory it has had no worker of this zygote.
+            // Without memory it had no worker of this zygote.
             let Some(memory) = pools.resources(old).and_then(|it| it.memory.as_ref()) else {
                 return Ok(None);
             };
@@ -101,7 +100,7 @@ impl Helpers {
         Ok(Some(names))
     }
 
-    /// A generation that has workers of a zygote finds it ready: warms the generation up first, or reports it ready.
+    /// A generation's zygote is ready: starts the warm-up, or reports the generation ready.
     pub(super) fn zygote_serves(
         &mut self,
         context: &mut Context,
@@ -120,7 +119,7 @@ impl Helpers {
         }
     }
 
-    /// `false`: there is nothing to compile.
+    /// Returns `false` if there is nothing to compile.
     fn warm_up(&mut self, context: &mut Context, pools: &mut Pools, id: GenerationId) -> Result<bool, Error> {
         let Some(names) = self.ask_for_scripts(pools, id) else {
             return Ok(false);
@@ -143,7 +142,7 @@ impl Helpers {
         Ok(true)
     }
 
-    /// Nothing waits for a warm-up any more. `false`: there is none.
+    /// Ends a warm-up. Returns `false` if there is none.
     pub(super) fn end_warm_up(&mut self, context: &mut Context, id: GenerationId) -> bool {
         let Some(warm_up) = self.warm_ups.remove(&id) else {
             return false;
@@ -153,7 +152,7 @@ impl Helpers {
     }
 }
 
-/// The memory that a memory file takes, bytes.
+/// The allocated size of a memory file, bytes.
 fn allocated(file: &OwnedFd) -> u64 {
     let status = nix::sys::stat::fstat(file);
     status.map_or(0, |status| u64::try_from(status.st_blocks).unwrap_or(0) * 512)

@@ -1,5 +1,4 @@
-//! Watches the directories of `include`: a file that appears there, changes or goes leads to a reload. What is to be done about
-//! it is the reload's affair; here is only noticed that something may have to be done.
+//! Watches the directories of `include`: a new, changed or removed file leads to a reload, which decides what to do.
 
 use super::Executor;
 use super::sources::Source;
@@ -14,10 +13,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// What is younger when the daemon begins to watch may have come after the configuration was read.
+/// Files younger than this at the start may have changed after the configuration was read.
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// A file is whole when it was closed or renamed. What is created is only looked at if it can't be written to.
+/// A file is complete when it was closed or renamed. A created file counts only if it can't be written to.
 const INTERESTS: Flags = Flags::IN_CLOSE_WRITE
     .union(Flags::IN_MOVED_TO)
     .union(Flags::IN_MOVED_FROM)
@@ -69,7 +68,7 @@ impl Executor {
                 log::error!("changes of pools' files are not noticed, reload by hand: {error}");
             }
         }
-        // What came before the new ones were there counts.
+        // Events before the new watches count.
         self.read_watch();
         if let Some(before) = std::mem::replace(&mut self.watch.open, opened) {
             self.context.sources.forget(&before.inotify);
@@ -100,7 +99,7 @@ impl Executor {
         if !self.watch.changes.take(clock::now()) {
             return false;
         }
-        // A directory may be another one by now, and what is in it is read after it is watched.
+        // Watches before reading, because the directory may have been replaced.
         self.open_watch();
         let missing = config::missing_directory(&self.watch.patterns);
         let misses = missing.is_some();
@@ -123,7 +122,7 @@ impl Open {
         for watched in config::watched(patterns) {
             match inotify.add_watch(&watched.directory, INTERESTS) {
                 Ok(descriptor) => watched_paths.entry(descriptor).or_default().push(watched),
-                // It has just gone, which another one tells.
+                // It is gone; another event reports that.
                 Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(errno) => {
                     let directory = watched.directory.display();
@@ -141,9 +140,9 @@ impl Open {
         })
     }
 
-    /// Whether an event may mean that a pool came, changed or went.
+    /// Whether an event may concern a pool.
     fn concerns(&self, event: &InotifyEvent) -> bool {
-        // After an overflow nothing is known. A directory that is gone or another has no name.
+        // After an overflow nothing is known. A removed or replaced directory has no name.
         let Some(name) = &event.name else {
             return !event.mask.contains(Flags::IN_ATTRIB);
         };
@@ -158,14 +157,14 @@ impl Open {
     }
 }
 
-/// Whether what was just created is whole: a file is written to first, and tells when it is closed.
+/// Whether a created file is complete: others are reported at their close.
 fn is_whole(path: &Path) -> bool {
     path.symlink_metadata()
         .is_ok_and(|it| !it.is_file() || it.nlink() > 1)
 }
 
 impl Watch {
-    /// Whether the configuration may have been read before its files were as they are.
+    /// Whether the configuration may have been read before its files were complete.
     fn has_young_files(&self) -> bool {
         let is_young = |path: &Path| {
             let changed = path.metadata().and_then(|it| it.modified());

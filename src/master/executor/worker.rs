@@ -1,4 +1,4 @@
-//! A worker, as the master knows it, and how it is told to go.
+//! A worker as the master knows it, and its signals.
 
 use super::output::Lines;
 use super::{Handover, Pools, slow};
@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-/// A worker, from the decision to make it until it is reaped.
+/// A worker from the decision to start it until it is reaped.
 #[derive(Debug)]
 pub(super) struct WorkerProcess {
     pub(super) generation: GenerationId,
@@ -20,18 +20,18 @@ pub(super) struct WorkerProcess {
     pub(super) pid: Option<i32>,
     pub(super) stop_pipe: Option<Guarded>,
     pub(super) output: Vec<(Lines, &'static str)>,
-    /// The end of what it wrote until it was up.
+    /// The end of its output before it was up.
     pub(super) first_output: Vec<u8>,
     pub(super) begun: crate::tick::Tick,
     pub(super) up: bool,
     pub(super) told: Option<(StopRequest, crate::tick::Tick)>,
     pub(super) foreign: Option<OwnedFd>,
     pub(super) leader: Option<Leader>,
-    /// When its process started, once that was asked for.
+    /// Its start time, once it was read.
     pub(super) start_time: std::cell::Cell<Option<u64>>,
     pub(super) unfinished: bool,
     pub(super) channel: Option<Guarded>,
-    /// How what it is busy with can be seen; `None`: it can't.
+    /// How to read its present calls; `None` if that is impossible.
     pub(super) traceable: Option<Rc<slow::Traceable>>,
     pub(super) questions: Option<Guarded>,
 }
@@ -78,7 +78,7 @@ impl Pools {
         };
         worker.told = Some((StopRequest::Terminate, clock::now()));
         let sent = match (&worker.foreign, worker.pid) {
-            // The word goes with the signal to a child only.
+            // Only a child gets the value with the signal.
             (Some(process), _) => Some(pidfd::send_signal(process.as_fd(), Signal::SIGTERM)),
             (None, pid) => pid.map(timeout_responder::send_timeout),
         };

@@ -1,10 +1,9 @@
-//! What workers say into their standard output and error: into the log, line by line.
+//! Workers' standard output and error, into the log line by line.
 //!
-//! A line that a request leaves unfinished ends with the request. The worker sees to that with a newline of its own,
-//! where it can tell that there may be such a line: bytes that were not read yet, or a word of the scoreboard's header
-//! that says that the master holds such a line, or is reading. The word is there before the master reads: bytes that a
-//! worker does not find any more were read after it. Empty lines are dropped, so a newline too many does no harm, and
-//! there is no mark in the text that a script could forge.
+//! An unfinished line ends with its request: the worker adds a newline if there may be such a line, that is, if bytes
+//! are unread or the scoreboard's header marks one. The mark is set before the master reads, so bytes that a worker no
+//! longer finds were read after it. Empty lines are dropped, so a superfluous newline does no harm, and no mark in the
+//! text can be forged.
 
 use super::app_log::Outlet;
 use super::output::{Lines, PipeRead};
@@ -14,11 +13,11 @@ use crate::scoreboard::{header, slot_reader};
 use std::sync::atomic::AtomicU64;
 
 const MOST_FIRST_OUTPUT: usize = 16 * 1024;
-/// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
+/// Reads of a dead process's pipes: 1 MiB of output is logged.
 const LAST_LOOKS: usize = 64;
 
 impl Pools {
-    /// Logs what a worker wrote. `true`: there is more.
+    /// Logs a worker's output. Returns `true` if there is more.
     pub(super) fn read_output(&mut self, context: &mut Context, id: WorkerId, index: usize) -> bool {
         let has_it = |worker: &WorkerProcess| index < worker.output.len();
         if !self.workers.get(&id).is_some_and(has_it) {
@@ -35,7 +34,7 @@ impl Pools {
         let log = context.log;
         let outlet = |stream| generation.outlet(log, "child", pid, stream);
         let (first_output, is_up) = (&mut worker.first_output, worker.up);
-        // What comes on one stream ends a line of the other, as in php-fpm.
+        // As in php-fpm, output on one stream ends a line of the other.
         for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
             if other != index {
                 lines.end_line(|line| {
@@ -58,7 +57,7 @@ impl Pools {
         look == PipeRead::More
     }
 
-    /// Publishes whether a line is unfinished, or may be.
+    /// Publishes whether a line is, or may be, unfinished.
     fn note_unfinished(&mut self, id: WorkerId, is_unfinished: bool) {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
@@ -95,7 +94,7 @@ impl Pools {
                     break;
                 }
             }
-            // A process that the worker started may still have the pipe.
+            // A child of the worker may still hold the pipe.
             lines.end_line(|line| {
                 outlet.write(line);
                 note(first_output, is_up, line);
@@ -110,8 +109,7 @@ fn page<'g>(generation: &'g Generation, worker: &WorkerProcess) -> Option<&'g [A
     resources.board.slot(worker.slot as usize)
 }
 
-/// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is
-/// good enough for a line of the log.
+/// A worker's process id. Before its preloader announces it, its own value is good enough for a log line.
 pub(super) fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
     let own =
         || page(generation, worker).and_then(|page| i32::try_from(slot_reader::word(page, slot::PID)).ok());
@@ -125,7 +123,7 @@ fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines, mut besides: impl FnMut(&[u
     })
 }
 
-/// Keeps the end of what a worker writes until it is up.
+/// Keeps the end of a worker's output until it is up.
 pub(super) fn note(kept: &mut Vec<u8>, is_up: bool, line: &[u8]) {
     if is_up {
         return;

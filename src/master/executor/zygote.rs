@@ -1,5 +1,5 @@
-//! Processes that have started PHP and make workers for pools of any user. Each pool has memory of its own in place of what
-//! they would share; the master keeps it and sends it with each command to fork.
+//! Zygotes: processes that have started PHP and fork workers for pools of any user. Each pool has its own memory in
+//! place of the shared parts; the master sends it with each fork command.
 
 use super::generation::Generation;
 use super::launches::{exit_of_report, summary};
@@ -44,7 +44,7 @@ impl Unfit {
     }
 }
 
-/// A pool's user must not be that of zygotes: its scripts could signal them.
+/// A pool's user must not be the zygotes' user: its scripts could signal them.
 pub(super) fn not_reserved(identity: Identity) -> Result<Identity, Error> {
     match identity.uid == rights::SOURCE_OF_CHILDREN {
         true => Err(Error::new(
@@ -57,8 +57,7 @@ pub(super) fn not_reserved(identity: Identity) -> Result<Identity, Error> {
 }
 
 impl Generation {
-    /// Whether its workers come from a zygote. A pool of root's has none: such a process does not make root's workers. (An
-    /// application pool has no workers itself, and its applications are never root's.)
+    /// Whether its workers come from a zygote. Pools of root never use one, because a zygote forks no workers of root.
     pub(super) fn uses_zygote(&self) -> bool {
         let identity = self.settings.identity.as_ref();
         let becomes_user = identity.is_some_and(|identity| identity.uid != 0);
@@ -71,7 +70,7 @@ impl Generation {
         self.settings.pool.applications.is_some()
     }
 
-    /// What kind of preloader it has, in the words of the configuration, and why that is not the one that it asks for.
+    /// The kind of its preloader, in the configuration's words, and the reason if it differs from the setting.
     pub(super) fn preloading(&self) -> (Option<String>, Option<String>) {
         let Application::Php(php) = &self.settings.pool.application else {
             return (None, None);
@@ -95,7 +94,7 @@ impl Generation {
 }
 
 impl Executor {
-    /// Before a process is started for a generation: one that was found not to do is not tried again before the next reload.
+    /// Before a start: a zygote that was unfit is not tried again before the next reload.
     pub(super) fn recall_unfit(&mut self, id: GenerationId) {
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return;
@@ -107,7 +106,7 @@ impl Executor {
         }
     }
 
-    /// No zygote can be made like this one: the pools that were to have it have preloaders of their own until the next reload.
+    /// No such zygote can be made: its pools have their own preloaders until the next reload.
     fn note_unfit(&mut self, pid: i32, reason: &str) {
         let Some(preloader) = self.helpers.preloaders.get(&pid).filter(|it| it.is_zygote()) else {
             return;
@@ -123,8 +122,8 @@ impl Executor {
         }
     }
 
-    /// Takes the pools from a zygote that will make no workers for them; `None`: it is none. `is_preliminary`: they try their
-    /// settings, and have workers of another zygote then.
+    /// Detaches the pools of a zygote that forks no workers for them; `None` if it is none. `is_preliminary`: they try
+    /// their settings, and use another zygote then.
     fn give_up_zygote(
         &mut self,
         pid: i32,
@@ -135,7 +134,7 @@ impl Executor {
         self.note_unfit(pid, &reason);
         let mut preloaders = self.helpers.preloaders.get_mut(&pid).into_iter();
         let zygote = preloaders.find(|it| it.is_zygote())?;
-        // Most pools that have one have not asked for it.
+        // Most pools use a zygote by default.
         let level = match is_preliminary {
             true => log::Level::Debug,
             false => log::Level::Info,
@@ -148,7 +147,7 @@ impl Executor {
         Some(zygote.members.take())
     }
 
-    /// It has failed to start: the others are started in its place. `false`: it is no zygote.
+    /// A zygote failed to start: its pools get other preloaders. Returns `false` if it is no zygote.
     pub(super) fn zygote_failed(&mut self, pid: i32, report: &Report) -> bool {
         let (reason, exit) = (summary(report), exit_of_report(report));
         let is_preliminary = self.is_tried_again(report);
@@ -177,7 +176,7 @@ impl Executor {
         let start = preloader.start;
         let _ = shutdown(preloader.channel.as_raw_fd(), Shutdown::Write);
         if let Some(token) = start {
-            // As far as the kit is concerned: it is reaped like any that has ended.
+            // For the kit only; it is reaped like any process.
             self.helpers.spawner.is_up(token);
             self.drain_spawner();
         }
@@ -189,8 +188,8 @@ impl Executor {
         }
     }
 
-    /// A reload has succeeded: only a zygote that would be made the same again makes workers from now on for pools that have
-    /// none of it yet. `is_new`: what is there is not to be relied upon.
+    /// After a reload, new workers come only from zygotes with the present sources. `is_new`: none of the present ones
+    /// qualifies.
     pub(super) fn outdate_zygotes(&mut self, is_new: bool) {
         for preloader in self.helpers.preloaders.values_mut().filter(|it| it.is_zygote()) {
             let is_outdated = match &preloader.made_from {
@@ -205,8 +204,8 @@ impl Executor {
         self.helpers.zygotes_to_start = true;
     }
 
-    /// Starts the zygotes that several pools will want, after a configuration has come: the first request does not wait for
-    /// PHP. One that only one pool can use comes and goes with its workers, as a preloader of its own would.
+    /// Starts the zygotes that several pools use, so that the first request does not wait for PHP. One for a single
+    /// pool comes with its workers.
     pub(in crate::master) fn start_zygotes(&mut self) {
         if !std::mem::take(&mut self.helpers.zygotes_to_start) {
             return;
@@ -219,8 +218,7 @@ impl Executor {
         }
     }
 
-    /// The same, before the pools of the daemon's first configuration are opened, which takes as long as PHP's start: that
-    /// goes on meanwhile. Of one kind, which nearly all pools have.
+    /// Starts the most common zygote before the first configuration's pools are opened, so that both happen at once.
     pub(in crate::master) fn start_first_zygote(&mut self, config: &Config) {
         let is_root = identity::is_root();
         let is_users = |pool: &Pool| !is_root || pool.user.as_deref().is_some_and(|user| user != "root");
@@ -281,11 +279,11 @@ impl Executor {
 const MOST_STARTED_AT_ONCE: usize = 4;
 const MOST_KINDS: usize = 16;
 
-/// How long a process that was killed may take to end before it is left alone.
+/// The time limit of a killed process before it is left alone.
 const END: Duration = Duration::from_secs(2);
 
-/// What zygotes are made from that more than one pool can use, and at most so many of them. `kinds`: what the zygote of
-/// each pool is made from, and whether the pool stands for many.
+/// The sources of zygotes that more than one pool can use, up to `most`. `kinds`: each pool's sources, and whether it
+/// stands for many.
 fn several(kinds: impl Iterator<Item = (Settings, bool)>, most: usize) -> Vec<Settings> {
     let (mut known, mut found): (Vec<Settings>, Vec<Settings>) = (Vec::new(), Vec::new());
     for (common, is_many) in kinds {
@@ -313,7 +311,7 @@ impl Helpers {
         }
     }
 
-    /// The command to fork a worker, with all that it needs; `None`: the generation's workers come from no zygote.
+    /// The fork command with all that a worker needs; `None`: the generation uses no zygote.
     pub(super) fn command_to_zygote(
         &mut self,
         pools: &mut Pools,
@@ -361,7 +359,7 @@ impl Pools {
         memory: Option<OwnedFd>,
     ) -> Result<(Parcel, Vec<OwnedFd>), Error> {
         let (settings, generation) = self.context(id)?.take_apart();
-        // Serialising plain values to memory can't fail.
+        // Serialising plain values can't fail.
         let json = serde_json::to_vec(&settings).unwrap_or_default();
         let parcel = Parcel {
             has_memory: memory.is_some(),
@@ -385,8 +383,7 @@ impl Pools {
             .map_err(|error| Error::from_io("dup", "", &error))
     }
 
-    /// The user of the process that a generation's workers come from, if that is a zygote: a worker is still that user's when
-    /// the master first hears of it.
+    /// The user of a generation's zygote: a new worker still has it when the master first sees it.
     pub(super) fn zygotes_user(&self, id: GenerationId) -> Option<u32> {
         let generation = self.generations.get(&id);
         generation.filter(|generation| generation.uses_zygote())?;

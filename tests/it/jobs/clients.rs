@@ -1,4 +1,4 @@
-//! The functions by which applications push: what they take, refuse and repeat.
+//! The push functions: what they accept, refuse and repeat.
 
 use super::{Jobs, with_pages};
 use crate::support::daemon::Daemon;
@@ -167,7 +167,6 @@ fn start() -> Jobs {
     Jobs { daemon }
 }
 
-/// What an application says of a push.
 fn pushed(jobs: &Jobs, (pool, path): (&str, &str), query: &str) -> String {
     let uri = format!("{path}?{}", query.replace(' ', "+"));
     jobs.daemon.get(pool, &uri).body().to_owned()
@@ -249,18 +248,13 @@ fn what_json_can_not_have_is_refused_with_the_reason() {
     assert_eq!(stored["jobs"], json!([]));
 }
 
-/// What a process that is replaced does with a connection.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
-    /// It ends while the request is written.
     Closes,
-    /// It ends before it answers.
     Reads,
-    /// It answers so.
     Answers(&'static str),
 }
 
-/// The ref of the job that came over a connection.
 fn serve(stream: UnixStream, deed: Deed) -> Option<String> {
     if matches!(deed, Deed::Closes) {
         return None;
@@ -301,7 +295,6 @@ fn a_push_whose_connection_ends_is_repeated_with_its_ref() {
                 });
                 let query = format!("case=large&socket={}", socket.display());
                 let said = pushed(&jobs, client, &query);
-                // Lets it go where nobody came any more.
                 for _ in deeds.iter() {
                     let _ = UnixStream::connect(&socket);
                 }

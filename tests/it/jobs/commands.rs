@@ -1,4 +1,4 @@
-//! The ways in: the socket and the command line.
+//! Tests of the socket and the command line.
 
 use super::{Client, Jobs};
 use crate::support::daemon::forkyard;
@@ -6,7 +6,7 @@ use crate::support::until;
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// `forkyard jobs` with these arguments: exit code, output, errors.
+/// Runs `forkyard jobs`: exit code, output, errors.
 fn command(jobs: &Jobs, arguments: &[&str]) -> (Option<i32>, String, String) {
     let whole: Vec<&str> = ["jobs"].iter().chain(arguments).copied().collect();
     let output = forkyard(&whole, &jobs.dir()).output().expect("forkyard");
@@ -139,7 +139,6 @@ fn many_jobs_are_pushed_at_once_or_none_of_them() {
         let list = list["jobs"].as_array().cloned().unwrap_or_default();
         (list.len() == 3 && list.iter().all(|job| job["state"] == "done")).then_some(())
     });
-    // A conversation goes on after what is no request.
     let refused = client.ask(&json!({"command": "fly"}));
     assert!(
         refused["message"]
@@ -150,7 +149,6 @@ fn many_jobs_are_pushed_at_once_or_none_of_them() {
     assert_eq!(client.ask(&json!({"command": "queues"}))["result"], "queues");
 }
 
-/// A list can be asked for each thing that a job is, and for its next page.
 #[test]
 fn a_list_has_filters_and_pages() {
     let jobs = Jobs::start_with(CONTROL, "max_children = 2", "attempts = 1\n", "");
@@ -205,7 +203,7 @@ fn a_payload_has_any_bytes_and_a_kind_any_text() {
         (&bytes["payload_base64"], &bytes["payload"]),
         (&json!("AP/+Cg=="), &Value::Null)
     );
-    // A text that looks like JSON comes as it is.
+    // Text that looks like JSON is stored as text.
     let (_, id, _) = command(
         &jobs,
         &[
@@ -255,7 +253,7 @@ fn jobs_wait_for_their_time_and_for_each_other() {
     assert!(waited >= 300, "{done}");
 }
 
-/// The table of the manual has a command for each word of such a monitor: each of them works as it is written there.
+/// Each command in the manual's table of a services monitor works as written.
 #[test]
 fn the_equivalents_of_a_services_monitor_work() {
     let schedule = "[jobs.schedule.nightly]\nqueue = \"mail\"\nkind = \"echo\"\ncron = \"30 2 * * *\"\n";

@@ -1,4 +1,4 @@
-//! What becomes of jobs when processes of the chain are replaced or killed.
+//! Jobs while processes are replaced or killed.
 
 use super::{Jobs, configuration};
 use crate::support::daemon::{Daemon, directory, forkyard};
@@ -7,7 +7,7 @@ use crate::support::{is_root, process, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-/// A job that goes on while something happens to the daemon, and another that comes after it.
+/// A job that outlives an event, and another after it.
 fn goes_on(jobs: &Jobs, gate: &str, happens: impl FnOnce(&Jobs)) {
     let long = jobs.push("gate", json!({"payload": gate}));
     let pid = jobs.wait_for_start(long, 1);
@@ -44,7 +44,6 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
         let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
         assert!(upgrade.status.success(), "{upgrade:?}");
     });
-    // A job that the process before still has is cancelled by its successor.
     let kept = jobs.push("gate", json!({"payload": "never"}));
     let late = jobs.push(
         "gate",
@@ -64,14 +63,13 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
         workers.iter().all(|pid| !process::runs(*pid)),
         "their workers are ended"
     );
-    // The process of the master before ends when its last job has.
     until("the end of the old process", || {
         (!process::runs(before)).then_some(())
     });
     assert_ne!(jobs.keeper_of_jobs(jobs.daemon.pid()), before);
 }
 
-/// A reload keeps the workers of a pool that runs a queue's jobs no more, and with them a request: they leave by what holds now.
+/// After a reload that moves a queue to another pool, kept workers follow the new pool's time to leave.
 #[test]
 fn workers_that_a_reload_keeps_take_over_how_long_they_may_take_to_leave() {
     let user = if is_root() { "user = \"www-data\"\n" } else { "" };
@@ -128,12 +126,10 @@ fn a_job_is_not_started_again_as_long_as_its_worker_has_it() {
     process::signal(before, Signal::SIGKILL);
     jobs.daemon.wait_for("the process that keeps them (pid");
     assert_eq!(jobs.wait(waits)["state"], "done");
-    // The process after it has looked at the workers by now, and leaves the job alone.
     assert_eq!(jobs.show(long)["state"], "running");
     assert_eq!(jobs.starts().iter().filter(|(id, ..)| *id == long).count(), 1);
     jobs.open("kept");
     let done = jobs.wait(long);
-    // How it ended was lost with the connection.
     assert_eq!(
         (&done["state"], &done["attempt"], &done["crashes"]),
         (&json!("done"), &json!(2), &json!(0))
@@ -168,7 +164,6 @@ fn a_job_whose_keeper_was_killed_ends_when_it_is_cancelled_or_its_time_is_over()
     for worker in workers {
         until("its end", || (!process::runs(worker)).then_some(()));
     }
-    // Their keys are free.
     assert_ne!(gate(json!({"key": "a", "timeout_ms": 1})), cancelled);
 }
 
@@ -236,7 +231,7 @@ fn a_job_goes_on_alone_when_the_whole_daemon_is_killed() {
     let mut daemon = Daemon::start_in(&path);
     daemon.keep(dir);
     let jobs = Jobs { daemon };
-    // The new daemon has looked at its own workers by then, none of which has it.
+    // By then the new daemon has looked at its own workers.
     assert_eq!(jobs.done("echo", json!({"in_ms": 1_200}))["state"], "done");
     let shown = jobs.show(long);
     assert_eq!(

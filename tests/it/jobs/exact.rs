@@ -1,9 +1,5 @@
-//! Every job is done, none runs twice at once, and each start that another follows has an end in the store, whatever is killed:
-//! samples of `scripts/soak jobs`, which does this for a long time.
-
 use std::process::Command;
 
-/// Has `count` jobs done while these things happen, one after the other.
 fn soak(count: u32, deeds: &str) {
     let output = Command::new("python3")
         .args(["-B", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/soak/jobs.py")])

@@ -1,4 +1,4 @@
-//! A disk that is full, broken or read-only, and a process that is killed between two system calls.
+//! A full, broken or read-only disk, and a process killed between two system calls.
 
 use super::Jobs;
 use crate::support::daemon::directory;
@@ -32,7 +32,7 @@ fn a_store_that_can_not_be_written_to_refuses_pushes_and_loses_no_result() {
         );
         jobs.daemon
             .wait_for_count("the store can't be written to", number + 1);
-        // The job ends meanwhile: the pool's only worker serves a page after it.
+        // The job ends in between: the pool's only worker then serves a page.
         jobs.open(&gate);
         assert_eq!(jobs.daemon.get("www", "page.php").body(), "a page");
         failing.end();
@@ -49,7 +49,7 @@ fn a_store_that_can_not_be_written_to_refuses_pushes_and_loses_no_result() {
     assert_eq!(jobs.keeper_of_jobs(jobs.daemon.pid()), keeper, "it went on");
 }
 
-/// Runs the program that works with a store until it is killed at its system call of this number; says whether it was.
+/// Runs the store program until it is killed at its system call of this number; returns whether it was.
 fn killed_at(number: usize, store: &Path, told: &Path) -> bool {
     let program = Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("examples/job_store");
     let kill = format!("inject=all:signal=KILL:when={number}");

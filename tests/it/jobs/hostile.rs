@@ -1,4 +1,4 @@
-//! What a hostile application can do by jobs: nothing to others.
+//! A hostile application can't harm others through jobs.
 
 use super::{Client, Jobs, configuration};
 use crate::skip::needs_root;
@@ -60,7 +60,6 @@ for line in sys.stdin:
         print(client.makefile().readline().strip(), flush=True)
 "#;
 
-/// Says these lines as a user, and gives an answer for each.
 fn speak(jobs: &Jobs, user: &str, lines: &[String]) -> Vec<String> {
     let mut speaker = Command::new("setpriv")
         .args([
@@ -118,7 +117,7 @@ fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
         json!({"command": "sequence-add", "id": sequence, "from": 0, "jobs": [{"queue": "mail", "kind": "echo"}]}),
         json!({"command": "sequence-list"}),
     ];
-    // `wait` would be answered at the job's end, if at all; it is asked for at last.
+    // `wait` would be answered at the job's end, so it comes last.
     for (request, answer) in requests.iter().zip(answers(&jobs, "games", &requests[..2])) {
         assert_eq!(answer["result"], "error", "{request}: {answer}");
         assert!(!answer.to_string().contains("secret"), "{answer}");
@@ -126,7 +125,6 @@ fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
     for (request, answer) in requests[3..].iter().zip(answers(&jobs, "games", &requests[3..])) {
         assert_eq!(answer["result"], "error", "{request}: {answer}");
     }
-    // What changes something changes nothing.
     let changes = [
         json!({"command": "cancel", "id": running}),
         json!({"command": "cancel", "state": "running"}),
@@ -153,7 +151,7 @@ fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
     assert_eq!(waited[0]["result"], "error", "{waited:?}");
 }
 
-/// A pool's user looks after the queues that the pool runs, and no other.
+/// The pool's user controls the queues that the pool runs, and no others.
 #[test]
 fn an_owner_looks_after_its_own_queues() {
     if needs_root() {
@@ -163,7 +161,7 @@ fn an_owner_looks_after_its_own_queues() {
                 [pool.other.application]\nruntime = \"php\"\nversion = \"@PHP\"\n\
                 [jobs.queue.other]\npool = \"other\"\nscript = \"@DIR/jobs.php\"\n";
     let more = more.replace("@PHP", env!("FORKYARD_PHP"));
-    // The user that keeps the jobs may do everything.
+    // The jobs user may do everything.
     let keeper = |user: &str| format!("user = \"{user}\"\n[jobs.queue.mail]");
     let daemon = Daemon::start(|dir| {
         let text = configuration(dir, "", "max_children = 1\n", "", &more);
@@ -200,7 +198,6 @@ fn an_owner_looks_after_its_own_queues() {
             (Some(1), &json!("mail"))
         );
     }
-    // Those of one tenant and kind, of its queues; the others stay.
     let cancel = json!({"command": "cancel", "state": "scheduled", "tenant": "A", "kind": "echo"});
     assert_eq!(own(&[cancel])[0]["count"], 2);
     let count = |queue: &str| jobs.ask(&json!({"command": "count", "queue": queue}))["counts"].clone();
@@ -232,7 +229,6 @@ fn a_flood_of_connections_and_of_half_requests_keeps_no_other_from_pushing() {
         return;
     }
     let jobs = Jobs::start("max_children = 1\n", "");
-    // Connected before: it is served while the others come.
     let mut other = Client::connect(&jobs.dir());
     let queues = json!({"command": "queues"});
     assert_eq!(other.ask(&queues)["result"], "queues");
@@ -241,7 +237,6 @@ fn a_flood_of_connections_and_of_half_requests_keeps_no_other_from_pushing() {
     assert!((200..=256).contains(&open), "{said:?}");
     assert_eq!(other.ask(&queues)["result"], "queues");
     assert_eq!(jobs.done("echo", json!({}))["state"], "done");
-    // 100 requests of a megabyte that do not end.
     let said = speak(&jobs, "games", &[format!("half 100 {}", 1 << 20)]);
     assert!(said[0].contains("too much is pushed at once"), "{said:?}");
     assert!(
@@ -249,7 +244,6 @@ fn a_flood_of_connections_and_of_half_requests_keeps_no_other_from_pushing() {
         "who feeds a sequence asks again: {said:?}"
     );
     assert_eq!(jobs.done("echo", json!({}))["state"], "done");
-    // A user's long request that comes whole is taken.
     let kinds: Vec<Value> = (0..5_000)
         .map(|_| json!({"queue": "mail", "kind": "unwanted"}))
         .collect();

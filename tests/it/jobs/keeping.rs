@@ -1,4 +1,4 @@
-//! The file with the jobs: after a stop, copied, damaged, and written by another version.
+//! The store file: after a stop, copied, damaged, and of another version.
 
 use super::Jobs;
 use crate::support::daemon::forkyard;
@@ -33,7 +33,6 @@ fn the_file_has_all_jobs_after_a_stop_and_a_copy_has_them_at_any_time() {
     assert!(jobs.daemon.wait().success());
     let store = dir.join("store/jobs.db");
     assert!(!dir.join("store/jobs.db-wal").exists(), "all is in the file");
-    // The file alone is all there is, and so is a copy that is put in its place.
     let (code, said, _) = backed_up(&dir, "second.db");
     assert_eq!((code, said.contains(": 2 jobs")), (Some(0), true), "{said}");
     fs::write(&store, fs::read(dir.join("copy.db")).expect("the copy")).expect("the store");
@@ -79,7 +78,7 @@ fn a_store_of_a_later_version_is_refused_with_what_to_do() {
     jobs.done("echo", json!({}));
     jobs.daemon.signal(Signal::SIGTERM);
     assert!(jobs.daemon.wait().success());
-    // user_version in the header of the file.
+    // user_version in the file's header.
     let store = jobs.dir().join("store/jobs.db");
     let file = fs::File::options().write(true).open(&store).expect("the store");
     file.write_all_at(&99_u32.to_be_bytes(), 60).expect("a version");

@@ -26,7 +26,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// What runs the jobs of most tests. Each start is a line of `starts`: id, attempt, process.
 const SCRIPT: &str = r#"<?php
 $dir = __DIR__;
 $job = fn ($name) => $_SERVER["FORKYARD_JOB_$name"] ?? '';
@@ -72,12 +71,12 @@ switch ($job('KIND')) {
 }
 "#;
 
-/// A daemon with a pool `www` and queues, as a test wants them.
 pub struct Jobs {
     pub daemon: Daemon,
 }
 
-/// The configuration, in which `@DIR` is the directory: `global` are lines of `[global]`, `pool` of the pool, `queue` of the queue `mail`, `more` what follows.
+/// The configuration; `@DIR` is the directory. `global`: lines of `[global]`, `pool`: of the pool, `queue`: of the
+/// queue `mail`, `more`: the rest.
 pub fn configuration(dir: &Path, global: &str, pool: &str, queue: &str, more: &str) -> String {
     for name in ["store", "out"] {
         let path = dir.join(name);
@@ -100,7 +99,7 @@ pub fn configuration(dir: &Path, global: &str, pool: &str, queue: &str, more: &s
     text.replace("@DIR", &dir)
 }
 
-/// The configuration, with pools whose pages push: `push.php` of `www`, and `/` of `wsgi` and `rack`.
+/// Adds pools with pages that push: `push.php` of `www`, and `/` of `wsgi` and `rack`.
 pub fn with_pages(dir: &Path, php: &str, wsgi: &str, rack: &str) -> String {
     fs::write(dir.join("push.php"), php).expect("script");
     let mut more = String::new();
@@ -115,13 +114,11 @@ pub fn with_pages(dir: &Path, php: &str, wsgi: &str, rack: &str) -> String {
     configuration(dir, "", "max_children = 1", "", &more)
 }
 
-/// A client of the jobs' socket.
 pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
 impl Client {
-    /// Connects once the process listens.
     pub fn connect(dir: &Path) -> Client {
         let path = dir.join("jobs.sock");
         let stream = until("the jobs' socket", || UnixStream::connect(&path).ok());
@@ -133,19 +130,16 @@ impl Client {
         }
     }
 
-    /// Asks, and gives what comes.
     pub fn ask(&mut self, request: &Value) -> Value {
         self.try_ask(request)
             .unwrap_or_else(|| panic!("no answer to {request}"))
     }
 
-    /// Asks, and does not wait for the answer.
     pub fn say(&mut self, request: &Value) {
         let said = self.stream.get_mut().write_all(format!("{request}\n").as_bytes());
         said.unwrap_or_else(|error| panic!("{request}: {error}"));
     }
 
-    /// The next answer.
     pub fn hear(&mut self) -> Value {
         let mut line = String::new();
         self.stream.read_line(&mut line).expect("an answer");
@@ -177,18 +171,15 @@ impl Jobs {
         self.daemon.dir.clone()
     }
 
-    /// Another daemon in the directory of one that has ended.
     pub fn again(&self) -> Jobs {
         let daemon = Daemon::start_in(&self.daemon.dir);
         Jobs { daemon }
     }
 
-    /// Asks over a connection of its own, and again if the process was just replaced.
     pub fn ask(&self, request: &Value) -> Value {
         until("an answer", || Client::connect(&self.daemon.dir).try_ask(request))
     }
 
-    /// Adds a job to the queue `mail`; says its number.
     pub fn push(&self, kind: &str, more: Value) -> i64 {
         let mut job = json!({"queue": "mail", "kind": kind});
         if let (Some(job), Value::Object(more)) = (job.as_object_mut(), more) {
@@ -204,17 +195,14 @@ impl Jobs {
         self.ask(&json!({"command": "show", "id": id}))["job"].clone()
     }
 
-    /// A job once it has ended.
     pub fn wait(&self, id: i64) -> Value {
         self.ask(&json!({"command": "wait", "id": id}))["job"].clone()
     }
 
-    /// Pushes a job and waits for its end.
     pub fn done(&self, kind: &str, more: Value) -> Value {
         self.wait(self.push(kind, more))
     }
 
-    /// Waits until a job's script has begun; says its process.
     pub fn wait_for_start(&self, id: i64, attempt: u32) -> u32 {
         until(&format!("start {attempt} of job {id}"), || {
             let starts = self.starts();
@@ -225,7 +213,7 @@ impl Jobs {
         })
     }
 
-    /// Clients wait for a job while many others end it: each of them is answered once, and what it asks next is answered next.
+    /// Clients wait for a job while many others end it: each gets one answer, and its next answer is right.
     pub fn assert_waits_are_answered_once(&self) {
         let queues = json!({"command": "queues"});
         let mut clients: Vec<Client> = (0..24).map(|_| Client::connect(&self.daemon.dir)).collect();
@@ -246,7 +234,7 @@ impl Jobs {
                 assert_eq!(client.ask(&queues)["result"], "queues");
             }
         }
-        // The job ends by itself while it is asked for.
+        // The job ends by itself at the same time.
         let [client, ..] = clients.as_mut_slice() else {
             panic!("no clients");
         };
@@ -261,7 +249,6 @@ impl Jobs {
         }
     }
 
-    /// The starts that scripts have written down: id, attempt, process.
     pub fn starts(&self) -> Vec<(i64, u32, u32)> {
         let text = fs::read_to_string(self.daemon.dir.join("out/starts")).unwrap_or_default();
         let read = |line: &str| {
@@ -275,12 +262,11 @@ impl Jobs {
         text.lines().filter_map(read).collect()
     }
 
-    /// Lets jobs of the kind `gate` through that wait for this name.
+    /// Opens the gate of waiting `gate` jobs.
     pub fn open(&self, gate: &str) {
         fs::write(self.daemon.dir.join("out").join(gate), "").expect("gate");
     }
 
-    /// The process that keeps the jobs of a master.
     pub fn keeper_of_jobs(&self, master: u32) -> u32 {
         until("the process that keeps jobs", || {
             let children = process::children(master);

@@ -1,4 +1,4 @@
-//! The monitor of `examples/services-monitor`, with services of a server of the test's own.
+//! `examples/services-monitor`, with services of a test server.
 
 use super::Jobs;
 use crate::support::daemon::{Daemon, forkyard, make_writable};
@@ -11,10 +11,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
-/// Services that are there; of two more one does not answer well, and one is written wrong.
 const SERVICES: usize = 30;
 
-/// Answers as map services do, until the test ends.
 fn serve_maps() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -22,7 +20,6 @@ fn serve_maps() -> SocketAddr {
         for stream in listener.incoming().flatten() {
             let mut line = String::new();
             let mut reader = BufReader::new(stream);
-            // Who asks may be gone.
             let _ = reader.read_line(&mut line);
             let (status, text) = match line.split('/').nth(1) {
                 Some("wms") => (
@@ -49,7 +46,6 @@ fn serve_maps() -> SocketAddr {
     address
 }
 
-/// The example in a directory, with these services.
 fn configuration(dir: &Path, services: &str) -> String {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/services-monitor/.");
     let copied = Command::new("cp").args(["-r", example]).arg(dir).status();
@@ -94,13 +90,11 @@ fn services_are_checked_by_tasks_of_four_languages_and_again_by_a_pattern() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
-    // REGTASKS: what there is, before any of it ran.
     let (_, kinds, _) = run(&["kinds"]);
     assert!(kinds.contains("Checks a service: congruence (Python)"), "{kinds}");
     let (code, said, errors) = run(&["push", "checks", "all", "--wait"]);
     assert_eq!(code, Some(0), "{said}{errors}");
     assert!(said.contains("32 services"), "{said}");
-    // LSSERV: each service with what was found last.
     let last = || {
         let answer = jobs.ask(&json!({"command": "last", "by": "key", "kind": "service", "limit": 1000}));
         answer["jobs"].as_array().cloned().unwrap_or_default()
@@ -155,7 +149,6 @@ fn services_are_checked_by_tasks_of_four_languages_and_again_by_a_pattern() {
         steps(&of("wrong"))[0],
         "congruence error WMTS is no type of a service"
     );
-    // CHECK: by a pattern, and waited for.
     let (code, said, errors) = run(&[
         "run",
         "service",

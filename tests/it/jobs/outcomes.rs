@@ -1,4 +1,4 @@
-//! How jobs end.
+//! Outcomes of jobs.
 
 use super::Jobs;
 use crate::support::daemon::forkyard;
@@ -28,17 +28,16 @@ fn a_job_ends_as_its_answer_says() {
     assert_eq!(ended(&jobs.done("unwanted", json!({}))), ("discarded", 1, ""));
     let late = jobs.done("echo", json!({"in_ms": 30, "expires_ms": 1}));
     assert_eq!(ended(&late), ("failed", 1, ""));
-    // No start was made for it.
     let id = late["id"].as_i64().expect("id");
     assert!(jobs.starts().iter().all(|(job, ..)| *job != id));
 }
 
-/// What a job says of itself is heeded in whatever bytes it is said, and what it says too late is no good end.
+/// Verdicts of any bytes count, and late ones are failures.
 #[test]
 fn a_verdict_is_read_whatever_its_bytes_and_one_that_is_late_is_a_failure() {
     let jobs = Jobs::start("max_children = 4", "attempts = 3\n");
     let once = |kind: &str, payload: &str| jobs.done(kind, json!({"payload": payload, "attempts": 1}));
-    // fail=café, in Latin-1; and for good, although two tries are left.
+    // fail=café in Latin-1; final, although two tries are left.
     let latin = once("header", "ZmFpbD1jYWbp");
     assert_eq!(ended(&latin), ("failed", 1, "caf\u{fffd}"));
     let dead = jobs.done("header", json!({"payload": "ZGVhZD1ubyBzdWNoIHVzZXI="}));
@@ -61,7 +60,7 @@ fn a_verdict_is_read_whatever_its_bytes_and_one_that_is_late_is_a_failure() {
             "{job}"
         );
     }
-    // Another try, with another payload; one that is too long is told.
+    // Another try with another payload; one that is too long is an error.
     let again = jobs.done("again", json!({"payload": "the first"}));
     assert_eq!(
         (ended(&again), &again["result"]),
@@ -75,7 +74,7 @@ fn a_verdict_is_read_whatever_its_bytes_and_one_that_is_late_is_a_failure() {
     assert_eq!(ended(&long).2, "its next payload has more than 262144 bytes");
 }
 
-/// As wp-cron.php does: it ends its answer first, and then does its work.
+/// As wp-cron.php: it ends its answer first and then works.
 #[test]
 fn a_job_that_has_ended_its_answer_goes_on() {
     let jobs = Jobs::start("max_children = 2", "attempts = 1\n");
@@ -114,7 +113,7 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
         error.starts_with("worker ") && error.contains("exited on signal 9 (SIGKILL); see: forkyard error "),
         "{error}"
     );
-    // The report that it names, in the three forms; root's is every one, and another user's none.
+    // The report that it names, in three forms; another user can't read it.
     let id = error.rsplit(' ').next().expect("an id").to_owned();
     let report = |arguments: &[&str]| {
         let all: Vec<&str> = ["error", &id].iter().chain(arguments).copied().collect();
@@ -135,7 +134,6 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
     }
     let json: Value = serde_json::from_str(&report(&["--json"])).expect("JSON");
     assert_eq!(json["error"]["id"], id.as_str());
-    // It is no start that failed.
     let status = forkyard(&["status", "--json"], &jobs.dir())
         .output()
         .expect("status");
@@ -148,7 +146,6 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
         (&json!(0), &Value::Null)
     );
     jobs.daemon.wait_for("is quarantined at start 2: worker");
-    // It can be tried again by hand.
     let id = twice["id"].as_i64().expect("id");
     let answer = jobs.ask(&json!({"command": "retry", "id": id}));
     assert_eq!(answer["count"], 1);
@@ -168,7 +165,6 @@ fn a_job_that_takes_too_long_or_is_cancelled_is_ended() {
     until("the end of the worker", || {
         (!crate::support::process::runs(pid)).then_some(())
     });
-    // The pool goes on.
     assert_eq!(jobs.done("echo", json!({}))["state"], "done");
 }
 
@@ -200,7 +196,6 @@ fn steps_come_in_order_and_what_is_done_is_not_repeated() {
         ]
     );
     assert_eq!((ended(&job).1, &job["status"]), (2, &json!("warning")));
-    // Three steps, and the last of them twice.
     let id = job["id"].as_i64().expect("id");
     assert_eq!(jobs.starts().iter().filter(|(job, ..)| *job == id).count(), 4);
     let stopped = steps(json!({"a": "ok", "b": "error", "c": "ok"}), &["a", "b", "c"]);
@@ -236,7 +231,7 @@ fn why_a_job_failed_is_its_exception_and_a_result_that_is_cut_says_so() {
     for name in ["pushed: 20", "started: 20", "ended: 20", "took: "] {
         assert!(shown_failed.contains(name), "{name}: {shown_failed}");
     }
-    // Whatever has ended is run again, or forgotten, by hand.
+    // Any ended job can be run again or forgotten by hand.
     assert_eq!(shown(&["jobs", "retry", &id(&cut)]), "1 changed\n");
     let again = jobs.wait(cut["id"].as_i64().expect("a number"));
     assert_eq!((&again["state"], &again["attempt"]), (&json!("done"), &json!(2)));

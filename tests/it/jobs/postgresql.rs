@@ -1,4 +1,4 @@
-//! Two daemons that keep their jobs in one database of PostgreSQL.
+//! Two daemons with one PostgreSQL database.
 
 use super::{Jobs, configuration};
 use crate::support::daemon::{Daemon, directory};
@@ -11,7 +11,6 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A server of its own; it ends when its input does.
 pub(super) struct Server {
     directory: tempfile::TempDir,
     port: Option<u16>,
@@ -64,7 +63,6 @@ impl Server {
         )
     }
 
-    /// Whether its processes do nothing, as if the machine had stopped.
     pub(super) fn hang(&self, is_hung: bool) {
         let file = self.directory.path().join("data/postmaster.pid");
         let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -95,7 +93,6 @@ impl Server {
     }
 }
 
-/// A daemon whose store has this URL.
 fn daemon_on(url: &str) -> Jobs {
     let daemon = Daemon::start(|dir| {
         let text = configuration(dir, "", "max_children = 3", "", "");
@@ -118,7 +115,7 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
         let pushed = pushed["jobs"].as_array().unwrap_or_else(|| panic!("{pushed}"));
         ids.extend(pushed.iter().filter_map(|job| job["id"].as_i64()));
     }
-    // And an application, in a transaction of its own.
+    // An application, in its own transaction.
     let pushed = server.sql(&format!(
         "SELECT forkyard.push('mail', 'echo') FROM generate_series(1, {})",
         COUNT / 3
@@ -149,8 +146,7 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
     assert_eq!(started.len(), COUNT, "none is started twice");
     assert_eq!(server.sql("SELECT count(*) FROM forkyard.running"), "0");
 
-    // What one has under way another can cancel; a queue that one pauses is paused for all. That a connection was cut while
-    // nobody wanted anything is not seen.
+    // One can cancel the other's job; a pause holds for both. An idle connection does not notice that it was cut.
     cut();
     let [one, two] = &daemons;
     assert_eq!(
@@ -171,7 +167,7 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
     other.ask(&json!({"command": "cancel", "id": long}));
     assert_eq!(other.wait(long)["state"], "cancelled");
 
-    // The one that has it does not hear anything at that moment.
+    // The one that runs it can't receive anything at that moment.
     let deaf = one.push("gate", json!({"payload": "never"}));
     let holder = until("its start", || {
         let holds = |jobs: &&&Jobs| jobs.starts().iter().any(|(id, ..)| *id == deaf);
@@ -184,7 +180,7 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
     other.ask(&json!({"command": "cancel", "id": deaf}));
     assert_eq!(other.wait(deaf)["state"], "cancelled");
 
-    // The process of one dies: its successor finds what no worker has any more.
+    // One's process dies: its successor finds the orphans.
     let kept = one.push("gate", json!({"payload": "kept"}));
     let holder = until("its start", || {
         let holds = |jobs: &&&Jobs| jobs.starts().iter().any(|(id, ..)| *id == kept);
@@ -197,7 +193,7 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
     assert_eq!((&done["state"], &done["attempt"]), (&json!("done"), &json!(2)));
 }
 
-/// Here it is looked for the end of a job in more than one way.
+/// Here the end of a job is found in several ways.
 #[test]
 fn a_client_that_waits_for_a_job_on_postgresql_is_answered_once() {
     let server = Server::start();

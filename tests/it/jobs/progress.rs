@@ -5,8 +5,8 @@ use serde_json::json;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
-/// Runs a command with standard error on a terminal of 100 columns, and says what is seen there. With `alone`, standard output is
-/// no terminal, and comes to this program's standard error.
+/// Runs a command with standard error on a terminal of 100 columns, and prints what appears. With `alone`, standard
+/// output is no terminal.
 const TERMINAL: &str = r#"
 import fcntl, os, pty, struct, subprocess, sys, termios
 ours, theirs = pty.openpty()
@@ -42,7 +42,6 @@ impl Terminal {
         Terminal { child, seen }
     }
 
-    /// Reads until this is seen.
     fn wait_for(&mut self, text: &str) {
         let mut bytes = [0; 1_024];
         while !self.seen.contains(text) {
@@ -54,7 +53,6 @@ impl Terminal {
         }
     }
 
-    /// What was seen in all, what came on standard output elsewhere, and the exit code.
     fn end(mut self) -> (String, String, Option<i32>) {
         let output = self.child.wait_with_output().expect("python3");
         self.seen.push_str(&String::from_utf8_lossy(&output.stdout));
@@ -63,7 +61,6 @@ impl Terminal {
     }
 }
 
-/// What erases the rest of a line.
 const ERASE: &str = "\u{1b}[K";
 
 #[test]
@@ -86,7 +83,7 @@ fn a_bar_shows_how_far_a_job_is_and_leaves_nothing() {
         jobs.open(gate);
         let (seen, shown, code) = terminal.end();
         assert_eq!(code, Some(0), "{seen:?} {shown:?}");
-        // Each line begins where the one before began, and the last is erased.
+        // Each line overwrites the one before, and the last is erased.
         let lines: Vec<&str> = seen.split('\r').filter(|line| line.ends_with(ERASE)).collect();
         assert!(
             lines.iter().all(|line| line.len() < 100 + ERASE.len()),
@@ -129,7 +126,7 @@ fn a_bar_shows_how_far_a_sequence_is() {
 fn there_is_no_bar_where_errors_go_into_a_file() {
     let jobs = Jobs::start("max_children = 1", "");
     let errors = jobs.dir().join("errors");
-    // The command's own standard error is a file, and its output the terminal.
+    // The command's own standard error is a file, its output the terminal.
     let script = r#"exec "$0" "$@" 2>"$FORKYARD_TEST_ERRORS""#;
     let status = Command::new("python3")
         .args([

@@ -1,4 +1,4 @@
-//! The recipes of docs/howto/background-jobs.md, as they are written there.
+//! The recipes of docs/howto/background-jobs.md.
 
 use super::Jobs;
 use crate::it::documents::blocks::{self, root};
@@ -11,7 +11,6 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// The document's blocks whose text has this, with its paths below a directory.
 fn block(mark: &str, dir: &Path) -> String {
     let blocks = blocks::read(&root().join("docs/howto/background-jobs.md"));
     let found = blocks.iter().find(|block| block.text.contains(mark));
@@ -23,7 +22,6 @@ fn block(mark: &str, dir: &Path) -> String {
         .replace("/run/forkyard-", &format!("{dir}/"))
 }
 
-/// Where the store and the socket are that the recipes leave at their defaults.
 fn places(dir: &Path) -> String {
     let store = dir.join("store");
     fs::create_dir(&store).expect("mkdir");
@@ -69,7 +67,6 @@ fn the_e_mails_of_the_recipe_are_sent() {
         mails.contains("To: you@example.org") && mails.contains("Welcome"),
         "{mails}"
     );
-    // A job that can't be read fails, and a visitor can't call the script.
     let broken = json!({
         "queue": "mail", "kind": "welcome", "payload": "no JSON", "content_type": "text/plain", "attempts": 1
     });
@@ -101,7 +98,6 @@ fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
             table.trim()
         );
         fs::write(dir.join("make.php"), make).expect("script");
-        // SQLite makes a journal beside its file.
         make_writable(dir);
         fs::write(dir.join("register.php"), block("register.php", dir)).expect("page");
         fs::write(dir.join("outbox.php"), block("fetchAll", dir)).expect("script");
@@ -120,7 +116,6 @@ fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
     let jobs = Jobs { daemon };
     let get = |page: &str| jobs.daemon.get("shop-jobs", page);
     assert_eq!(get("make.php").body(), "");
-    // The row of no customer is refused, and so is the job.
     let refused = get("register.php?mail=");
     assert!(refused.text().contains("Status: 500"), "{}", refused.text());
     let taken = get("register.php?mail=you@example.org");
@@ -134,7 +129,6 @@ fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
     assert_eq!(shown["result"], json!(r#"{"to":"you@example.org"}"#));
 }
 
-/// Answers `/good` with 200 and all else with 404.
 fn serve(listener: TcpListener) {
     for connection in listener.incoming() {
         let Ok(mut connection) = connection else { continue };

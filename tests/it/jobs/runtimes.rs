@@ -1,4 +1,4 @@
-//! Each runtime that may run jobs runs them, and pushes others.
+//! Each runtime that can run jobs runs them and pushes others.
 
 use super::Jobs;
 use crate::support::daemon::{Daemon, make_writable, pool};
@@ -95,7 +95,7 @@ run(lambda do |env|
 end)
 "##;
 
-/// Name, application, script; and whether it has a function to push.
+/// Name, application, script, and whether it can push.
 fn rows(dir: &Path) -> Vec<(&'static str, String, Option<&'static str>, bool)> {
     let php = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
     let in_dir = |runtime: &str, more: &str| {
@@ -127,14 +127,13 @@ fn configuration(dir: &Path) -> String {
     write_program(&dir.join("cgi/job.sh"), CGI);
     fs::write(dir.join("wsgi/wsgi.py"), WSGI).expect("script");
     fs::write(dir.join("rack/config.ru"), RACK).expect("script");
-    // The user that keeps the jobs may push into every queue, and is none of the pools' users.
+    // The jobs user may push into every queue and is no pool's user.
     let user = if is_root() { "user = \"nobody\"\n" } else { "" };
     let place = dir.display();
     let mut text = format!(
         "[jobs]\nstore = \"{place}/store/jobs.db\"\nlisten = \"{place}/jobs.sock\"\n{user}[jobs.queue.other]\npool = \"other\"\n\
          script = \"{place}/jobs.php\"\n"
     );
-    // Another user's, where there are several.
     let other = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
     let settings = if is_root() { "user = \"games\"\n" } else { "" };
     let settings = format!("{settings}pm = \"ondemand\"\nmax_children = 1\n");
@@ -164,7 +163,7 @@ fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
     };
     let rows = rows(&jobs.dir());
     let kinds = ["echo", "fail", "push", "push-other", "push-wrong"];
-    // All are pushed before one is waited for: the applications start side by side.
+    // All are pushed before the first wait, so that the applications start in parallel.
     let pushed: Vec<_> = (rows.iter())
         .flat_map(|(name, _, _, pushes)| {
             kinds[..if *pushes { 5 } else { 2 }]
@@ -193,7 +192,6 @@ fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
                 assert_eq!(job["ends"][0]["outcome"], "failed", "{what}");
             }
             "push" => {
-                // The second has the key of the first.
                 let result = text("result");
                 let (first, second) = result.split_once(' ').unwrap_or_else(|| panic!("{what}"));
                 let pushed = jobs.wait(first.parse().unwrap_or_else(|_| panic!("{what}")));
@@ -203,7 +201,6 @@ fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
                     "{what}"
                 );
                 assert_eq!(pushed["key"], "k", "{pushed}");
-                // Where the worker is free at once the first may have ended before.
                 let other: Value = jobs.show(second.parse().unwrap_or_else(|_| panic!("{what}")));
                 assert_eq!(other["key"], "k", "{what}");
             }
@@ -214,7 +211,7 @@ fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
             _ => assert!(text("result").contains("unknown field `prio`"), "{what}"),
         }
     }
-    // What dies after its answer has not done its job: it ends with the request, and not with the answer.
+    // A worker that dies after its answer fails its job, which ends with the request.
     for (name, ..) in rows.iter().filter(|(name, ..)| *name != "fastcgi") {
         let job = jobs.wait(push(name, "after"));
         let (state, outcome, error) = match *name {
@@ -233,7 +230,7 @@ fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
     }
 }
 
-/// A page: uses and frees memory, then pushes a job.
+/// A page that uses and frees memory, then pushes a job.
 const PAGE: &str = "<?php $html = '';
 for ($i = 0; $i < (int) $_GET['lines']; $i++) { $html .= \"<p>line $i of a page that is built as one text</p>\\n\"; }
 $rows = json_encode(range(0, (int) $_GET['lines']));

@@ -1,4 +1,4 @@
-//! Jobs that come from a source, one after the other.
+//! Sequences: jobs from one source, in order.
 
 use super::Jobs;
 use crate::support::daemon::{directory, forkyard};
@@ -60,7 +60,6 @@ fn a_file_s_lines_become_jobs_lazily_and_once_though_processes_are_killed() {
     until("jobs are waiting", || (given(&newest(&jobs)) >= 10).then_some(()));
     process::signal(jobs.keeper_of_jobs(jobs.daemon.pid()), Signal::SIGKILL);
     jobs.ask(&json!({"command": "resume", "queue": "mail"}));
-    // It goes on with the process after the one that it knew, and no faster than jobs run.
     until("the source is read on", || {
         (given(&newest(&jobs)) > 20).then_some(())
     });
@@ -120,10 +119,9 @@ fn a_command_s_lines_are_all_there_are_only_if_it_ends_well() {
     let list = jobs.ask(&json!({"command": "list"}));
     let id = list["jobs"][0]["id"].as_i64().expect("a job");
     assert_eq!(jobs.show(id)["result"], "{\"n\":2} mail ");
-    // A job that fails is told of.
     let (code, ..) = push("fail", "echo 1", &["--wait"]);
     assert_eq!((code, &newest(&jobs)["failed"]), (Some(70), &json!(1)));
-    // A source that breaks off leaves its sequence open, and what came of it is taken back by hand.
+    // A source that breaks off leaves its sequence open; its jobs are cancelled by hand.
     jobs.ask(&json!({"command": "pause", "queue": "mail"}));
     let (code, _, errors) = push("echo", "echo 1; exit 3", &[]);
     assert_eq!(

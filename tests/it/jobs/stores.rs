@@ -1,4 +1,4 @@
-//! What is told of a push, and how soon, when something is wrong with the store.
+//! The outcome and time of a push while the store fails.
 
 use super::postgresql::Server;
 use super::{Client, Jobs};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A push may take 2 s; the rest is for a machine that is busy.
+/// A push may take 2 s; the rest is for a busy machine.
 const LONGEST: Duration = Duration::from_secs(5);
 
 const PHP: &str = r#"<?php
@@ -59,7 +59,7 @@ fn with_pages(dir: &Path) -> String {
     super::with_pages(dir, PHP, WSGI, RACK)
 }
 
-/// What one that pushes is told, and how soon: by each library, over the socket and on the command line.
+/// The outcome and time of a push by each library, the socket and the command line.
 fn told(jobs: &Jobs) -> Vec<(&'static str, String, Duration)> {
     let timed = |name: &'static str, push: &dyn Fn() -> String| {
         let begun = Instant::now();
@@ -94,7 +94,7 @@ fn told(jobs: &Jobs) -> Vec<(&'static str, String, Duration)> {
     ]
 }
 
-/// Nothing is stored, nobody waits long, and everybody is told why. The first may have come before it was known.
+/// Nothing is stored, the wait is short, and the reason is given. The first push may come before the failure is known.
 fn assert_refused(jobs: &Jobs, row: &str, words: &[&str]) {
     for (number, (client, said, took)) in told(jobs).into_iter().enumerate() {
         println!("{row}, {client}: {} ms: {said}", took.as_millis());
@@ -109,7 +109,6 @@ fn assert_refused(jobs: &Jobs, row: &str, words: &[&str]) {
     }
 }
 
-/// When it is well again all are served.
 fn assert_stored(jobs: &Jobs, row: &str) {
     let push = json!({"command": "push", "job": {"queue": "mail", "kind": "echo"}});
     until("a store that is well", || {
@@ -121,7 +120,6 @@ fn assert_stored(jobs: &Jobs, row: &str) {
     }
 }
 
-/// A program of Python that has done something with the file, and goes on until it is let go.
 struct Holding(Child);
 
 impl Holding {
@@ -150,7 +148,6 @@ impl Holding {
     }
 }
 
-/// A small file system with no room left.
 struct Full<'d>(&'d Path);
 
 impl Full<'_> {
@@ -196,7 +193,7 @@ fn a_store_that_can_not_be_opened_is_told_of_at_once_and_tried_again() {
         fs::write(store.join("jobs.db"), vec![b'x'; 8192]).expect("noise");
     });
     assert_refused(&corrupt, "corrupt at start", &["not a database"]);
-    // The daemon goes on, and its figures are there.
+    // The daemon still reports figures.
     let stats = corrupt.ask(&json!({"command": "stats"}));
     assert_eq!(
         (&stats["store_up"], &stats["queues"][0]["name"]),
@@ -323,7 +320,7 @@ fn a_store_that_fails_while_it_is_used_is_told_of_at_once_and_tried_again() {
     assert_refused(&jobs, "corrupt while it runs", &["malformed"]);
 }
 
-/// A job that is pushed again by the name that it has is that job, whatever became of it.
+/// A push with a known ref returns that job, whatever its state.
 #[test]
 fn a_job_has_a_name_of_its_own_while_it_is_kept() {
     let more = "[jobs.queue.other]\npool = \"www\"\nscript = \"@DIR/jobs.php\"\n";

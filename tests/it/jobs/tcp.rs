@@ -1,4 +1,4 @@
-//! The TCP socket, at which the kernel does not say who asks: who has not told the secret gets nothing.
+//! The TCP socket: without the secret, a client gets nothing.
 
 use super::{Jobs, configuration};
 use crate::support::daemon::{Daemon, directory, forkyard};
@@ -21,7 +21,6 @@ struct JobsOverTcp {
     address: SocketAddr,
 }
 
-/// Lines of JSON over TCP.
 struct Line(BufReader<TcpStream>);
 
 impl Line {
@@ -32,11 +31,10 @@ impl Line {
     }
 
     fn say(&mut self, bytes: &[u8]) {
-        // Who is not wanted any more sees it when it reads.
         let _ = self.0.get_mut().write_all(bytes);
     }
 
-    /// The next answer; `None`: the conversation is over.
+    /// The next answer, or `None` at the end.
     fn hear(&mut self) -> Option<Value> {
         let mut line = String::new();
         let _ = self.0.read_line(&mut line);
@@ -52,7 +50,6 @@ impl Line {
         self.ask(&json!({"command": "secret", "secret": secret}))
     }
 
-    /// Whether nothing but the end comes.
     fn is_over(&mut self) -> bool {
         let mut rest = Vec::new();
         let read = self.0.read_to_end(&mut rest);
@@ -161,7 +158,6 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
         .ask(&json!({"command": "wait", "id": id}))
         .expect("an answer");
     assert_eq!(waited["job"]["result"], "7 mail ");
-    // Several lines at once, the secret first.
     let mut at_once = Line::connect(over_tcp.address);
     at_once.say(
         format!("{{\"command\":\"secret\",\"secret\":\"{SECRET}\"}}\n{{\"command\":\"queues\"}}\n")
@@ -209,14 +205,12 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
                 .is_some_and(|why| why.contains(expected)),
             "{said:?}: {answer}"
         );
-        // What follows is not heard any more.
         stranger.say(format!("{{\"command\":\"secret\",\"secret\":\"{SECRET}\"}}\n").as_bytes());
         assert!(stranger.is_over(), "{said:?}");
     }
     let listed = over_tcp.jobs.ask(&json!({"command": "list"}));
     assert_eq!(listed["jobs"].as_array().map(Vec::len), Some(1), "{listed}");
 
-    // The command line, with the configuration's file and with its own.
     let (code, said) = over_tcp.command(&["push", "mail", "echo", "--payload", "8", "--wait"]);
     assert!(code == Some(0) && said.contains("8 mail"), "{said}");
     let (code, said) = over_tcp.command(&["connections"]);
@@ -243,7 +237,7 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
     );
 }
 
-/// Who connects over TCP has no user, so this is what every user of the machine can do.
+/// Every user of the machine can do this, because TCP has no user.
 #[test]
 fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
     let over_tcp = start();
@@ -266,7 +260,6 @@ fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
             "queues"
         );
     }
-    // Only the last ones have a place.
     let shown = before.ask(&json!({"command": "connections"})).expect("an answer");
     let all = shown["connections"].as_array().cloned().unwrap_or_default();
     let count = all.iter().filter(|one| one["rights"] == "none").count();
@@ -275,13 +268,11 @@ fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
     let last = strangers.last_mut().expect("the last");
     last.say(format!("ret\":\"{SECRET}\"}}\n").as_bytes());
     assert_eq!(last.hear(), Some(json!({"result": "done"})), "it was only slow");
-    // One that says nothing more has no place for long.
     let mut silent = Line::connect(over_tcp.address);
     silent.say(b"{");
     assert!(silent.is_over());
 }
 
-/// Another program that wants a port, all the time.
 struct Thief {
     is_over: Arc<AtomicBool>,
     listener: Arc<OnceLock<TcpListener>>,
@@ -338,7 +329,6 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
     let over_tcp = JobsOverTcp { jobs, address };
     let thief = Thief::start(address);
     let goes_on = |what: &str| {
-        // The process may be about to be replaced.
         let done = until("an answer", || {
             let mut line = Line::connect(address);
             line.tell(SECRET)?;
@@ -368,7 +358,7 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
             .expect("reload")
     };
 
-    // A secret that others could read is refused, and the one before holds.
+    // A secret that others can read is refused, and the old one holds.
     let mut told_before = over_tcp.trusted();
     write_secret(&over_tcp.jobs.dir(), "the-next-secret-of-all", 0o644);
     let refused = reload();
@@ -376,7 +366,7 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
     over_tcp.jobs.daemon.wait_for("is no secret");
     goes_on("a reload that is refused");
     drop(thief);
-    // A changed one ends what knew the old one alone.
+    // A new secret ends connections with the old one.
     write_secret(&over_tcp.jobs.dir(), "the-next-secret-of-all", 0o600);
     assert!(reload().status.success());
     assert!(told_before.is_over());
@@ -390,7 +380,6 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
         line.tell("the-next-secret-of-all"),
         Some(json!({"result": "done"}))
     );
-    // Without the key there is no socket.
     let file = over_tcp.jobs.dir().join("forkyard.toml");
     let text = fs::read_to_string(&file).expect("configuration");
     let without: Vec<&str> = text

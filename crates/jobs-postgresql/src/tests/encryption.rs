@@ -1,4 +1,4 @@
-//! How a server is reached over TCP, by TLS or in the clear.
+//! Connections over TCP, with and without TLS.
 
 use super::*;
 use std::fs::{self, Permissions};
@@ -102,14 +102,14 @@ fn a_connection_is_encrypted_as_its_mode_says() {
     ] {
         asked.connects("forkyard", "127.0.0.1", mode, by_tls);
     }
-    // What the server does not want is tried the other way, where the mode leaves a choice.
+    // If the server refuses one way, the other is tried where the mode allows it.
     asked.connects("sealed", "127.0.0.1", "sslmode=allow", true);
     asked.connects("open", "127.0.0.1", "sslmode=prefer", false);
     for (role, mode) in [("sealed", "disable"), ("open", "require")] {
         let refusal = asked.refusal(role, "127.0.0.1", &format!("sslmode={mode}"));
         assert!(refusal.contains("pg_hba.conf"), "{refusal}");
     }
-    // As with libpq, a unix socket has no TLS, and what is said of it counts for nothing.
+    // As with libpq, TLS settings have no effect on a unix socket.
     let url = format!("{}&sslmode=require", asked.database.url);
     let opened = opened(&url, "node").expect("the socket");
     assert_eq!(asked.encrypted(), [false]);
@@ -145,7 +145,7 @@ fn the_server_s_certificate_is_checked_as_far_as_the_mode_says() {
     for host in ["localhost", "127.0.0.1"] {
         asked.connects("forkyard", host, &format!("sslmode=verify-ca&{own}"), true);
     }
-    // Without a name there is the address, which is none of the certificate's.
+    // Without a name the address is checked, and the certificate does not have it.
     let nameless = asked
         .url(
             "forkyard",
@@ -161,7 +161,7 @@ fn the_server_s_certificate_is_checked_as_far_as_the_mode_says() {
         refusal.ends_with("the server's certificate is not accepted: IP address mismatch"),
         "{refusal}"
     );
-    // With a file, require checks as verify-ca does.
+    // With a file, require checks like verify-ca.
     for parameters in [
         "sslmode=verify-full&sslrootcert=@other.crt",
         "sslmode=verify-ca&sslrootcert=@other.crt",
@@ -174,7 +174,7 @@ fn the_server_s_certificate_is_checked_as_far_as_the_mode_says() {
             "{parameters}: {refusal}"
         );
     }
-    // And prefer goes without TLS then, as with libpq.
+    // As with libpq, prefer then goes without TLS.
     asked.connects(
         "forkyard",
         "localhost",
@@ -194,8 +194,8 @@ fn a_client_proves_who_it_is_by_a_certificate() {
         refusal.contains("requires a valid client certificate"),
         "{refusal}"
     );
-    // The server does not know the authority of this one. With TLS 1.3 it looks at the certificate after the client's handshake is
-    // over, and what it says of it is lost where the client writes to the connection that is closed by then.
+    // The server does not know this authority. With TLS 1.3 it checks the certificate after the client's handshake, and
+    // its error is lost if the client writes to the closed connection.
     let other = shown.replace("client", "other");
     let mut refusals = Vec::new();
     while !refusals
@@ -205,7 +205,7 @@ fn a_client_proves_who_it_is_by_a_certificate() {
         assert!(refusals.len() < 50, "{refusals:?}");
         refusals.push(asked.refusal("certified", "localhost", &other));
     }
-    // Where it is not asked for, it does no harm.
+    // An unrequested certificate does no harm.
     asked.connects("forkyard", "localhost", &shown, true);
 }
 
@@ -276,7 +276,6 @@ fn what_machines_tell_each_other_is_encrypted_too() {
     let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     let (next, _) = heard_of_a_job(&mut one, &mut two);
     assert_eq!(asked.encrypted(), [true; 3]);
-    // Connections that are cut are encrypted again.
     asked.database.cut();
     assert_eq!(next(), Notice::News, "it hears again");
     push(&mut one, job(""));

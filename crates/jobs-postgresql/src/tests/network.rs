@@ -1,4 +1,4 @@
-//! The store behind a network that loses what is on its way, or forwards nothing more.
+//! The store behind a network that loses data or goes silent.
 
 use super::*;
 use std::io::{Read, Write};
@@ -11,8 +11,7 @@ const PASSES: u8 = 0;
 const IS_LOST: u8 = 1;
 const ANSWER_IS_LOST: u8 = 2;
 
-/// A network between a store and the server: connections end where a COMMIT is to be lost, or its answer; or nothing is forwarded
-/// any more, and nothing ends.
+/// A network between store and server: it cuts a COMMIT or its answer, or goes silent without an end.
 struct Network {
     directory: tempfile::TempDir,
     commit: Arc<AtomicU8>,
@@ -126,7 +125,6 @@ fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
         loop {
             match store.resolve() {
                 Ok(brought) => break brought,
-                // The server does not know of the end of the connection yet.
                 Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
             }
         }
@@ -158,7 +156,7 @@ impl TestDatabase {
     }
 }
 
-/// Neither end sees that a network is silent, or that a server hangs: the answer that does not come says it.
+/// A missing answer shows a silent network or a hanging server.
 #[test]
 fn a_network_that_forwards_nothing_more_is_noticed_and_what_was_done_meanwhile_is_known() {
     let network = Network::new();
@@ -177,7 +175,6 @@ fn a_network_that_forwards_nothing_more_is_noticed_and_what_was_done_meanwhile_i
         !store.is_in_doubt() && refused.to_string().contains("did not answer within 10 s"),
         "{refused}"
     );
-    // One answer that did not come, and one connection that was not made.
     assert!(
         (Duration::from_secs(10)..Duration::from_secs(40)).contains(&took),
         "{took:?}"
@@ -185,7 +182,7 @@ fn a_network_that_forwards_nothing_more_is_noticed_and_what_was_done_meanwhile_i
     network.stuck.set(false);
     let second = push(&mut store, job(""));
     assert!(second > first);
-    // The other connection has noticed it, too, and what was said meanwhile is looked at.
+    // The listening connection also notices it, and reads missed notices.
     assert_eq!(next(), Notice::News, "it hears again");
     assert_eq!(claim(&mut store, "", 1).0.expect("a job").id, first);
     assert_eq!(claim(&mut store, "", 1).0.expect("a job").id, second);

@@ -1,4 +1,4 @@
-//! What operators ask of an application pool: passed on to its router, whose answer is passed back.
+//! Operators' requests to an application pool, passed on to its router and back.
 
 use super::super::control::Rights;
 use super::super::{Applications, Executor};
@@ -26,7 +26,7 @@ pub(in crate::master::executor) enum Asker {
     Session(u64),
     Lease(u64, PoolId),
     View(u64, String),
-    /// A restart that concerns several pools, for this conversation.
+    /// A restart in several pools, for this conversation.
     Restart(u64),
 }
 
@@ -149,7 +149,7 @@ impl Executor {
         }
     }
 
-    /// Answers with the status, once the routers have said what they know.
+    /// Answers with the status once the routers have answered.
     pub(in crate::master) fn begin_status(&mut self, asker: u64) {
         let mut waiting = 0;
         for app_pool in self.applications.routers.values_mut() {
@@ -232,8 +232,7 @@ impl Executor {
         })
     }
 
-    /// Adds to what a router says of applications the processes of the programs that their instances pass requests on to, and why
-    /// each instance loads its application.
+    /// Adds the program processes of instances, and the reason why an instance loads its application.
     fn with_facts(&self, app_pool: &AppPool, mut view: Value) -> Value {
         let applications = view.get_mut("applications").and_then(Value::as_array_mut);
         for application in applications
@@ -282,7 +281,7 @@ impl Executor {
         app_pool.is_some_and(|app_pool| app_pool.applications.contains_key(root))
     }
 
-    /// Whether the client that asks may do something to an application.
+    /// Whether a client may change an application.
     pub(in crate::master) fn may_touch(&self, asker: u64, id: PoolId, root: &Path) -> Result<(), String> {
         let Rights::Own(uid) = self.control.rights(asker) else {
             return Ok(());
@@ -295,7 +294,7 @@ impl Executor {
         Err("permission denied: it is no application of yours that runs".to_owned())
     }
 
-    /// Checks an instance out for as long as the conversation lasts, or until it is returned.
+    /// Lends an instance to a conversation until it ends or returns it.
     pub(in crate::master) fn lend(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
         let asked = self
             .applications
@@ -355,8 +354,7 @@ impl Executor {
         self.applications.restarts.push(restart);
     }
 
-    /// Passes a request on to the router of a pool. The client is answered when the router has answered, or at once if
-    /// there is none.
+    /// Passes a request on to a pool's router. The client gets the router's answer, or an error at once.
     pub(in crate::master) fn pass_on(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
         let asked = self
             .applications
@@ -374,7 +372,7 @@ impl Applications {
         self.statuses.iter().map(|status| status.until).min()
     }
 
-    /// Leaves of a status what concerns a user's own applications.
+    /// Reduces a status to a user's own applications.
     fn leave_own(&self, status: &mut Status, uid: u32) {
         status.config.clear();
         status.skipped.clear();
@@ -384,7 +382,7 @@ impl Applications {
         for pool in &mut status.pools {
             pool.generations.clear();
             pool.logs.clear();
-            // What all owners' applications do together is not for one owner.
+            // Totals of all owners are not shown to one.
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
             pool.counts = PoolCounters::default();
             (pool.cpu_ms, pool.orphans) = (0, 0);
@@ -448,8 +446,8 @@ impl Applications {
         self.routers_for(application).map(|(first, _)| first)
     }
 
-    /// The pools whose directories an application is below, the first and the others, or the only one there is: a directory may be
-    /// named by a link.
+    /// The pools that may contain an application: the first and the others, or the only pool, because a link may name a
+    /// directory.
     pub(in crate::master) fn routers_for(&self, application: &Path) -> Result<(PoolId, Vec<PoolId>), String> {
         let is_below = |app_pool: &AppPool| {
             let directories = app_pool

@@ -1,4 +1,4 @@
-//! Why an instance is not started, and whose matter that is.
+//! The reasons why an instance is not started, and their owner.
 
 use crate::inspector::protocol::Refusal;
 use crate::spawn::report::ErrorId;
@@ -11,9 +11,9 @@ pub(super) struct Denied {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Matter {
-    /// Its name; `None`: it has none yet.
+    /// Its number; `None`: none yet.
     pub(super) id: Option<ErrorId>,
-    /// The user and the group who may read of it; `None`: root alone.
+    /// The user and group who may read it; `None`: root only.
     pub(super) owner: Option<(u32, u32)>,
 }
 

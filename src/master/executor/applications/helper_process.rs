@@ -1,5 +1,4 @@
-//! Router and inspector as processes: how the master starts them, and its messages to them, which go over sockets of
-//! datagrams.
+//! Router and inspector: their start, and their messages over datagram sockets.
 
 use super::super::helper::{own_user, zone};
 use super::super::output::{Lines, PipeRead};
@@ -30,7 +29,7 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 const LOOKS: usize = 64;
-/// Most messages that wait until a router reads; one that reads nothing is killed.
+/// The most messages that wait for a router; one that reads nothing is killed.
 const MOST_UNSENT: usize = 100_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl fmt::Display for Which {
 pub(super) struct HelperProcess {
     pub(super) life: Helper,
     pub(super) process: Option<RunningHelper>,
-    /// It was killed because another one is to take its place.
+    /// It was killed to be replaced.
     pub(super) is_outdated: bool,
 }
 
@@ -93,7 +92,7 @@ impl HelperProcess {
         let at = || match process::state(pid) {
             Some('T' | 't') => Activity::Stop,
             Some('S' | 'I') => Activity::Rest,
-            // One that has ended is reaped soon.
+            // An ended one is reaped soon.
             Some(_) | None => Activity::Work,
         };
         let seen = Sample {
@@ -265,7 +264,7 @@ impl Executor {
             None => {
                 let app_pool = self.applications.routers.get(&id).ok_or_else(nothing)?;
                 let socket = copy(&app_pool.sockets.master)?;
-                // A copy, since it is watched anew with each inspector.
+                // A copy, because each inspector gets a new watch.
                 self.context.sources.watch(&socket, Source::Inspector(id))?;
                 self.applications
                     .keep_inspector_socket(&mut self.context, id, socket);
@@ -288,7 +287,7 @@ impl Executor {
         }
     }
 
-    /// Takes up what a router said. `true`: there may be more.
+    /// Reads a router's messages. Returns `true` if there may be more.
     pub(in crate::master::executor) fn hear_router(&mut self, id: PoolId) -> bool {
         let mut buffer = vec![0; crate::router::messages::MOST_BYTES + 1];
         for _ in 0..LOOKS {
@@ -304,7 +303,7 @@ impl Executor {
             let Some(channel) = channel else { return false };
             let bytes = match channel.receive(&mut buffer) {
                 Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
-                // The router has ended, and is reaped as a child.
+                // The router has ended and is reaped as a child.
                 Ok(_) | Err(_) => return false,
             };
             match serde_json::from_slice::<ToMaster>(bytes) {
@@ -322,7 +321,7 @@ impl Executor {
         true
     }
 
-    /// Takes up what an inspector found. `true`: there may be more.
+    /// Reads an inspector's answers. Returns `true` if there may be more.
     pub(in crate::master::executor) fn hear_inspector(&mut self, id: PoolId) -> bool {
         let mut buffer = vec![0; crate::router::messages::MOST_BYTES + 1];
         for _ in 0..LOOKS {
@@ -350,7 +349,7 @@ impl Executor {
 }
 
 impl Applications {
-    /// The first words to a router: settings and sockets, and what runs already.
+    /// Sends a router its settings, sockets, and running instances.
     fn brief_router(&mut self, pools: &Pools, id: PoolId) -> Result<(), Error> {
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let listener = pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
@@ -399,7 +398,7 @@ impl Applications {
                 app_pool.look_at(*number, &instance.application);
             }
         }
-        // What the router had asked may be lost, too: it asks again when it is given a socket to an inspector.
+        // Lost questions are repeated when the router gets a new inspector socket.
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
         let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
@@ -415,7 +414,7 @@ impl Applications {
         context.sources.forget(&before);
     }
 
-    /// Takes up what one of them says for the log. `true`: there may be more.
+    /// Logs their messages. Returns `true` if there may be more.
     pub(in crate::master::executor) fn read_helper_messages(
         &mut self,
         context: &mut Context,
@@ -432,7 +431,7 @@ impl Applications {
         };
         let look = process.messages.read(|line| {
             let (level, text) = parse_message(line);
-            // It says whose its own lines are; it does not speak for other pools.
+            // Lines get the pool's own prefix; it can't write for other pools.
             let own = format!("[pool {name}] ");
             let text = text.strip_prefix(&own).unwrap_or(&text);
             log.write_of_pool(level, &name, text);
@@ -474,7 +473,7 @@ fn role(which: Which, template: &Pool, identity: Option<Identity>) -> Option<Rol
     })
 }
 
-/// The user that router and inspector run as; `None`: the daemon's.
+/// The user of router and inspector; `None`: the daemon's.
 fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
     if !identity::is_root() {
         return Ok(None);
@@ -491,7 +490,7 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
             None => match own_user() {
                 Some(own) => Ok(own),
                 None if is_switching => Identity::look_up(OWN_USER, None),
-                // All applications are one user, and another one than this.
+                // All applications share one user, which differs from this one.
                 None => Identity::look_up(FALLBACK_USER, None),
             },
         },

@@ -1,4 +1,4 @@
-//! What a router asks for: an instance from the look at its directory to the worker that is gone.
+//! Instances: from the inspection of a directory to the end of the worker.
 
 use super::super::pools::policy;
 use super::super::{Applications, Context, Executor, Pools, WorkerProcess};
@@ -20,10 +20,10 @@ use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Longest page for a router, as JSON text; bytes. What else is in its message fits beside it.
+/// The longest page in a router's message, bytes; the rest of the message fits next to it.
 const LONGEST_PAGE: usize = crate::router::messages::MOST_BYTES - 4096;
 
-/// Why a worker that was ordered did not come to be: what there is to say is in the log already.
+/// The reason of an order without a worker: the log has the details.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
 
 impl Executor {
@@ -57,7 +57,7 @@ impl Executor {
         }
     }
 
-    /// The inspector has looked at an application's directory: its instance can be ordered.
+    /// The inspector has answered: the instance can be ordered.
     pub(super) fn seen(&mut self, id: PoolId, seen: InspectReply) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
@@ -111,7 +111,7 @@ impl Executor {
             is_present && has_room && it.settings.has_instances_for(&settings)
         });
         let policy = policy(&settings);
-        // What was loaded once serves all instances that are forked of it.
+        // Instances forked from one load share its revision.
         let revision = present.map_or(&found, |it| &it.found).revision.clone();
         let (pool, generation) = match present.map(|it| (it.pool, it.generation)) {
             Some(present) => present,
@@ -248,7 +248,7 @@ impl Applications {
         }
     }
 
-    /// A worker is about to be made for an order.
+    /// Starts a worker for an order.
     pub(in crate::master::executor) fn fill_order(&mut self, order: SpawnRequestId, worker: WorkerId) {
         if let Some((id, number)) = self.orders.get(&order).copied() {
             self.instances.insert(worker, (id, number));
@@ -258,14 +258,14 @@ impl Applications {
         }
     }
 
-    /// The core gave an order up: no worker was made for it.
+    /// The core gave up an order.
     pub(in crate::master::executor) fn fail_order(&mut self, order: SpawnRequestId) {
         if let Some((id, number)) = self.orders.remove(&order) {
             self.end_instance(id, number, &Denied::for_now(NOT_MADE));
         }
     }
 
-    /// A worker could not be made; its order may get another.
+    /// A worker could not be forked; its order may get another.
     pub(in crate::master::executor) fn instance_not_made(&mut self, worker: WorkerId) {
         if let Some((id, number)) = self.instances.remove(&worker) {
             if let Some(instance) = self.instance(id, number) {
@@ -291,7 +291,7 @@ impl Applications {
         let Some(instance) = app_pool.registry.get_mut(number) else {
             return;
         };
-        // A preloader's worker may be up before its fork was announced. It is reported once it is.
+        // A worker may be up before its fork was announced; it is reported then.
         let (At::Made(order, _), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
             return;
         };
@@ -312,7 +312,7 @@ impl Applications {
         }
     }
 
-    /// A worker that was ordered was reaped.
+    /// An ordered worker was reaped.
     pub(in crate::master::executor) fn instance_gone(&mut self, worker: WorkerId) {
         let Some((id, number)) = self.instances.remove(&worker) else {
             return;
@@ -336,7 +336,7 @@ impl Applications {
         let message = if was_up || instance.is_stopping {
             ToRouter::Gone { instance: number }
         } else {
-            // What is refused before a worker is ordered has nothing to do with the last start that failed.
+            // A refusal before the order is unrelated to the last failed start.
             let known = app_pool.applications.get(&instance.application);
             let known = known.filter(|_| instance.at != At::Looking);
             let failure = known.and_then(|application| application.failure.clone());
@@ -396,8 +396,8 @@ impl Applications {
 }
 
 impl AppPool {
-    /// What the router is told of an instance that can't be started. The id that visitors read is that of the report, or, where
-    /// the start has none, one that the log and `forkyard error` explain.
+    /// The router's answer about a failed start. Its id is the report's, or one that the log and `forkyard error`
+    /// explain.
     fn start_failed(
         &mut self,
         instance: u64,
@@ -420,7 +420,7 @@ impl AppPool {
                 page,
             };
         }
-        // Of a start that has a report, the cause is in the log already.
+        // The report has already logged the cause.
         let level = match failure {
             Some(_) => log::Level::Debug,
             None => log::Level::Error,
@@ -444,7 +444,7 @@ impl AppPool {
         }
     }
 
-    /// Keeps the report of an application that is refused before anything of it runs; says its page, where visitors may see it.
+    /// Stores the report of a refused application; returns its page if visitors may see it.
     fn keep_refusal(
         &mut self,
         id: ErrorId,
@@ -472,7 +472,7 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Re
     pool.pm = ProcessManager::Ordered {
         max_children: max.saturating_add(1),
     };
-    // Which group it is in is nothing to its processes.
+    // Its group does not matter to its processes.
     if let Some(applications) = &mut pool.applications {
         applications.groups.clear();
     }

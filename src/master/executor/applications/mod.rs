@@ -1,12 +1,11 @@
-//! Application pools, as far as the master has to do with them: a router and an inspector for each, and a pool of its own for
-//! each application that has a process.
+//! Application pools: a router and an inspector for each, and a pool for each application with a process.
 //!
-//! * [`helper_process`]: router and inspector as processes, and the messages to them.
-//! * [`instances`]: what the router asks for, from the look at a directory to the worker that is gone.
-//! * [`admin_requests`]: what operators ask, passed on.
+//! * [`helper_process`]: router and inspector, and their messages.
+//! * [`instances`]: the router's orders, from the inspection of a directory to the end of the worker.
+//! * [`admin_requests`]: operators' requests.
 //!
-//! A router is not trusted. It can have applications started below the pool's directories, as often as the registry allows,
-//! and stopped, and nothing else.
+//! A router is not trusted. It can order and stop applications below the pool's directories, as often as the registry
+//! allows, and nothing else.
 
 mod admin_requests;
 mod denied;
@@ -36,20 +35,20 @@ pub(in crate::master) use helper_process::Which;
 #[derive(Debug, Default)]
 pub(in crate::master) struct Applications {
     pub(super) routers: BTreeMap<PoolId, AppPool>,
-    /// The pool, and the router's number of the instance, of each ordered worker and of each order.
+    /// The pool and the router's instance number of each ordered worker and each order.
     pub(super) instances: HashMap<WorkerId, (PoolId, u64)>,
     pub(super) orders: HashMap<SpawnRequestId, (PoolId, u64)>,
     pub(super) last_order: u64,
-    /// The clients that wait for the status until routers have answered.
+    /// Clients that wait for a status.
     pub(super) statuses: Vec<PendingStatus>,
-    /// Those that wait for restarts that concern several routers.
+    /// Clients that wait for restarts in several routers.
     pub(super) restarts: Vec<PendingRestart>,
 }
 
 #[derive(Debug)]
 pub(super) struct AppPool {
     pub(super) template: Pool,
-    /// Most instances; an operator may have changed it.
+    /// The most instances; an operator may have changed it.
     pub(super) max: u32,
     /// The user of router and inspector; `None`: the daemon's.
     runs_as: Option<u32>,
@@ -87,7 +86,7 @@ pub(super) struct RunningApplication {
 struct PreloaderFailure {
     error: String,
     why: String,
-    /// The report as a page, where visitors may see it.
+    /// The report's page, if visitors may see it.
     page: Option<String>,
 }
 
@@ -114,7 +113,7 @@ impl Executor {
         pools
     }
 
-    /// Takes up what a configuration says of a pool that may be one of applications.
+    /// Applies a configuration to a pool that may be an application pool.
     pub(super) fn set_router(&mut self, id: PoolId, wanted: &Pool, extent: ReloadScope) {
         let Some(applications) = &wanted.applications else {
             return self.dismiss_router(id, Duration::ZERO);
@@ -137,7 +136,7 @@ impl Executor {
         app_pool.template = wanted.clone();
         app_pool.say(&ToRouter::Settings(Box::new(wanted.clone())), Vec::new());
         if is_other_inspector {
-            // The next one looks by the new settings.
+            // The next inspector has the new settings.
             app_pool.inspector.is_outdated = true;
             app_pool.inspector.kill();
         }
@@ -157,12 +156,12 @@ impl Executor {
         }
     }
 
-    /// The pool is no longer one of applications: what waits may still be served.
+    /// The pool is no longer an application pool; waiting requests are still served.
     pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
         self.tell_helper_process(id, Which::Router, Happened::Leave(limit));
     }
 
-    /// Lets every router finish. `false`: there is none.
+    /// Lets every router finish. Returns `false` if there is none.
     pub(in crate::master) fn finish_routers(&mut self) -> bool {
         let limit = self.reload.config.global.process_control_timeout;
         let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
@@ -231,7 +230,7 @@ impl Executor {
         self.applications.check_heartbeats(now);
         let mut due = Vec::new();
         for (id, app_pool) in &self.applications.routers {
-            // An inspector first: its sockets are there either way, but a router asks at once.
+            // The inspector first: a router asks at once.
             for (which, helper_process) in [
                 (Which::Inspector, &app_pool.inspector),
                 (Which::Router, &app_pool.router),
@@ -375,8 +374,8 @@ impl Applications {
         }
     }
 
-    /// A router or an inspector that a signal has stopped serves no request: it is killed, and another takes its place.
-    /// The kernel reports a child's stop by SIGCHLD, so that those that run need not be asked.
+    /// Kills a router or inspector that a signal has stopped; another takes its place. SIGCHLD reports a child's stop,
+    /// so running ones need no check.
     pub(super) fn kill_stopped_helper_processes(&self) {
         for app_pool in self.routers.values() {
             for (which, helper_process) in [

@@ -1,4 +1,4 @@
-//! A process of a program that came up and did not stay: its report, and what requests are told meanwhile.
+//! A program process that came up and ended: its report and the answer to requests.
 
 use super::super::early_exit::{End, report_of_end};
 use super::super::launches::summary;

@@ -1,4 +1,4 @@
-//! What a next master is told of programs, and what it does with that.
+//! The hand-over of programs.
 
 use super::super::Helpers;
 use super::{Executor, ProcessSlot, ProgramProcess, RunningProgram, Who};
@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 const CLOCK_TICK_NANOS: u64 = 10_000_000;
 
 impl Executor {
-    /// Goes on with the program of a generation that another master has started. False: nothing of it is there.
+    /// Adopts a generation's program from another master. Returns false if nothing of it is left.
     pub(in crate::master::executor) fn adopt_program(
         &mut self,
         left: &document::Generation,
@@ -34,7 +34,7 @@ impl Executor {
         let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
             return Ok(false);
         };
-        // Those that are not our children were told by the kernel that their master is gone.
+        // The kernel told foreign children that their master is gone.
         let is_there = |it: &&document::Program| {
             process::is_child(it.pid) && process::start_time(it.pid) == Some(it.start_time)
         };
@@ -44,7 +44,7 @@ impl Executor {
         }
         let share = Share::adopt(memory, left.places as usize, left.slots as usize)?;
         if there.is_empty() {
-            // Its workers find the processes of the program that comes after it.
+            // Its workers find the next program's processes.
             (0..left.places as usize).for_each(|index| share.table().withdraw(index));
             if let Some(generation) = self.pools.generations.get_mut(&id) {
                 generation.share = Some(share);
@@ -131,8 +131,7 @@ impl Helpers {
 }
 
 impl Executor {
-    /// Removes the sockets of processes that an earlier master has left and that do not go on: the kernel has told them
-    /// that it is gone.
+    /// Removes sockets of an earlier master's processes that do not continue; the kernel has told them.
     pub(in crate::master::executor) fn remove_sockets_of_others(&mut self, left: &document::Document) {
         let by_pid = &self.processes.by_pid;
         let goes_on = |pid: i32| matches!(by_pid.get(&pid), Some(Who::Program(..)));

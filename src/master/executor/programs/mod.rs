@@ -1,5 +1,5 @@
-//! Programs that speak HTTP: starts their processes by the spawning kit, publishes where they are, and ends them.
-//! [`Program`] decides what is done when.
+//! HTTP programs: starts their processes with the spawning kit, publishes their addresses, and stops them. [`Program`]
+//! decides.
 
 mod death;
 mod handover;
@@ -32,7 +32,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// Looks at that; a process that does not die of SIGKILL must not keep the others from being started.
+/// The most looks; a process that survives SIGKILL must not block the others.
 const MOST_LOOKS: u32 = 200;
 #[derive(Debug)]
 pub(super) struct RunningProgram {
@@ -49,7 +49,7 @@ struct ProcessSlot {
     token: Option<Token>,
     running: Option<ProgramProcess>,
     left: Option<RemainingProcess>,
-    /// Of the last one that ended unasked, until it is clear whether that has to be told.
+    /// The last unexpected end, until it is clear whether it is reported.
     death: Option<Death>,
     ups: u64,
 }
@@ -96,7 +96,7 @@ impl RunningProgram {
 impl Executor {
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
-        // Only a reload looks whether its code has changed.
+        // Only a reload checks for changed code.
         let facts = Executor::facts(None, &[], None, true, None, None);
         self.pools.note_facts(id, facts);
         let Some(generation) = self.pools.generations.get_mut(&id) else {
@@ -125,7 +125,7 @@ impl Executor {
         self.change_program(id, |program, _| program.takes_over());
     }
 
-    /// Makes a generation's program end. False: it has none.
+    /// Stops a generation's program. Returns false if it has none.
     pub(super) fn stop_program(&mut self, id: GenerationId, force: Force) -> bool {
         let is_one = self.helpers.programs.contains_key(&id);
         self.change_program(id, |program, actions| program.stop(force, actions));
@@ -160,7 +160,7 @@ impl Executor {
                     self.handover.generation_changed(id);
                 }
                 ProgramAction::TellReady => {
-                    // Of an application, it makes the next worker from now on; of a pool, once its workers are up.
+                    // An application's program forks the next worker at once; a pool's after its workers are up.
                     let serves = !self.pools.is_coming(id);
                     if let Some(record) = self.helpers.programs.get_mut(&id).filter(|_| serves) {
                         record.program.takes_over();
@@ -204,7 +204,7 @@ impl Executor {
             gone,
             ..
         } = started.process;
-        // On a busy machine its last words are often read before it is known to be up.
+        // On a busy machine its last output is often read before it is known to be up.
         let has_failed = headline(&written.text()).is_some();
         let words = if has_failed { written } else { Capture::default() };
         let in_entries = self.pools.logs_entries(id);
@@ -299,7 +299,7 @@ impl Executor {
         };
         let table = record.share.table();
         record.last_exit = super::deaths::exit_of(ended);
-        // One that has served and was ended by somebody says nothing about the next, either.
+        // A program that served and was ended from outside is no failure.
         let was_ended = record.last_exit.is_from_outside() && table.served(index) > 0;
         let was_at_work = table.is_at_work(index) || was_ended;
         table.withdraw(index);
@@ -400,8 +400,8 @@ impl Pools {
             .collect()
     }
 
-    /// Shows workers of earlier generations, whose own program is gone with the master before this one, where a process is; `None`:
-    /// it is gone.
+    /// Points workers of earlier generations to a process, if their program is gone with the previous master; `None`:
+    /// gone.
     fn show_heirs(
         &self,
         helpers: &Helpers,
@@ -475,7 +475,7 @@ impl Helpers {
         cores.chain(left).min()
     }
 
-    /// Logs what a process of a program wrote. `true`: there may be more.
+    /// Logs a program's output. Returns `true` if there may be more.
     pub(super) fn read_program_output(
         &mut self,
         context: &mut Context,

@@ -1,4 +1,4 @@
-//! How a program's processes are started, and where they are found.
+//! How a program's processes start, and their addresses.
 
 use crate::config::{Address, Application, Listens};
 use crate::master::executor::launches::account;
@@ -20,7 +20,7 @@ pub(super) fn address_of(sockets: &[Socket]) -> Option<Address> {
     }
 }
 
-/// What the kit has to know; `None`: the pool has no program.
+/// The kit's plan; `None`: the pool has no program.
 pub(super) fn plan(settings: &Settings) -> Option<Plan> {
     let pool = &settings.pool;
     let Application::Program(program) = &pool.application else {
@@ -39,7 +39,7 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
     }
     plan.switch_user = settings.identity.is_some() && identity::is_root();
     plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
-    // Set when the process has become the application's user.
+    // Set after the switch to the application's user.
     plan.environment = pool.env.iter().chain(&pool.own_env).cloned().collect();
     plan.app_env.clone_from(&program.app_env);
     plan.load_shell_envvars = program.load_shell_envvars;
