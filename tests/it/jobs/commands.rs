@@ -269,7 +269,7 @@ fn the_equivalents_of_a_services_monitor_work() {
     let sequence = sequence["sequence"]["id"].to_string();
     let page = include_str!("../../../docs/reference/jobs.md");
     let (_, table) = page
-        .split_once("### For who knows a services monitor")
+        .split_once("### For users of a services monitor")
         .expect("the section");
     let rows = table
         .lines()
