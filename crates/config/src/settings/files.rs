@@ -1,4 +1,4 @@
-//! The files of the repository that are made of the table, as a whole or in part.
+//! Generates repository files from the settings table, in full or in part.
 
 use super::render::{render, render_absent, render_fpm, render_runtime};
 use super::row::Section;
@@ -15,7 +15,8 @@ pub const FILES: &[&str] = &[
     "docs/reference/jobs.md",
 ];
 
-/// What one of [`FILES`] that holds `text` has to hold. `None`: a place for a table is missing in it.
+/// Returns `text`, the content of `file`, with up-to-date tables. `None` if a table's place is missing or `file` is not
+/// in [`FILES`].
 pub fn renewed(file: &str, text: &str) -> Option<String> {
     match file {
         "conf/forkyard.toml" => Some(sample::toml()),
@@ -56,16 +57,16 @@ pub fn renewed(file: &str, text: &str) -> Option<String> {
     }
 }
 
-/// The heading of what is told of FastCGI programs.
+/// The heading of the section on FastCGI programs.
 const FASTCGI: &str = "\n## FastCGI\n";
 
-/// The text with this table in the place of the first one below a heading that has the same first line.
+/// Below `heading`, replaces the first table that has the same header row as `table`.
 fn below(text: &str, heading: &str, table: &str) -> Option<String> {
     let (before, after) = text.split_once(heading)?;
     Some(format!("{before}{heading}{}", with_table(after, 0, table)?))
 }
 
-/// The text with this table in the place of the one that has the same first line, of several of them the `nth`.
+/// Replaces the `nth` table that has the same header row as `table`, counted from 0.
 fn with_table(text: &str, nth: usize, table: &str) -> Option<String> {
     let (head, _) = table.split_once('\n')?;
     let (start, _) = text.match_indices(&format!("{head}\n")).nth(nth)?;
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(with_table(text, 2, "| a |\n| 4 |\n"), None);
     }
 
-    /// The tables of Python and of Ruby are written by hand: the same key means something else in each.
+    /// The tables for Python and Ruby are written by hand, because the same key has a different meaning in each.
     #[test]
     fn each_key_of_python_and_ruby_is_in_their_tables() {
         let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference"));
