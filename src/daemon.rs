@@ -1,4 +1,4 @@
-//! Becomes the daemon: in the background if it is to, with its programs and streams.
+//! Turns the process into the daemon, in the background if configured.
 
 use crate::config::Config;
 use crate::config::php::set_installed;
@@ -8,12 +8,12 @@ use crate::master::{self, Frontend, Handlers, RunError};
 use crate::sys::{fd, process};
 use std::path::{Path, PathBuf};
 
-/// sysexits.h, EX_SOFTWARE: the exit code of a program whose daemon ended before it was ready.
+/// Exit code if the daemon in the background exits before it is ready (sysexits.h, EX_SOFTWARE).
 pub(crate) const EXIT_SOFTWARE: u8 = 70;
-/// Where forkyard's programs are if it is not known where this one is.
+/// The directory of forkyard's programs if this program's own path is unknown.
 const PROGRAMS: &str = "/usr/libexec/forkyard";
 
-/// Runs the daemon until it is told to stop. `programs`: the directory of forkyard's own programs.
+/// Runs the daemon until it is stopped. `programs`: the directory of forkyard's own programs.
 ///
 /// # Errors
 /// It did not start.
@@ -25,7 +25,7 @@ pub(crate) fn run(
     programs: &Path,
     inherited: InheritedState,
 ) -> Result<(), RunError> {
-    // A program that takes over is the daemon already.
+    // After an upgrade this process is already in the background.
     let launcher = (background && inherited.document.is_none() && inherited.problem.is_none())
         .then(|| process::daemonize(i32::from(EXIT_SOFTWARE)))
         .transpose()
@@ -36,7 +36,7 @@ pub(crate) fn run(
         if !in_background {
             return;
         }
-        // The process that started it may wait for the end of these.
+        // The process that started the daemon may wait until these streams are closed.
         if let Err(error) = fd::let_go_of_standard_streams(&kept) {
             log::warn!("the standard streams stay open: {error}");
         }
@@ -47,8 +47,8 @@ pub(crate) fn run(
     master::run(config, handlers, frontend, programs, inherited, ready)
 }
 
-/// Where forkyard's own programs are: in `lib/forkyard` of the directory that packages are installed below, else beside this
-/// program's executable.
+/// Returns the directory of forkyard's own programs: `lib/forkyard` below the installation prefix, otherwise this
+/// executable's directory.
 pub(crate) fn program_directory() -> PathBuf {
     let own = std::env::current_exe().ok();
     own.as_deref()
@@ -56,14 +56,14 @@ pub(crate) fn program_directory() -> PathBuf {
         .map_or_else(|| PathBuf::from(PROGRAMS), programs_of)
 }
 
-/// Notes which versions of PHP packages have brought, so that the newest of them is meant where nothing says which.
+/// Finds the PHP versions that packages installed. The newest is the default where the configuration names none.
 pub(crate) fn look_for_php() {
     let files = std::fs::read_dir(program_directory().join("php"));
     let files = files.into_iter().flatten().flatten();
     set_installed(files.filter_map(|file| file.file_name().into_string().ok()));
 }
 
-/// Where the programs are of a forkyard in this directory.
+/// Returns the directory of the programs that belong to a `forkyard` in this directory.
 pub(crate) fn programs_of(directory: &Path) -> PathBuf {
     installed_programs(directory)
         .filter(|programs| programs.join("forkyard").exists())

@@ -1,4 +1,4 @@
-//! The interface of a program that serves pools with functions of its own.
+//! The API for programs that serve a pool's requests with Rust functions.
 
 use crate::config::{self, Application, LogTarget};
 use crate::daemon;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The program of forkyard that serves status pages at an address of their own, and workers of other runtimes.
+/// forkyard's program, which runs the workers of other runtimes and answers `status_listen`.
 const PROGRAM: &str = "forkyard";
 
 /// A daemon whose pools with `runtime = "rust"` are served by functions of this program.
@@ -47,11 +47,11 @@ impl fmt::Debug for Server {
 impl Server {
     /// Reads a configuration file (TOML).
     ///
-    /// To be called at the start of `main`, before there is a second thread: it moves the environment in memory, so that
-    /// ps(1) can show each process' title.
+    /// Call it at the start of `main`, while there is only one thread: it moves the environment in memory to make room
+    /// for process titles in ps(1).
     ///
-    /// # Errors
-    /// The file can't be read, or has mistakes: one line for each, with its place and what would be right.
+    /// # Errors The file can't be read, or has mistakes. The error has one line for each mistake, with its position and
+    /// the remedy.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Server, Error> {
         title::prepare();
         daemon::look_for_php();
@@ -64,8 +64,8 @@ impl Server {
         })
     }
 
-    /// Has the function answer the requests of the pool with this name. Each worker has its own copy of what the function
-    /// holds, as fork(2) makes it. Status and ping of the pool are answered without it.
+    /// Sets the function that answers the requests of the pool with this name. Each worker has its own copy of the
+    /// function's state, made by fork(2). The pool's status and ping pages don't call it.
     #[must_use]
     pub fn handler(
         mut self,
@@ -77,10 +77,10 @@ impl Server {
         self
     }
 
-    /// Runs the daemon until it is told to stop, by the same signals and commands as `forkyard run`.
+    /// Runs the daemon until it is stopped. It obeys the same signals and commands as `forkyard run`.
     ///
-    /// A pool with `status_listen`, and a pool of another runtime, need forkyard's programs: beside this program, or in
-    /// `PATH`.
+    /// Pools with `status_listen` and pools of other runtimes need forkyard's programs, in this program's directory or
+    /// in `PATH`.
     ///
     /// # Errors
     /// The configuration can't be applied: a pool with `runtime = "rust"` has no handler, a socket is taken, a user is
@@ -109,7 +109,7 @@ impl Server {
             inherited,
         )
         .map_err(|error| {
-            // Where the log can't be opened, its lines go to standard error, to which the caller writes.
+            // If the log can't be opened, the caller reports the error on standard error.
             if !is_seen && !matches!(error, RunError::Log(_)) {
                 log::error!("{error}");
             }
@@ -118,7 +118,7 @@ impl Server {
     }
 }
 
-/// Names with a handler and without a pool for it.
+/// Handlers whose pool does not exist or has another runtime.
 fn unused(config: &config::Config, handlers: &Handlers) -> Vec<String> {
     let has_pool = |name: &String| {
         let mut pools = config.pools.iter();
@@ -129,7 +129,7 @@ fn unused(config: &config::Config, handlers: &Handlers) -> Vec<String> {
     names
 }
 
-/// The directory of forkyard's own programs: that of this program, or the first of `PATH` that has them.
+/// Returns the directory of forkyard's own programs: this program's, or the first in `PATH` that contains them.
 fn programs() -> PathBuf {
     let own = daemon::program_directory();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -139,7 +139,8 @@ fn programs() -> PathBuf {
     found.unwrap_or(own)
 }
 
-/// Why a [`Server`] did not start, or ended. `Debug` is as `Display`, so that a `main` that returns it shows its text.
+/// Why a [`Server`] did not start, or stopped. `Debug` prints the same text as `Display`, for a `main` that returns
+/// this error.
 pub struct Error(Reason);
 
 enum Reason {
@@ -179,7 +180,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// What a request of a worker offers to a handler.
+/// The part of a worker's request that handlers use.
 trait Inner: io::Read + io::Write {
     fn params(&self) -> &fastcgi::Params;
     fn pool(&self) -> &str;
@@ -205,8 +206,8 @@ impl Inner for worker::Request<'_> {
     }
 }
 
-/// One request. Reading it reads the request's body. Writing to it writes the answer as a CGI program does: header lines
-/// (RFC 3875, section 6), an empty line, the body. What is written is buffered; when the handler returns, the rest is sent.
+/// One request. `Read` reads the request's body. `Write` writes the response as a CGI program does: header lines (RFC
+/// 3875, section 6), an empty line, the body. Output is buffered and flushed when the handler returns.
 ///
 /// Reading and writing fail once the client is gone.
 pub struct Request<'r> {
@@ -214,7 +215,8 @@ pub struct Request<'r> {
 }
 
 impl Request<'_> {
-    /// A parameter that the web server sends, such as `QUERY_STRING` or `HTTP_HOST`; empty where there is none.
+    /// A parameter that the web server sends, such as `QUERY_STRING` or `HTTP_HOST`; empty if the web server did not
+    /// send it.
     #[must_use]
     pub fn param(&self, name: impl AsRef<[u8]>) -> &[u8] {
         self.inner.params().get(name.as_ref()).unwrap_or_default()
@@ -239,7 +241,7 @@ impl Request<'_> {
         self.inner.write_error(text.as_ref()).map_err(gone)
     }
 
-    /// Ends the answer now; the handler may go on working meanwhile, and can't write any more.
+    /// Finishes the response. The handler may go on working, but can't write any more.
     ///
     /// # Errors
     /// The client is gone.

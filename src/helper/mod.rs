@@ -1,9 +1,8 @@
-//! What `forkyard` becomes when the daemon starts it as a helper: router, inspector of directories, reporter, or a worker
-//! whose runtime is part of the program (CGI, FastCGI and HTTP programs).
+//! The roles of `forkyard` as a helper of the daemon: router, inspector, reporter, or a worker for CGI, FastCGI or HTTP
+//! programs.
 //!
-//! A helper is a program of its own and no copy of the daemon. So it begins with nothing of the daemon's memory, which
-//! holds every pool's environment and settings. It is given a document ([`HelperStart`]) and descriptors, both by number, and
-//! knows no master.
+//! A helper is executed, not only forked, so that it has no copy of the daemon's memory with every pool's environment
+//! and settings. It receives a document ([`HelperStart`]) and descriptors at fixed numbers.
 
 mod run;
 mod start;

@@ -1,4 +1,4 @@
-//! Becomes what the document says.
+//! Runs a helper in the role that its document names.
 
 use super::start::{DOCUMENT, FIRST, HelperStart, Role, WorkerStart};
 use crate::logs::Log;
@@ -10,19 +10,19 @@ use crate::{inspector, reporter, router};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
-/// Exit code of a helper that could not become what it is to be (sysexits.h, EX_SOFTWARE).
+/// Exit code of a helper that could not take up its role (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
-/// Bytes of a document; a pool with all of its settings is far shorter.
+/// The longest document, in bytes. A pool with all its settings is far shorter.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Becomes a helper; says the exit code. To be called with one thread, before anything else opens a file.
+/// Runs a helper and returns its exit code. Call it with a single thread, before anything opens a file.
 pub fn run() -> i32 {
     signal::ignore_pipe();
     match begin() {
         Ok((start, descriptors)) => {
             Log::install().say_from(start.log_level);
             title::set(&start.title);
-            // The local zone is read now: the environment that names it may be a pool's from here on.
+            // Read the local time zone now: later, `TZ` may come from the pool's environment.
             clock::utc_offset_seconds();
             become_role(start, descriptors)
         }
@@ -82,7 +82,7 @@ fn become_role(start: HelperStart, descriptors: Vec<OwnedFd>) -> i32 {
 fn become_worker(start: WorkerStart, descriptors: Vec<OwnedFd>) -> Result<i32, Error> {
     let has_elder = start.has_elder;
     let (context, own, share, reports) = assemble(start, descriptors)?;
-    // There are many of them, and the document is several times what is left of it.
+    // Many workers run, and decoding the document took several times the memory that is still in use.
     heap::trim();
     if gateway::is_for(&context.settings.pool) {
         let serve = |context, own| gateway::serve(context, own, share.as_ref());

@@ -1,15 +1,15 @@
-//! The side of a row that php-fpm's own files see.
+//! The php-fpm directive of a setting.
 
 use crate::LogLevel;
 
-/// What a value looks like.
+/// The syntax of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Text; `$pool` stands for the pool's name.
     Text,
-    /// Words with commas between them.
+    /// Words separated by commas.
     Commas,
-    /// Words with blanks between them.
+    /// Words separated by blanks.
     Blanks,
     /// Permission bits, as octal digits.
     Octal,
@@ -31,55 +31,55 @@ pub enum Form {
     List,
 }
 
-/// How the dump shows a value.
+/// How php-fpm's `-tt` dump shows a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// As its form says.
+    /// In the syntax of its [`Form`].
     Plain,
-    /// With an `s` behind it.
+    /// With an `s` appended.
     Seconds,
-    /// `undefined` while it is not set.
+    /// `undefined` if it is not set.
     Priority,
     /// Not at all.
     Never,
 }
 
-/// What a directive does here.
+/// What a directive does in forkyard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// What it does in php-fpm.
+    /// The same as in php-fpm.
     Same,
-    /// It is about how php-fpm works inside; there is nothing to be done about it here.
+    /// Nothing: it concerns php-fpm's internals.
     Needless,
 }
 
-/// One directive. What it means is said by its row.
+/// One directive; its row has the meaning.
 #[derive(Debug, Clone, Copy)]
 pub struct Directive {
     pub name: &'static str,
-    /// What its values look like.
+    /// The syntax of its values.
     pub form: Form,
-    /// The value that it has when it is not written, as it would be written; empty: none.
+    /// The default, in the file's syntax; empty: none.
     pub default: &'static str,
-    /// How the dump shows it.
+    /// How the `-tt` dump shows it.
     pub shown: Shown,
-    /// What it does here.
+    /// What it does in forkyard.
     pub effect: Effect,
-    /// What is to be said of it beyond the row's meaning; may be empty.
+    /// A note in addition to the row's meaning; may be empty.
     pub note: &'static str,
     /// The numbers that php-fpm takes.
     pub limit: Option<Limit>,
 }
 
-/// The numbers that php-fpm takes, and what it says of another.
+/// A permitted range, and php-fpm's message for other numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
     /// The least.
     pub least: i32,
     /// The greatest.
     pub most: i32,
-    /// How bad it is.
+    /// The message's level.
     pub level: LogLevel,
-    /// What php-fpm says.
+    /// The message.
     pub words: &'static str,
 }

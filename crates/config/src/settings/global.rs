@@ -7,7 +7,7 @@ use super::row::Section::Global;
 use super::row::{Setting, key, without_key};
 use crate::LogLevel::Error;
 
-/// What php-fpm says of a priority that is none.
+/// php-fpm's message for an invalid priority.
 pub(super) const PRIORITY: &str = "process.priority must be included into [-19,20]";
 
 #[rustfmt::skip]

@@ -1,8 +1,9 @@
-//! Every setting, once: its key in forkyard's own configuration, its directive in php-fpm's files, and what both mean.
+//! The table of all settings: each with its key in forkyard's configuration, its directive in php-fpm's files, and its
+//! meaning.
 //!
-//! The rows stand in the order of php-fpm's `-tt` dump; a key that php-fpm has not stands where it fits, and the order of
-//! the documents follows. Reading php-fpm's files and showing them ([`super::fpm`]), the advice about unknown keys, the
-//! import, both samples and the tables of the documents go by this table alone; a test holds the drafts to it.
+//! The rows are in the order of php-fpm's `-tt` dump, with forkyard's own keys between them; the documents use this
+//! order. The table is the only source for reading and dumping php-fpm's files ([`super::fpm`]), advice about unknown
+//! keys, the import, both samples and the tables in the documents. A test compares the drafts with it.
 
 mod application;
 mod applications;

@@ -1,4 +1,4 @@
-//! The rows of `[global]` that say what the daemon does for those that supervise it.
+//! Settings of `[global]` for supervision and monitoring of the daemon.
 
 use super::row::Section::Global;
 use super::row::{Setting, key};

@@ -1,4 +1,4 @@
-//! The rows of a pool that say who its workers are, where they listen, and how many there are.
+//! Settings of a pool's workers: user, socket and number.
 
 use super::directive::Form::{Commas, Flag, Manager, Number, Octal, Text, Time};
 use super::directive::Shown::Priority;

@@ -84,7 +84,7 @@ pub enum Event {
     Enable(InstanceId),
     /// Stop an instance after its sessions.
     Detach(InstanceId),
-    /// Instances adopted from an earlier daemon, and the first unused instance number. Must be the first event.
+    /// Instances adopted from an earlier router, and the first unused instance number. Must be the first event.
     Adopt(Vec<Adopted>, InstanceId),
     /// Stop everything; ends in [`super::action::Action::Finished`].
     Shutdown(Removal),
@@ -92,7 +92,7 @@ pub enum Event {
     Deadline,
 }
 
-/// An instance adopted from an earlier daemon.
+/// An instance adopted from an earlier router.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adopted {
     pub id: InstanceId,
