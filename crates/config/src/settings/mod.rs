@@ -27,7 +27,7 @@ pub use row::{Absence, Sample, Section, Setting};
 pub use sample::{php_fpm as sample_of_php_fpm, toml as sample};
 pub use schema::{RUNTIMES, schema};
 
-/// The whole table, in its parts.
+/// The table, by part.
 const PARTS: &[&[Setting]] = &[
     global::ROWS,
     service::ROWS,
@@ -54,14 +54,15 @@ pub fn of(section: Section) -> impl Iterator<Item = &'static Setting> {
     all().filter(move |setting| setting.section == section)
 }
 
-/// The directives of php-fpm's global section (`is_global`) or of its pools with their rows, in the order of the dump.
+/// Returns the directives of php-fpm's global section (`is_global`) or pool sections with their rows, in the order of
+/// the `-tt` dump.
 pub fn directives(is_global: bool) -> impl Iterator<Item = (&'static Directive, &'static Setting)> {
     rows()
         .filter(move |setting| (setting.section == Section::Global) == is_global)
         .filter_map(|setting| setting.directive.as_ref().map(|directive| (directive, setting)))
 }
 
-/// What a directive of php-fpm's global section (`is_global`) or of its pools is called here.
+/// Returns forkyard's name for a directive of php-fpm's global section (`is_global`) or pool sections.
 pub fn of_directive(name: &str, is_global: bool) -> Option<&'static Setting> {
     directives(is_global)
         .find(|(directive, _)| directive.name == name)
@@ -69,7 +70,7 @@ pub fn of_directive(name: &str, is_global: bool) -> Option<&'static Setting> {
         .filter(|setting| !setting.key.is_empty())
 }
 
-/// Why a directive has no key here.
+/// Returns why forkyard has no key for a directive.
 pub fn absence(name: &str) -> Option<&'static Absence> {
     rows()
         .filter(|setting| setting.directive.is_some_and(|directive| directive.name == name))

@@ -1,4 +1,4 @@
-//! The tables of the documents, as Markdown.
+//! Renders the documents' tables as Markdown.
 
 use super::directive::{Directive, Effect, Form};
 use super::row::{Section, Setting};
@@ -29,7 +29,7 @@ pub fn render(section: Section) -> String {
     text
 }
 
-/// The table of a runtime that php-fpm does not have.
+/// The table of a section without php-fpm's column.
 pub fn render_runtime(section: Section) -> String {
     let mut text = String::from("| key | meaning | default |\n| --- | --- | --- |\n");
     for Setting {
@@ -45,7 +45,7 @@ pub fn render_runtime(section: Section) -> String {
     text
 }
 
-/// What php-fpm has and forkyard's own configuration does not.
+/// The table of php-fpm directives that forkyard's own configuration lacks.
 pub fn render_absent() -> String {
     let mut text = String::from("| php-fpm | instead |\n| --- | --- |\n");
     for setting in rows() {
@@ -108,7 +108,7 @@ fn joined(parts: &[&str]) -> String {
     parts.join("; ")
 }
 
-/// A text in which settings are called as in php-fpm's global section (`is_global`) or pools. Their keys are in backquotes.
+/// Replaces the keys in backquotes by php-fpm's names in the global section (`is_global`) or pool sections.
 pub fn in_php_fpm(text: &str, is_global: bool) -> String {
     let renamed = |(at, part): (usize, &str)| {
         let mut all = directives(is_global);

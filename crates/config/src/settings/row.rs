@@ -1,9 +1,9 @@
-//! What a row of the table is, and how it is written.
+//! The rows of the settings table, with builders.
 
 use super::directive::{Directive, Effect, Form, Limit, Shown};
 use crate::LogLevel;
 
-/// The table of the TOML that a key belongs in. A row without a key says by it where its directive belongs.
+/// The TOML table of a key. For a row without a key: the section of its directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     /// `[global]`
@@ -46,59 +46,59 @@ impl Section {
         }
     }
 
-    /// Is it that of one runtime?
+    /// Whether it belongs to one runtime.
     pub fn is_application(self) -> bool {
         !matches!(self, Section::Global | Section::Pool | Section::Applications) && !self.is_of_jobs()
     }
 
-    /// Is it about background jobs?
+    /// Whether it is about background jobs.
     pub fn is_of_jobs(self) -> bool {
         matches!(self, Section::Jobs | Section::JobQueue | Section::JobSchedule)
     }
 }
 
-/// How the sample shows a row. Values are written as in TOML.
+/// How the sample file shows a row. Values are in TOML syntax.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sample {
-    /// Off, with its default, which is then a value in backquotes.
+    /// Commented out, with the default, which has to be a value in backquotes.
     Default,
-    /// Off, with an example.
+    /// Commented out, with an example.
     Off(&'static str),
-    /// On, with an example.
+    /// Set, with an example.
     On(&'static str),
-    /// In a comment only: another key of the sample says the same. php-fpm's sample has it on.
+    /// Only mentioned in a comment, because another key of the sample has the same effect. php-fpm's sample sets it.
     Beside(&'static str),
     /// Not at all: another row shows it.
     Nowhere,
 }
 
-/// Why a directive of php-fpm's has no key.
+/// Why a php-fpm directive has no key.
 #[derive(Debug, Clone, Copy)]
 pub struct Absence {
-    /// What there is instead.
+    /// forkyard's substitute.
     pub instead: &'static str,
-    /// What to do about one that is written.
+    /// Advice for a file that sets it.
     pub advice: &'static str,
 }
 
 /// One setting: its key, its directive, or both.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Where it is written.
+    /// The table or section that contains it.
     pub section: Section,
-    /// Its name in the TOML; empty: it has none, and `absence` says why.
+    /// Its name in TOML; empty: it has none, and `absence` has the reason.
     pub key: &'static str,
-    /// What its values look like in the TOML.
+    /// The syntax of its values in TOML.
     pub values: &'static str,
-    /// The value that it has when it is not written: in backquotes as it would be written, or in words.
+    /// Its default: a value in backquotes, or a description.
     pub default: &'static str,
     /// What it means. Other settings are named by their keys.
     pub meaning: &'static str,
-    /// What php-fpm has in its place, or does otherwise, beside the directive's name.
+    /// How php-fpm differs, apart from the directive's name.
     pub in_php_fpm: &'static str,
     /// How the sample shows it.
     pub sample: Sample,
-    /// The directive that is the same in php-fpm; `None`: there is none.
+    /// The equivalent php-fpm directive, if any.
     pub directive: Option<Directive>,
     /// Why there is no key.
     pub absence: Option<Absence>,
@@ -125,7 +125,7 @@ pub(super) const fn key(
     }
 }
 
-/// A row of a directive that has no key: `instead` and `advice` are its [`Absence`].
+/// A row for a directive without a key. `instead` and `advice` are its [`Absence`].
 pub(super) const fn without_key(
     section: Section,
     name: &'static str,
@@ -142,7 +142,7 @@ pub(super) const fn without_key(
 }
 
 impl Setting {
-    /// The directive that is the same in php-fpm, with the value that it has there when it is not written.
+    /// Adds the equivalent php-fpm directive, with its default in php-fpm.
     pub(super) const fn fpm(self, name: &'static str, form: Form, default: &'static str) -> Setting {
         Setting {
             directive: Some(Directive {
@@ -158,12 +158,12 @@ impl Setting {
         }
     }
 
-    /// The same, for one of the key's own name.
+    /// Adds an equivalent php-fpm directive that has the key's name.
     pub(super) const fn same(self, form: Form, default: &'static str) -> Setting {
         self.fpm(self.key, form, default)
     }
 
-    /// How the dump shows the directive.
+    /// Sets how the `-tt` dump shows the directive.
     pub(super) const fn shown(mut self, shown: Shown) -> Setting {
         if let Some(directive) = &mut self.directive {
             directive.shown = shown;
@@ -171,7 +171,7 @@ impl Setting {
         self
     }
 
-    /// What is to be said of the directive alone.
+    /// Adds a note about the directive.
     pub(super) const fn note(mut self, note: &'static str) -> Setting {
         if let Some(directive) = &mut self.directive {
             directive.note = note;
@@ -179,7 +179,7 @@ impl Setting {
         self
     }
 
-    /// The least and the greatest number that php-fpm takes, and what it says of another.
+    /// Adds the range that php-fpm permits, and its message for other numbers.
     pub(super) const fn limit(
         mut self,
         least: i32,
@@ -198,7 +198,7 @@ impl Setting {
         self
     }
 
-    /// There is nothing to be done about the directive here.
+    /// Marks the directive as one without effect in forkyard.
     pub(super) const fn needless(mut self) -> Setting {
         if let Some(directive) = &mut self.directive {
             directive.effect = Effect::Needless;
@@ -206,12 +206,12 @@ impl Setting {
         self
     }
 
-    /// How the sample shows it, if not with its default.
+    /// Sets how the sample shows it, if not with its default.
     pub(super) const fn sample(self, sample: Sample) -> Setting {
         Setting { sample, ..self }
     }
 
-    /// What php-fpm has in its place, or does otherwise.
+    /// Adds how php-fpm differs.
     pub(super) const fn in_php_fpm(self, there: &'static str) -> Setting {
         Setting {
             in_php_fpm: there,

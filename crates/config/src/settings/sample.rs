@@ -1,11 +1,11 @@
-//! The samples: a TOML file that shows every key, and a file of php-fpm's that shows every directive.
+//! Generates the sample files: a TOML file with every key, and a php-fpm file with every directive.
 
 use super::directive::{Directive, Effect, Form, Shown};
 use super::render::in_php_fpm;
 use super::row::{Sample, Section, Setting};
 use super::{directives, of};
 
-/// Columns of a comment.
+/// The width of a comment, in columns.
 const WIDTH: usize = 119;
 
 const TOML_HEAD: &str = r##"# forkyard's configuration, with every key there is.
@@ -28,7 +28,7 @@ const FPM_HEAD: &str = "\
 ; More files with pools:  include = /etc/php/8.2/fpm/pool.d/*.conf
 ";
 
-/// Pools of the other runtimes: what the comment says, the section, the pool's name and its runtime.
+/// Pools of the other runtimes: comment, section, pool name and runtime.
 const OTHERS: &[(&str, Section, &str, &str)] = &[
     ("CGI programs", Section::Cgi, "cgi", "cgi"),
     (
@@ -110,7 +110,7 @@ fn keys(section: Section, text: &mut String) {
     }
 }
 
-/// What is said above a key.
+/// The comment above a key.
 fn remark(setting: &Setting) -> String {
     let mut said = sentence(setting.meaning);
     if setting.values.contains(|c: char| c == '"' || c.is_ascii_digit()) {
@@ -171,7 +171,7 @@ fn lines(is_global: bool, text: &mut String) {
     }
 }
 
-/// A value of the TOML as lines of php-fpm's.
+/// Converts a TOML value to lines of a php-fpm file.
 fn ini(directive: &Directive, value: &str) -> Vec<String> {
     let name = directive.name;
     let table = toml::from_str::<toml::Table>(&format!("value = {value}")).unwrap_or_default();
@@ -195,7 +195,7 @@ fn ini(directive: &Directive, value: &str) -> Vec<String> {
     }
 }
 
-/// One value as php-fpm reads it.
+/// One value in php-fpm's syntax.
 fn toml_literal(value: &toml::Value) -> String {
     match value {
         toml::Value::Boolean(true) => "yes".to_owned(),
@@ -222,7 +222,7 @@ fn literal(default: &str) -> Option<&str> {
         .filter(|text| !text.contains('`'))
 }
 
-/// A text without marks of Markdown; a link, which is relative to `docs/reference/`, becomes the document's path.
+/// Removes Markdown from a text. A link, relative to `docs/reference/`, becomes the document's path.
 fn plain(text: &str) -> String {
     let mut rest = text.replace('`', "");
     let mut done = String::new();
@@ -247,7 +247,7 @@ fn plain(text: &str) -> String {
     done + &rest
 }
 
-/// It with a capital, if it begins with a word, and a full stop.
+/// Adds a full stop, and a capital letter if the text begins with a word.
 fn sentence(text: &str) -> String {
     let word = text.split([' ', ',', ';', ':']).next().unwrap_or_default();
     let text = plain(text);
@@ -258,7 +258,7 @@ fn sentence(text: &str) -> String {
     format!("{text}.")
 }
 
-/// Puts a text into lines with a mark before them.
+/// Wraps a text into lines with a prefix.
 fn comment(mark: &str, said: &str, text: &mut String) {
     let mut line = mark.to_owned();
     for word in said.split(' ') {

@@ -1,4 +1,4 @@
-//! The JSON schema of the configuration, for editors: draft 4, which the editors' TOML servers read.
+//! The JSON schema of the configuration, for editors: draft 4, which TOML language servers support.
 
 use super::of;
 use super::row::{Section, Setting};
@@ -55,7 +55,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// What the table of an application can be.
+/// The variants of a pool's `application` table, one for each runtime.
 fn applications() -> Vec<Value> {
     let of_runtime = |(runtime, section): &(&str, Option<Section>)| {
         let mut table = Table::default();
@@ -74,7 +74,7 @@ fn applications() -> Vec<Value> {
     RUNTIMES.iter().map(of_runtime).collect()
 }
 
-/// The keys of a table. A key with dots is one of a table within.
+/// The keys of a table. A dotted key belongs to a nested table.
 #[derive(Default)]
 struct Table {
     own: Vec<(String, Value)>,
@@ -107,7 +107,7 @@ impl Table {
         let mut properties: Map<String, Value> = self.own.into_iter().collect();
         for (name, table) in self.within {
             let table = table.object("");
-            // One value, or a table with more.
+            // A single value, or a table with further keys.
             let value = match properties.remove(&name) {
                 Some(one) => json!({ "anyOf": [one, table] }),
                 None => table,
@@ -122,7 +122,7 @@ impl Table {
     }
 }
 
-/// What a value has to be, what it means, and its default.
+/// The type, meaning and default of a value.
 fn described(setting: &Setting) -> Value {
     let mut value = form(setting.values);
     value["description"] = json!(setting.meaning);
@@ -137,7 +137,7 @@ fn described(setting: &Setting) -> Value {
     value
 }
 
-/// The schema of values that the table of settings describes in these words.
+/// Converts a description of values from the settings table to a schema.
 fn form(values: &str) -> Value {
     let words: Vec<&str> = values
         .split("`\"")
@@ -184,7 +184,7 @@ fn form(values: &str) -> Value {
     }
 }
 
-/// `number, 1 to 256`, `number, 1 or more`; nothing negative where no range is said.
+/// The schema of `number, 1 to 256` or `number, 1 or more`. Without a range the minimum is 0.
 fn number(values: &str) -> Value {
     let mut value = json!({ "type": "integer", "minimum": 0 });
     let range = values.split_once(", ").map_or("", |(_, range)| range);
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use crate::settings;
 
-    /// The keys of an object's schema, those of tables within with dots.
+    /// Collects the keys of an object's schema; keys of nested tables are dotted.
     fn keys(object: &Value, above: &str, found: &mut Vec<String>) {
         for form in object["anyOf"].as_array().into_iter().flatten().chain([object]) {
             for (name, value) in form["properties"].as_object().into_iter().flatten() {
