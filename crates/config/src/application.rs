@@ -77,7 +77,7 @@ pub enum Listens {
     Handshake,
     /// The unix socket `$SOCKET` in a private directory.
     Socket,
-    /// The same socket, for a Node.js program whose first server is redirected to it.
+    /// Like `Socket`, but a Node.js program whose first server is redirected to it.
     Node,
 }
 
@@ -206,7 +206,7 @@ impl Wrapped {
         self.refork_after.first().is_some_and(|requests| *requests > 0)
     }
 
-    /// Requests of a worker until the next promotion, after `promotions` earlier ones. `None`: never.
+    /// The number of requests after which a worker is promoted, given `promotions` earlier promotions. `None`: never.
     pub fn refork_at(&self, promotions: usize) -> Option<u64> {
         if self.preload == Preload::Never {
             return None;

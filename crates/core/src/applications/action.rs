@@ -148,7 +148,7 @@ pub enum Notice {
     StopTimedOut(InstanceId),
     /// Sessions outlasted `drain_timeout`.
     DrainTimedOut(InstanceId),
-    /// An instance failed to start; `Some`: the delay before the next try.
+    /// An instance failed to start; `Some`: the delay before the next attempt.
     Trouble(Arc<str>, Trouble, Option<Duration>),
     Restarting(Arc<str>),
     /// The program behind the instances is replaced.

@@ -22,7 +22,7 @@ pub enum Event {
     },
     /// The process is not needed. The answer still follows.
     Cancel(Token),
-    /// The caller's time is over. The answer still follows.
+    /// The caller's timeout has passed. The answer still follows.
     Expire(Token),
     Shutdown,
     /// An event of a journey.

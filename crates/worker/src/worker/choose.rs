@@ -164,7 +164,7 @@ impl Acceptor {
         (begun >= usual.at_once(processors)).then(|| run_queue::look_again(idle))
     }
 
-    /// Serves the oldest request, as far as known. `None`: a sibling took it.
+    /// Serves the oldest known request. `None`: a sibling took it.
     fn choose(
         &mut self,
         service: &mut Service,

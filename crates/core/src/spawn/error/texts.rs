@@ -366,7 +366,7 @@ mod tests {
         let failure = explained(Trouble::Aborted { byte: Some(b'0') }, &response);
         assert_eq!(failure.category, Category::Io);
         assert_eq!(failure.summary, "no database");
-        // A timeout stays one.
+        // A timeout is reported as a timeout.
         let failure = explained(Trouble::Timeout(Step::KitHandshakePerform), &response);
         assert_eq!(failure.category, Category::Timeout);
         assert_eq!(failure.summary, "no database");
