@@ -206,7 +206,8 @@ impl Wrapped {
         self.refork_after.first().is_some_and(|requests| *requests > 0)
     }
 
-    /// The number of requests after which a worker is promoted, given `promotions` earlier promotions. `None`: never.
+    /// The requests that a worker serves before it is promoted, given `promotions` earlier promotions. `None`: it never
+    /// is.
     pub fn refork_at(&self, promotions: usize) -> Option<u64> {
         if self.preload == Preload::Never {
             return None;

@@ -186,7 +186,7 @@ impl<'f> Report<'f> {
         self.diagnostics.say(level, text, false);
     }
 
-    /// For php-fpm's files: adds the error with which php-fpm would exit.
+    /// For php-fpm's files: adds an error that would make php-fpm exit.
     pub(super) fn fail(&mut self, text: String) {
         self.diagnostics.say(LogLevel::Error, text, true);
     }

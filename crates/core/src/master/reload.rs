@@ -218,7 +218,7 @@ impl Manager {
         let mut gives_way = None;
         if generation.room_on.is_some_and(|wanted| number >= wanted) {
             generation.room_on = None;
-            // The worker that has been idle longest. If all are busy, any of them: it finishes its request first.
+            // The worker that has been idle longest. If all are busy, any worker: it finishes its request first.
             let longest = view
                 .idle
                 .iter()
@@ -344,7 +344,7 @@ impl Manager {
         for timer in [Timer::Grant(id), Timer::Backoff(id), Timer::Shrink(id)] {
             self.timers.clear(timer);
         }
-        // The worker that was expected to take the waiting connections may be one of those that leave.
+        // The worker that was expected to take the waiting connections may be leaving.
         self.source_changed(pool_id, SourceCause::Changed, step);
         for worker in self.children.of(id) {
             self.dismiss(worker, cause, step);

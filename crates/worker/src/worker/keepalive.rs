@@ -5,7 +5,7 @@
 //! so that a keep-alive connection is registered only once. Connections for other workers go into the pool's hand-off
 //! queue, a socket pair shared by all workers:
 //!
-//! * if more requests wait than the worker can serve soon: those in excess;
+//! * if more requests wait than the worker can serve soon: the excess;
 //! * if a request runs long: waiting and new requests (`idle_watch`);
 //! * before a request: connections that have had no response yet, so that a request that kills its worker affects no
 //!   other client;
