@@ -77,7 +77,7 @@ pub enum Listens {
     Handshake,
     /// The unix socket `$SOCKET` in a private directory.
     Socket,
-    /// Like `Socket`, but a Node.js program whose first server is redirected to it.
+    /// Like `Socket`, for a Node.js program: its first server is redirected to the socket.
     Node,
 }
 
