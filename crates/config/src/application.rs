@@ -153,8 +153,8 @@ pub struct Wrapped {
     pub start_timeout: Duration,
     /// Stop the preloader after the pool has had no worker for this long.
     pub preloader_idle_timeout: Duration,
-    /// Requests of a worker after which it becomes the next preloader. One number per preloader; the last repeats. Zero
-    /// or empty: never.
+    /// The number of requests after which a worker becomes the next preloader. One number per preloader; the last
+    /// repeats. Zero or empty: never.
     #[serde(default)]
     pub refork_after: Vec<u64>,
     #[serde(default)]

@@ -142,7 +142,7 @@ pub enum Notice {
     Leaves(InstanceId, Reason),
     /// A leaving instance stays after all.
     Stays(InstanceId),
-    /// An instance exited by itself.
+    /// An instance exited on its own.
     Ended(InstanceId),
     /// An instance did not stop in time and is killed.
     StopTimedOut(InstanceId),

@@ -6,7 +6,7 @@ use crate::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// One process of an application, from the start decision until it is reaped. Never reused.
+/// One process of an application, from the start decision until it is reaped. Numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(pub u64);
 

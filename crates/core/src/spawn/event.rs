@@ -45,7 +45,7 @@ pub enum JourneyEvent {
     Finish(Option<u8>),
     /// It could not be read.
     FinishUnreadable(Fault),
-    /// An error report by another way, used if the work directory has none.
+    /// An error report that arrived outside the work directory, used if the directory has none.
     Told(Box<Complaint>),
     /// The application's process accepted a connection.
     Pinged,

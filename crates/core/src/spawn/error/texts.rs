@@ -205,7 +205,7 @@ fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<
 
 fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Response>) -> Failure {
     let stuck = match journey.route() {
-        // Before the handshake the process can't be late.
+        // Before the handshake the process can't be at fault.
         _ if step != Step::KitHandshakePerform => step,
         _ => journey.likely_failed(),
     };
