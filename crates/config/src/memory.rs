@@ -66,7 +66,7 @@ mod tests {
     fn workers_have_three_quarters_of_the_memory() {
         assert_eq!(workers(1 << 30, 0), 11);
         assert_eq!(workers(1 << 30, 256 << 20), 2);
-        assert_eq!(workers(1 << 20, 0), 2, "some there are always");
+        assert_eq!(workers(1 << 20, 0), 2, "never fewer than two");
         assert_eq!(workers(u64::MAX, 1), 1024);
     }
 
