@@ -77,7 +77,7 @@ pub enum Listens {
     Handshake,
     /// The unix socket `$SOCKET` in a private directory.
     Socket,
-    /// The same socket, for a Node.js program whose first server is redirected to it.
+    /// Like `Socket`, for a Node.js program: its first server is redirected to the socket.
     Node,
 }
 
@@ -153,8 +153,8 @@ pub struct Wrapped {
     pub start_timeout: Duration,
     /// Stop the preloader after the pool has had no worker for this long.
     pub preloader_idle_timeout: Duration,
-    /// Requests of a worker after which it becomes the next preloader. One number per preloader; the last repeats. Zero
-    /// or empty: never.
+    /// The number of requests after which a worker becomes the next preloader. One number per preloader; the last
+    /// repeats. Zero or empty: never.
     #[serde(default)]
     pub refork_after: Vec<u64>,
     #[serde(default)]
@@ -206,7 +206,8 @@ impl Wrapped {
         self.refork_after.first().is_some_and(|requests| *requests > 0)
     }
 
-    /// Requests of a worker until the next promotion, after `promotions` earlier ones. `None`: never.
+    /// The requests that a worker serves before it is promoted, given `promotions` earlier promotions. `None`: it never
+    /// is.
     pub fn refork_at(&self, promotions: usize) -> Option<u64> {
         if self.preload == Preload::Never {
             return None;

@@ -2,11 +2,12 @@
 
 const SHARE_PERCENT: u64 = 75;
 const OF_A_WORKER: u64 = 64 << 20;
-/// One worker could be blocked by a slow request; more than the maximum helps on no machine.
+/// A single slow request would block a pool with one worker. No machine benefits from more than the maximum.
 const LEAST: u64 = 2;
 const MOST: u64 = 1024;
 
-/// The number of workers. `memory`: the pool's part; `of_a_worker`: the limit per worker, or 0.
+/// The number of workers. `memory`: the pool's share, in bytes; `of_a_worker`: the memory limit per worker, or 0 for
+/// none.
 pub(super) fn workers(memory: u64, of_a_worker: u64) -> u32 {
     let of_a_worker = if of_a_worker == 0 {
         OF_A_WORKER
@@ -31,7 +32,7 @@ pub(super) fn limit(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<
             it if it.split(',').any(|name| name == "memory") => ("memory/", "memory.limit_in_bytes"),
             _ => continue,
         };
-        // In a container the cgroup's path may be invisible; its limits are then those of the root.
+        // In a container this path may not exist. The limits are then in the root's files.
         let mut path = path.trim_matches('/');
         loop {
             let slash = if path.is_empty() { "" } else { "/" };
@@ -65,7 +66,7 @@ mod tests {
     fn workers_have_three_quarters_of_the_memory() {
         assert_eq!(workers(1 << 30, 0), 11);
         assert_eq!(workers(1 << 30, 256 << 20), 2);
-        assert_eq!(workers(1 << 20, 0), 2, "some there are always");
+        assert_eq!(workers(1 << 20, 0), 2, "never fewer than two");
         assert_eq!(workers(u64::MAX, 1), 1024);
     }
 

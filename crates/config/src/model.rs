@@ -20,13 +20,13 @@ pub struct Config {
     pub path: PathBuf,
     pub global: Global,
     pub pools: Vec<Arc<Pool>>,
-    /// What could not be had of the pools; with [`OnError::Skip`] alone.
+    /// Pools left out because of errors; only with [`OnError::Skip`].
     #[serde(default)]
     pub skipped: Vec<Skipped>,
-    /// The files that pools were included from, by the pools' names.
+    /// The file that each pool was included from, by pool name.
     #[serde(default)]
     pub included: BTreeMap<String, PathBuf>,
-    /// The settings that PHP has to know before it starts, by the pools' names; pools without any are not in it.
+    /// Settings that PHP needs before it starts, by pool name. Pools without such settings have no entry.
     #[serde(default)]
     pub start_settings: BTreeMap<String, Vec<StartSetting>>,
     #[serde(default)]
@@ -37,15 +37,15 @@ pub struct Config {
 pub struct Global {
     pub pid: Option<PathBuf>,
     pub error_log: LogTarget,
-    /// The least severe lines that are still logged.
+    /// The lowest severity that is logged.
     pub log_level: LogLevel,
     pub log_format: LogFormat,
-    /// Longest line of workers' output and of the access log, with its newline; bytes.
+    /// Longest line of worker output and of the access log, in bytes with its newline.
     pub log_limit: usize,
-    /// How often the service manager is told what the pools do; `None`: never.
+    /// Interval of status reports to the service manager; `None`: never.
     pub systemd_interval: Option<Duration>,
     pub process_max: Option<u32>,
-    /// So many crashed workers in so short a time give every pool new processes; `None`: never.
+    /// The number of worker crashes within an interval that restarts all pools; `None`: never.
     pub emergency_restart: Option<EmergencyRestart>,
     pub process_priority: Option<i32>,
     pub process_control_timeout: Duration,
@@ -76,7 +76,7 @@ pub enum OnSigterm {
 pub enum OnError {
     #[default]
     Fail,
-    /// They serve, and the pool is left out; or goes on as it was, if it runs.
+    /// The other pools serve. The faulty pool is left out, or keeps its old configuration if it is running.
     Skip,
 }
 
@@ -111,13 +111,13 @@ pub enum CoreLimit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReloadWhen {
-    /// Those that find something changed: settings, PHP's files, or code that PHP does not look at again by itself.
+    /// Replace the processes of pools with a change: in settings, PHP's files, or code that PHP doesn't recheck.
     Changed,
     Always,
 }
 
-/// One pool: workers that share a listening socket and one application. There may be ten thousand, so what is large and few pools
-/// have is in boxes.
+/// One pool: workers that share a listening socket and one application. Large fields that few pools need are boxed,
+/// because there may be ten thousand pools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     pub name: String,
@@ -134,38 +134,38 @@ pub struct Pool {
     /// A worker that uses more memory retires after its request; bytes. `None`: never.
     #[serde(default)]
     pub memory_limit: Option<u64>,
-    /// A request that runs longer is ended together with its worker; `None`: never.
+    /// The longest a request may run before its worker is stopped; `None`: unlimited.
     pub request_terminate_timeout: Option<Duration>,
-    /// `request_terminate_timeout` also counts after the application has ended its answer.
+    /// Whether `request_terminate_timeout` also covers the time after the application finished its response.
     #[serde(default)]
     pub request_terminate_timeout_track_finished: bool,
-    /// From SIGTERM to SIGKILL, when a worker or a program is stopped.
+    /// The time between SIGTERM and SIGKILL when a worker or program is stopped.
     #[serde(default = "default_stop_timeout")]
     pub stop_timeout: Duration,
-    /// Where and when a slow request is written down; `None`: it isn't.
+    /// Where and after which time a slow request is logged; `None`: never.
     pub slow_log: Option<SlowLog>,
     pub client_timeout: Duration,
     pub keepalive_timeout: Duration,
-    /// New connections stay in the listening socket while as many workers compute as there are processors.
+    /// Whether workers accept no connection while as many workers as there are CPUs are computing.
     #[serde(default)]
     pub wait_for_cpu: bool,
     pub limits: Limits,
     pub chdir: Option<PathBuf>,
     pub chroot: Option<PathBuf>,
     pub clear_env: bool,
-    /// The workers' environment, in the order written; a value `$NAME` is already replaced.
+    /// The workers' environment, in the order written; a value `$NAME` is already expanded.
     pub env: Vec<(String, String)>,
-    /// What an application of an application pool adds to that in its own file. It is set only in a process that has become
-    /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
+    /// Variables from the file of an application in an application pool. Set only after a process has switched to the
+    /// application's user: earlier, a variable such as `LD_PRELOAD` would take effect with the master's privileges.
     #[serde(default)]
     pub own_env: Vec<(String, String)>,
     #[serde(default)]
     pub env_file: Option<EnvFile>,
-    /// What an application of an application pool is made of; its processes run nothing that has taken its place. `None`: the
-    /// pool belongs to no such application, or the owner of its files does not matter.
+    /// Identifies the files of an application in an application pool, so that its processes don't run files that
+    /// replaced them. `None`: not such an application, or the owner of the files does not matter.
     #[serde(default)]
     pub origin: Option<Origin>,
-    /// The limit of an application pool: workers tell their router how much memory they use, and it decides.
+    /// `memory_limit` of an application pool: workers report their memory to the router, which enforces the limit.
     #[serde(default)]
     pub told_memory_limit: Option<u64>,
     pub rlimit_files: Option<u64>,
@@ -174,7 +174,7 @@ pub struct Pool {
     pub process_dumpable: bool,
     pub no_new_privs: bool,
     pub confine: Confine,
-    /// What it has of the machine beside other pools, where control groups do not say it.
+    /// Its shares of CPU and memory, if `cgroup` doesn't set them.
     #[serde(default)]
     pub shares: Shares,
     #[serde(default)]
@@ -194,11 +194,11 @@ pub struct Pool {
     pub drain_timeout: Option<Duration>,
     pub access: Option<AccessLog>,
     pub application: Application,
-    /// `Some`: requests go to many applications; what is said of one is then what holds for each.
+    /// `Some`: an application pool. The settings above then apply to each of its applications.
     pub applications: Option<Box<super::applications::Applications>>,
 }
 
-/// From SIGTERM to SIGKILL in a pool of one application that does not say it.
+/// The default for a pool of one application.
 pub(crate) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn default_stop_timeout() -> Duration {
@@ -210,7 +210,7 @@ pub struct Confine {
     pub apparmor_hat: Option<String>,
     /// The only paths that may be used (Landlock); `None`: all.
     pub paths: Option<Paths>,
-    /// Refuse system calls that no web application needs and that attacks on the kernel begin with (seccomp).
+    /// Whether to deny system calls that web applications don't need and kernel exploits use (seccomp).
     pub deny_system_calls: bool,
     pub private_tmp: bool,
     pub cgroup: Option<Cgroup>,
@@ -224,13 +224,13 @@ pub struct Paths {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shares {
-    /// Of processor time, 1 to 10000; 100 is a pool's without it.
+    /// The CPU weight, 1 to 10000. A pool without one has 100.
     pub cpu_weight: Option<u32>,
     pub memory_max: Option<u64>,
 }
 
 impl Shares {
-    /// nice(2) value that comes nearest to the weight: a step is a quarter more or less.
+    /// The nice(2) value closest to the weight. One step changes the CPU time by about a quarter.
     pub fn nice(self) -> Option<i32> {
         let weight = f64::from(self.cpu_weight?);
         let steps = (100.0 / weight).ln() / 1.25_f64.ln();
@@ -240,10 +240,10 @@ impl Shares {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
-    /// An existing group, in which the pool's own is made under the pool's name.
+    /// An existing control group. The pool's group is created in it, with the pool's name.
     pub parent: PathBuf,
     pub memory_max: Option<u64>,
-    /// `cpu.max`, hundredths of one processor's time.
+    /// `cpu.max`, in percent of one CPU.
     pub cpu_percent: Option<u32>,
     pub pids_max: Option<u32>,
     #[serde(default)]
@@ -252,11 +252,12 @@ pub struct Cgroup {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvFile {
-    /// The file. Of an application pool's template: as seen from each application's root.
+    /// The file. In an application pool, relative to each application's root.
     pub path: PathBuf,
-    /// An application need not have it: the pool names it for all of its applications.
+    /// Whether the file may be missing, because the pool names it for all its applications.
     pub is_optional: bool,
-    /// The application names it, not the operator: it is the application user's own, and no file of root's.
+    /// Whether the application names it instead of the operator. The file then has to belong to the application's user,
+    /// not root.
     #[serde(default)]
     pub is_owners: bool,
 }
@@ -264,7 +265,7 @@ pub struct EnvFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppLog {
     pub path: PathBuf,
-    /// The way there is the application owner's: nothing is written to but what belongs to its user.
+    /// Whether the application's owner controls the path. Only a file of the application's user is then written to.
     pub is_owners: bool,
 }
 
@@ -272,11 +273,11 @@ pub struct AppLog {
 pub struct SlowLog {
     pub path: PathBuf,
     pub timeout: Duration,
-    /// Calls that are written down at most, from the innermost on; at least 1.
+    /// The most calls to log, from the innermost; at least 1.
     pub trace_depth: u32,
 }
 
-/// The one address in the list of a pool that not one peer may connect to over TCP: no peer has it.
+/// The only entry of a list that permits no TCP peer: no peer has this address.
 pub const NOT_ONE_CLIENT: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -287,17 +288,17 @@ pub struct Listen {
     pub group: Option<String>,
     pub mode: u32,
     pub allowed_clients: Vec<IpAddr>,
-    /// What stands among them in php-fpm's file and is no address. Its workers say so.
+    /// Invalid addresses from php-fpm's file. The workers log them.
     #[serde(default)]
     pub wrong_clients: Vec<String>,
-    /// Users (names or decimal ids) that may connect to the unix socket; with one of these two, `owner` and `group` are
-    /// not used.
+    /// Users (names or decimal ids) that may connect to the unix socket. If this or `acl_groups` is set, `owner` and
+    /// `group` are ignored.
     pub acl_users: Vec<String>,
     pub acl_groups: Vec<String>,
 }
 
 impl Listen {
-    /// What is wrong with the peers that may connect, in php-fpm's words.
+    /// Errors in the list of permitted peers, in php-fpm's words.
     pub fn client_complaints(&self) -> Vec<String> {
         let wrong = self.wrong_clients.iter();
         let mut said: Vec<String> = wrong

@@ -19,8 +19,8 @@ pub(super) struct Diagnostics {
 enum Dialect {
     #[default]
     Toml,
-    /// php-fpm's. Its rules have already been checked, and forkyard's don't apply. Collects php-fpm's messages up to
-    /// the first error, which ends its start.
+    /// php-fpm's configuration. php-fpm's rules have already been checked, and forkyard's don't apply. Collects the
+    /// messages that php-fpm would print, up to the first error, where php-fpm exits.
     PhpFpm {
         said: Vec<(LogLevel, String)>,
         has_failed: bool,
@@ -29,7 +29,7 @@ enum Dialect {
 }
 
 impl Diagnostics {
-    /// For php-fpm's own files. `line_end`: the ending of some lines.
+    /// For php-fpm's own files. `line_end`: what php-fpm appends to some messages.
     pub(super) fn php_fpm(line_end: &'static str) -> Diagnostics {
         let dialect = Dialect::PhpFpm {
             said: Vec::new(),
@@ -170,7 +170,7 @@ impl<'f> Report<'f> {
         self.diagnostics.is_php_fpm()
     }
 
-    /// Whether further diagnostics are dropped, so that finding them is wasted work.
+    /// Whether further diagnostics are dropped, so that the caller can stop checking.
     pub(super) fn is_full(&self) -> bool {
         self.diagnostics.is_full()
     }
@@ -186,7 +186,7 @@ impl<'f> Report<'f> {
         self.diagnostics.say(level, text, false);
     }
 
-    /// Adds php-fpm's reason not to start, if its wording applies.
+    /// For php-fpm's files: adds an error that would make php-fpm exit.
     pub(super) fn fail(&mut self, text: String) {
         self.diagnostics.say(LogLevel::Error, text, true);
     }
@@ -282,7 +282,7 @@ impl<'f> Report<'f> {
         let Some(written) = field.written() else {
             return;
         };
-        // For pools this was reported when their users were resolved.
+        // For a pool, php-fpm's notice was already added when the pool's user was resolved.
         if self.pool.is_none() {
             let key = written.key;
             let text = format!("'{key}' directive is ignored when FPM is not running as root");

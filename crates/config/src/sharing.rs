@@ -1,5 +1,5 @@
-//! Pools whose workers come from one zygote: what that process is made from, which is the same for all of them, and what
-//! stays each pool's own. What is a pool's own is applied in its workers, after the fork.
+//! Decides which pools share a zygote, and which settings the zygote starts with. A pool's other settings are applied
+//! in its workers after the fork.
 
 use super::application::{Application, Php, Preloading, RequestSettings};
 use super::jobs::JOBS_VARIABLE;
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 const START_VARIABLES: [&str; 3] = ["PHPRC", "PHP_INI_SCAN_DIR", JOBS_VARIABLE];
 
-/// Whether PHP has to know a php.ini setting before it starts: extensions, and all of those that share memory between workers.
+/// Whether PHP needs a php.ini setting before it starts: extensions, and settings of extensions that share memory
+/// between workers.
 pub fn is_start_setting(name: &str) -> bool {
     let is_of_memory = |prefix| name.starts_with(prefix);
     name == "extension"
@@ -17,8 +18,8 @@ pub fn is_start_setting(name: &str) -> bool {
         || ["opcache.", "apc.", "yac."].into_iter().any(is_of_memory)
 }
 
-/// OPcache's settings that PHP looks at while it serves: a worker can have its own. The others say how much memory there is
-/// and what is in it, and whether there is an OPcache at all; set late they would be accepted, and wrong.
+/// OPcache settings that PHP reads while it serves, so that each worker can have its own. The others determine whether
+/// there is an OPcache, and its memory's size and layout. PHP would accept them late, with wrong results.
 const LATE_SETTINGS: [&str; 19] = [
     "opcache.consistency_checks",
     "opcache.dups_fix",
@@ -42,7 +43,7 @@ const LATE_SETTINGS: [&str; 19] = [
 ];
 const LATE_PREFIX: &str = "opcache.validate_";
 
-/// Whether a zygote has to know a php.ini setting before it starts: pools that differ in it have zygotes of their own.
+/// Whether a zygote needs a php.ini setting before it starts. Pools with different values need separate zygotes.
 pub fn is_zygote_setting(name: &str) -> bool {
     is_start_setting(name) && !LATE_SETTINGS.contains(&name) && !name.starts_with(LATE_PREFIX)
 }
@@ -51,7 +52,7 @@ pub fn wants_zygote(pool: &Pool) -> bool {
     php(pool).is_some_and(|php| php.preloading == Preloading::Zygote)
 }
 
-/// Why a pool can't have workers of a zygote, and what would be right; `None`: it can.
+/// Why a pool can't use a zygote, and the remedy; `None` if it can.
 pub fn zygote_refusal(pool: &Pool) -> Option<(String, &'static str)> {
     let php = php(pool)?;
     let own = "write preloader = \"own\"";
@@ -80,11 +81,12 @@ pub fn zygote_refusal(pool: &Pool) -> Option<(String, &'static str)> {
     preloads.next().and_then(|_| refused(PRELOAD, own))
 }
 
-/// What the dynamic linker and PHP's memory look at in a process that begins: set in a worker it would have no effect.
+/// Prefixes of variables that the dynamic linker and PHP's allocator read at the start of a process. Set in a forked
+/// worker they have no effect.
 const EARLY_VARIABLES: [&str; 2] = ["LD_", "USE_ZEND_"];
 
-/// Chooses the preloader of a pool of PHP whose configuration names none: a pool of a user other than root has workers of a
-/// zygote, if nothing in it needs a preloader of its own. `is_root`: the daemon can make workers of any user.
+/// Chooses the preloader of a PHP pool whose configuration names none: a zygote, if the pool's user is not root and no
+/// setting needs a separate preloader. `is_root`: the daemon can start workers as any user.
 pub fn choose(pool: &mut Pool, is_root: bool) {
     let is_root_s = |user: &str| user == "root" || user == "0";
     let is_users = pool.applications.is_some() || pool.user.as_deref().is_some_and(|user| !is_root_s(user));
@@ -108,7 +110,8 @@ pub fn label(pool: &Pool) -> &str {
     }
 }
 
-/// What a zygote is made from: the pool without all that is its own. Equal for pools that can have the same one.
+/// Returns the settings that a zygote starts with: the pool without those that only its workers need. Pools with equal
+/// results can share a zygote.
 pub fn common(pool: &Pool) -> Pool {
     Pool {
         name: String::new(),
@@ -195,7 +198,7 @@ fn common_php(php: &Php) -> Php {
     }
 }
 
-/// The settings that a zygote has to know, by name; one name's values in the order in which they were written.
+/// The settings that a zygote needs, sorted by name. Several values of one name stay in the order written.
 fn common_settings(php: &Php) -> Vec<(String, String)> {
     let all = php.php_value.iter().chain(&php.php_admin_value);
     let mut settings: Vec<(String, String)> =

@@ -107,7 +107,7 @@ impl Output {
         }
     }
 
-    /// Ends the answer and discards pending bytes, because the client is gone and no other may get them.
+    /// Ends the answer and discards pending bytes: the client is gone, and no other client may get them.
     pub fn abandon(&mut self) {
         self.buffer.clear();
         self.sent = 0;

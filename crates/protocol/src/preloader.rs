@@ -129,8 +129,8 @@ pub enum Answer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         connected_to: Option<String>,
     },
-    /// PHP, as configured, can't be shared by pools of several users. Sent instead of `Ready`; the process waits to be
-    /// ended.
+    /// With this configuration, PHP can't be shared by pools of several users. Sent instead of `Ready`; the process
+    /// waits to be ended.
     Unfit { reason: String },
     /// Everything before [`Command::Forget`] is done.
     Forgotten { generation: u64 },

@@ -74,7 +74,7 @@ pub fn word(words: &[AtomicU64], index: usize) -> u64 {
     words[index].load(Ordering::Relaxed)
 }
 
-/// Returns why a worker exited by itself, and the index of the reason why it could not be rewound, if known.
+/// Returns why a worker exited on its own, and the index of the reason why it could not be rewound, if known.
 pub fn leaving(words: &[AtomicU64]) -> (Option<ExitCause>, Option<u8>) {
     let said = word(words, slot::LEAVING);
     let reason = (said >> 8 & 0xff) as u8;

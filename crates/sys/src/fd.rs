@@ -1,4 +1,4 @@
-//! Descriptors: pipes, socket pairs, passing, and closing what a child must not inherit.
+//! Descriptors: pipes, socket pairs, passing, and closing descriptors that a child must not inherit.
 
 use super::error::{Error, Named, Result};
 use super::file::OwnStream;

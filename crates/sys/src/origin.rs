@@ -1,4 +1,4 @@
-//! Checks whether an application is still in its place.
+//! Checks whether an application's files were replaced.
 
 use super::beneath::{Entry, entry_at, entry_in, entry_of, open_current};
 use forkyard_base::origin::{Mark, Origin};

@@ -14,7 +14,7 @@ use crate::value::quoted;
 
 const MAKE_IT: &str = "adduser --system --group --no-create-home forkyard";
 
-/// Reports helpers without a user, and other processes with theirs.
+/// Reports a missing user for the helpers, and other processes that run as that user.
 pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
     if !world.is_root() {
         return;

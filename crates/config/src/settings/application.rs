@@ -1,4 +1,4 @@
-//! The rows about what a pool runs.
+//! Settings of a pool's application.
 
 use super::directive::Form::{Blanks, List};
 use super::row::Sample::{Beside, Nowhere, Off, On};

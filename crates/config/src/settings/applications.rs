@@ -1,4 +1,4 @@
-//! The rows of a pool that is the socket of many applications.
+//! Settings of an application pool.
 
 use super::row::Sample::Off;
 use super::row::Section::Applications;

@@ -7,9 +7,9 @@ use crate::LogLevel;
 pub enum Form {
     /// Text; `$pool` stands for the pool's name.
     Text,
-    /// Words with commas between them.
+    /// Words separated by commas.
     Commas,
-    /// Words with blanks between them.
+    /// Words separated by blanks.
     Blanks,
     /// Permission bits, as octal digits.
     Octal,
@@ -31,13 +31,13 @@ pub enum Form {
     List,
 }
 
-/// How the dump shows a value.
+/// How php-fpm's `-tt` dump shows a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// As its form says.
+    /// In the syntax of its [`Form`].
     Plain,
     Seconds,
-    /// `undefined` while it is not set.
+    /// `undefined` if it is not set.
     Priority,
     /// Not at all.
     Never,

@@ -1,4 +1,4 @@
-//! The rows of background jobs.
+//! Settings of background jobs.
 
 use super::row::Sample::Off;
 use super::row::Section::{JobQueue, JobSchedule, Jobs};

@@ -26,7 +26,7 @@ pub use row::{Absence, Sample, Section, Setting};
 pub use sample::{php_fpm as sample_of_php_fpm, toml as sample};
 pub use schema::{RUNTIMES, schema};
 
-/// The whole table, in its parts.
+/// The table, by part.
 const PARTS: &[&[Setting]] = &[
     global::ROWS,
     service::ROWS,

@@ -1,4 +1,4 @@
-//! The tables of the documents, as Markdown.
+//! Renders the documents' tables as Markdown.
 
 use super::directive::{Directive, Effect, Form};
 use super::row::{Section, Setting};

@@ -1,4 +1,4 @@
-//! The rows of a pool about its requests.
+//! Settings of a pool's requests.
 
 use super::directive::Form::{Flag, List, Number, Text, Time};
 use super::directive::Shown::Seconds;

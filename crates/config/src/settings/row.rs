@@ -46,12 +46,12 @@ impl Section {
         }
     }
 
-    /// Is it that of one runtime?
+    /// Whether it belongs to one runtime.
     pub fn is_application(self) -> bool {
         !matches!(self, Section::Global | Section::Pool | Section::Applications) && !self.is_of_jobs()
     }
 
-    /// Is it about background jobs?
+    /// Whether it is about background jobs.
     pub fn is_of_jobs(self) -> bool {
         matches!(self, Section::Jobs | Section::JobQueue | Section::JobSchedule)
     }
@@ -60,11 +60,11 @@ impl Section {
 /// How the sample shows a row, with values in TOML's form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sample {
-    /// Off, with its default, which is then a value in backquotes.
+    /// Commented out, with the default, which has to be a value in backquotes.
     Default,
-    /// Off, with an example.
+    /// Commented out, with an example.
     Off(&'static str),
-    /// On, with an example.
+    /// Set, with an example.
     On(&'static str),
     /// In a comment only, because another key of the sample does the same. php-fpm's sample has it on.
     Beside(&'static str),

@@ -5,7 +5,7 @@ use super::render::in_php_fpm;
 use super::row::{Sample, Section, Setting};
 use super::{directives, of};
 
-/// Columns of a comment.
+/// The width of a comment, in columns.
 const WIDTH: usize = 119;
 
 const TOML_HEAD: &str = r##"# forkyard's configuration, with every key there is.

@@ -1,4 +1,4 @@
-//! The JSON schema of the configuration, for editors: draft 4, which the editors' TOML servers read.
+//! The JSON schema of the configuration, for editors: draft 4, which TOML language servers support.
 
 use super::of;
 use super::row::{Section, Setting};

@@ -142,13 +142,13 @@ pub enum Notice {
     Leaves(InstanceId, Reason),
     /// A leaving instance stays after all.
     Stays(InstanceId),
-    /// An instance exited by itself.
+    /// An instance exited on its own.
     Ended(InstanceId),
     /// An instance did not stop in time and is killed.
     StopTimedOut(InstanceId),
     /// Sessions outlasted `drain_timeout`.
     DrainTimedOut(InstanceId),
-    /// An instance failed to start; `Some`: the delay before the next try.
+    /// An instance failed to start; `Some`: the delay before the next attempt.
     Trouble(Arc<str>, Trouble, Option<Duration>),
     Restarting(Arc<str>),
     /// The program behind the instances is replaced.

@@ -61,7 +61,7 @@ pub(super) struct Application {
 pub(super) struct Rolling {
     /// Instances with old code.
     pub old: BTreeSet<InstanceId>,
-    /// The instance that starts to replace one of them.
+    /// The instance that is starting as a replacement.
     pub spare: Option<InstanceId>,
 }
 

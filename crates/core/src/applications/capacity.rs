@@ -46,7 +46,7 @@ impl ApplicationPool {
         }
     }
 
-    /// The most instances of one application outside of the reserve, even while others leave.
+    /// The most instances of one application without the reserve, even while other instances leave.
     pub(super) fn share(&self) -> u32 {
         match self.reserve {
             0 => u32::MAX,
@@ -67,7 +67,7 @@ impl ApplicationPool {
         }
     }
 
-    /// Makes one change to how places are used; `false`: nothing to change.
+    /// Takes one step to distribute places. `false`: there was nothing to do.
     fn distribute(&mut self, step: &mut Step<'_>) -> bool {
         if self.ending {
             return false;
@@ -75,7 +75,7 @@ impl ApplicationPool {
         self.shrink(step) || self.give(step) || self.roll(step) || self.queue_privately(step)
     }
 
-    /// Whether more instances than the total remain after all leaving ones are gone.
+    /// Whether more instances than the pool's maximum remain once all leaving instances are gone.
     fn is_over(&self) -> bool {
         let going = self.counts.stopping + self.counts.draining + self.counts.finishing + self.counts.spares;
         self.count().saturating_sub(going) > self.max

@@ -6,7 +6,7 @@ use crate::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// One process of an application, from the start decision until it is reaped. Never reused.
+/// One process of an application, from the start decision until it is reaped. Numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(pub u64);
 
@@ -72,19 +72,19 @@ pub enum Event {
     WorkWanted(InstanceId),
     /// Work from [`super::action::Action::Work`] ended.
     Worked(InstanceId),
-    /// An adopted instance reports a session from the earlier pool.
+    /// An adopted instance reports a session that began before the adoption.
     Found(InstanceId, SessionId),
-    /// An instance can't take up its sessions, or can again (`false`).
+    /// Whether an instance is unable to start on its sessions.
     HeldUp(InstanceId, bool),
     /// An instance's memory in bytes.
     Measured(InstanceId, u64),
     /// Give an instance no more sessions, without stopping it. Answered with [`super::action::Action::Disabled`].
     Disable(InstanceId),
-    /// Give it sessions again.
+    /// Give a disabled instance sessions again.
     Enable(InstanceId),
     /// Stop an instance after its sessions.
     Detach(InstanceId),
-    /// Instances of an earlier pool, and the first unused number. Comes first.
+    /// Instances adopted from an earlier router, and the first unused instance number. Must be the first event.
     Adopt(Vec<Adopted>, InstanceId),
     /// Stop everything; ends in [`super::action::Action::Finished`].
     Shutdown(Removal),
@@ -92,14 +92,14 @@ pub enum Event {
     Deadline,
 }
 
-/// An instance of an earlier pool.
+/// An instance adopted from an earlier router.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adopted {
     pub id: InstanceId,
     /// Its application, added if unknown.
     pub application: Arc<str>,
     pub options: Options,
-    /// A session for its present work; to be closed when that ends.
+    /// A session that stands for its current requests. The caller closes it when they end.
     pub session: SessionId,
 }
 
@@ -111,7 +111,7 @@ pub struct Get {
     pub target: Target,
     /// How long it waits.
     pub wait: Wait,
-    /// The request that it was checked out for, if known.
+    /// The client that holds the lease, if any. Its sessions end with it.
     pub lease_holder: Option<LeaseHolder>,
     /// The state of the restart files, if they were checked.
     pub restart_files: Option<RestartFiles>,

@@ -26,7 +26,7 @@ pub struct Options {
     pub min_instances: u32,
     /// Requests after which an instance is replaced; `None`: never.
     pub max_requests: Option<NonZeroU32>,
-    /// The most that is added to `max_requests`, different for each instance.
+    /// The most to add to `max_requests`; the random part differs for each instance.
     #[serde(default)]
     pub max_requests_jitter: u32,
     /// Idle time after which an instance is stopped; `None`: never.
@@ -63,7 +63,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Passenger's defaults where it has the setting.
+    /// The defaults are Passenger's for settings that Passenger has.
     fn default() -> Options {
         Options {
             max_per_app: None,

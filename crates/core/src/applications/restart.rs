@@ -61,7 +61,8 @@ impl Known {
 enum WhileStarting {
     /// Stop them: they may have read old code.
     Stop,
-    /// Keep them: with `always_restart.txt` each check would stop what the last request waits for.
+    /// Keep them: with `always_restart.txt` each check would otherwise stop the instance that the last request waits
+    /// for.
     Keep,
 }
 

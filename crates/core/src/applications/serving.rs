@@ -102,7 +102,7 @@ impl ApplicationPool {
         id
     }
 
-    /// Checks out a free instance of the drawn application, or of the next that has one.
+    /// Checks out a free instance of the randomly chosen application, or of the next application that has one.
     fn get_from_group(
         &mut self,
         group: &Arc<str>,

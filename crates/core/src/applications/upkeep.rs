@@ -39,7 +39,7 @@ impl ApplicationPool {
         }
         match app.options.shares_program {
             false => self.retire(id, Reason::Memory, step),
-            // Instances of the previous program leave anyway.
+            // Instances of the previous program are leaving anyway.
             true if instance.restarts != app.restarts => {}
             true => self.renew(app_id, Reason::Memory, step),
         }

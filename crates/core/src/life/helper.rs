@@ -55,7 +55,7 @@ pub enum HelperAction {
     /// Tell it to stop.
     Ask,
     Kill,
-    /// Log this delay before the next try.
+    /// Log this delay before the next attempt.
     BackOff(Duration),
     /// It is gone until it is needed.
     Idle,

@@ -82,7 +82,7 @@ impl Manager {
         pool.closed = false;
         let (serving, coming) = (pool.serving, pool.coming);
         if let Some(kept) = self.generations.get_mut(&id) {
-            // Otherwise the policy is unchanged.
+            // A running generation updates nothing else.
             kept.policy.drain_timeout = policy.drain_timeout;
         }
         if coming == Some(id) {
@@ -162,7 +162,7 @@ impl Manager {
             return;
         };
         if kept >= target && !generation.can_fork() {
-            // No worker is needed, but one must be possible.
+            // The generation needs no worker yet, but has to be able to fork one.
             match generation.backoff.wait(step.now) {
                 Some(wait) => self.timers.set(Timer::Backoff(id), step.now, wait),
                 None => self.preloader_changed(id, life::LifeCause::Needed, None, step),
@@ -175,7 +175,8 @@ impl Manager {
         }
     }
 
-    /// Retires a serving worker if `process.max` leaves no place for the coming generation's first.
+    /// Retires a worker of the serving generation if `process.max` leaves no room for the coming generation's first
+    /// worker.
     fn make_room(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) else {
             return;
@@ -217,7 +218,7 @@ impl Manager {
         let mut gives_way = None;
         if generation.room_on.is_some_and(|wanted| number >= wanted) {
             generation.room_on = None;
-            // The longest idle one, or a busy one, which finishes its request.
+            // The worker that has been idle longest. If all are busy, any worker: it finishes its request first.
             let longest = view
                 .idle
                 .iter()
@@ -245,7 +246,7 @@ impl Manager {
         }
     }
 
-    /// Has a coming generation serve once it is as warm as `process.max` allows.
+    /// Lets a coming generation take over once it has the workers that it wants, or as many as `process.max` allows.
     pub(super) fn take_over_if_warm(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -343,7 +344,7 @@ impl Manager {
         for timer in [Timer::Grant(id), Timer::Backoff(id), Timer::Shrink(id)] {
             self.timers.clear(timer);
         }
-        // The worker expected to take what waits may leave.
+        // The worker that was expected to take the waiting connections may be leaving.
         self.source_changed(pool_id, SourceCause::Changed, step);
         for worker in self.children.of(id) {
             self.dismiss(worker, cause, step);
@@ -362,7 +363,7 @@ impl Manager {
         self.trial_over(id, step);
     }
 
-    /// Whether a preloader has to stay for its workers although none is forked any more.
+    /// Whether a preloader has to stay alive for its running workers although it forks no more.
     pub(super) fn workers_need_preloader(&self, id: GenerationId) -> bool {
         let policy = self.generations.get(&id).and_then(|it| it.policy.preloader);
         policy.is_some_and(|policy| policy.is_needed_by_workers) && self.worker_counts(id).all > 0
@@ -385,7 +386,7 @@ impl Manager {
         }
     }
 
-    /// Closes a pool's socket first, so that no client connects in vain. Running requests finish.
+    /// Drains a pool and closes its socket at once, so that no client connects in vain. Running requests finish.
     pub(super) fn close(&mut self, id: PoolId, cause: leave::LeaveCause, step: &mut Step<'_>) {
         self.drain(id, cause, step);
         let Some(pool) = self.pools.get_mut(&id) else {
@@ -432,7 +433,7 @@ impl Manager {
         if is_last && pool.closed {
             self.pools.remove(&pool_id);
         } else if pool.by_order {
-            // The pool may have nothing else left.
+            // This may have been the last generation that the pool waited for.
             self.touched.extend(pool.serving);
         }
         true
@@ -458,7 +459,7 @@ impl Manager {
         }
     }
 
-    /// Whether a pool's workers are ordered, or its router orders workers for other pools.
+    /// Whether this pool starts workers only when a router orders them, or is the router's pool.
     fn is_for_orders(&self, id: PoolId) -> bool {
         let Some(pool) = self.pools.get(&id) else {
             return false;
@@ -475,8 +476,8 @@ impl Manager {
         }
     }
 
-    /// Handles a generation that could not start its workers: the daemon exits if that is true of every pool at the
-    /// first start; otherwise it retries.
+    /// Handles a generation that could not start its workers. At the daemon's start, the daemon exits if no pool could
+    /// start any; otherwise the generation retries.
     pub(super) fn start_failed(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let asked = self.worker_counts(id).asked;
         let Some(starting) = &mut self.starting else {

@@ -22,7 +22,7 @@ pub enum Event {
     },
     /// The process is not needed. The answer still follows.
     Cancel(Token),
-    /// The caller's time is over. The answer still follows.
+    /// The caller's timeout has passed. The answer still follows.
     Expire(Token),
     Shutdown,
     /// An event of a journey.
@@ -45,7 +45,7 @@ pub enum JourneyEvent {
     Finish(Option<u8>),
     /// It could not be read.
     FinishUnreadable(Fault),
-    /// An error report by another way, used if the work directory has none.
+    /// An error report that arrived outside the work directory, used if the directory has none.
     Told(Box<Complaint>),
     /// The application's process accepted a connection.
     Pinged,

@@ -23,7 +23,7 @@ pub struct Attempt {
     output: Capture,
 }
 
-/// Why a program did not come up.
+/// Why a program failed to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fall {
     /// A resource could not be created.

@@ -42,7 +42,7 @@ pub struct Listener {
 /// Whether clients can reach a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerState {
-    /// Reachable, as far as known.
+    /// Reachable, or not known to be unreachable.
     Open,
     /// The socket file is missing.
     FileGone,
@@ -381,7 +381,7 @@ fn wanted_owner(listen: &Listen) -> Result<(Option<u32>, Option<u32>), ListenErr
     Ok((uid, group.or(owner.and_then(|(_, primary)| primary))))
 }
 
-/// Resets what only the old configuration set to what a new socket would have.
+/// Resets attributes that only the old configuration set to the values of a new socket.
 fn take_back_owner(held: &Held, listen: &Listen, before: Option<&Listen>) -> Result<(), ListenError> {
     let Some(before) = before.filter(|before| !has_list(before)) else {
         return Ok(());

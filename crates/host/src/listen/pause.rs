@@ -31,7 +31,7 @@ impl AcceptPause {
         self.until
     }
 
-    /// Ends a pause that is over; returns whether to retry now.
+    /// Ends the pause if its time has passed. Returns whether to retry now.
     pub fn end(&mut self, now: Tick) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }

@@ -357,7 +357,7 @@ impl LogState {
                 let datagram = line::syslog(about, *facility, ident, names_level, &text);
                 match socket.send_to(datagram.as_bytes(), path) {
                     Ok(_) => Ok(()),
-                    // Nothing listens or reads: standard error may still be seen.
+                    // Syslog or the reader is gone. Somebody may still read standard error.
                     Err(_) => {
                         let prefix = if names_level {
                             line::prefix(about)

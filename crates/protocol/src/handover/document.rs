@@ -50,11 +50,11 @@ pub struct Pool {
     pub http: Option<HttpSocket>,
     pub serving: Option<u32>,
     pub has_queue: bool,
-    /// Counters without those of the generations below.
+    /// Counters of generations that are gone.
     #[serde(default)]
     #[serde(rename = "tally")]
     pub counters: PoolCounters,
-    /// The last workers, if the pool has none now.
+    /// The workers that exited last, if the pool has none now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub had: Option<Had>,
 }
@@ -67,7 +67,7 @@ pub struct Had {
     /// A number for the files that started their preloader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<u64>,
-    /// They did not check loaded code for changes.
+    /// Whether they kept loaded code without checking its files for changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_code_cached: bool,
 }
@@ -84,18 +84,18 @@ pub struct HttpSocket {
 #[serde(deny_unknown_fields)]
 pub struct Generation {
     pub id: u32,
-    /// The pool's number. The pool may be closed.
+    /// The pool's number; the pool may be closed already.
     pub pool: u32,
     pub name: String,
     /// Start time, in seconds since 1970.
     pub started: u64,
     pub slots: u32,
-    /// It has no process, and its only descriptor is the scoreboard.
+    /// Whether it has no process, and no descriptor but the scoreboard's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rests: bool,
-    /// Known living workers.
+    /// Workers that are alive.
     pub workers: Vec<Worker>,
-    /// Processes of its program that are up.
+    /// Its program's processes that have started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Program>,
     /// The number of places for its program's processes.
@@ -147,7 +147,7 @@ pub struct Worker {
     pub start_time: u64,
     /// When it was requested, in nanoseconds of the monotonic clock.
     pub begun: u64,
-    /// It has called accept.
+    /// Whether it has called accept(2).
     pub up: bool,
     /// The last stop request and its time.
     pub told: Option<(StopRequest, u64)>,

@@ -54,7 +54,7 @@ pub(super) enum Who {
     AdminRequest(u64),
     /// A `forkyard restart` that starts an application, by its request number.
     Starter(u64),
-    /// No client of this router. The session ends when the instance reports it.
+    /// A session without a client of this router. It ends when the instance reports its end.
     Gone,
 }
 

@@ -373,7 +373,7 @@ pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> 
     let Some(wanted) = preloader.wanted.take() else {
         return -1;
     };
-    // SAFETY: the header's contract: the child goes on by forkyard_worker_run.
+    // SAFETY: the header's contract: the child continues with forkyard_worker_run.
     match unsafe { fork_sibling_with_handlers() } {
         Ok(Side::Parent(pid)) => {
             preloader.preloader.made(&wanted, pid);

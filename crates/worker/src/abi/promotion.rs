@@ -30,7 +30,7 @@ pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int
 /// See `forkyard.h`: the process has one thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_fork(worker: *mut CWorker) -> c_int {
-    // SAFETY: the header's contract: there is one thread, and the child goes on by forkyard_worker_promoted.
+    // SAFETY: the header's contract: there is one thread, and the child continues with forkyard_worker_promoted.
     match unsafe { fork_sibling_with_handlers() } {
         Ok(Side::Child) => {
             signal::reset_in_child();

@@ -40,7 +40,7 @@ struct Walk<'m> {
 }
 
 impl Walk<'_> {
-    /// As in php-fpm: the script itself is not a call, and a call's place is that of the nearest PHP caller.
+    /// As in php-fpm: the script itself is not a call, and a call is listed at the line of its nearest PHP caller.
     fn follow(&mut self, depth: u32, calls: &mut Vec<Call>) -> Option<()> {
         let layout = self.layout;
         let mut address = self.reader.word(layout.current_call, 0)?;

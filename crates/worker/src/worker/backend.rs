@@ -30,7 +30,7 @@ pub struct BackendStatus {
     pub since: Tick,
     /// Requests finished by this process.
     pub served: u64,
-    /// How often a process has come up.
+    /// How often a process has started.
     pub ups: u64,
 }
 

@@ -35,7 +35,7 @@ enum QueueMessage {
     None,
     /// A wake-up without a connection.
     Wake,
-    /// Connections without a known request; the worker now holds them.
+    /// The message had only connections without a known request, which the worker now holds.
     Silent,
     Request(Box<Connection>),
 }
@@ -144,7 +144,7 @@ impl Acceptor {
             self.take_up(service);
             return Some(Work::Promote(promotion));
         }
-        // Requests first: no other worker was woken for them.
+        // Take requests first: the kernel woke no other worker for them.
         if count == 0 && service.want.due().is_some_and(|due| due <= now) && self.claims_work(service) {
             return Some(Work::OutOfBand);
         }
@@ -164,7 +164,7 @@ impl Acceptor {
         (begun >= usual.at_once(processors)).then(|| run_queue::look_again(idle))
     }
 
-    /// Serves the oldest request, as far as known. `None`: a sibling took it.
+    /// Serves the oldest known request. `None`: a sibling took it.
     fn choose(
         &mut self,
         service: &mut Service,

@@ -1,18 +1,18 @@
-//! The connections that a worker holds: kept ones between requests, new ones without data, and those whose requests
-//! wait for the worker.
+//! The connections that a worker holds: keep-alive connections between requests, new connections that have sent
+//! nothing, and connections with a request that waits for the worker.
 //!
 //! A connection belongs to one worker. It stays in the worker's epoll while it has an entry, even while it is served,
-//! so that a kept connection costs no registration. Connections for other workers go into the pool's hand-off queue, a
-//! socket pair shared by all workers:
+//! so that a keep-alive connection is registered only once. Connections for other workers go into the pool's hand-off
+//! queue, a socket pair shared by all workers:
 //!
-//! * if more requests wait than the worker can serve soon: the rest;
+//! * if more requests wait than the worker can serve soon: the excess;
 //! * if a request runs long: waiting and new requests (`idle_watch`);
-//! * before a request: connections without an answered request, so that a request that kills its worker affects no
-//!   others;
+//! * before a request: connections that have had no response yet, so that a request that kills its worker affects no
+//!   other client;
 //! * before the worker exits: all.
 //!
-//! A waiting request has a message of its own with its time ([`Note`]), so the queue is ordered and a worker can peek
-//! at its first entry. Connections without a request share messages.
+//! Each waiting request is a separate message with its arrival time ([`Note`]), so the queue is ordered and a worker
+//! can peek at its first entry. Connections without a request are sent several to a message.
 
 use super::connection::Connection;
 use super::service_order::Waiting;
@@ -27,7 +27,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
     idle: usize,
-    /// Indices with a waiting request, in order of discovery.
+    /// Indices of connections with a waiting request, in the order in which the worker noticed the requests.
     waiting: VecDeque<usize>,
 }
 
@@ -169,7 +169,7 @@ impl KeepaliveSet {
 
     pub(super) fn close(&mut self, connection: &Connection, epoll: &Epoll) {
         if let Some(index) = connection.index {
-            // Explicitly: a process forked by a script may still have the file open.
+            // Closing is not enough: a process that a script forked may still have the socket open.
             let _ = epoll.delete(connection.socket());
             self.entries[index] = KeepaliveEntry::Free;
         }
@@ -182,7 +182,10 @@ impl KeepaliveSet {
             .min()
     }
 
-    #[expect(clippy::vec_box, reason = "they are boxed where they are held")]
+    #[expect(
+        clippy::vec_box,
+        reason = "connections stay boxed, so that moving one is cheap"
+    )]
     pub(super) fn take_expired(&mut self, now: Tick) -> Vec<Box<Connection>> {
         let due: Vec<usize> = self
             .idle_connections()
@@ -283,16 +286,16 @@ impl KeepaliveSet {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
-    /// Whether data was read from them.
+    /// Whether data has been read from the message's connections.
     pub(super) is_spoken: bool,
-    /// The request that waits on the single connection.
+    /// The waiting request; the message then has one connection.
     pub(super) waiting: Option<Waiting>,
-    /// When each expires; passing a connection on does not extend its time.
+    /// When each connection expires. Handing it off does not extend its time.
     pub(super) expires: Vec<Tick>,
 }
 
-/// The size of a note: a byte of flags, two numbers if a request waits, and one per connection. Other versions may send
-/// a shorter or longer note.
+/// Layout of a note: a byte of flags, two numbers if a request waits, and one number for each connection. Other
+/// versions may send a shorter or longer note.
 const HEAD_BYTES: usize = 17;
 const NOTE_BYTES: usize = HEAD_BYTES + 8 * MAX_PASSED;
 const IS_SPOKEN: u8 = 1;

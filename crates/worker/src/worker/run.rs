@@ -266,7 +266,7 @@ impl Worker {
         self.acceptor.ask_restart(why, since);
     }
 
-    /// Why it is about to exit by itself: the limit of requests or memory.
+    /// Why the worker is about to exit on its own: its limit of requests or memory.
     pub fn is_worn_by(&self) -> Option<ExitCause> {
         match self.most.is_some_and(|most| self.served >= most) {
             true => Some(ExitCause::LoopRequests),

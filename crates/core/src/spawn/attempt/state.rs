@@ -29,7 +29,7 @@ pub(in crate::spawn) enum AttemptProgress {
 }
 
 impl AttemptState {
-    /// Whether it may still come up: the journey's timeout applies, and a failure starts the cleanup.
+    /// Whether it may still start: the journey's timeout applies, and a failure starts the cleanup.
     pub(in crate::spawn) fn is_on_the_way(self) -> bool {
         match self {
             AttemptState::Preparing

@@ -205,7 +205,7 @@ fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<
 
 fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Response>) -> Failure {
     let stuck = match journey.route() {
-        // Before the handshake the process can't be late.
+        // Before the handshake the process can't be at fault.
         _ if step != Step::KitHandshakePerform => step,
         _ => journey.likely_failed(),
     };
@@ -366,7 +366,7 @@ mod tests {
         let failure = explained(Trouble::Aborted { byte: Some(b'0') }, &response);
         assert_eq!(failure.category, Category::Io);
         assert_eq!(failure.summary, "no database");
-        // A timeout stays one.
+        // A timeout is reported as a timeout.
         let failure = explained(Trouble::Timeout(Step::KitHandshakePerform), &response);
         assert_eq!(failure.category, Category::Timeout);
         assert_eq!(failure.summary, "no database");

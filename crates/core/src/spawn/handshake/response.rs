@@ -191,7 +191,7 @@ impl Response {
         (records, bad)
     }
 
-    /// Returns the monotonic time, or the one converted from the wall clock.
+    /// Returns the reported monotonic time, otherwise the wall-clock time converted to it.
     fn time(&self, monotonic: Option<&Vec<u8>>, wall: Option<&Vec<u8>>) -> Option<Tick> {
         if let Some(nanos) = monotonic.and_then(|bytes| nanos(bytes)) {
             return u64::try_from(nanos).ok().map(Tick::from_nanos);

@@ -58,8 +58,8 @@ pub(super) fn environment(
         .collect()
 }
 
-/// The program's arguments, its path first. With `search`, a query without `=` is a list of encoded words (section
-/// 4.4); one malformed word invalidates the list.
+/// The program's arguments, beginning with its path. With `search`, a query without `=` is a list of encoded words
+/// (section 4.4); one malformed word invalidates the list.
 pub(super) fn arguments(search: bool, params: &Params, target: &Target) -> Vec<CString> {
     let name = CString::new(target.script.as_os_str().as_bytes()).unwrap_or_default();
     let query = params.get(b"QUERY_STRING").unwrap_or_default();

@@ -47,7 +47,7 @@ pub(super) struct Means {
 pub(super) struct Refusal {
     pub(super) id: ErrorId,
     pub(super) page: Option<Rc<str>>,
-    /// The time until the next try.
+    /// The time until the next attempt.
     pub(super) pause: Duration,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Supervisor {
     socket: ProgramSocket,
     watch: Epoll,
     life: Life,
-    /// Requests are refused after a failed start until the program comes up; otherwise they wait.
+    /// Whether the last start failed: requests are refused until the program is up. Otherwise they wait.
     refuses: bool,
     start: Option<ProgramStart>,
     program: Option<RunningProgram>,
@@ -312,7 +312,7 @@ impl Supervisor {
         self.changed(LifeCause::Gone);
         let now = clock::now();
         self.backoff.lives(self.up_since);
-        // Many programs exit by themselves after a number of requests, and an administrator may have stopped it.
+        // Many programs exit on their own after a number of requests, or an administrator may have stopped this one.
         let is_in_order = served > 0 && (ended == Ended::Code(0) || is_from_outside(ended));
         let was_up = self.was_up;
         if let Some(attempt) = self.attempt.take_if(|_| !was_up) {

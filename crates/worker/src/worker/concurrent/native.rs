@@ -71,7 +71,7 @@ impl<'e> Iterator for Records<'e> {
 }
 
 impl Concurrent {
-    /// A request's parameters; `None` if it is over.
+    /// A request's parameters; `None` if the request has ended.
     pub fn with_params<T>(&self, token: u64, look: impl FnOnce(&Params) -> T) -> Option<T> {
         let state = self.shared.lock();
         let index = state.find(token)?;

@@ -35,7 +35,7 @@ pub enum Sent {
         /// No room; an event will follow.
         is_full: bool,
     },
-    /// The client is gone, or the request is over.
+    /// The client is gone, or the request has ended.
     Gone,
 }
 

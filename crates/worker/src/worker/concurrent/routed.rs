@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 pub(super) const MESSAGE_BYTES: usize = HEAD_BYTES + MOST_BYTES;
-/// How long to read a body that the application ignored, before the connection is closed.
+/// How long to go on reading a request body that the application ignored before closing the connection.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 32;
 
@@ -219,7 +219,7 @@ impl WorkerState {
         }
     }
 
-    /// Before exit: returns connections left in the channel and closes it for more.
+    /// Called before exit: shuts the channel down for reading and returns the connections left in it.
     pub(super) fn hand_back_all(&mut self) {
         let Some(router) = &self.router else { return };
         shutdown_read(router.channel());

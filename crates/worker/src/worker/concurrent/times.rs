@@ -11,7 +11,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Rings at the earliest time that it was set to, or before.
+/// Rings no later than the earliest time that it was set to.
 #[derive(Debug)]
 pub(super) struct Alarm {
     timer: TimerFd,
