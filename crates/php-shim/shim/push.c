@@ -8,6 +8,13 @@
 #include <sys/un.h>
 #include <time.h>
 
+/* From PHP 8.6 on the code stands beside the error's line and column. */
+#if PHP_VERSION_ID >= 80600
+#define JSON_ERROR_CODE JSON_G(error_details).code
+#else
+#define JSON_ERROR_CODE JSON_G(error_code)
+#endif
+
 /* As the configuration's resolver has them. */
 #define JOBS_VARIABLE "FORKYARD_JOBS"
 #define TIMEOUT_VARIABLE "FORKYARD_JOBS_TIMEOUT"
@@ -216,12 +223,12 @@ static zend_long pushed_job(char *text, size_t length, const char *ref)
 static bool encode_request(smart_str *line, zval *request)
 {
     /* json_last_error() is the application's. */
-    php_json_error_code before = JSON_G(error_code);
+    php_json_error_code before = JSON_ERROR_CODE;
     /* Without escapes the text is as short as it can be. */
     int options = PHP_JSON_UNESCAPED_UNICODE | PHP_JSON_UNESCAPED_SLASHES;
     zend_result encoded = php_json_encode_ex(line, request, options, PAYLOAD_DEPTH + REQUEST_DEPTH);
     /* It succeeds where it has written a number or a key as something else. */
-    if (!EG(exception) && (encoded != SUCCESS || JSON_G(error_code) != PHP_JSON_ERROR_NONE)) {
+    if (!EG(exception) && (encoded != SUCCESS || JSON_ERROR_CODE != PHP_JSON_ERROR_NONE)) {
         zval name, why;
         ZVAL_UNDEF(&why);
         ZVAL_STRING(&name, "json_last_error_msg");
@@ -231,7 +238,7 @@ static bool encode_request(smart_str *line, zval *request)
                                 Z_TYPE(why) == IS_STRING ? Z_STRVAL(why) : "a value has no form there");
         zval_ptr_dtor(&why);
     }
-    JSON_G(error_code) = before;
+    JSON_ERROR_CODE = before;
     if (EG(exception)) {
         return false;
     }
