@@ -85,7 +85,7 @@ enum Command {
         #[arg(long, hide = true, conflicts_with_all = ["daemonize", "keeper"])]
         with_parent: bool,
     },
-    /// Serve the application in a directory, and reload it when it changes
+    /// Serve the application in a directory, and reload it on changes
     #[command(disable_help_flag = true)]
     Dev {
         /// DIR, --port, --host; --help describes them
@@ -125,7 +125,7 @@ enum Command {
     /// Record a worker's calls; started by the daemon
     #[command(hide = true)]
     Trace,
-    /// Check a configuration, and that the files and users it names exist
+    /// Check a configuration, and that its files and users exist
     ///
     /// PHP is started, and ends at once.
     Check(check::Check),
@@ -136,7 +136,7 @@ enum Command {
     /// Prepare a new process before it becomes the application
     #[command(hide = true)]
     SpawnEnvSetupper(spawn::EnvSetupper),
-    /// Read the configuration again, and replace the pools that have changed
+    /// Read the configuration again, and replace changed pools
     ///
     /// The command returns when everything new serves.
     Reload {
