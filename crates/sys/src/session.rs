@@ -6,6 +6,7 @@ use super::process::{self, Stat};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getsid, setpgid};
+use std::collections::HashSet;
 use std::fs;
 use std::os::fd::AsFd;
 
@@ -67,7 +68,8 @@ pub fn kill_group(leader: i32) {
 
 /// Kills the leaders' remaining members and returns their number.
 pub fn kill_rest(leaders: &[Leader]) -> usize {
-    let mut killed = 0;
+    // A killed process may still be there at the next pass.
+    let mut killed = HashSet::new();
     for _ in 0..PASSES {
         let mut any = false;
         for (pid, leader) in members(leaders) {
@@ -77,14 +79,14 @@ pub fn kill_rest(leaders: &[Leader]) -> usize {
             };
             let is_member = living(pid).is_some_and(|stat| leader.has(&stat));
             if is_member && pidfd::send_signal(descriptor.as_fd(), Signal::SIGKILL).is_ok() {
-                (any, killed) = (true, killed + 1);
+                any |= killed.insert(pid);
             }
         }
         if !any {
             break;
         }
     }
-    killed
+    killed.len()
 }
 
 /// Returns the remaining members, each with its leader.

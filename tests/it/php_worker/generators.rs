@@ -58,6 +58,7 @@ fn no_number_comes_twice() {
                     isolation => format!("worker_mode = \"snapshot\"\nisolation = \"{isolation}\"\n"),
                 };
                 let application = format!("{own}{mode}warm_up_requests = [\"/?gmp=1\"]\n");
+                let settings = if name == "loop" { settings } else { &replaced };
                 mode_pool(dir, name, "worker.php", settings, &application)
             })
             .concat()
