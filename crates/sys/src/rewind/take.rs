@@ -271,7 +271,7 @@ impl Snapshot {
         book.note_mappings().map_err(own)?;
         writable(book, (libc::PROT_READ | libc::PROT_WRITE) as usize)?;
         list_regions(book, pages)?;
-        // SAFETY: brk(0) fails and changes nothing; the raw call returns the current break.
+        // SAFETY: brk(0) changes nothing; the raw call returns the current break.
         book.program_break =
             unsafe { call(libc::SYS_brk, [0; 6]) }.map_err(|errno| Error::new("brk", "", errno))?;
         complete_copy(book, pages)?;
