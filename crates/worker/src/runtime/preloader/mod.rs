@@ -253,7 +253,7 @@ impl Preloader {
     /// Applies the pool's limits, directories, user and environment. Call it before any application code runs.
     ///
     /// # Errors
-    /// The step that failed.
+    /// A step failed; the error names it.
     pub fn apply_process_settings(&self) -> Result<(), Error> {
         worker::apply_process_settings(&self.settings)?;
         worker::apply_environment(&self.settings);
@@ -263,7 +263,7 @@ impl Preloader {
     /// Repeats the part of [`Preloader::apply_process_settings`] that exec(2) has reset.
     ///
     /// # Errors
-    /// The step that failed.
+    /// A step failed; the error names it.
     pub fn apply_process_settings_again(&self) -> Result<(), Error> {
         if !self.settings.pool.process_dumpable && self.settings.identity.is_some() {
             sys::identity::forbid_dumps()?;
