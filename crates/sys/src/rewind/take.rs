@@ -36,7 +36,7 @@ pub struct Pages {
 /// # Errors
 /// The kernel is older than Linux 6.7, or a seccomp filter forbids a call.
 pub fn is_possible() -> Result<()> {
-    // SAFETY: only a number.
+    // SAFETY: the call takes only a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     if page != PAGE as i64 {
         return Err(Error::new(
