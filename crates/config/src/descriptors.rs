@@ -18,9 +18,9 @@ const OUTPUT: u64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// With only permanent workers.
+    /// Needed with only permanent workers.
     pub least: u64,
-    /// With at least one worker per pool.
+    /// Needed with at least one worker per pool.
     pub used: u64,
     /// Descriptors of `used` that are stored for the next master.
     pub left: u64,

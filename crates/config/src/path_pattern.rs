@@ -49,7 +49,7 @@ impl PathPattern {
         parts_of(path).is_some_and(|path| matches(&self.parts, &path))
     }
 
-    /// Whether it can match something below a directory.
+    /// Whether the pattern can match something below a directory.
     pub fn leads_through(&self, directory: &Path) -> bool {
         parts_of(directory).is_some_and(|path| leads_through(&self.parts, &path))
     }

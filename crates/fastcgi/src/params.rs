@@ -1,4 +1,4 @@
-//! The parameters of a request (section 5.2), stored for C as well.
+//! The parameters of a request (section 5.2), stored with NULs so that C code can read them.
 
 use std::fmt;
 
@@ -78,7 +78,7 @@ pub struct Params {
 struct Entry {
     name: Span,
     value: Span,
-    /// Without the NUL.
+    /// Reserved bytes, without the NUL.
     room: usize,
     hash: u32,
     next: u32,
@@ -93,7 +93,7 @@ struct Span {
 const BUCKETS: usize = 64;
 const END_OF_CHAIN: u32 = u32::MAX;
 
-/// A fixed copy takes two instructions instead of a call. The excess goes to unused bytes.
+/// Short texts are copied with this fixed length: two instructions instead of a call. The excess goes to unused bytes.
 const SHORT: usize = 32;
 
 /// Freed after the request if larger.
@@ -106,7 +106,7 @@ impl Params {
         self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Creates an empty set without memory.
+    /// Creates an empty set without allocating.
     pub fn new() -> Params {
         Params {
             text: Vec::new(),
@@ -116,7 +116,7 @@ impl Params {
         }
     }
 
-    /// Removes all parameters. Keeps the memory unless a large request needed much.
+    /// Removes all parameters. Keeps the memory unless the last request was large.
     pub fn clear(&mut self) {
         if self.text.len() > KEPT_BYTES {
             self.text = Vec::new();
@@ -198,7 +198,7 @@ impl Params {
         true
     }
 
-    /// Name and value are adjacent at the start of `wire` and complete; short copies may read beyond them.
+    /// `wire` starts with the complete name, followed by the complete value. Short copies may read beyond them.
     pub(super) fn set_from_wire(
         &mut self,
         wire: &[u8],

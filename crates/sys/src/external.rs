@@ -35,7 +35,7 @@ pub struct ExternalProgram {
 /// the streams. It shares the parent's memory until exec (clone(2), `CLONE_VFORK`), so a large parent costs nothing.
 ///
 /// # Errors
-/// The step that failed: `clone`, or in the child `dup2`, `chdir`, `execve`.
+/// One of these steps failed: `clone`, or in the child `dup2`, `chdir`, `execve`.
 pub fn start(program: &ExternalProgram) -> Result<i32> {
     let argv = pointers(&program.arguments);
     let envp = pointers(&program.environment);

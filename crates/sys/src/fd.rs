@@ -118,7 +118,7 @@ pub fn adopt_passed(fd: RawFd) -> Result<OwnedFd> {
     let unfit = || Error::new("adopt", fd.to_string(), nix::errno::Errno::EBADF);
     let bit = u32::try_from(fd).ok().and_then(|fd| 1_u64.checked_shl(fd));
     let bit = bit.filter(|_| fd > 2).ok_or_else(unfit)?;
-    // SAFETY: only borrowed; the call fails if it is not open.
+    // SAFETY: the descriptor is only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     set_close_on_exec(borrowed, true)?;
     if TAKEN.fetch_or(bit, std::sync::atomic::Ordering::SeqCst) & bit != 0 {
@@ -256,7 +256,7 @@ pub unsafe fn close_all_but(sorted_keep: &[RawFd]) {
 }
 
 unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
-    // SAFETY: only numbers; the caller guarantees that the descriptors are unused.
+    // SAFETY: the call takes only numbers; the caller guarantees that the descriptors are unused.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
     if failed {
         // Linux 5.9.
@@ -273,7 +273,7 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
 /// fcntl(2).
 pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
     // Needs Linux 5.11.
-    // SAFETY: only numbers; closes nothing.
+    // SAFETY: the call takes only numbers; closes nothing.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -284,7 +284,7 @@ pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
     } != 0;
     if failed {
         for (number, _) in open_ones()?.iter().filter(|(number, _)| *number > 2) {
-            // SAFETY: only borrowed; the call fails if it is not open.
+            // SAFETY: the descriptor is only borrowed; the call fails if it is not open.
             let _ = set_close_on_exec(unsafe { BorrowedFd::borrow_raw(*number) }, true);
         }
     }
@@ -324,7 +324,7 @@ pub fn open_sockets() -> Vec<(RawFd, u64)> {
     let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(MOST_PROBED, |(soft, _)| soft.min(MOST_PROBED));
     let is_socket = |mode: u32| mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
     let numbers = 0..RawFd::try_from(most).unwrap_or(RawFd::MAX);
-    // SAFETY: only borrowed; the call fails if it is not open.
+    // SAFETY: the descriptor is only borrowed; the call fails if it is not open.
     let open = |number| fstat(unsafe { BorrowedFd::borrow_raw(number) }).ok();
     numbers
         .filter_map(|number| Some((number, open(number)?)))
@@ -361,7 +361,7 @@ pub fn raise_descriptor_limit_to(wanted: u64) -> Result<u64> {
 /// For a child between fork and exec.
 pub(super) fn close_all_on_exec() {
     let flags = libc::CLOSE_RANGE_CLOEXEC;
-    // SAFETY: only numbers; closes nothing.
+    // SAFETY: the call takes only numbers; closes nothing.
     let failed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) } != 0;
     if failed {
         // Linux 5.11.
@@ -414,7 +414,7 @@ pub struct File {
 impl File {
     /// Returns the identity, `None` if the descriptor is not open.
     pub fn of(descriptor: RawFd) -> Option<File> {
-        // SAFETY: only borrowed; the call fails if it is not open.
+        // SAFETY: the descriptor is only borrowed; the call fails if it is not open.
         let status = nix::sys::stat::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok()?;
         Some(File {
             device: status.st_dev,
@@ -468,7 +468,7 @@ pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
     if fd < FIRST_PASSED || taken.contains(&fd) {
         return None;
     }
-    // SAFETY: only borrowed; the calls fail if it is not open.
+    // SAFETY: the descriptor is only borrowed; the calls fail if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let listens = nix::sys::socket::getsockopt(&borrowed, nix::sys::socket::sockopt::AcceptConn);
     if !listens.is_ok_and(|listens| listens) {

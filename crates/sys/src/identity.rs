@@ -211,7 +211,7 @@ pub fn set_umask(mask: u32) {
 /// # Errors
 /// setpriority(2).
 pub fn set_priority(nice: i32) -> Result<()> {
-    // SAFETY: only numbers.
+    // SAFETY: the call takes only numbers.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
     if done == 0 {
         Ok(())

@@ -88,7 +88,7 @@ pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
     if fd < FIRST {
         return None;
     }
-    // SAFETY: only borrowed; the call fails if it is not open.
+    // SAFETY: the descriptor is only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     set_close_on_exec(borrowed, true).ok()?;
     // SAFETY: it is open, was passed to us, and is taken once.
@@ -115,7 +115,7 @@ pub fn all() -> Vec<OwnedFd> {
 }
 
 fn survives_exec(fd: RawFd) -> bool {
-    // SAFETY: only borrowed; the call fails if it is not open.
+    // SAFETY: the descriptor is only borrowed; the call fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     fcntl(borrowed, FcntlArg::F_GETFD)
         .is_ok_and(|flags| !FdFlag::from_bits_truncate(flags).contains(FdFlag::FD_CLOEXEC))

@@ -26,7 +26,7 @@ pub fn begin_closed() -> Result<()> {
 }
 
 fn keyctl(operation: libc::c_long, first: libc::c_long, second: libc::c_long) -> Result<()> {
-    // SAFETY: only numbers; 0 is no name.
+    // SAFETY: the call takes only numbers; 0 is no name.
     let done = unsafe { libc::syscall(libc::SYS_keyctl, operation, first, second, 0, 0) };
     match Errno::result(done) {
         // Most containers filter keyctl(2). A user over quota keeps the master's closed keyring.

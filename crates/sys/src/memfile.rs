@@ -140,7 +140,7 @@ impl<T> Deref for Placed<T> {
 
 impl<T> DerefMut for Placed<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the same.
+        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
         unsafe { self.0.as_mut() }
     }
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// # Errors
 /// pidfd_open(2).
 pub fn open(pid: i32) -> Result<OwnedFd> {
-    // SAFETY: only numbers.
+    // SAFETY: the call takes only numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = Errno::result(fd).named("pidfd_open", &pid.to_string())?;
     // SAFETY: a new descriptor.

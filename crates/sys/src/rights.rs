@@ -151,7 +151,7 @@ mod raw {
 
     /// Fails before Linux 4.3.
     pub(super) fn clear_ambient() {
-        // SAFETY: only numbers.
+        // SAFETY: the call takes only numbers.
         unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
     }
 }

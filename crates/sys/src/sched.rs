@@ -40,7 +40,7 @@ impl SchedStat {
 /// # Errors
 /// sched_setscheduler(2), if a seccomp filter rejects it.
 pub fn set_batch() -> Result<()> {
-    // SAFETY: only numbers.
+    // SAFETY: the call takes only numbers.
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
         return Ok(());
     }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_thread_becomes_one_for_batches() {
-        // SAFETY: only numbers.
+        // SAFETY: the call takes only numbers.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let usual = policy();
         let batch = if usual == libc::SCHED_OTHER {

@@ -251,7 +251,7 @@ pub(super) fn page_bytes() -> usize {
 /// # Errors
 /// dup3(2).
 pub unsafe fn replace_descriptor(place: i32, by: &impl AsFd) -> Result<()> {
-    // SAFETY: only numbers; the caller guarantees the replacement.
+    // SAFETY: the call takes only numbers; the caller guarantees the replacement.
     let done = unsafe { libc::dup3(by.as_fd().as_raw_fd(), place, libc::O_CLOEXEC) };
     if done < 0 {
         return Err(Error::last("dup3", place.to_string()));

@@ -286,7 +286,7 @@ pub fn peer_name(socket: BorrowedFd<'_>) -> Option<String> {
 
 /// Returns the server of a stream socket: address or unix path (abstract: `@`). `None` for other sockets.
 pub fn server_name(number: RawFd) -> Option<String> {
-    // SAFETY: only borrowed; the calls fail if it is not open.
+    // SAFETY: the descriptor is only borrowed; the calls fail if it is not open.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     use nix::sys::socket::sockopt::SockType as KindOfSocket;
     let kind = nix::sys::socket::getsockopt(&socket, KindOfSocket).ok()?;
@@ -307,7 +307,7 @@ pub fn server_name(number: RawFd) -> Option<String> {
 
 /// Returns an internet socket's local port and whether it listens.
 pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
-    // SAFETY: only borrowed; the calls fail if it is not open.
+    // SAFETY: the descriptor is only borrowed; the calls fail if it is not open.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     let address = nix::sys::socket::getsockname::<SockaddrStorage>(number).ok()?;
     let v4 = address.as_sockaddr_in().map(|address| address.port());
@@ -426,7 +426,7 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Resul
 /// listen(2).
 pub fn listen(fd: &OwnedFd, backlog: i32, subject: &str) -> Result<()> {
     let backlog = if backlog < 0 { i32::MAX } else { backlog };
-    // SAFETY: only numbers; nix rejects backlogs over its own constant.
+    // SAFETY: the call takes only numbers; nix rejects backlogs over its own constant.
     let result = unsafe { libc::listen(fd.as_raw_fd(), backlog) };
     if result == 0 {
         Ok(())

@@ -39,7 +39,7 @@ pub enum Shown {
     Seconds,
     /// `undefined` if it is not set.
     Priority,
-    /// Not at all.
+    /// Not shown in the dump.
     Never,
 }
 

@@ -31,7 +31,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// Its heading.
+    /// The section's heading.
     pub fn title(self) -> &'static str {
         match self {
             Section::Global => "[global]",
@@ -68,7 +68,7 @@ pub enum Sample {
     On(&'static str),
     /// In a comment only, because another key of the sample does the same. php-fpm's sample has it on.
     Beside(&'static str),
-    /// Not at all: another row shows it.
+    /// Left out of the sample, because another row shows it.
     Nowhere,
 }
 

@@ -59,7 +59,7 @@ pub enum SpawnOutcome {
 /// A process that is up.
 #[derive(Debug, Clone)]
 pub struct Up {
-    /// Its journey, which names its descriptors.
+    /// The process's journey, which names its descriptors.
     pub id: JourneyId,
     pub pid: i32,
     pub sockets: Vec<Socket>,

@@ -90,12 +90,12 @@ pub struct Generation {
     /// Start time, in seconds since 1970.
     pub started: u64,
     pub slots: u32,
-    /// Whether it has no process, and no descriptor but the scoreboard's.
+    /// Whether the generation has no process, and no descriptor but the scoreboard's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rests: bool,
     /// Workers that are alive.
     pub workers: Vec<Worker>,
-    /// Its program's processes that have started.
+    /// The processes of the pool's program that have started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Program>,
     /// The number of places for its program's processes.
@@ -147,7 +147,7 @@ pub struct Worker {
     pub start_time: u64,
     /// When it was requested, in nanoseconds of the monotonic clock.
     pub begun: u64,
-    /// Whether it has called accept(2).
+    /// Whether the worker has called accept(2).
     pub up: bool,
     /// The last stop request and its time.
     pub told: Option<(StopRequest, u64)>,

@@ -1,4 +1,4 @@
-//! Reads a connection's input record by record, if peeking is not enough.
+//! Reads a connection's input record by record, for requests that can't be read by peeking.
 
 use super::channel::MOST_BYTES;
 use super::request::{RequestHead, root_of};
@@ -11,7 +11,7 @@ pub(super) enum InputEvent {
     Reply(Reply),
     Request {
         head: RequestHead<'static>,
-        /// Its records and everything read after them. Longer than [`MOST_BYTES`] if it can't be passed on.
+        /// The request's records and all later input. Longer than [`MOST_BYTES`] if the request can't be passed on.
         bytes: Vec<u8>,
     },
     Broken(Violation),
@@ -22,7 +22,7 @@ pub(super) struct RequestInput {
     responder: Responder,
     input: Vec<u8>,
     at: usize,
-    /// Parameters are complete except for padding.
+    /// All parameters have arrived; padding may follow.
     is_known: bool,
 }
 

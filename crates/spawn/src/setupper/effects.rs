@@ -19,9 +19,9 @@ use std::process::{Command, ExitCode};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
-    /// With the kit's permissions.
+    /// Runs with the kit's permissions.
     Before,
-    /// With the application's permissions.
+    /// Runs with the application's permissions.
     After,
 }
 

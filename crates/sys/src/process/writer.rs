@@ -177,7 +177,7 @@ fn connect(whose: u32) -> Result<Queue> {
     })
 }
 
-/// Without a file, the first message carries it.
+/// Gives the writer a socket and its file. If `file` is `None`, the socket's first message carries the file.
 fn give(whose: u32, socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<()> {
     set_nonblocking(socket.as_fd(), false)?;
     let descriptors: Vec<RawFd> = [socket].into_iter().chain(file).map(AsRawFd::as_raw_fd).collect();

@@ -64,7 +64,7 @@ impl Descriptors {
         }
         let mut of_gaps = None;
         for (index, number) in numbers.into_iter().enumerate() {
-            // SAFETY: only numbers; this table alone owns the duplicate.
+            // SAFETY: the call takes only numbers; this table alone owns the duplicate.
             let (flags, copy) = unsafe {
                 let flags = libc::fcntl(number, libc::F_GETFD);
                 let copy = match of_gaps {

@@ -193,7 +193,7 @@ const UFFDIO_REGISTER: usize = (3 << 30) | (size_of::<UffdRegister>() << 16) | (
 /// Records writes without notifications. Needs no privileges.
 pub(super) fn tracker() -> Result<i32, (&'static str, Errno)> {
     let flags = UFFD_USER_MODE_ONLY | libc::O_CLOEXEC as usize;
-    // SAFETY: only a number.
+    // SAFETY: the call takes only a number.
     let fd = unsafe { call(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]) };
     let fd = fd.map_err(|errno| ("userfaultfd", errno))? as i32;
     let mut api = UffdApi {

@@ -97,7 +97,7 @@ fn contains(line: &[u8], part: &[u8]) -> bool {
     line.windows(part.len()).any(|window| window == part)
 }
 
-/// Also returns the rest.
+/// Parses a number at the start of a text, and returns it with the rest of the text.
 pub(super) fn number(text: &[u8], base: u32) -> Option<(usize, &[u8])> {
     let mut value: usize = 0;
     let mut at = 0;

@@ -30,7 +30,7 @@ pub(super) struct Status {
     /// Hash of [`IDENTITY`].
     pub(super) identity: u64,
     pub(super) processors: u64,
-    /// Of process and thread.
+    /// Signals pending for the process or the thread.
     pub(super) pending: u64,
     pub(super) ignored: u64,
     pub(super) caught: u64,

@@ -15,7 +15,7 @@ use nix::fcntl::SealFlag;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const NAME: &str = "forkyard-snapshot";
-/// Address space for pages beyond [`Pages`], not memory.
+/// Pages of address space reserved after those of [`Pages`]. Unused ones take no memory.
 const OWN_PAGES: usize = 32 << 10;
 const ENTRIES: usize = 512;
 /// Bits of a pagemap entry: present, swapped.
@@ -31,12 +31,12 @@ pub struct Pages {
     closable: Option<Vec<RawFd>>,
 }
 
-/// Checks whether processes can be rewound here.
+/// Checks whether this machine can rewind processes.
 ///
 /// # Errors
-/// Older than Linux 6.7, or a seccomp filter.
+/// The kernel is older than Linux 6.7, or a seccomp filter forbids a call.
 pub fn is_possible() -> Result<()> {
-    // SAFETY: only a number.
+    // SAFETY: the call takes only a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     if page != PAGE as i64 {
         return Err(Error::new(
@@ -86,9 +86,11 @@ fn own(failure: Unrewindable) -> Error {
 impl Pages {
     /// Copies this process's memory.
     ///
-    /// `closable`: descriptors, besides the standard streams, that a request can close or replace; restored on every
-    /// rewind. The others are restored if one was closed, and at thorough checks. `None`: requests can run machine
-    /// code, so all are restored every time.
+    /// `closable`: descriptors, besides the standard streams, that a request can close or replace. A rewind always
+    /// restores
+    /// them; it restores the others if one was closed, and at thorough checks. `None`: requests can run machine code,
+    /// so
+    /// every rewind restores all descriptors.
     ///
     /// # Errors
     /// A system call failed.
@@ -149,7 +151,7 @@ fn region(mapping: &Mapping, first_page: usize) -> Region {
     }
 }
 
-/// Passes whether a page has content; file pages always do.
+/// Calls `each` for each page, with its address and whether it has content. File pages always count as having content.
 fn for_pages_of(
     pagemap: i32,
     region: &Region,
@@ -236,8 +238,8 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Takes the snapshot. [`Snapshot::rewind`] returns to this moment and calls `resume`, with all current stack
-    /// frames.
+    /// Takes the snapshot. [`Snapshot::rewind`] restores this moment, including the current stack frames, and calls
+    /// `resume`.
     ///
     /// # Errors
     /// A system call failed.
@@ -269,7 +271,7 @@ impl Snapshot {
         book.note_mappings().map_err(own)?;
         writable(book, (libc::PROT_READ | libc::PROT_WRITE) as usize)?;
         list_regions(book, pages)?;
-        // SAFETY: only zeroes.
+        // SAFETY: brk(0) changes nothing; the raw call returns the current break.
         book.program_break =
             unsafe { call(libc::SYS_brk, [0; 6]) }.map_err(|errno| Error::new("brk", "", errno))?;
         complete_copy(book, pages)?;
@@ -295,7 +297,7 @@ impl Book {
     }
 }
 
-/// Removes droppable regions: nobody relies on their content.
+/// Starts tracking writes. Drops droppable regions from the list, because no code relies on their content.
 fn track_regions(book: &mut Book) -> Result<()> {
     let mut tracked = 0;
     for index in 0..book.count {
@@ -320,7 +322,7 @@ fn track_regions(book: &mut Book) -> Result<()> {
     Ok(())
 }
 
-/// Pages of the parent keep their numbers.
+/// Lists the regions to rewind. Pages that the parent's copy has keep their numbers.
 fn list_regions(book: &mut Book, pages: &Pages) -> Result<()> {
     let mut next_page = pages.pages;
     (book.count, book.pages) = (0, 0);
@@ -383,7 +385,9 @@ fn add(
     Ok(())
 }
 
-/// Whether the last mapping follows another part of the same file or, if anonymous, such a part.
+/// Whether the last mapping directly follows another part of its file. An anonymous mapping counts if it directly
+/// follows
+/// such a mapping (`.bss`).
 fn is_data(mappings: &[Mapping]) -> bool {
     let is_part = |mappings: &[Mapping]| match mappings {
         [.., before, it] => it.file != 0 && before.file == it.file && before.end == it.start,
@@ -411,7 +415,7 @@ fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
                 let (from, to) = (page as *const u8, copy.add(number * PAGE));
                 let was_there = *marks.add(number) == IS_KEPT;
                 *marks.add(number) = if is_there { IS_KEPT } else { 0 };
-                // Only differing pages become private memory.
+                // Writes only pages that differ, because a written page of the copy becomes private memory.
                 if is_there && !(number < known && was_there && is_same(from, to)) {
                     std::ptr::copy_nonoverlapping(from, to, PAGE);
                 }

@@ -65,7 +65,7 @@ struct Arithmetic {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic {
-    /// Without the exception flags.
+    /// Mask that clears the exception flags of MXCSR.
     const CONTROL: u32 = !0x3f;
 
     fn now() -> Arithmetic {

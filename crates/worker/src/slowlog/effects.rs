@@ -36,7 +36,7 @@ pub enum TraceError {
 /// Why a worker does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silence {
-    /// Its end of the socket is closed.
+    /// The worker's end of the socket is closed.
     Closed,
     /// It has no handler for the signal, which would kill it.
     Unhandled,

@@ -13,16 +13,16 @@ use std::os::fd::BorrowedFd;
 pub enum BackendState {
     /// It accepts requests.
     Ready,
-    /// Not yet: siblings should serve.
+    /// It does not accept requests yet; siblings should serve.
     Pending,
-    /// Never again: the worker must exit.
+    /// It will never accept requests again; the worker must exit.
     Lost,
 }
 
 /// A backend's state for the scoreboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackendStatus {
-    /// Its process; 0: none.
+    /// The backend's process id; 0 if there is no process.
     pub pid: i32,
     /// Its current stage.
     pub doing: BackendStage,
@@ -91,10 +91,10 @@ pub trait Backend {
     /// When to poll at the latest.
     fn deadline(&self) -> Option<Tick>;
 
-    /// Its last known state.
+    /// The backend's last known state.
     fn standing(&self) -> BackendState;
 
-    /// Its state for the scoreboard.
+    /// The backend's state for the scoreboard.
     fn status(&self) -> BackendStatus;
 
     /// Does pending work; never blocks.

@@ -64,7 +64,7 @@ impl From<ConfineError> for ProcessSettingsError {
 /// code runs.
 ///
 /// # Errors
-/// The step that failed. Limits that can't be set are only logged, as in php-fpm.
+/// A step failed; the error names it. Limits that can't be set are only logged, as in php-fpm.
 pub fn apply_process_settings(settings: &Settings) -> Result<(), ProcessSettingsError> {
     apply_settings_as(settings, id::is_root(), false)
 }

@@ -25,7 +25,7 @@ impl Ended {
         }
     }
 
-    /// Whether it was SIGKILL, to itself or, as a shell reports it, to its child.
+    /// Whether SIGKILL ended the process, or its child if the process is a shell that reports it.
     pub fn is_by_force(self) -> bool {
         matches!(self, Ended::Signal { number: 9, .. } | Ended::Code(137))
     }

@@ -15,8 +15,8 @@ const MODE: u32 = 0o666;
 
 /// A listening socket without a name.
 ///
-/// Its file is already unlinked. A descriptor for the inode (`O_PATH`) still allows connections, and nothing is left
-/// behind when the worker exits.
+/// The socket file is already unlinked. A descriptor for the inode (`O_PATH`) still allows connections, and nothing is
+/// left behind when the worker exits.
 #[derive(Debug)]
 pub(super) struct ProgramSocket {
     listener: OwnedFd,

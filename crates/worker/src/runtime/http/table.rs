@@ -41,7 +41,7 @@ pub struct Table<'m> {
 /// A running process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessEntry {
-    /// Its place in the table.
+    /// The process's place in the table.
     pub index: usize,
     /// Its life.
     pub life: u32,

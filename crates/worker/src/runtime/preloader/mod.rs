@@ -28,14 +28,15 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use watch::Watch;
 
-/// A runtime's cache of compiled code; `()` for none.
+/// A runtime's cache of compiled code. Runtimes without a cache use `()`.
 pub trait CodeCache {
-    /// Writes the paths of the most-used scripts to a pipe, most used first, each followed by NUL. `parcel`: in a
-    /// zygote, the generation to ask.
+    /// Writes the paths of the most-used scripts to a pipe, most used first, each followed by NUL. `parcel`: the
+    /// generation whose cache is read, in a zygote.
     fn name_scripts(&mut self, _most: u32, _to: OwnedFd, _parcel: Option<Parcel>) {}
 
-    /// Compiles, without running, the scripts whose paths come from the last descriptor. The other descriptors stay
-    /// open until then. `parcel`: in a zygote, the generation.
+    /// Compiles scripts without running them, and reads their paths from the last descriptor. The other descriptors
+    /// stay
+    /// open until the scripts are compiled. `parcel`: the generation, in a zygote.
     fn compile(&mut self, _descriptors: Vec<OwnedFd>, _parcel: Option<Parcel>) {}
 }
 
@@ -142,7 +143,7 @@ pub struct Preloader {
 }
 
 impl Preloader {
-    /// Reads the master's first line; `None` if the master is gone. Afterwards log lines go to the master.
+    /// Reads the master's first line and then sends log lines to the master. `None` if the master is gone.
     ///
     /// # Errors
     /// The line is invalid; this is reported to the master and in the notes.
@@ -252,7 +253,7 @@ impl Preloader {
     /// Applies the pool's limits, directories, user and environment. Call it before any application code runs.
     ///
     /// # Errors
-    /// The step that failed.
+    /// A step failed; the error names it.
     pub fn apply_process_settings(&self) -> Result<(), Error> {
         worker::apply_process_settings(&self.settings)?;
         worker::apply_environment(&self.settings);
@@ -262,7 +263,7 @@ impl Preloader {
     /// Repeats the part of [`Preloader::apply_process_settings`] that exec(2) has reset.
     ///
     /// # Errors
-    /// The step that failed.
+    /// A step failed; the error names it.
     pub fn apply_process_settings_again(&self) -> Result<(), Error> {
         if !self.settings.pool.process_dumpable && self.settings.identity.is_some() {
             sys::identity::forbid_dumps()?;
@@ -363,7 +364,7 @@ impl Preloader {
                     .map_err(|error| wrong(Error::Context(error)))?;
                 Ok(Obeyed::Wanted(WorkerOrder { worker, own, parcel }))
             }
-            // A zygote keeps no state for it; the answer confirms that earlier commands are done.
+            // A zygote keeps no state for a generation; the answer confirms that earlier commands are done.
             Command::Forget { generation } => Ok(Obeyed::Answer(Answer::Forgotten { generation })),
             Command::Scripts { most, parcel } => {
                 let unpacked = self.unpack(parcel, message.descriptors);
@@ -407,7 +408,8 @@ impl Preloader {
         self.socket.answer(&failure(Some(wanted.worker), message));
     }
 
-    /// Whether it forks workers of any pool and user; they still apply all settings of their pool.
+    /// Whether this preloader forks workers of any pool and user. These workers apply all settings of their pool
+    /// themselves.
     pub fn is_zygote(&self) -> bool {
         self.context.is_none()
     }
@@ -427,7 +429,7 @@ impl Preloader {
         worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
-    /// The contexts of a new worker; everything else is closed. `None`: failed, and logged.
+    /// Returns the contexts of a new worker and closes everything else. `None`: an error, which has been logged.
     pub fn into_contexts(self, wanted: WorkerOrder) -> Option<(GenerationContext, WorkerContext)> {
         let context = match wanted.parcel {
             Some(parcel) => match parcel.open() {

@@ -31,7 +31,7 @@ pub struct Recorder {
     limit: usize,
     file: Option<OwnedFd>,
     shelf: OwnedFd,
-    /// How many times the file had been reopened when this one was taken.
+    /// The master's count of reopenings when `file` was taken.
     taken: u64,
     needs: Needs,
     request: LoggedRequest,
@@ -167,7 +167,7 @@ impl Recorder {
         self.request.head.take(bytes);
     }
 
-    /// Sets a status that came after the headers.
+    /// Sets a status that the application reported after the headers.
     pub fn status(&mut self, status: u16) {
         self.request.later_status = Some(status);
     }
@@ -182,7 +182,7 @@ impl Recorder {
         self.request.program_micros += micros;
     }
 
-    /// Ends the request's time.
+    /// Records the end of the request.
     pub fn end(&mut self) {
         self.request.ended.get_or_insert_with(clock::now);
     }

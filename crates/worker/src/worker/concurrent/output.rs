@@ -19,7 +19,7 @@ const LINGER_LIMIT: Duration = Duration::from_secs(1);
 pub enum When {
     /// At once.
     Now,
-    /// With the next piece, if there is room.
+    /// Together with the next piece, if there is room.
     Later,
     /// At once, and it ends the answer.
     Last,

@@ -148,7 +148,7 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
     })
 }
 
-/// Whether it offers exactly WebSocket. With others (h2c) a tunnel would hide requests from the web server.
+/// Whether the client offers WebSocket. For other protocols (h2c) a tunnel would hide requests from the web server.
 fn names_websocket(protocols: &[u8]) -> bool {
     let mut protocols = protocols.split(|byte| *byte == b',');
     protocols.any(|protocol| protocol.trim_ascii().eq_ignore_ascii_case(b"websocket"))
