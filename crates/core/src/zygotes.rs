@@ -5,6 +5,7 @@
 
 use crate::life::Force;
 use crate::master::event::{GenerationId, PoolId};
+use crate::master::reload_diff::ReloadScope;
 use std::collections::BTreeSet;
 
 const MOST_UNFIT: usize = 64;
@@ -15,7 +16,7 @@ const MOST_KINDS: usize = 16;
 pub struct Members<S> {
     zygote: Option<Zygote<S>>,
     kept: BTreeSet<GenerationId>,
-    /// The preloader was told to forget these and has not answered.
+    /// The preloader has not confirmed yet that it forgot these.
     leaving: BTreeSet<GenerationId>,
     is_ending: bool,
 }
@@ -29,7 +30,7 @@ struct Zygote<S> {
 /// How a preloader stops serving a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// It has left already. Nothing needs to be sent.
+    /// It leaves at once; no command is needed.
     Leave,
     /// Tell the preloader to forget it. It leaves with the answer.
     Forget,
@@ -45,17 +46,17 @@ pub enum Stop {
     Signal(Force),
 }
 
-/// The generations of a zygote that can't serve them.
+/// The members of a zygote that can't serve them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Released {
     /// These need another preloader.
     pub kept: BTreeSet<GenerationId>,
-    /// These were about to leave and have left now.
+    /// These wanted to leave, and have now left.
     pub leaving: BTreeSet<GenerationId>,
 }
 
 impl<S> Members<S> {
-    /// A preloader of its own for a generation.
+    /// The members of a preloader for one generation.
     pub fn of_one() -> Members<S> {
         Members {
             zygote: None,
@@ -65,7 +66,7 @@ impl<S> Members<S> {
         }
     }
 
-    /// A zygote started from these sources.
+    /// The members of a zygote made from these sources.
     pub fn of_zygote(sources: S) -> Members<S> {
         Members {
             zygote: Some(Zygote {
@@ -163,7 +164,7 @@ impl<S> Members<S> {
         stop
     }
 
-    /// The leaving generation with this number, which the preloader says it has forgotten.
+    /// The leaving generation with this number, after the preloader has confirmed that it forgot it.
     pub fn forgotten(&self, number: u64) -> Option<GenerationId> {
         let mut leaving = self.leaving.iter().copied();
         leaving.find(|id| u64::from(id.0) == number)
@@ -195,8 +196,32 @@ impl<S: PartialEq> Members<S> {
     }
 }
 
+/// What happens to zygotes when a configuration is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// Shared zygotes start ahead of the first request.
+    Start,
+    /// All present ones become outdated, and shared ones start.
+    All,
+    /// Those whose files have changed become outdated, and shared ones start.
+    Changed,
+    Nothing,
+}
+
+/// Decides the renewal. `is_first`: no configuration was applied before. `replaces_always`: a pool wants new processes
+/// with every reload.
+pub fn renewal(scope: ReloadScope, is_first: bool, replaces_always: bool) -> Renewal {
+    match scope {
+        ReloadScope::All if is_first => Renewal::Start,
+        ReloadScope::All => Renewal::All,
+        ReloadScope::Changed if replaces_always => Renewal::All,
+        ReloadScope::Changed => Renewal::Changed,
+        ReloadScope::Settings | ReloadScope::One(_) => Renewal::Nothing,
+    }
+}
+
 /// Whether an unused zygote stays, by the generations that it would serve: each one's pool, and whether it stands for
-/// many applications. A single pool starts its own when it needs one.
+/// many applications. A single pool starts a zygote again when it needs one.
 pub fn is_needed(served: impl Iterator<Item = (PoolId, bool)>) -> bool {
     let mut first = None;
     for (pool, is_many) in served {
@@ -227,7 +252,7 @@ pub fn shared_sources<S: PartialEq>(pools: impl Iterator<Item = (S, bool)>, most
     shared
 }
 
-/// The zygotes that could not be made since the last reload. Their pools have preloaders of their own.
+/// The zygotes that could not be made since the last reload. Each of their pools has its own preloader.
 #[derive(Debug)]
 pub struct Unfit<S> {
     reload: u64,
@@ -244,7 +269,7 @@ impl<S> Default for Unfit<S> {
 }
 
 impl<S: PartialEq> Unfit<S> {
-    /// Notes a reason. `reload` is the number of reloads so far; what earlier reloads found is dropped.
+    /// Notes a reason, and drops those noted before this reload. `reload` is the number of reloads so far.
     pub fn note(&mut self, sources: S, reload: u64, reason: &str) {
         if self.reload != reload {
             self.known.clear();

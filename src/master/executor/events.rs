@@ -3,11 +3,11 @@
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::LAST_LOOKS;
 use super::output::{Lines, PipeRead};
-use super::reload::RestartRequest;
 use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
+use crate::master::pool_restart::RestartRequest;
 use crate::sys::clock;
 use crate::sys::socket::Progress;
 use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
@@ -109,7 +109,7 @@ impl Executor {
                             continue;
                         }
                         if let Some((why, since)) = restart_reason(word) {
-                            self.reload.ask(RestartRequest {
+                            self.reload.restarts.add(RestartRequest {
                                 generation: id,
                                 why,
                                 since,
