@@ -172,7 +172,7 @@ impl Situation {
     }
 
     /// Whether to restart now (`begin_restart` in `src/master/pool_requests.rs`). The old processes serve until the new
-    /// ones are warm. `was_full`: it was restarted for [`RestartReason::CodeFull`] within [`FULL_INTERVAL`].
+    /// ones are warm. `was_full`: it was restarted for [`RestartReason::CodeFull`] within ten minutes.
     pub fn grants(self, why: RestartReason, was_full: bool) -> bool {
         if self.is_daemon_ending || self.is_reloading || self.is_young {
             return false;
