@@ -381,7 +381,7 @@ impl Executor {
     pub(in crate::master) fn end_helpers(&mut self) {
         if let Some(state) = self.helpers.jobs.take() {
             state.listener.remove_file();
-            state.process.running.map(RunningHelper::end);
+            state.process.running.into_iter().for_each(RunningHelper::end);
         }
         let pools: Vec<PoolId> = self.helpers.reporters.keys().copied().collect();
         let ending = pools.into_iter().filter_map(|pool| self.close_reporter(pool));
