@@ -24,13 +24,13 @@ pub struct Facts {
 /// An entry that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Complaint {
-    /// SavedPool and its missing or wrong descriptor.
+    /// The name of a pool, and its missing or wrong descriptor.
     Pool(String, String),
-    /// SavedPool of a generation, and the missing or wrong descriptor.
+    /// The pool name of a generation, and its missing or wrong descriptor.
     Generation(String, String),
-    /// SavedPool of a generation that contradicts the rest of the document.
+    /// The pool name of a generation that contradicts the rest of the document.
     Contradiction(String),
-    /// SavedPool and pid of a process that is not the recorded worker.
+    /// The pool name and pid of a process that is not the recorded worker.
     Stranger(String, i32),
 }
 

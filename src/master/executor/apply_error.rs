@@ -9,6 +9,7 @@ use crate::sys::Error;
 use nix::errno::Errno;
 use std::fmt;
 
+/// Why a configuration can't be applied. The previous one stays in force.
 #[derive(Debug)]
 pub enum ApplyError {
     Listen(String, ListenError),

@@ -383,6 +383,7 @@ impl Executor {
         let Some(process) = process else { return false };
         let look = process.messages.read(|line| {
             let (level, text) = parse_message(line);
+            // The process may not write as a pool.
             let text = text.strip_prefix("jobs: ").unwrap_or(&text);
             log.write(level, &format!("jobs: {text}"));
         });
@@ -446,8 +447,8 @@ impl Pools {
     }
 
     /// The jobs that a pool's workers show, and whether one may be on its way. The queue is read first: a job that
-    /// leaves it then is seen in a worker. Abandoned connections also come first: one that ends in between only counts
-    /// too much.
+    /// leaves it then is seen in a worker. Abandoned connections also come first: one that ends in between is only
+    /// counted once too often.
     fn running_jobs(&self, pool: String) -> ToJobs<JobsTold> {
         let (mut is_settled, mut abandoned) = (true, 0);
         for id in self.pools_named(&pool) {

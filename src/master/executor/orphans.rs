@@ -12,7 +12,9 @@ use crate::tick::Tick;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+/// So many leaders are remembered before a check whether they have left anything.
 const LOOK_AT: usize = 64;
+/// How long a count is valid: each is a pass over /proc.
 const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,7 @@ pub(in crate::master) struct Orphans {
     /// The number remembered until the next look.
     room: usize,
     counted: Option<(Tick, HashMap<String, u32>)>,
+    /// Leaders of sessions to end: one pass over /proc finds the processes of all.
     doomed: Vec<Leader>,
     pub(in crate::master) daemon_stops: bool,
 }
@@ -129,7 +132,7 @@ impl Orphans {
 }
 
 impl Pools {
-    /// The facts about an ended worker; `None`: its kind leaves processes alone, or it has none.
+    /// The facts about an ended worker. `None`: the processes of its kind are left alone, or it can have none.
     fn departed(&self, id: WorkerId, pid: i32, exit: Exit, daemon_stops: bool) -> Option<Departed> {
         let worker = self.workers.get(&id)?;
         let generation = self.generations.get(&worker.generation)?;

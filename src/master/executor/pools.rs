@@ -42,6 +42,7 @@ use std::time::Duration;
 const WAKE: [u8; 1] = [0];
 /// The additional time for a worker that ends its own overdue request.
 const LOOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the daemon's end waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
 /// A running pool. Several may have the same name during a replacement.
@@ -54,7 +55,9 @@ pub(super) struct RunningPool {
     /// The hand-off queue of kept connections: out, in. Created with the first process.
     pub(super) queue: Option<(Guarded, Guarded)>,
     pub(super) watched: bool,
+    /// The generation that the core got last.
     pub(super) latest: Option<GenerationId>,
+    /// The generation that serves, as far as the core has reported.
     pub(super) serving: Option<GenerationId>,
     pub(super) left_at: Option<Tick>,
     /// Facts about its workers under the previous master, until it has others.
@@ -189,7 +192,8 @@ impl Executor {
 }
 
 impl Pools {
-    /// The descriptors of a helper that answers for a pool: the generation, its resources, the listening socket.
+    /// What a process needs that answers for a pool instead of its workers: the generation, its resources, and the
+    /// listening socket.
     ///
     /// # Errors
     /// The pool or the generation is closed.
@@ -268,7 +272,7 @@ impl Pools {
             generation.make.remember(had);
         }
         self.generations.insert(id, generation);
-        // A pool's first generation serves at once.
+        // A pool's first generation serves when it can.
         handover.pool_changed(pool);
         id
     }
@@ -467,6 +471,7 @@ impl Pools {
 }
 
 impl Context {
+    /// `identities`: the users that were looked up for other pools; a look-up opens dozens of files.
     pub(super) fn settings<'p>(
         &self,
         pool: &'p Arc<Pool>,
@@ -502,6 +507,7 @@ impl Context {
         Ok(settings)
     }
 
+    /// The settings that need no look at the system.
     pub(super) fn bare_settings(&self, pool: Arc<Pool>, global: &Global) -> Settings {
         Settings {
             slots: pool.pm.max_children(),

@@ -30,5 +30,6 @@ pub(super) enum Who {
     Router(PoolId),
     Inspector(PoolId),
     Jobs,
+    /// It writes down what the worker with this pid is doing.
     Tracer(i32),
 }

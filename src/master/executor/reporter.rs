@@ -35,6 +35,7 @@ pub(super) struct ReporterState {
 #[derive(Debug)]
 struct ReporterProcess {
     pid: i32,
+    /// Closing it tells the reporter to leave.
     channel: Option<OwnedFd>,
     generation: GenerationId,
 }
@@ -310,6 +311,7 @@ impl Helpers {
             return;
         };
         match step {
+            // Only `reporter_wanted` starts a reporter.
             HelperAction::None | HelperAction::Start => {}
             HelperAction::Idle => {
                 let socket = &reporter.listener.socket;

@@ -13,12 +13,14 @@ use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+/// Longer pages are not sent: a message between processes has a limit.
 const LONGEST_PAGE: usize = 96 * 1024;
 
 /// Answers a pool's requests with 503 while its application can't start.
 #[derive(Debug)]
 pub(super) struct UnavailableResponder {
     pid: i32,
+    /// It brings the answer; its end tells the process to leave.
     channel: OwnedFd,
     generation: GenerationId,
 }
@@ -109,6 +111,7 @@ impl Executor {
 }
 
 impl Helpers {
+    /// Lets it go: it completes the answers that it has begun.
     pub(super) fn stop_unavailable_responder(&mut self, pool: PoolId) {
         self.unavailable_responders.remove(&pool);
     }

@@ -54,6 +54,7 @@ pub(super) struct AppPool {
     runs_as: Option<u32>,
     router: HelperProcess,
     inspector: HelperProcess,
+    /// They outlive router and inspector.
     sockets: Sockets,
     pub(super) registry: InstanceRegistry,
     pub(super) applications: HashMap<PathBuf, RunningApplication>,
@@ -76,6 +77,7 @@ struct Sockets {
 pub(super) struct RunningApplication {
     pub(super) pool: PoolId,
     pub(super) generation: GenerationId,
+    /// The router's number of the restart that the generation was made for.
     restarts: u32,
     settings: Pool,
     found: FoundApplication,
@@ -207,6 +209,7 @@ impl Executor {
         self.applications.routers.clear();
     }
 
+    /// Starts routers for pools without one, after an upgrade failed that was to end them.
     pub(in crate::master) fn raise_routers(&mut self) {
         let pools: Vec<Arc<Pool>> = self
             .reload
@@ -310,6 +313,7 @@ impl Executor {
         if app_pool.helper_process(which).pid() != Some(pid) {
             return;
         }
+        // The inspector leaves with its router.
         let is_leaving = [which, Which::Router]
             .into_iter()
             .any(|one| app_pool.helper_process(one).life.is_leaving());
