@@ -109,6 +109,7 @@ pub(super) struct Surplus {
     pub look_after: Option<Duration>,
 }
 
+/// Selects idle workers beyond the limit that have been idle long enough. `last`: the pool has only one worker.
 pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: Tick) -> Surplus {
     let (most, timeout) = match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => {
