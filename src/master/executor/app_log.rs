@@ -28,7 +28,8 @@ const LINE_BYTES: usize = 4096;
 /// Bytes that are appended at once; more than an entry.
 const PIECE_BYTES: usize = MOST_APPENDED / 2;
 
-/// The output file of a pool's processes, which their user owns. The user can block it; then their output is not read.
+/// The output file of a pool's processes, which their user owns. The user can hold the file's lock; then their output
+/// is not read.
 #[derive(Debug)]
 pub(super) struct AppLog {
     file: Appender,
@@ -217,6 +218,7 @@ impl Generation {
         self.try_open_app_log();
     }
 
+    /// Closes the socket to the log's writer while no process writes; returns the sources that waited for room.
     pub(super) fn rest_app_log(&self, sources: &mut Sources) -> Vec<Source> {
         let Some(log) = &self.app_log else {
             return Vec::new();

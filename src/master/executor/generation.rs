@@ -330,6 +330,7 @@ impl Generation {
         self.slots.insert(slot, worker);
     }
 
+    /// Frees a slot, and adds the counters of its worker to the generation's past.
     pub(super) fn free_slot(&mut self, slot: u32) {
         self.slots.remove(&slot);
         if let Some(share) = &self.share {

@@ -1,4 +1,4 @@
-//! The places of the daemon's and the pools' logs, for the status.
+//! Where the daemon and the pools log, for the status.
 
 use crate::config::{Application, LogTarget, Pool};
 use crate::control::logs::{DaemonLog, PoolLog, PoolLogKind};

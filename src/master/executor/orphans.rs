@@ -43,6 +43,8 @@ pub(in crate::master) struct Orphans {
 }
 
 impl Executor {
+    /// Ends or remembers what a worker has left behind. Call it before the worker is reaped, while its number is still
+    /// its own.
     pub(super) fn part_from(&mut self, pid: i32, exit: Exit) {
         let Some(Who::Worker(worker)) = self.processes.by_pid.get(&pid) else {
             return;

@@ -356,6 +356,7 @@ impl Pools {
         handover.keep_http(self, id);
     }
 
+    /// Wakes a waiting worker with a message without connections in the hand-off queue.
     pub(super) fn wake_worker(&self, id: PoolId) {
         if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
             // A full queue wakes the workers that read it.

@@ -35,7 +35,7 @@ pub(super) struct Facts {
 }
 
 impl Executor {
-    /// Attaches a generation to a zygote. Returns `false` if none fits.
+    /// Attaches a generation to a zygote, which gets nothing of it yet. Returns `false` if none fits.
     pub(super) fn attach(&mut self, id: GenerationId) -> Result<bool, Error> {
         let Some(pid) = self.helpers.fitting_preloader(&self.pools, id) else {
             return Ok(false);

@@ -100,7 +100,7 @@ impl Executor {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                     Err(Error::from_io("write", "slowlog", &error))
                 }
-                // A user who blocks the log loses lines.
+                // A user who holds the log's lock loses lines.
                 _ => Ok(()),
             };
         };

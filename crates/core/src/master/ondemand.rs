@@ -167,6 +167,7 @@ impl Manager {
         }
     }
 
+    /// Has the workers of all generations that take work report, and only then counts them.
     fn inquire(&mut self, id: PoolId, step: &mut Step<'_>) {
         let Some(pool) = self.pools.get(&id) else { return };
         let serving = pool.serving;

@@ -87,6 +87,7 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
     }
 }
 
+/// When to check for workers that were idle too long, if any of these `kept` can be surplus.
 pub(super) fn shrinks(pm: ProcessManager, kept: u32) -> Option<Duration> {
     match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => None,

@@ -305,6 +305,7 @@ impl ProgramProcess {
         actions.push(ProgramAction::Start(index));
     }
 
+    /// Returns whether the process is needed and must restart.
     fn lose(&mut self) -> bool {
         let (life, action) = self.life.after(LifeCause::Gone);
         self.life = life;

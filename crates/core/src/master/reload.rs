@@ -130,6 +130,7 @@ impl Manager {
         }
     }
 
+    /// Lets a generation grow again after its successor was given up.
     pub(super) fn lift_ceiling(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let pools = &self.pools;
         let Some(generation) = self.generations.get_mut(&id) else {
