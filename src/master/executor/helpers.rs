@@ -13,7 +13,7 @@ pub(in crate::master) struct Helpers {
     pub(super) seconds: HashMap<GenerationId, preloader::Preloader>,
     pub(super) warm_ups: HashMap<GenerationId, warm::WarmUp>,
     pub(super) unfit: Unfit<Settings>,
-    /// Whether something has changed since unused zygotes were last searched.
+    /// Whether something has changed since the last search for unused zygotes.
     pub(super) zygotes_to_check: bool,
     /// Whether a configuration has come since zygotes were last started.
     pub(super) zygotes_to_start: bool,

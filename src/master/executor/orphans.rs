@@ -12,7 +12,7 @@ use crate::tick::Tick;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// So many leaders are remembered before a check whether they have left anything.
+/// The number of leaders that are remembered before a check whether they have left anything.
 const LOOK_AT: usize = 64;
 /// How long a count is valid: each is a pass over /proc.
 const FRESH: Duration = Duration::from_secs(1);

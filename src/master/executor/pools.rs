@@ -192,8 +192,7 @@ impl Executor {
 }
 
 impl Pools {
-    /// What a process needs that answers for a pool instead of its workers: the generation, its resources, and the
-    /// listening socket.
+    /// What a reporter or a 503 responder needs: the generation, its resources, and the pool's listening socket.
     ///
     /// # Errors
     /// The pool or the generation is closed.
