@@ -20,7 +20,7 @@ const ACCEPTS: usize = 16;
 pub(in crate::master) enum ControlSocket {
     /// For root and the daemon's user.
     Main,
-    /// For owners of applications; its requests never delay the main socket's.
+    /// For owners of applications; its requests never queue before those of the main socket.
     Owners,
 }
 
