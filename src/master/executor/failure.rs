@@ -1,4 +1,4 @@
-//! The reasons of a failed start or an end.
+//! Why the daemon did not start, or why it ended.
 
 use super::ApplyError;
 use crate::listen::ListenError;
