@@ -1,7 +1,7 @@
 //! A worker that passes many requests at a time to an HTTP program, with an event loop.
 //!
-//! [`Concurrent`] is the FastCGI side. `links` has the connections to the program, `exchange` one request, and `run`
-//! the loop. If the web server speaks HTTP too (`http_listen`), `request` parses and rewrites requests and `front`
+//! [`Concurrent`] is the FastCGI side. `links` has the connections to the program, `exchange` one request, `upstream`
+//! its way to a process, and `run` the loop. If the web server speaks HTTP too (`http_listen`), `request` parses and rewrites requests and `front`
 //! passes them on.
 
 mod departure;
@@ -11,6 +11,8 @@ mod links;
 mod outcome;
 mod request;
 mod run;
+mod stream;
+mod upstream;
 
 use super::share::Share;
 use crate::config::{Application, Pool};
