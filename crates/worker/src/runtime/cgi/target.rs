@@ -3,7 +3,6 @@
 use crate::worker::{RefusalCause, Unrun};
 use fastcgi::Params;
 use std::ffi::OsStr;
-use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -15,15 +14,19 @@ pub(super) struct Target {
     pub(super) tail: Vec<u8>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoTarget {
-    /// Neither the web server nor the pool names a program.
+    #[error("the web server names no program: let it send SCRIPT_FILENAME, or set application.script")]
     Unnamed,
+    #[error("{0} does not exist")]
     Missing(PathBuf),
     /// Not a regular file, or not executable by anyone.
+    #[error("{0} is not an executable file: chmod +x it")]
     NotExecutable(PathBuf),
     /// Outside the pool's `root`, after resolving links.
+    #[error("{0} lies outside application.root")]
     Outside(PathBuf),
+    #[error("{0} can't be read: {1}")]
     Unreadable(PathBuf, io::ErrorKind),
 }
 
@@ -34,9 +37,7 @@ impl NoTarget {
             NoTarget::NotExecutable(_) | NoTarget::Outside(_) | NoTarget::Unreadable(..) => "403 Forbidden",
         }
     }
-}
 
-impl NoTarget {
     pub(super) fn unrun(&self, params: &Params) -> Unrun {
         let param = |name: &str| params.get(name.as_bytes());
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
@@ -50,22 +51,6 @@ impl NoTarget {
             }
             NoTarget::NotExecutable(path) => Unrun::new(RefusalCause::NotExecutable, &bytes(path)),
             NoTarget::Outside(path) => Unrun::new(RefusalCause::Outside, &bytes(path)),
-        }
-    }
-}
-
-impl fmt::Display for NoTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoTarget::Unnamed => f.write_str(
-                "the web server names no program: let it send SCRIPT_FILENAME, or set application.script",
-            ),
-            NoTarget::Missing(path) => write!(f, "{} does not exist", path.display()),
-            NoTarget::NotExecutable(path) => {
-                write!(f, "{} is not an executable file: chmod +x it", path.display())
-            }
-            NoTarget::Outside(path) => write!(f, "{} lies outside application.root", path.display()),
-            NoTarget::Unreadable(path, error) => write!(f, "{} can't be read: {error}", path.display()),
         }
     }
 }

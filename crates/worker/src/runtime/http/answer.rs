@@ -1,7 +1,6 @@
 //! Incremental parser of an HTTP answer: turns its head into a CGI header and removes chunk framing from its body.
 
 use super::chunk_size;
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -27,30 +26,21 @@ const OURS: &[&str] = &[
     "!~request-oob-work",
 ];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
+    #[error("it is not HTTP/1.1: {0}")]
     Syntax(httparse::Error),
+    #[error("its head is longer than {MOST_BYTES} bytes")]
     TooLong,
     /// Content-Length is not a number, or is repeated with another value.
+    #[error("its Content-Length is not a number")]
     Length,
+    #[error("it has a Transfer-Encoding other than \"chunked\"")]
     Coding,
+    #[error("a chunk of its body has no size")]
     Chunk,
+    #[error("it goes over to another protocol, such as WebSocket; FastCGI can't pass that")]
     Switched,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Malformed::Syntax(error) => write!(f, "it is not HTTP/1.1: {error}"),
-            Malformed::TooLong => write!(f, "its head is longer than {MOST_BYTES} bytes"),
-            Malformed::Length => f.write_str("its Content-Length is not a number"),
-            Malformed::Switched => {
-                f.write_str("it goes over to another protocol, such as WebSocket; FastCGI can't pass that")
-            }
-            Malformed::Coding => f.write_str("it has a Transfer-Encoding other than \"chunked\""),
-            Malformed::Chunk => f.write_str("a chunk of its body has no size"),
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
