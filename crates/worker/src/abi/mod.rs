@@ -43,6 +43,15 @@ pub struct CDescription {
     content_length: u64,
 }
 
+impl Text {
+    fn of(bytes: &[u8]) -> Text {
+        Text {
+            data: bytes.as_ptr().cast(),
+            length: bytes.len(),
+        }
+    }
+}
+
 type Handle = c_void;
 
 /// `struct forkyard_api`.
@@ -132,10 +141,7 @@ unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
 }
 
 fn text(with_nul: &[u8]) -> Text {
-    Text {
-        data: with_nul.as_ptr().cast(),
-        length: with_nul.len().saturating_sub(1),
-    }
+    Text::of(with_nul.strip_suffix(b"\0").unwrap_or(with_nul))
 }
 
 unsafe extern "C" fn param_count(request: *const Handle) -> usize {

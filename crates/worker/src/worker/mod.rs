@@ -47,7 +47,9 @@ pub use accept_notify::{IS_CANDIDATE, IS_UP, restart_reason, slot, tell_restart}
 pub use access::Recorder;
 pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
 pub use begin::{EXIT_SOFTWARE, begin, begin_concurrent};
-pub use concurrent::{Concurrent, Event, OWN, Piece, Records, Sent, Threads, When, Wish, is_of_worker};
+pub use concurrent::{
+    Concurrent, Event, OWN, Piece, Records, Sent, Several, Threads, When, Wish, is_of_worker,
+};
 pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
 pub use forkyard_protocol::refusals::RefusalCause;
 pub(crate) use process_settings::PATH;
