@@ -83,3 +83,11 @@ fn refuse(
     let text = format!("Status: {status}\r\n{fields}Content-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
     request.write(text.as_bytes())
 }
+
+/// Whether the method is idempotent (RFC 9110 section 9.2.2).
+fn is_idempotent(method: &[u8]) -> bool {
+    matches!(
+        method,
+        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
+    )
+}

@@ -31,6 +31,7 @@ mod request;
 mod restart_file;
 mod rewound;
 mod routed;
+mod router_channel;
 mod run;
 mod run_queue;
 mod service;

@@ -42,9 +42,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use watch::{Shared, Watch};
 
-/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
-const EXIT_SOFTWARE: i32 = 70;
-
 /// The worker.
 #[derive(Debug)]
 pub struct Concurrent {

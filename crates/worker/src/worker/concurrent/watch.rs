@@ -8,7 +8,6 @@
 use super::super::idle_watch::start_thread;
 use super::several::Several;
 use super::state::WorkerState;
-use crate::scoreboard::slot_writer::SlotWriter;
 use crate::sys::clock;
 use crate::sys::socket::{Readiness, wait};
 use std::os::fd::AsFd;
@@ -115,8 +114,7 @@ impl WorkerState {
         if !std::mem::replace(&mut self.is_held_up, true) {
             self.publish_load();
             self.tell_held_up();
-            let slot_writer = SlotWriter::new(self.slot.words());
-            self.notifier.take_up(&self.board, &slot_writer, now);
+            self.show_busy(now);
         }
         if self.router.is_none() && self.board.slots() > 1 {
             self.relieve(now);

@@ -16,13 +16,11 @@ mod upstream;
 
 use super::share::Share;
 use crate::config::{Application, Pool};
-use crate::worker::{Concurrent, GenerationContext, OWN, WorkerContext};
+use crate::worker::{Concurrent, EXIT_SOFTWARE, GenerationContext, OWN, WorkerContext};
 use links::{Links, Server};
 use run::Gateway;
 use std::time::Duration;
 
-/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
-const EXIT_SOFTWARE: i32 = 70;
 /// The longest wait of a request for a program that is starting.
 const MOST_CONNECT_TIME: Duration = Duration::from_secs(30);
 

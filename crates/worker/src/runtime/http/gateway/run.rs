@@ -4,11 +4,12 @@ use super::super::head::{self, Framing};
 use super::exchange::{Exchange, Fed};
 use super::front::Visit;
 use super::links::{Links, User};
-use super::{EXIT_SOFTWARE, FRONT, KIND, LINK, VISIT};
+use super::{FRONT, KIND, LINK, VISIT};
+use crate::runtime::is_idempotent;
 use crate::sys::clock;
 use crate::sys::socket::Progress;
 use crate::tick::Tick;
-use crate::worker::{Concurrent, Event, Piece, Records, Sent, When, is_of_worker};
+use crate::worker::{Concurrent, EXIT_SOFTWARE, Event, Piece, Records, Sent, When, is_of_worker};
 use fastcgi::Params;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
@@ -334,12 +335,4 @@ impl Gateway {
         }
         self.pump(index);
     }
-}
-
-/// Whether the method is idempotent (RFC 9110 section 9.2.2).
-fn is_idempotent(method: &[u8]) -> bool {
-    matches!(
-        method,
-        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
-    )
 }

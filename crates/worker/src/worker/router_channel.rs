@@ -1,0 +1,142 @@
+//! A worker's end of the channel from its router ([`forkyard_protocol::channel`]).
+
+use super::context::Settings;
+use super::memory::{Occasion, Scale};
+use super::out_of_band::Want;
+use crate::sys::Error;
+use crate::sys::fd::{receive_with, send_gathered_with};
+use crate::sys::origin::is_there;
+use crate::sys::socket::{Readiness, shutdown_read, wait};
+use forkyard_protocol::channel::{ToRouter, ToWorker, head, parse};
+use nix::errno::Errno;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct RouterChannel(OwnedFd);
+
+pub(super) enum Received {
+    Nothing,
+    Message(Message),
+    Invalid,
+    /// The router is gone.
+    End,
+}
+
+pub(super) struct Message {
+    pub(super) kind: ToWorker,
+    pub(super) session: u64,
+    /// The payload's bytes, after the message's head.
+    pub(super) length: usize,
+    pub(super) socket: Option<OwnedFd>,
+}
+
+impl RouterChannel {
+    pub(super) fn new(fd: OwnedFd) -> RouterChannel {
+        RouterChannel(fd)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Sends a message. If the router is gone for good, the channel closes and the worker exits.
+    pub(super) fn tell(&self, kind: ToRouter, session: u64, bytes: &[u8]) {
+        let head = head(kind, session);
+        let pieces = [IoSlice::new(&head), IoSlice::new(bytes)];
+        loop {
+            match send_gathered_with(self.fd(), &pieces, &[]) {
+                Err(Error {
+                    errno: Errno::EAGAIN, ..
+                }) if wait(self.fd(), Readiness::Writable, TIMEOUT).is_ok_and(|ready| ready) => {}
+                Err(Error {
+                    errno: Errno::EINTR, ..
+                }) => {}
+                Err(error) if error.errno != Errno::EPIPE => {
+                    return log::warn!("can't send to the router: {error}");
+                }
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Sends the application's memory, if it has changed.
+    pub(super) fn tell_memory(&self, scale: Option<&mut Scale>, program: i32, occasion: Occasion) {
+        if let Some(bytes) = scale.and_then(|scale| scale.news(program, occasion)) {
+            self.tell(ToRouter::Memory, 0, &bytes.to_le_bytes());
+        }
+    }
+
+    /// Passes the application's wish for out-of-band work on.
+    pub(super) fn tell_want(&self, want: &mut Want) {
+        if want.due().is_some() {
+            *want = Want::Told;
+            self.tell(ToRouter::WorkWanted, 0, &[]);
+        }
+    }
+
+    pub(super) fn tell_worked(&self, is_well: bool) {
+        self.tell(ToRouter::Worked, 0, &[u8::from(is_well)]);
+    }
+
+    /// Answers [`ToWorker::Where`]. The router may be another than the one that was told of a wish for work.
+    pub(super) fn tell_here(&self, session: u64, want: Want) {
+        self.tell(ToRouter::Here, session, &[]);
+        if want == Want::Told {
+            self.tell(ToRouter::WorkWanted, 0, &[]);
+        }
+    }
+
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> Received {
+        let received = match receive_with(self.fd(), buffer, false) {
+            Ok(received) if received.bytes > 0 => received,
+            Err(error) if matches!(error.errno, Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
+            Ok(_) | Err(_) => return Received::End,
+        };
+        let Some((kind, session, bytes)) = parse::<ToWorker>(&buffer[..received.bytes]) else {
+            log::warn!("invalid message from the router");
+            return Received::Invalid;
+        };
+        Received::Message(Message {
+            kind,
+            session,
+            length: bytes.len(),
+            socket: received.descriptors.into_iter().next(),
+        })
+    }
+
+    /// Before the worker exits: closes the channel for more, and returns the connections that are still in it.
+    pub(super) fn hand_back_all(&self, buffer: &mut [u8], want: Want) {
+        shutdown_read(self.fd());
+        loop {
+            match self.receive(buffer) {
+                Received::Message(Message {
+                    kind,
+                    session,
+                    socket,
+                    ..
+                }) => match kind {
+                    ToWorker::Serve | ToWorker::ServeLast => {
+                        drop(socket);
+                        self.tell(ToRouter::NotBegun, session, &[]);
+                    }
+                    ToWorker::Work => self.tell_worked(false),
+                    ToWorker::Where => self.tell_here(session, want),
+                },
+                Received::Invalid => {}
+                Received::Nothing | Received::End => return,
+            }
+        }
+    }
+}
+
+impl Settings {
+    /// Whether the application's path leads elsewhere, so that no more code may be loaded from it.
+    pub(super) fn has_moved(&self) -> bool {
+        let origin = self.pool.origin.as_ref();
+        origin.is_some_and(|origin| !is_there(origin))
+    }
+}
