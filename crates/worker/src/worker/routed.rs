@@ -14,7 +14,7 @@
 use super::acceptor::{Acceptor, Roused, Work};
 use super::connection::Connection;
 use super::memory::Occasion;
-use super::router_channel::{Message, Received, RouterChannel};
+use super::router_channel::{RouterChannel, RouterGone};
 use super::service::Service;
 use crate::sys::clock;
 use crate::sys::socket::shutdown_read;
@@ -45,7 +45,6 @@ enum Came {
     Nothing,
     Connection(OwnedFd),
     Work,
-    Other,
     End,
 }
 
@@ -64,31 +63,25 @@ impl Service {
         let Some(channel) = &mut self.channel else {
             return Came::End;
         };
-        let Message {
-            kind,
-            session,
-            length,
-            socket,
-        } = match channel.router.receive(&mut self.input) {
-            Received::Message(message) => message,
-            Received::Nothing => return Came::Nothing,
-            Received::Invalid => return Came::Other,
-            Received::End => return Came::End,
+        let message = match channel.router.receive(&mut self.input) {
+            Ok(Some(message)) => message,
+            Ok(None) => return Came::Nothing,
+            Err(RouterGone) => return Came::End,
         };
-        match kind {
-            ToWorker::Serve | ToWorker::ServeLast => match socket {
-                Some(socket) => {
-                    (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + length);
-                    (channel.session, channel.state) = (session, SessionState::Serving);
-                    channel.is_last = kind == ToWorker::ServeLast;
-                    return Came::Connection(socket);
-                }
-                None => channel.router.tell(ToRouter::NotBegun, session, &[]),
-            },
-            ToWorker::Where => channel.router.tell_here(session, self.want),
-            ToWorker::Work => return Came::Work,
+        match (message.kind, message.socket) {
+            (kind @ (ToWorker::Serve | ToWorker::ServeLast), Some(socket)) => {
+                (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + message.length);
+                (channel.session, channel.state) = (message.session, SessionState::Serving);
+                channel.is_last = kind == ToWorker::ServeLast;
+                return Came::Connection(socket);
+            }
+            (ToWorker::Serve | ToWorker::ServeLast, None) => {
+                channel.router.tell(ToRouter::NotBegun, message.session, &[]);
+            }
+            (ToWorker::Where, _) => channel.router.tell_here(message.session, self.want),
+            (ToWorker::Work, _) => return Came::Work,
         }
-        Came::Other
+        Came::Nothing
     }
 
     fn attach_routed(&mut self, mut connection: Box<Connection>) {
@@ -236,7 +229,7 @@ impl Acceptor {
                     service.begin_work();
                     return Work::OutOfBand;
                 }
-                Came::Other | Came::Nothing => {}
+                Came::Nothing => {}
                 Came::End => return Work::Retire,
             }
         }

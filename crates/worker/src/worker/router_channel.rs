@@ -18,13 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct RouterChannel(OwnedFd);
 
-pub(super) enum Received {
-    Nothing,
-    Message(Message),
-    Invalid,
-    /// The router is gone.
-    End,
-}
+/// The router is gone.
+pub(super) struct RouterGone;
 
 pub(super) struct Message {
     pub(super) kind: ToWorker,
@@ -90,44 +85,37 @@ impl RouterChannel {
         }
     }
 
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> Received {
-        let received = match receive_with(self.fd(), buffer, false) {
-            Ok(received) if received.bytes > 0 => received,
-            Err(error) if matches!(error.errno, Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
-            Ok(_) | Err(_) => return Received::End,
-        };
-        let Some((kind, session, bytes)) = parse::<ToWorker>(&buffer[..received.bytes]) else {
+    /// The next message, if there is one.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<Option<Message>, RouterGone> {
+        loop {
+            let received = match receive_with(self.fd(), buffer, false) {
+                Ok(received) if received.bytes > 0 => received,
+                Err(error) if matches!(error.errno, Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+                Ok(_) | Err(_) => return Err(RouterGone),
+            };
+            if let Some((kind, session, bytes)) = parse::<ToWorker>(&buffer[..received.bytes]) {
+                return Ok(Some(Message {
+                    kind,
+                    session,
+                    length: bytes.len(),
+                    socket: received.descriptors.into_iter().next(),
+                }));
+            }
             log::warn!("invalid message from the router");
-            return Received::Invalid;
-        };
-        Received::Message(Message {
-            kind,
-            session,
-            length: bytes.len(),
-            socket: received.descriptors.into_iter().next(),
-        })
+        }
     }
 
     /// Before the worker exits: closes the channel for more, and returns the connections that are still in it.
     pub(super) fn hand_back_all(&self, buffer: &mut [u8], want: Want) {
         shutdown_read(self.fd());
-        loop {
-            match self.receive(buffer) {
-                Received::Message(Message {
-                    kind,
-                    session,
-                    socket,
-                    ..
-                }) => match kind {
-                    ToWorker::Serve | ToWorker::ServeLast => {
-                        drop(socket);
-                        self.tell(ToRouter::NotBegun, session, &[]);
-                    }
-                    ToWorker::Work => self.tell_worked(false),
-                    ToWorker::Where => self.tell_here(session, want),
-                },
-                Received::Invalid => {}
-                Received::Nothing | Received::End => return,
+        while let Ok(Some(message)) = self.receive(buffer) {
+            match message.kind {
+                ToWorker::Serve | ToWorker::ServeLast => {
+                    drop(message.socket);
+                    self.tell(ToRouter::NotBegun, message.session, &[]);
+                }
+                ToWorker::Work => self.tell_worked(false),
+                ToWorker::Where => self.tell_here(message.session, want),
             }
         }
     }

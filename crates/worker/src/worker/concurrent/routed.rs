@@ -1,7 +1,7 @@
 //! A worker of an application pool, which receives connections from its router ([`forkyard_protocol::channel`]).
 
 use super::super::memory::Occasion;
-use super::super::router_channel::{Message, Received, RouterChannel};
+use super::super::router_channel::{RouterChannel, RouterGone};
 use super::client::ClientPhase;
 use super::state::{READ_BYTES, WorkerState};
 use crate::sys::clock;
@@ -42,24 +42,20 @@ impl WorkerState {
     pub(super) fn hear_router(&mut self, now: Tick) {
         for _ in 0..AT_ONCE {
             let Some(router) = &self.router else { return };
-            let Message {
-                kind,
-                session,
-                length,
-                socket,
-            } = match router.channel.receive(&mut self.scratch) {
-                Received::Message(message) => message,
-                Received::Nothing => return,
-                Received::Invalid => continue,
-                Received::End => {
+            let message = match router.channel.receive(&mut self.scratch) {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(RouterGone) => {
                     let _ = self.epoll.delete(router.channel());
                     return self.leave(now);
                 }
             };
-            match kind {
-                ToWorker::Serve | ToWorker::ServeLast => match socket {
+            let session = message.session;
+            match message.kind {
+                kind @ (ToWorker::Serve | ToWorker::ServeLast) => match message.socket {
                     Some(socket) if !self.is_leaving() => {
-                        self.serve(socket, session, length, kind == ToWorker::ServeLast, now);
+                        let is_last = kind == ToWorker::ServeLast;
+                        self.serve(socket, session, message.length, is_last, now);
                     }
                     _ => self.tell_router(ToRouter::NotBegun, session, &[]),
                 },
