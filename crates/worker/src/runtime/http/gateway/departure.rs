@@ -1,8 +1,8 @@
 //! How a web server's HTTP connection ends.
 
+use super::event_loop::Gateway;
 use super::front::Visit;
 use super::links::User;
-use super::run::Gateway;
 use crate::sys::clock;
 use crate::sys::socket::{Progress, shutdown_write};
 use crate::worker::When;

@@ -1,9 +1,9 @@
 //! HTTP connections of the web server. Each carries one request to a process, unchanged, and becomes a tunnel after a
 //! protocol switch.
 
+use super::event_loop::{Gateway, PIECE_BYTES, TURNS};
 use super::links::{Reuse, User};
 use super::request::{Body, Read, read};
-use super::run::{Gateway, PIECE_BYTES, TURNS};
 use super::stream::Stream;
 use super::upstream::Upstream;
 use super::{FRONT, MOST_SERIAL, VISIT};

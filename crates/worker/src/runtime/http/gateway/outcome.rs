@@ -1,9 +1,9 @@
 //! Handles requests without a complete answer.
 
 use super::super::answer::Malformed;
+use super::event_loop::Gateway;
 use super::exchange::Exchange;
 use super::links::User;
-use super::run::Gateway;
 
 enum Outcome {
     Nothing,

@@ -1,10 +1,10 @@
 //! How a request finds its process: chooses one, connects to it, tries others, waits for one, gives up.
 
 use super::super::table::ProcessEntry;
+use super::event_loop::Gateway;
 use super::exchange::Exchange;
 use super::front::Visit;
 use super::links::{Attempt, Choice, Reuse, User};
-use super::run::Gateway;
 use crate::master::pool_restart::RestartReason;
 use crate::sys::clock;
 use crate::tick::Tick;
