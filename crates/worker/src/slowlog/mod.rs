@@ -12,7 +12,6 @@
 //!
 //! `php`, `told` and `text` are independent of processes.
 
-mod effects;
 mod family;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -22,11 +21,12 @@ mod php;
 pub mod run;
 mod stack_text;
 mod text;
+mod tracer;
 
-pub use effects::{Descriptors, TraceError, open_memory, write};
 pub use forkyard_protocol::stack::{Layout as PhpLayout, StackSource};
 pub use job::{Asking, Job, Means, Stack};
 pub use text::heading;
+pub use tracer::{Descriptors, TraceError, open_memory, write};
 
 /// The option that runs forkyard-php as a tracer.
 pub const OPTION: &str = "--trace";
