@@ -18,7 +18,7 @@ pub(crate) mod fuzz;
 mod job;
 mod memory;
 mod php;
-pub mod run;
+pub mod process;
 mod stack_text;
 mod text;
 mod tracer;
