@@ -32,8 +32,8 @@ mod restart_file;
 mod rewound;
 mod routed;
 mod router_channel;
-mod run;
 mod run_queue;
+mod sequential;
 mod service;
 pub mod service_order;
 pub mod snapshot;
@@ -64,7 +64,7 @@ pub use request::description;
 pub use request::{ClientGone, Request};
 pub use restart_file::RestartMark;
 pub use rewound::CARRIED;
-pub use run::{Worker, run};
+pub use sequential::{Worker, run};
 pub use timeout_response::install_handlers;
 pub use unrun::Unrun;
 

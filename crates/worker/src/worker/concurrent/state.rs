@@ -9,7 +9,7 @@ use super::super::gauge::Gauge;
 use super::super::memory::Scale;
 use super::super::out_of_band::Want;
 use super::super::promotion::Promotion;
-use super::super::run::most_requests;
+use super::super::sequential::most_requests;
 use super::client::{Client, ClientPhase};
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
