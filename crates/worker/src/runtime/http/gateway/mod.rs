@@ -1,8 +1,8 @@
 //! A worker that passes many requests at a time to an HTTP program, with an event loop.
 //!
 //! [`Concurrent`] is the FastCGI side. `links` has the connections to the program, `exchange` one request, `upstream`
-//! its way to a process, and `event_loop` the loop. If the web server speaks HTTP too (`http_listen`), `request` parses and rewrites requests and `front`
-//! passes them on.
+//! its way to a process, and `event_loop` the loop. If the web server speaks HTTP too (`http_listen`), `request` parses
+//! and rewrites requests and `front` passes them on.
 
 mod departure;
 mod event_loop;
