@@ -77,7 +77,7 @@ impl RouterChannel {
         self.tell(ToRouter::Worked, 0, &[u8::from(is_well)]);
     }
 
-    /// Answers [`ToWorker::Where`]. The router may be another than the one that was told of a wish for work.
+    /// Answers [`ToWorker::Where`], and repeats the wish for work, because the router may be a new one.
     pub(super) fn tell_here(&self, session: u64, want: Want) {
         self.tell(ToRouter::Here, session, &[]);
         if want == Want::Told {
