@@ -21,12 +21,12 @@ mod php;
 pub mod process;
 mod stack_text;
 mod text;
-mod tracer;
+mod tracer_effects;
 
 pub use forkyard_protocol::stack::{Layout as PhpLayout, StackSource};
 pub use job::{Asking, Job, Means, Stack};
 pub use text::heading;
-pub use tracer::{Descriptors, TraceError, open_memory, write};
+pub use tracer_effects::{Descriptors, TraceError, open_memory, write};
 
 /// The option that runs forkyard-php as a tracer.
 pub const OPTION: &str = "--trace";
