@@ -200,14 +200,8 @@ pub unsafe extern "C" fn forkyard_request_params_packed(
     buffer: *mut c_void,
     length: usize,
 ) -> usize {
-    // SAFETY: the header's contract; the bytes are only written to.
-    let (params, buffer) = unsafe {
-        let buffer: &mut [u8] = match length {
-            0 => &mut [],
-            _ => std::slice::from_raw_parts_mut(buffer.cast(), length),
-        };
-        (super::shared(request).params(), buffer)
-    };
+    // SAFETY: the header's contract.
+    let (params, buffer) = unsafe { (super::shared(request).params(), super::room(buffer, length)) };
     pack(params, buffer)
 }
 

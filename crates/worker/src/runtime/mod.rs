@@ -14,6 +14,7 @@ use crate::config::{Application, Pool};
 use crate::sys::Error;
 use crate::worker::{ClientGone, Request, Runtime};
 use nix::errno::Errno;
+use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
@@ -90,4 +91,16 @@ fn is_idempotent(method: &[u8]) -> bool {
         method,
         b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
     )
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Whether a byte may be in the name of a header (RFC 9110 section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

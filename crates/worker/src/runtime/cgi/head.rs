@@ -1,5 +1,7 @@
 //! Incremental parser for the header of a CGI answer (RFC 3875 sections 5 and 6).
 
+use crate::runtime::is_token;
+
 const MOST_BYTES: usize = 64 * 1024;
 const SHOWN_BYTES: usize = 120;
 
@@ -117,9 +119,8 @@ fn end_of_header(bytes: &[u8], from: usize) -> Option<usize> {
 fn field_name(line: &[u8]) -> Option<&[u8]> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let name = &line[..colon];
-    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     let is_clean = !line.contains(&0) && !line.contains(&b'\r');
-    (!name.is_empty() && name.iter().all(is_token) && is_clean).then_some(name)
+    (!name.is_empty() && name.iter().all(|byte| is_token(*byte)) && is_clean).then_some(name)
 }
 
 /// The code and reason of a status line (RFC 9112 section 4).

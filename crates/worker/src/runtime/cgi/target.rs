@@ -1,5 +1,6 @@
 //! Finds the program for a request and splits its path.
 
+use crate::runtime::is_missing;
 use crate::worker::{RefusalCause, Unrun};
 use fastcgi::Params;
 use std::ffi::OsStr;
@@ -102,17 +103,10 @@ fn existing_part(named: &[u8]) -> Result<(PathBuf, Vec<u8>), NoTarget> {
         match path.symlink_metadata() {
             Ok(about) if about.is_dir() && end < named.len() => return Err(NoTarget::Missing(whole())),
             Ok(_) => return Ok((path.to_owned(), named[end..].to_vec())),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                match named[..end].iter().rposition(|byte| *byte == b'/') {
-                    Some(slash) if slash > 0 => end = slash,
-                    _ => return Err(NoTarget::Missing(whole())),
-                }
-            }
+            Err(error) if is_missing(&error) => match named[..end].iter().rposition(|byte| *byte == b'/') {
+                Some(slash) if slash > 0 => end = slash,
+                _ => return Err(NoTarget::Missing(whole())),
+            },
             Err(error) => return Err(refused(path, &error)),
         }
     }
@@ -127,9 +121,9 @@ fn check(script: &Path) -> Result<(), NoTarget> {
 }
 
 fn refused(path: &Path, error: &io::Error) -> NoTarget {
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NoTarget::Missing(path.to_owned()),
-        kind => NoTarget::Unreadable(path.to_owned(), kind),
+    match is_missing(error) {
+        true => NoTarget::Missing(path.to_owned()),
+        false => NoTarget::Unreadable(path.to_owned(), error.kind()),
     }
 }
 
