@@ -1,6 +1,6 @@
 //! Starts PHP and forks a worker whenever the master asks.
 
-use crate::boot::{self, Failure};
+use crate::boot::{self, BootFailure};
 use crate::ffi;
 use crate::ffi::{Php, SYSTEM, StartOptions, USER, WorkerFunctions};
 use crate::ini_snapshot::{self, Feed};
@@ -44,7 +44,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Unfit(String),
     #[error("{}", .0.summary)]
-    Boot(Box<Failure>),
+    Boot(Box<BootFailure>),
 }
 
 impl Error {
