@@ -58,8 +58,8 @@ impl Concurrent {
     }
 
     /// Registers a request that the event loop serves itself and returns its id. End it with [`Concurrent::send`] (the
-    /// last piece is the head of a CGI answer) or [`Concurrent::abandon`]. [`Event::Expired`](super::Event::Expired)
-    /// may come.
+    /// last piece is the head of a CGI answer) or [`Concurrent::abandon`](super::Several::abandon).
+    /// [`Event::Expired`](super::Event::Expired) may come.
     pub fn begin_visit(&mut self, params: Params) -> u64 {
         let mut state = self.lock();
         let token = state.begin_visit(params, clock::now());
