@@ -314,7 +314,7 @@ pub fn main() -> ExitCode {
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
         Command::Helper { .. } => ExitCode::from(u8::try_from(helper::run()).unwrap_or(EXIT_SOFTWARE)),
-        Command::Trace => ExitCode::from(slowlog::run::run()),
+        Command::Trace => ExitCode::from(slowlog::process::run()),
         Command::Check(arguments) => check::run(&arguments),
         Command::Dev { arguments } => dev(&arguments),
         Command::Php => php::list(),
