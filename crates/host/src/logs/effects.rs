@@ -9,7 +9,6 @@ use crate::sys::file::{OwnStream, open_log};
 use crate::sys::{clock, socket};
 use forkyard_base::tick::Tick;
 use log::{Level, LevelFilter, Metadata, Record};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The log can't be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("failed to open {path}: {source}")]
 pub struct LogError {
     path: PathBuf,
     source: io::Error,
@@ -36,18 +36,6 @@ impl LogError {
     /// A hint, to end a sentence.
     pub fn remedy(&self) -> String {
         remedy::of_file(&self.path, self.source.kind())
-    }
-}
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "failed to open {}: {}", self.path.display(), self.source)
-    }
-}
-
-impl std::error::Error for LogError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
     }
 }
 

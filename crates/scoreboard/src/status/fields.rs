@@ -34,10 +34,7 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
         ("active processes", number(snapshot.active)),
         ("total processes", number(snapshot.total)),
         ("max active processes", number(snapshot.max_active)),
-        (
-            "max children reached",
-            number(snapshot.max_children_reached),
-        ),
+        ("max children reached", number(snapshot.max_children_reached)),
         ("slow requests", number(snapshot.slow)),
     ];
     let peak = snapshot.memory_peak.map(number);
