@@ -1,4 +1,4 @@
-//! Runs targets on their seeds and on mutations of them.
+//! Runs targets on their seeds and on mutated seeds.
 
 use crate::random::{Random, number};
 use crate::{Target, mutate};
@@ -34,7 +34,7 @@ fn run(target: &Target, input: &[u8]) {
     );
 }
 
-/// Runs every target on nothing, on its seeds, and on a fixed number of mutations of them.
+/// Runs every target on nothing, on its seeds, and on a fixed number of mutated seeds.
 ///
 /// # Panics
 /// If a target fails; names the input.
