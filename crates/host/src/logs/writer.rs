@@ -278,24 +278,19 @@ impl Log {
             return state.put(&about, true, line.as_bytes());
         }
         let introduction = introduction(speaker);
+        let entry = |text: String| match is_syslog {
+            true => text,
+            false => format!("{}{text}\n", line::prefix(&about)),
+        };
         if words.contains(&b'\n') {
             // So that continuation lines can't pass for daemon lines.
             let lines: Vec<String> = words.split(|byte| *byte == b'\n').map(shown).collect();
-            let text = format!("{introduction}{}\"", lines.join("\n\t"));
-            let line = if is_syslog {
-                text
-            } else {
-                format!("{}{text}\n", line::prefix(&about))
-            };
+            let line = entry(format!("{introduction}{}\"", lines.join("\n\t")));
             return state.put(&about, true, line.as_bytes());
         }
         // Escaping may lengthen the text to several lines.
         for piece in line::pieces(&shown(words), room) {
-            let line = if is_syslog {
-                format!("{introduction}{piece}\"")
-            } else {
-                format!("{}{introduction}{piece}\"\n", line::prefix(&about))
-            };
+            let line = entry(format!("{introduction}{piece}\""));
             state.put(&about, true, line.as_bytes());
         }
     }
@@ -347,11 +342,7 @@ impl LogState {
                     Ok(_) => Ok(()),
                     // Syslog or the reader is gone. Somebody may still read standard error.
                     Err(_) => {
-                        let prefix = if names_level {
-                            line::prefix(about)
-                        } else {
-                            String::new()
-                        };
+                        let prefix = names_level.then(|| line::prefix(about)).unwrap_or_default();
                         io::stderr().write_all(format!("{prefix}{text}\n").as_bytes())
                     }
                 }
@@ -368,13 +359,10 @@ fn open(target: &LogTarget) -> Result<Sink, LogError> {
         LogTarget::Syslog { .. } => {
             let path = std::env::var_os(SYSLOG_VARIABLE).unwrap_or_else(|| SYSLOG_SOCKET.into());
             let path = PathBuf::from(path);
-            let socket = UnixDatagram::unbound().and_then(|socket| {
-                socket.set_nonblocking(true)?;
-                Ok(socket)
-            });
-            socket
-                .map(|socket| Sink::Syslog(socket, path.clone()))
-                .map_err(|source| LogError { path, source })
+            let socket = UnixDatagram::unbound()
+                .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+                .map_err(|error| LogError::new(&path, error))?;
+            Ok(Sink::Syslog(socket, path))
         }
     }
 }
