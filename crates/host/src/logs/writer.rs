@@ -342,7 +342,10 @@ impl LogState {
                     Ok(_) => Ok(()),
                     // Syslog or the reader is gone. Somebody may still read standard error.
                     Err(_) => {
-                        let prefix = names_level.then(|| line::prefix(about)).unwrap_or_default();
+                        let prefix = match names_level {
+                            true => line::prefix(about),
+                            false => String::new(),
+                        };
                         io::stderr().write_all(format!("{prefix}{text}\n").as_bytes())
                     }
                 }

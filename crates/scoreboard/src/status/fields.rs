@@ -39,7 +39,7 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
     ];
     let peak = snapshot.memory_peak.map(number);
     fields.extend(peak.map(|peak| ("memory peak", peak)));
-    let in_flight = snapshot.in_flight.map(|count| number(count));
+    let in_flight = snapshot.in_flight.map(number);
     if let Some(count) = in_flight {
         fields.push((IN_FLIGHT, count));
         fields.push((QUIET, number(snapshot.quiet)));
