@@ -2,7 +2,7 @@
 
 use super::init;
 use super::reach::as_user;
-use crate::control::protocol::Pool;
+use crate::control::protocol::PoolStatus;
 use crate::spawn::setupper::barrier;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{accounts, socket};
@@ -40,7 +40,7 @@ fn nginx_user(text: &str) -> Option<String> {
 ///
 /// # Errors
 /// The test itself failed.
-pub(super) fn problems(user: &str, pools: &[&Pool]) -> Result<Vec<String>, String> {
+pub(super) fn problems(user: &str, pools: &[&PoolStatus]) -> Result<Vec<String>, String> {
     // Every user can connect to a TCP port.
     let sockets = pools.iter().filter(|pool| pool.listen.starts_with('/'));
     let sockets: Vec<(&str, &Path)> = sockets
