@@ -4,7 +4,6 @@
 mod arguments;
 mod clients;
 mod exchange;
-mod histogram;
 mod report;
 mod request;
 mod stream;
