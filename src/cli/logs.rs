@@ -1,9 +1,9 @@
 //! `forkyard logs`: prints the locations of logs, or follows them.
 
-use super::control::{CommandOutcome, Daemon, answer, missing, printable, tell, unexpected};
+use super::control::{CommandOutcome, Daemon, ask_status, missing, printable, tell};
 use super::{EXIT_SOFTWARE, names};
 use crate::control::logs::{DaemonLog, PoolLog};
-use crate::control::protocol::{Answer, PoolStatus, Request, Status};
+use crate::control::protocol::{PoolStatus, Status};
 use clap::Args;
 use std::fmt::Write as _;
 use std::fs;
@@ -39,22 +39,14 @@ enum At {
 }
 
 pub(super) fn run(arguments: &Logs) -> ExitCode {
-    let status = match answer(&arguments.daemon, &Request::Status {}) {
-        Ok(Answer::Status(status)) => *status,
-        other => return tell(unexpected(other)),
-    };
-    if let Some(missing) = missing(&status, &arguments.pools) {
-        return tell(missing);
+    let places = ask_status(&arguments.daemon).and_then(|status| match missing(&status, &arguments.pools) {
+        Some(missing) => Err(missing),
+        None => Ok(places(&status, &arguments.pools)),
+    });
+    match places {
+        Ok(places) if arguments.follow => follow(&places),
+        places => tell(places.map(|places| CommandOutcome::success(table(&places)))),
     }
-    let places = places(&status, &arguments.pools);
-    if arguments.follow {
-        return follow(&places);
-    }
-    tell(CommandOutcome {
-        output: table(&places),
-        errors: String::new(),
-        code: 0,
-    })
 }
 
 /// Prints tail(1)'s output. Tenants can write to the files, so control characters are escaped.

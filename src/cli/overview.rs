@@ -326,11 +326,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             config: "/etc/forkyard/forkyard.toml".to_owned(),
             pools,
-            skipped: Vec::new(),
-            last_reload: None,
-            log: None,
-            replaced: false,
-            jobs: None,
+            ..Status::default()
         };
         let shown = table(&status, Sort::Name, None, false);
         let readme = include_str!("../../README.md");

@@ -68,11 +68,7 @@ pub(super) mod tests {
             version: "1".to_owned(),
             config: "f".to_owned(),
             pools: vec![pool],
-            skipped: Vec::new(),
-            last_reload: None,
-            log: None,
-            replaced: false,
-            jobs: None,
+            ..Status::default()
         }
     }
 

@@ -83,10 +83,7 @@ mod tests {
                 skipped(Some("a"), false),
                 skipped(None, false),
             ],
-            last_reload: None,
-            log: None,
-            replaced: false,
-            jobs: None,
+            ..Status::default()
         };
         take_up(&mut status);
         let reasons = "/etc/a.toml:2:1: \u{1b}x; y";

@@ -13,13 +13,13 @@ const LONGEST_ANSWER: u64 = 256 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The connection to the socket failed.
-    #[error("{}: {}; {}", .0.display(), .1, connect_remedy(.1.kind()))]
+    #[error("{0}: {1}; {remedy}", remedy = connect_remedy(.1.kind()))]
     Connect(PathBuf, #[source] io::Error),
     /// The connection was lost.
-    #[error("{}: no answer: {}", .0.display(), .1)]
+    #[error("{0}: no answer: {1}")]
     Lost(PathBuf, #[source] io::Error),
     /// The answer is invalid.
-    #[error("{}: this is no answer: {}", .0.display(), .1)]
+    #[error("{0}: this is no answer: {1}")]
     Nonsense(PathBuf, #[source] serde_json::Error),
 }
 
@@ -27,9 +27,8 @@ fn connect_remedy(kind: io::ErrorKind) -> String {
     match kind {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             let command = start_command(Path::new("/"));
-            let command = command.map(|command| format!(" ({command} starts it)"));
-            let command = command.unwrap_or_default();
-            format!("is the daemon running{command}, and does its configuration have this as control?")
+            let starts = command.map_or_else(String::new, |command| format!(" ({command} starts it)"));
+            format!("is the daemon running{starts}, and does its configuration have this as control?")
         }
         io::ErrorKind::PermissionDenied => "root and the daemon's own user may ask".to_owned(),
         _ => "it must be the daemon's control socket".to_owned(),

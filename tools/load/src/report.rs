@@ -1,7 +1,7 @@
 //! Formats a measurement as text or as JSON.
 
 use crate::arguments::Arguments;
-use crate::run::Measured;
+use crate::clients::Measured;
 use crate::tally::{RequestFailure, Tally};
 use serde::Serialize;
 use std::collections::BTreeMap;

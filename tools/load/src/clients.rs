@@ -3,7 +3,7 @@
 use crate::arguments::{Address, Arguments};
 use crate::exchange::{Exchange, Progress};
 use crate::request;
-use crate::stream::Stream;
+use crate::stream::{Stream, connect};
 use crate::tally::{RequestFailure, Tally};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -111,7 +111,7 @@ struct Load {
 }
 
 struct Client {
-    stream: Option<Stream>,
+    stream: Option<Box<dyn Stream>>,
     exchange: Exchange,
     is_waiting: bool,
     started: Duration,
@@ -184,7 +184,7 @@ impl Load {
             client.exchange.next();
         } else {
             client.exchange.restart();
-            match Stream::connect(&self.address, self.keep) {
+            match connect(&self.address, self.keep) {
                 Ok(stream) => client.stream = Some(stream),
                 Err(error) => return self.fail(index, RequestFailure::Connect, &connect_fault(error)),
             }
@@ -210,8 +210,8 @@ impl Load {
         };
         let registered = match (*is_reused, is_written) {
             (true, true) => Ok(()),
-            (true, false) => stream.reregister(&self.registry, Token(index), interest),
-            (false, _) => stream.register(&self.registry, Token(index), interest),
+            (true, false) => self.registry.reregister(stream, Token(index), interest),
+            (false, _) => self.registry.register(stream, Token(index), interest),
         };
         if let Err(error) = registered {
             self.fail(index, RequestFailure::Connect, &error.to_string());
