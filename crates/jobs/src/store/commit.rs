@@ -4,6 +4,7 @@ use super::operation::{Operation, Reply};
 use super::sql::{Database, Notice, Present, SqlError, Trouble};
 use super::{Changes, Turns, Work};
 use std::fmt;
+use std::path::Path;
 
 const TRIES: u32 = 10;
 const CONNECTIONS: u32 = 2;
@@ -13,6 +14,12 @@ pub enum StoreError {
     Database(String, SqlError),
     Foreign(String),
     Version(String, i32),
+}
+
+impl StoreError {
+    pub(super) fn of_file(file: &Path, error: impl Into<SqlError>) -> StoreError {
+        StoreError::Database(file.display().to_string(), error.into())
+    }
 }
 
 impl fmt::Display for StoreError {
@@ -149,10 +156,7 @@ impl Store {
             return Err(self.failed(error));
         }
         let message = "other transactions stand in the way";
-        Err(self.failed(SqlError {
-            trouble: Trouble::Again,
-            message: message.to_owned(),
-        }))
+        Err(self.failed(SqlError::new(Trouble::Again, message)))
     }
 
     fn failed(&self, error: SqlError) -> StoreError {
@@ -227,10 +231,8 @@ impl Store {
     /// # Errors
     /// The outcome is still unknown.
     pub fn resolve(&mut self) -> Result<Option<Committed>, StoreError> {
-        let was_committed = match self.database.resolve() {
-            Ok(was_committed) => was_committed,
-            Err(error) => return Err(self.failed(error)),
-        };
+        let resolved = self.database.resolve();
+        let was_committed = resolved.map_err(|error| self.failed(error))?;
         Ok(self.doubtful.take().filter(|_| was_committed))
     }
 

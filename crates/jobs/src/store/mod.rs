@@ -229,10 +229,7 @@ impl Work<'_> {
             &[id.into()],
             |row| entry(id, row),
         )?;
-        found.ok_or_else(|| sql::SqlError {
-            trouble: sql::Trouble::Statement,
-            message: format!("job {id} is gone"),
-        })
+        found.ok_or_else(|| sql::SqlError::new(sql::Trouble::Statement, format!("job {id} is gone")))
     }
 }
 

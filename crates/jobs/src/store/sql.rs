@@ -228,6 +228,18 @@ pub(super) trait Present: Row {
 
 impl<R: Row + ?Sized> Present for R {}
 
+impl SqlError {
+    pub fn new(trouble: Trouble, message: impl Into<String>) -> SqlError {
+        let message = message.into();
+        SqlError { trouble, message }
+    }
+
+    /// A failure of the whole database.
+    pub fn of_database(cause: impl fmt::Display) -> SqlError {
+        SqlError::new(Trouble::Database, cause.to_string())
+    }
+}
+
 impl fmt::Display for SqlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

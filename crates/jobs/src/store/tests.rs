@@ -3,6 +3,7 @@ use crate::core::schedule::Kept;
 use crate::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{JobView, NewJob};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[path = "cases.rs"]
@@ -227,6 +228,39 @@ fn a_copy_has_what_was_committed_and_writes_over_nothing() {
     assert_eq!(waiting.values().sum::<i64>(), 3);
     let gone = Sqlite::copy(&to.with_file_name("none"), &to.with_file_name("other"));
     assert!(gone.is_err());
+}
+
+#[test]
+fn a_copy_is_of_one_moment_while_others_write() {
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    let job = || new_job(vec![b'x'; 10_000]);
+    one(&mut store, Operation::Push((0..1_000).map(|_| job()).collect()));
+    let to = database.path.with_file_name("copy.db");
+    let is_copied = AtomicBool::new(false);
+    let (begun, begins) = std::sync::mpsc::channel();
+    let copied = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_copied.load(Ordering::Relaxed) {
+                one(&mut store, Operation::Push(vec![job(); 2]));
+                let _ = begun.send(());
+            }
+        });
+        begins.recv().expect("a push");
+        let copied = Sqlite::copy(&database.path, &to);
+        is_copied.store(true, Ordering::Relaxed);
+        copied
+    });
+    let Ok(Copied::Whole { jobs }) = copied else {
+        panic!("{copied:?}");
+    };
+    let waiting: i64 = opened(&to).waiting().expect("counts").values().sum();
+    assert!(
+        jobs > 1_000 && jobs % 2 == 0 && waiting == jobs as i64,
+        "{jobs} {waiting}"
+    );
+    let later: i64 = opened(&database.path).waiting().expect("counts").values().sum();
+    assert!(later > waiting, "{later}");
 }
 
 fn damage(path: &std::path::Path, pages: std::ops::Range<u64>) {
