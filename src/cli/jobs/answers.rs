@@ -2,15 +2,15 @@
 
 use super::conversation::PATIENCE;
 use super::display::{
-    Bar, age, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
+    Bar, connections_table, details, job_bar, jobs_table, kinds_table, now_ms, queues_table, schedules_table,
+    sequences_table, table,
 };
 use super::{Conversation, EXIT_UNKNOWN, LOOK, List, Push, failed, said, wait};
 use crate::base64;
 use crate::cli::EXIT_SOFTWARE;
 use crate::cli::control::CommandOutcome;
 use crate::config::duration;
-use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest};
-use crate::sys::clock;
+use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest, Pushed};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
@@ -18,18 +18,19 @@ use std::time::{Duration, Instant};
 
 impl Conversation {
     /// Prints jobs, and the command for the next page.
-    pub(super) fn list(&mut self, list: &List, json: bool) -> Result<CommandOutcome, CommandOutcome> {
-        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+    pub(super) fn list(&mut self, list: List, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        let now_ms = now_ms();
         let ago = |time: &Option<String>| -> Result<Option<i64>, CommandOutcome> {
             Ok(millis(time)?.map(|time_ms| now_ms.saturating_sub_unsigned(time_ms)))
         };
+        let (since_ms, until_ms, limit) = (ago(&list.since)?, ago(&list.until)?, list.limit as usize);
         let answer = self.ask(&JobsRequest::List(ListRequest {
-            since_ms: ago(&list.since)?,
-            until_ms: ago(&list.until)?,
+            since_ms,
+            until_ms,
             ..list.request()
         }))?;
         let last = match &answer {
-            JobsAnswer::Jobs { jobs } if jobs.len() >= list.limit as usize => jobs.last().map(|job| job.id),
+            JobsAnswer::Jobs { jobs } if jobs.len() >= limit => jobs.last().map(|job| job.id),
             _ => None,
         };
         let mut outcome = self.shown(answer, json)?;
@@ -39,14 +40,15 @@ impl Conversation {
         Ok(outcome)
     }
 
-    pub(super) fn push(&mut self, push: &Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+    pub(super) fn push(&mut self, push: Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        let (limit_ms, waits) = (millis(&push.push_timeout)?, push.wait);
         let mut job = new_job(push)?;
         let reference = match job.reference.take() {
             Some(reference) => reference,
             None => own_ref()?,
         };
         job.reference = Some(reference.clone());
-        let limit = match millis(&push.push_timeout)? {
+        let limit = match limit_ms {
             Some(limit_ms) => Duration::from_millis(limit_ms),
             None => self.push_timeout,
         };
@@ -59,13 +61,13 @@ impl Conversation {
         });
         let answer = self.ask_within(&request, limit)?;
         match &answer {
-            JobsAnswer::Pushed { jobs } if push.wait => match jobs.first() {
+            JobsAnswer::Pushed { jobs } if waits => match jobs.first() {
                 Some(pushed) => {
                     let name = JobName {
                         id: Some(pushed.id),
                         ..JobName::default()
                     };
-                    self.wait(&name, None, json)
+                    self.wait(name, None, json)
                 }
                 None => self.shown(answer, json),
             },
@@ -81,7 +83,7 @@ impl Conversation {
     /// Waits until a job ends, with a progress bar in a terminal.
     pub(super) fn wait(
         &mut self,
-        name: &JobName,
+        name: JobName,
         limit_ms: Option<u64>,
         json: bool,
     ) -> Result<CommandOutcome, CommandOutcome> {
@@ -129,55 +131,23 @@ impl Conversation {
             let text = serde_json::to_string(&answer).unwrap_or_default();
             return Ok(said(format!("{text}\n")));
         }
-        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
         Ok(said(match answer {
-            JobsAnswer::Pushed { jobs } => (jobs.iter())
-                .map(|job| {
-                    format!(
-                        "{}{}\n",
-                        job.id,
-                        if job.existed { " (was there already)" } else { "" }
-                    )
-                })
-                .collect(),
+            JobsAnswer::Pushed { jobs } => {
+                let line = |job: &Pushed| match job.existed {
+                    true => format!("{} (was there already)\n", job.id),
+                    false => format!("{}\n", job.id),
+                };
+                jobs.iter().map(line).collect()
+            }
             JobsAnswer::Job { job } => details(&job),
-            JobsAnswer::Jobs { jobs } => {
-                let mut rows = vec![
-                    [
-                        "ID", "QUEUE", "KIND", "KEY", "TENANT", "STATE", "STARTS", "AGE", "TOOK", "LAST",
-                    ]
-                    .map(str::to_owned),
-                ];
-                rows.extend(jobs.iter().map(|job| {
-                    let last = job
-                        .error
-                        .as_deref()
-                        .or(job.status.as_deref())
-                        .or(job.outcome.as_deref());
-                    [
-                        job.id.to_string(),
-                        job.queue.clone(),
-                        job.kind.clone(),
-                        job.key.clone().unwrap_or_default(),
-                        job.tenant.clone(),
-                        job.state.clone(),
-                        job.attempt.to_string(),
-                        age(now_ms - job.pushed_ms),
-                        job.duration_ms.map(took).unwrap_or_default(),
-                        last.unwrap_or_default().to_owned(),
-                    ]
-                }));
-                aligned(&rows)
-            }
-            JobsAnswer::Counts { counts } => {
-                let mut rows = vec![["STATE", "JOBS"].map(str::to_owned)];
-                rows.extend(
-                    counts
-                        .into_iter()
-                        .map(|(state, count)| [state, count.to_string()]),
-                );
-                aligned(&rows)
-            }
+            JobsAnswer::Jobs { jobs } => jobs_table(&jobs),
+            JobsAnswer::Counts { counts } => table(
+                &Vec::from_iter(counts),
+                &[
+                    ("STATE", |(state, _)| state.clone()),
+                    ("JOBS", |(_, count)| count.to_string()),
+                ],
+            ),
             JobsAnswer::Changed { count, ending, held } => {
                 let mut text = format!("{count} changed");
                 if ending > 0 {
@@ -194,23 +164,7 @@ impl Conversation {
             JobsAnswer::Sequence { sequence } => sequences_table(&[*sequence]),
             JobsAnswer::Sequences { sequences } => sequences_table(&sequences),
             JobsAnswer::Queues { queues } => queues_table(&queues),
-            JobsAnswer::Schedules { schedules } => {
-                let mut rows =
-                    vec![["SCHEDULE", "QUEUE", "KIND", "CRON", "ZONE", "NEXT IN"].map(str::to_owned)];
-                rows.extend(schedules.iter().map(|schedule| {
-                    [
-                        schedule.name.clone(),
-                        schedule.queue.clone(),
-                        schedule.kind.clone(),
-                        schedule.cron.clone(),
-                        schedule.timezone.clone(),
-                        schedule
-                            .next_ms
-                            .map_or_else(|| "never".to_owned(), |next| age(next - now_ms)),
-                    ]
-                }));
-                aligned(&rows)
-            }
+            JobsAnswer::Schedules { schedules } => schedules_table(&schedules),
             JobsAnswer::Stats(stats) => {
                 let mut text = format!("forkyard-jobs {}, pid {}\n", stats.version, stats.pid);
                 if !stats.store_up {
@@ -264,7 +218,7 @@ pub(super) fn own_ref() -> Result<String, CommandOutcome> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-pub(super) fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
+pub(super) fn new_job(push: Push) -> Result<NewJob, CommandOutcome> {
     let payload = match push.payload.as_deref() {
         Some("-") => {
             let mut text = Vec::new();
@@ -283,29 +237,28 @@ pub(super) fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
         let message = "the payload is no JSON; quote a text, or say --content-type text/plain";
         return Err(failed(EXIT_SOFTWARE, message));
     }
-    let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+    let now_ms = now_ms();
     // A payload that is not JSON is sent as bytes.
     let (payload, payload_base64) = match is_json || payload.is_empty() {
         true => (payload, None),
         false => (Vec::new(), Some(base64::encode(&payload))),
     };
     Ok(NewJob {
-        queue: push.queue.clone(),
-        kind: push.kind.clone(),
+        queue: push.queue,
+        kind: push.kind,
         payload,
         payload_base64,
-        content_type: push.content_type.clone(),
-        tenant: push.tenant.clone(),
+        content_type: push.content_type,
+        tenant: push.tenant,
         priority: push.priority,
-        at_ms: None,
         in_ms: millis(&push.delay)?,
         expires_ms: millis(&push.expires_in)?.map(|time| now_ms.saturating_add_unsigned(time)),
-        key: push.key.clone(),
-        reference: push.reference.clone(),
-        serial: push.serial.clone(),
-        steps: push.steps.clone(),
+        key: push.key,
+        reference: push.reference,
+        serial: push.serial,
+        steps: push.steps,
         attempts: push.attempts,
         timeout_ms: millis(&push.timeout)?,
-        traceparent: None,
+        ..NewJob::default()
     })
 }

@@ -1,6 +1,6 @@
 //! A conversation with the jobs process, over its unix socket or over TCP with a secret.
 
-use super::{JobsArguments, failed};
+use super::{Place, failed};
 use crate::cli::control::CommandOutcome;
 use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config::{self, Errors, Loaded, Secret};
@@ -42,36 +42,24 @@ impl fmt::Display for JobsAddress {
 pub(super) struct Conversation {
     address: JobsAddress,
     pub(super) push_timeout: Duration,
-    stream: BufReader<Stream>,
+    stream: BufReader<Box<dyn Stream>>,
 }
 
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
+trait Stream: Read + Write {
+    fn limit(&self, limit: Option<Duration>) -> io::Result<()>;
 }
 
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.read(buffer),
-            Stream::Tcp(stream) => stream.read(buffer),
-        }
+impl Stream for UnixStream {
+    fn limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)?;
+        self.set_write_timeout(limit)
     }
 }
 
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.write(bytes),
-            Stream::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Unix(stream) => stream.flush(),
-            Stream::Tcp(stream) => stream.flush(),
-        }
+impl Stream for TcpStream {
+    fn limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)?;
+        self.set_write_timeout(limit)
     }
 }
 
@@ -91,37 +79,37 @@ fn socket_of(path: &Path, configuration: &Configuration) -> Result<PathBuf, Comm
 
 impl Conversation {
     /// Connects as the command line demands.
-    pub(super) fn begin(arguments: &JobsArguments) -> Result<Conversation, CommandOutcome> {
-        let configuration = config::load(&arguments.config);
+    pub(super) fn begin(file: &Path, at: &Place) -> Result<Conversation, CommandOutcome> {
+        let configuration = config::load(file);
         let jobs = configuration
             .as_ref()
             .ok()
             .and_then(|loaded| loaded.config.jobs.as_ref());
-        let address = match (&arguments.connect, &arguments.socket) {
+        let address = match (&at.connect, &at.socket) {
             (Some(address), _) => {
                 let configured = jobs
                     .and_then(|jobs| jobs.tcp.as_ref())
                     .map(|tcp| &tcp.secret_file);
                 let missing = "name the file with the secret: --secret-file FILE";
-                let file = arguments.secret_file.as_ref().or(configured);
-                let file = file.ok_or_else(|| failed(EXIT_CONFIG, missing))?;
-                let secret = secret::read(file).map_err(|error| failed(EXIT_CONFIG, &error.to_string()))?;
+                let secret = at.secret_file.as_ref().or(configured);
+                let secret = secret.ok_or_else(|| failed(EXIT_CONFIG, missing))?;
+                let secret = secret::read(secret).map_err(|error| failed(EXIT_CONFIG, &error.to_string()))?;
                 JobsAddress::Tcp(*address, secret)
             }
             (None, Some(path)) => JobsAddress::Unix(path.clone()),
-            (None, None) => JobsAddress::Unix(socket_of(&arguments.config, &configuration)?),
+            (None, None) => JobsAddress::Unix(socket_of(file, &configuration)?),
         };
         Conversation::begin_at(address, jobs.map_or(PUSH_TIMEOUT, |jobs| jobs.push_timeout))
     }
 
     fn begin_at(address: JobsAddress, push_timeout: Duration) -> Result<Conversation, CommandOutcome> {
-        let connected = match &address {
-            JobsAddress::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-            JobsAddress::Tcp(address, _) => {
-                TcpStream::connect_timeout(address, push_timeout).map(Stream::Tcp)
-            }
+        let connect = || -> io::Result<Box<dyn Stream>> {
+            Ok(match &address {
+                JobsAddress::Unix(path) => Box::new(UnixStream::connect(path)?),
+                JobsAddress::Tcp(address, _) => Box::new(TcpStream::connect_timeout(address, push_timeout)?),
+            })
         };
-        let stream = connected.map_err(|error| {
+        let stream = connect().map_err(|error| {
             let key = match &address {
                 JobsAddress::Unix(_) => "listen",
                 JobsAddress::Tcp(..) => "listen_tcp",
@@ -185,19 +173,6 @@ impl Conversation {
         })
     }
 
-    /// Sets the time limit of the next read and write.
-    fn set_patience(&self, limit: Option<Duration>) {
-        // Fails only for a time of 0.
-        let _ = match self.stream.get_ref() {
-            Stream::Unix(stream) => {
-                (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
-            }
-            Stream::Tcp(stream) => {
-                (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
-            }
-        };
-    }
-
     pub(super) fn ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
         self.ask_for(request, Some(PATIENCE))
     }
@@ -220,7 +195,8 @@ impl Conversation {
         request: &impl serde::Serialize,
         limit: Option<Duration>,
     ) -> Result<JobsAnswer, CommandOutcome> {
-        self.set_patience(limit);
+        // Fails only for a time of 0.
+        let _ = self.stream.get_ref().limit(limit);
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         line.push(b'\n');
         let mut answer = Vec::new();

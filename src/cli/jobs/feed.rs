@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 4 << 20;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Where a sequence's jobs come from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[group(multiple = false)]
 pub(super) struct Source {
     /// Push a job for each line of this file, which is its payload; `-`: of standard input
@@ -38,7 +38,7 @@ pub(super) struct Source {
 }
 
 /// What else there is about a source.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[group(multiple = true)]
 pub(super) struct SourceMore {
     /// The sequence's name: a command with the same name continues where a killed one stopped
@@ -153,22 +153,23 @@ fn count_lines(source: &Source) -> Option<u64> {
 /// Pushes all lines of a source.
 pub(super) fn feed(
     conversation: &mut Conversation,
-    push: &Push,
+    mut push: Push,
     json: bool,
 ) -> Result<CommandOutcome, CommandOutcome> {
+    let (source, waits) = (std::mem::take(&mut push.source), push.wait);
     let mut template = new_job(push)?;
     template
         .content_type
         .get_or_insert_with(|| "text/plain".to_owned());
-    let more = &push.source.more;
+    let more = &source.more;
     let bar = Bar::new(json);
     let begin = JobsRequest::SequenceBegin(SequenceBegin {
-        queue: push.queue.clone(),
+        queue: template.queue.clone(),
         name: more.sequence.clone(),
-        total: more.total.or_else(|| count_lines(&push.source)),
+        total: more.total.or_else(|| count_lines(&source)),
     });
     let mut view = ask(conversation, &begin)?;
-    let mut lines = Lines::open(&push.source)?;
+    let mut lines = Lines::open(&source)?;
     // Skip the lines that an earlier command added.
     for _ in 0..view.given {
         if lines.next()?.is_none() {
@@ -203,7 +204,7 @@ pub(super) fn feed(
             &JobsRequest::SequenceEnd(SequenceName { id: view.id }),
         )?;
     }
-    if push.wait {
+    if waits {
         return wait_with(conversation, view, bar, json);
     }
     bar.clear();
