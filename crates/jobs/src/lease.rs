@@ -3,7 +3,7 @@
 use crate::answer::Output;
 use crate::call::{Call, Press, connect};
 use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why};
-use crate::run::{Peer, Process};
+use crate::process::{Peer, Process};
 use crate::store::{Claimed, Finished, Operation};
 use forkyard_protocol::jobs::FromJobs;
 use forkyard_sys::Error;

@@ -2,7 +2,7 @@
 
 use crate::core::schedule::{Fire, Kept, Schedules, spec};
 use crate::core::{Becomes, End, Event, Limits, PoolSettings, QueueSettings, Why, verdict};
-use crate::run::{LISTENER, Peer, Process};
+use crate::process::{LISTENER, Peer, Process};
 use crate::start::is_there;
 use crate::store::{Finished, Fired, ForeignJob, Operation};
 use forkyard_config::{Jobs, JobsTold, Overlap, Queue};

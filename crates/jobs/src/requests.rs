@@ -5,7 +5,7 @@ use crate::commands::{self, For, Plan};
 use crate::core::{Event, JobId};
 use crate::lease::Lease;
 use crate::master::FOREIGN_MS;
-use crate::run::{Peer, PendingReply, Process};
+use crate::process::{Peer, PendingReply, Process};
 use crate::store::sql::Notice;
 use crate::store::{Operation, Reply, State, StateCount, StoreEvent};
 use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};

@@ -1,7 +1,7 @@
 //! Clients over TCP. The kernel does not identify them: before the secret, nothing else is read, and the time is short.
 
 use crate::client::{Client, Origin, Rights};
-use crate::run::{Peer, Process, TCP};
+use crate::process::{Peer, Process, TCP};
 use forkyard_config::Secret;
 use forkyard_protocol::jobs::{JobsAnswer, SecretRequest};
 use forkyard_sys::{clock, socket};
