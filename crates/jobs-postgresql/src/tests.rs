@@ -3,7 +3,7 @@
 use super::Postgresql;
 use forkyard_config::PostgresqlServer;
 use forkyard_jobs::core::schedule::Kept;
-use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
+use forkyard_jobs::core::{Becomes, Counters, GroupName, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Notice;
 use forkyard_jobs::store::*;
 use forkyard_protocol::jobs::{JobView, NewJob};
@@ -152,9 +152,9 @@ fn push(store: &mut Store, job: NewJob) -> i64 {
 }
 
 fn claim(store: &mut Store, tenant: &str, now_ms: i64) -> (Option<Claimed>, Option<Changes>) {
-    let (queue, tenant) = ("q".to_owned(), tenant.to_owned());
-    match perform(store, Operation::Claim { queue, tenant }, now_ms) {
-        (Reply::Claimed { job, .. }, done) => (job.map(|job| *job), done.waiting),
+    let claim = Operation::Claim(GroupName::new("q", tenant));
+    match perform(store, claim, now_ms) {
+        (Reply::Claimed(_, job), done) => (job.map(|job| *job), done.waiting),
         (other, _) => panic!("{other:?}"),
     }
 }
@@ -492,12 +492,9 @@ fn tables_of_the_version_before_are_brought_up_to_date() {
         panic!("no counts");
     };
     assert_eq!(counts[0].scheduled, 1);
-    let claim = || Operation::Claim {
-        queue: "q".into(),
-        tenant: String::new(),
-    };
+    let claim = || Operation::Claim(GroupName::new("q", ""));
     let mut claimed = || match perform(&mut store, claim(), 5).0 {
-        Reply::Claimed { job, .. } => job.map(|job| job.id),
+        Reply::Claimed(_, job) => job.map(|job| job.id),
         other => panic!("{other:?}"),
     };
     assert_eq!([claimed(), claimed(), claimed()], [Some(3), Some(1), None]);

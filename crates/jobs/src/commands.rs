@@ -3,7 +3,7 @@
 mod sequence;
 
 use crate::client::Rights;
-use crate::store::{By, Filter, Operation, Reply, Selection, State};
+use crate::store::{By, Filter, Operation, Progress, Reply, Selection, State};
 use forkyard_base::base64;
 use forkyard_config::Jobs;
 #[cfg(any(test, fuzzing))]
@@ -179,14 +179,14 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
         Request::Pause(PauseRequest { queue, reason }) => pause(queue, reason, true, rights, jobs)?,
         Request::Resume(QueueName { queue }) => pause(queue, None, false, rights, jobs)?,
         Request::Progress(said) => {
-            let progress = Operation::Progress {
+            let progress = Progress {
                 id: said.id,
                 attempt: said.attempt,
                 queues: own_queues(rights, jobs),
                 percent: said.percent.min(100),
                 text: said.text.chars().take(200).collect(),
             };
-            Plan::Store(progress, For::Progress)
+            Plan::Store(Operation::Progress(progress), For::Progress)
         }
         // The answer is limited to the user's own queues later.
         Request::Queues(Nothing {}) => Plan::Store(Operation::Counts, For::Queues),
@@ -443,7 +443,7 @@ pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
             "there is no such sequence; those of which no job is left are forgotten after keep_done",
         ),
         Reply::Counts(_)
-        | Reply::Claimed { .. }
+        | Reply::Claimed(..)
         | Reply::Promoted
         | Reply::Fired { .. }
         | Reply::Cleaned { .. }

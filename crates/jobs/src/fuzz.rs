@@ -53,7 +53,7 @@ fn requests(line: &[u8]) {
                 Operation::ShowRef(queue, _) => queue == "mail",
                 Operation::List(filter) | Operation::Count(filter) => filter.queues == own,
                 Operation::Pause { queue, .. } => queue == "mail",
-                Operation::Progress { queues, .. } => *queues == own,
+                Operation::Progress(progress) => progress.queues == own,
                 _ => false,
             };
             assert!(is_own, "{operation:?}");

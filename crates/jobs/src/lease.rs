@@ -4,7 +4,7 @@ use crate::answer::Output;
 use crate::call::{Call, Press, connect};
 use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why};
 use crate::process::{Peer, Process};
-use crate::store::{Claimed, Finished, Operation};
+use crate::store::{Claimed, Finished, Operation, Progress, StepDone};
 use forkyard_protocol::jobs::FromJobs;
 use forkyard_sys::Error;
 
@@ -58,9 +58,7 @@ impl Lease {
 impl Process {
     pub(crate) fn perform(&mut self, action: Action) {
         match action {
-            Action::Claim { queue, tenant } => {
-                self.store.ask(Operation::Claim { queue, tenant });
-            }
+            Action::Claim(group) => _ = self.store.ask(Operation::Claim(group)),
             Action::Promote => _ = self.store.ask(Operation::Promote),
             Action::Send { id, step } => self.send(id, step),
             Action::Abort { id, why } => self.abort(id, why),
@@ -189,7 +187,7 @@ impl Process {
             (Some(error), TaskStatus::TaskError) => (error.clone().into_bytes(), 0),
             _ => (lease.last.result.clone(), lease.last.cut),
         };
-        let done = Operation::StepDone {
+        let done = StepDone {
             id,
             attempt,
             step,
@@ -199,7 +197,7 @@ impl Process {
             output_cut,
             duration_ms: lease.step_ms,
         };
-        self.store.ask(done);
+        self.store.ask(Operation::StepDone(done));
     }
 
     /// Aborts all requests: other machines may start their jobs soon.
@@ -324,14 +322,13 @@ impl Process {
                 continue;
             };
             if let Some((percent, text)) = call.take_progress(now_ms) {
-                let (id, attempt) = (call.id, call.attempt);
-                self.store.ask(Operation::Progress {
-                    id,
-                    attempt,
+                self.store.ask(Operation::Progress(Progress {
+                    id: call.id,
+                    attempt: call.attempt,
                     queues: None,
                     percent,
                     text,
-                });
+                }));
             }
             let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
                 continue;

@@ -93,12 +93,8 @@ impl Process {
             }
         }
         let (changes, ended) = self.foreign.take(jobs);
-        for (queue, tenant, change) in changes {
-            self.events.push_back(Event::Elsewhere {
-                queue,
-                tenant,
-                change,
-            });
+        for (group, change) in changes {
+            self.events.push_back(Event::Elsewhere(group, change));
         }
         ended.into_iter().for_each(|id| self.show_to_waiters(id));
         // Owners that are gone and left nothing are forgotten; their last writes are visible by now.
@@ -219,12 +215,8 @@ impl Process {
         if self.waiters.contains_key(&job.id) {
             self.finishing.insert(number, job.id);
         }
-        if let Some((queue, tenant, change)) = self.foreign.remove(job.id) {
-            self.events.push_back(Event::Elsewhere {
-                queue,
-                tenant,
-                change,
-            });
+        if let Some((group, change)) = self.foreign.remove(job.id) {
+            self.events.push_back(Event::Elsewhere(group, change));
         }
     }
 

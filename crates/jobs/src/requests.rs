@@ -7,7 +7,7 @@ use crate::lease::Lease;
 use crate::master::FOREIGN_MS;
 use crate::process::{Peer, PendingReply, Process};
 use crate::store::sql::Notice;
-use crate::store::{Operation, Reply, State, StateCount, StoreEvent};
+use crate::store::{Changes, Operation, Reply, State, StateCount, StoreEvent};
 use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
 
 const NOBODY: usize = usize::MAX;
@@ -234,13 +234,7 @@ impl Process {
                         log::warn!("jobs: the store is open now");
                     }
                     self.store_up = true;
-                    for ((queue, tenant), change) in waiting {
-                        self.events.push_back(Event::Waiting {
-                            queue,
-                            tenant,
-                            change,
-                        });
-                    }
+                    self.count_waiting(waiting);
                     self.store.ask(Operation::Load);
                 }
                 StoreEvent::Unopened(why) => {
@@ -251,15 +245,7 @@ impl Process {
                     }
                     self.look_at_clients();
                 }
-                StoreEvent::Changes(changes) => {
-                    for ((queue, tenant), change) in changes {
-                        self.events.push_back(Event::Waiting {
-                            queue,
-                            tenant,
-                            change,
-                        });
-                    }
-                }
+                StoreEvent::Changes(changes) => self.count_waiting(changes),
                 StoreEvent::Due(due) => self.events.push_back(Event::Due(due)),
                 StoreEvent::Noticed(Notice::News) => self.foreign_due_ms = Some(0),
                 StoreEvent::Noticed(Notice::Cancel(id)) => self.events.push_back(Event::Cancel(id)),
@@ -282,6 +268,13 @@ impl Process {
         }
     }
 
+    fn count_waiting(&mut self, changes: Changes) {
+        let events = changes
+            .into_iter()
+            .map(|(group, change)| Event::Waiting(group, change));
+        self.events.extend(events);
+    }
+
     fn replied(&mut self, number: u64, reply: Reply) {
         if let Some(id) = self.finishing.remove(&number) {
             self.show_to_waiters(id);
@@ -292,19 +285,14 @@ impl Process {
             }
         }
         match reply {
-            Reply::Claimed { queue, tenant, job } => {
+            Reply::Claimed(group, job) => {
                 let lease = job.map(|job| Lease::new(*job));
                 let start = lease.as_ref().map(Lease::start);
                 if let Some(lease) = lease {
                     self.figures.started(&lease.job.queue, lease.job.waited_ms);
                     self.leases.insert(lease.job.id, lease);
                 }
-                self.events.push_back(Event::Claimed {
-                    queue,
-                    tenant,
-                    job: start,
-                });
-                return;
+                return self.events.push_back(Event::Claimed(group, start));
             }
             Reply::Loaded {
                 paused,

@@ -1,12 +1,11 @@
 //! A running job, from its claim to its end.
 
-use super::event::{Action, Answer, Counters, End, JobId, Moment, Start, TaskStatus, Why};
+use super::event::{Action, Answer, Counters, End, GroupName, JobId, Moment, Start, TaskStatus, Why};
 use super::{REST_MS, Scheduler, verdict};
 
 #[derive(Debug)]
 pub(super) struct RunningJob {
-    queue: String,
-    tenant: String,
+    group: GroupName,
     attempt: u32,
     counters: Counters,
     most_failures: Option<u32>,
@@ -29,23 +28,19 @@ impl RunningJob {
 impl Scheduler {
     pub(super) fn claimed(
         &mut self,
-        queue: &str,
-        tenant: &str,
+        group: GroupName,
         job: Option<Start>,
         now: Moment,
         actions: &mut Vec<Action>,
     ) {
         let Some(start) = job else {
-            let served = self.served;
-            self.queue(queue)
-                .group(tenant, served, |group| group.waiting += 1);
-            return self.count(queue, tenant, -1);
+            self.group(&group, |group| group.waiting += 1);
+            return self.count(&group, -1);
         };
-        let settings = self.queue(queue).settings.as_ref();
+        let settings = self.queue(&group.queue).settings.as_ref();
         let timeout_ms = start.timeout_ms.or(settings.map(|settings| settings.timeout_ms));
         let running = RunningJob {
-            queue: queue.to_owned(),
-            tenant: tenant.to_owned(),
+            group,
             attempt: start.attempt,
             counters: start.counters,
             most_failures: start.most_failures,
@@ -59,8 +54,9 @@ impl Scheduler {
         };
         let is_late = start.expires_ms.is_some_and(|expires| expires <= now.wall_ms);
         let is_over = start.steps > 0 && start.step >= start.steps;
+        let is_gone = settings.is_none();
         self.running.insert(start.id, running);
-        match (is_late, settings_are_gone(self, queue), is_over) {
+        match (is_late, is_gone, is_over) {
             (true, ..) => self.finish(start.id, End::Expired, now, actions),
             // The configuration has changed since the claim.
             (_, true, _) => self.finish(start.id, End::Returned, now, actions),
@@ -144,7 +140,7 @@ impl Scheduler {
     }
 
     fn note_reach(&mut self, id: JobId, answer: Answer, now: Moment) {
-        let queue = self.running.get(&id).map(|running| running.queue.as_str());
+        let queue = self.running.get(&id).map(|running| running.group.queue.as_str());
         let queue = queue.and_then(|queue| self.queues.get(queue));
         let settings = queue.and_then(|queue| queue.settings.as_ref());
         let Some(pool) = settings.and_then(|settings| self.pools.get_mut(&settings.pool)) else {
@@ -178,7 +174,7 @@ impl Scheduler {
             return;
         };
         let limits = self
-            .queue(&running.queue)
+            .queue(&running.group.queue)
             .settings
             .as_ref()
             .map(|settings| settings.limits);
@@ -196,7 +192,7 @@ impl Scheduler {
             attempt: running.attempt,
             verdict,
         });
-        self.count(&running.queue, &running.tenant, -1);
+        self.count(&running.group, -1);
     }
 }
 
@@ -209,13 +205,6 @@ const UNKNOWN: super::Limits = super::Limits {
     most_ms: 3_600_000,
     jitter_percent: 0,
 };
-
-fn settings_are_gone(scheduler: &Scheduler, queue: &str) -> bool {
-    scheduler
-        .queues
-        .get(queue)
-        .is_none_or(|queue| queue.settings.is_none())
-}
 
 fn end_of(why: Why) -> End {
     match why {

@@ -1,8 +1,9 @@
 //! Tests of the store on every database: each has a test module that includes this file, with a `TestDatabase`.
 
 use super::{
-    Becomes, By, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, Kept, NewJob, Operation,
-    Outcome, Reply, Selection, SequenceOperation, State, Store, TaskStatus, TestDatabase, Verdict,
+    Becomes, By, Changes, Claimed, Counters, Filter, Finished, Fired, GroupName, JobView, Kept, NewJob,
+    Operation, Outcome, Reply, Selection, SequenceOperation, State, StepDone, Store, TaskStatus,
+    TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -36,8 +37,8 @@ fn job(tenant: &str) -> NewJob {
     }
 }
 
-fn group(tenant: &str) -> (String, String) {
-    ("q".into(), tenant.into())
+fn group(tenant: &str) -> GroupName {
+    GroupName::new("q", tenant)
 }
 
 impl Bench {
@@ -62,12 +63,9 @@ impl Bench {
     }
 
     fn claim(&self, tenant: &str) -> Option<Claimed> {
-        let claim = Operation::Claim {
-            queue: "q".into(),
-            tenant: tenant.into(),
-        };
+        let claim = Operation::Claim(GroupName::new("q", tenant));
         match self.one(claim) {
-            Reply::Claimed { job, .. } => job.map(|job| *job),
+            Reply::Claimed(_, job) => job.map(|job| *job),
             other => panic!("{other:?}"),
         }
     }
@@ -348,15 +346,17 @@ fn steps_that_are_decided_are_not_done_again() {
         ..job("")
     });
     let first = bench.claim("").expect("a job");
-    let step = |attempt, step, name: &str, status| Operation::StepDone {
-        id,
-        attempt,
-        step,
-        name: name.into(),
-        status,
-        output: b"seen".to_vec(),
-        output_cut: 7,
-        duration_ms: 3,
+    let step = |attempt, step, name: &str, status| {
+        Operation::StepDone(StepDone {
+            id,
+            attempt,
+            step,
+            name: name.into(),
+            status,
+            output: b"seen".to_vec(),
+            output_cut: 7,
+            duration_ms: 3,
+        })
     };
     bench.one(step(1, 0, "fetch", TaskStatus::NotApplicable));
     bench.one(step(1, 1, "check", TaskStatus::TaskError));

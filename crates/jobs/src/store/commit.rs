@@ -3,6 +3,7 @@
 use super::operation::{Operation, Reply};
 use super::sql::{Database, Notice, Present, SqlError, Trouble};
 use super::{Changes, Turns, Work};
+use crate::core::GroupName;
 use std::fmt;
 use std::path::Path;
 
@@ -268,7 +269,7 @@ impl fmt::Debug for Store {
 fn count_waiting(database: &mut dyn Database) -> super::sql::Result<Changes> {
     let count = "SELECT queue, tenant, count(*) FROM ready GROUP BY queue, tenant";
     let rows = database.all(count, &[], |row| {
-        Ok(((row.word(0)?, row.word(1)?), row.number(2)?))
+        Ok((GroupName::new(row.word(0)?, row.word(1)?), row.number(2)?))
     })?;
     Ok(rows.into_iter().collect())
 }
@@ -293,13 +294,9 @@ fn one(work: &mut Work<'_>, operation: &Operation) -> super::sql::Result<Reply> 
             work.database.execute("RELEASE SAVEPOINT one", &[])?;
             work.changes = before;
             Ok(match operation {
-                Operation::Claim { queue, tenant } => {
-                    log::error!("jobs: a job of queue {queue} can't be claimed: {error}");
-                    Reply::Claimed {
-                        queue: queue.clone(),
-                        tenant: tenant.clone(),
-                        job: None,
-                    }
+                Operation::Claim(group) => {
+                    log::error!("jobs: a job of queue {} can't be claimed: {error}", group.queue);
+                    Reply::Claimed(group.clone(), None)
                 }
                 _ => Reply::Failed(error.to_string()),
             })

@@ -1,6 +1,6 @@
 //! Records how jobs and their steps ended.
 
-use super::operation::{Ending, Finished, Operation, Reply, Selection};
+use super::operation::{Ending, Finished, Operation, Progress, Reply, Selection, StepDone};
 use super::sql::{Notice, Present, Result, Row, Value};
 use super::{QueueEntry, State, Work, entry};
 use crate::core::{Becomes, Outcome, TaskStatus};
@@ -129,53 +129,41 @@ impl Work<'_> {
         .map(|_| ())
     }
 
-    pub(super) fn step_done(
-        &mut self,
-        id: i64,
-        attempt: u32,
-        (step, name, status): (usize, &str, TaskStatus),
-        (output, cut): (&[u8], u64),
-        duration_ms: u64,
-    ) -> Result<Reply> {
-        if self.running_attempt(id)? != Some(attempt) {
+    pub(super) fn step_done(&mut self, done: &StepDone) -> Result<Reply> {
+        if self.running_attempt(done.id)? != Some(done.attempt) {
             return Ok(Reply::Done);
         }
         // A task that does not apply keeps no result.
-        let kept = (status != TaskStatus::NotApplicable).then_some(output);
+        let kept = (done.status != TaskStatus::NotApplicable).then_some(&done.output);
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.execute(
             "INSERT INTO step (job, n, name, status, duration_ms, output, output_cut) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
              ON CONFLICT (job, n) DO UPDATE SET name = excluded.name, status = excluded.status, \
              duration_ms = excluded.duration_ms, output = excluded.output, output_cut = excluded.output_cut",
             &[
-                id.into(),
-                number(step as u64).into(),
-                name.into(),
-                (&word(status)).into(),
-                number(duration_ms).into(),
+                done.id.into(),
+                number(done.step as u64).into(),
+                (&done.name).into(),
+                (&word(done.status)).into(),
+                number(done.duration_ms).into(),
                 kept.into(),
-                left_out(cut).into(),
+                left_out(done.output_cut).into(),
             ],
         )?;
         Ok(Reply::Done)
     }
 
-    pub(super) fn progress(
-        &mut self,
-        (id, attempt): (i64, u32),
-        queues: Option<&[String]>,
-        percent: u32,
-        text: &str,
-    ) -> Result<Reply> {
-        let is_running = self.running_attempt(id)? == Some(attempt);
-        let is_own = match queues {
-            Some(queues) if is_running => queues.contains(&self.queue_entry(id)?.queue),
+    pub(super) fn progress(&mut self, progress: &Progress) -> Result<Reply> {
+        let Progress { id, percent, .. } = *progress;
+        let is_running = self.running_attempt(id)? == Some(progress.attempt);
+        let is_own = match &progress.queues {
+            Some(queues) if is_running => queues.contains(&self.queue_entry(id)?.group.queue),
             _ => true,
         };
         if is_running && is_own {
             self.execute(
                 "UPDATE job SET progress = ?2, progress_text = ?3 WHERE id = ?1",
-                &[id.into(), percent.into(), text.into()],
+                &[id.into(), percent.into(), (&progress.text).into()],
             )?;
         }
         Ok(Reply::Done)
@@ -309,8 +297,8 @@ impl Work<'_> {
                 let left = self.execute(
                     "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND sequence = ?4 AND id = ?5",
                     &[
-                        (&entry.queue).into(),
-                        (&entry.tenant).into(),
+                        (&entry.group.queue).into(),
+                        (&entry.group.tenant).into(),
                         entry.priority.into(),
                         entry.sequence.into(),
                         entry.id.into(),
@@ -333,7 +321,7 @@ impl Work<'_> {
                 .execute(
                     "DELETE FROM blocked WHERE queue = ?1 AND serial = ?2 AND priority = ?3 AND id = ?4",
                     &[
-                        (&entry.queue).into(),
+                        (&entry.group.queue).into(),
                         (&entry.serial).into(),
                         entry.priority.into(),
                         entry.id.into(),

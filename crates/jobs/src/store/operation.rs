@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::core::schedule::Kept;
-use crate::core::{Counters, JobId, TaskStatus, Verdict};
+use crate::core::{Counters, GroupName, JobId, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{HeldKeys, JobView, NewJob, Pushed, SequenceView};
 use std::collections::BTreeMap;
 
@@ -43,6 +43,29 @@ pub struct Finished {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepDone {
+    pub id: JobId,
+    pub attempt: u32,
+    pub step: usize,
+    pub name: String,
+    pub status: TaskStatus,
+    pub output: Vec<u8>,
+    /// Bytes of it that were cut.
+    pub output_cut: u64,
+    pub duration_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    pub id: JobId,
+    pub attempt: u32,
+    /// Only in these queues; `None`: in any.
+    pub queues: Option<Vec<String>>,
+    pub percent: u32,
+    pub text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fired {
     pub name: String,
     pub spec: String,
@@ -69,6 +92,12 @@ pub struct ForeignJob {
     pub timeout_ms: Option<u64>,
     pub requests: u32,
     pub ending: Ending,
+}
+
+impl ForeignJob {
+    pub fn group(&self) -> GroupName {
+        GroupName::new(&self.queue, &self.tenant)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -146,29 +175,10 @@ pub struct StateCount {
 pub enum Operation {
     Push(Vec<NewJob>),
     Sequence(SequenceOperation),
-    Claim {
-        queue: String,
-        tenant: String,
-    },
-    StepDone {
-        id: JobId,
-        attempt: u32,
-        step: usize,
-        name: String,
-        status: TaskStatus,
-        output: Vec<u8>,
-        /// Bytes of it that were cut.
-        output_cut: u64,
-        duration_ms: u64,
-    },
+    Claim(GroupName),
+    StepDone(StepDone),
     Finish(Box<Finished>),
-    Progress {
-        id: JobId,
-        attempt: u32,
-        queues: Option<Vec<String>>,
-        percent: u32,
-        text: String,
-    },
+    Progress(Progress),
     Promote,
     Press {
         id: JobId,
@@ -250,7 +260,7 @@ impl Operation {
     pub(super) fn has_to_be_written(&self) -> bool {
         matches!(
             self,
-            Operation::Finish(_) | Operation::StepDone { .. } | Operation::Promote | Operation::Load
+            Operation::Finish(_) | Operation::StepDone(_) | Operation::Promote | Operation::Load
         )
     }
 }
@@ -270,11 +280,7 @@ pub enum Reply {
     NoSequence,
     Sequence(Box<SequenceView>, Vec<JobId>),
     Sequences(Vec<SequenceView>),
-    Claimed {
-        queue: String,
-        tenant: String,
-        job: Option<Box<Claimed>>,
-    },
+    Claimed(GroupName, Option<Box<Claimed>>),
     Done,
     Promoted,
     Fired {

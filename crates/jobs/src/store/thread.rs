@@ -7,6 +7,7 @@ use super::looks::{Looks, Opened};
 use super::operation::{Operation, Reply};
 use super::sql::{Notice, Syncer};
 use super::{Changes, Committed, Store, StoreError};
+use crate::core::GroupName;
 use forkyard_sys::clock;
 use mio::Waker;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -415,13 +416,8 @@ impl Writer {
         }
         let mut changes = committed.changes;
         for reply in &committed.replies {
-            if let Reply::Claimed {
-                queue,
-                tenant,
-                job: Some(_),
-            } = reply
-            {
-                self.tell((queue.clone(), tenant.clone()), -1);
+            if let Reply::Claimed(group, Some(_)) = reply {
+                self.tell(group.clone(), -1);
             }
         }
         for (group, change) in &changes {
@@ -453,7 +449,7 @@ impl Writer {
         self.wake();
     }
 
-    fn tell(&mut self, group: (String, String), change: i64) {
+    fn tell(&mut self, group: GroupName, change: i64) {
         let count = self.told.get(&group).copied().unwrap_or(0) + change;
         match count {
             0 => _ = self.told.remove(&group),
@@ -477,14 +473,7 @@ impl Writer {
         for (number, operation) in std::mem::take(batch) {
             match operation {
                 operation if operation.has_to_be_written() => batch.push((number, operation)),
-                Operation::Claim { queue, tenant } => self.say(StoreEvent::Reply(
-                    number,
-                    Reply::Claimed {
-                        queue,
-                        tenant,
-                        job: None,
-                    },
-                )),
+                Operation::Claim(group) => self.say(StoreEvent::Reply(number, Reply::Claimed(group, None))),
                 _ => self.say(StoreEvent::Reply(number, Reply::Failed(reason.to_owned()))),
             }
         }
