@@ -451,29 +451,17 @@ fn another_version_is_refused() {
 fn tables_of_the_version_before_are_brought_up_to_date() {
     let database = TestDatabase::new();
     let mut store = database.open("me");
-    let sequence = SequenceOperation::Begin {
-        queue: "q".into(),
-        name: None,
-        total: None,
-    };
-    perform(&mut store, Operation::Sequence(sequence), 5);
-    let add = SequenceOperation::Add {
-        id: 1,
-        queues: None,
-        from: 0,
-        jobs: vec![job("")],
-    };
+    let (queue, name, total) = ("q".to_owned(), None, None);
+    perform(&mut store, Operation::BeginSequence { queue, name, total }, 5);
+    let (from, jobs) = (0, vec![job("")]);
+    let change = |change| Operation::Sequence(1, None, change);
     let later = NewJob {
         in_ms: Some(1_000),
         ..job("")
     };
     perform(&mut store, Operation::Push(vec![job(""), later]), 5);
-    perform(
-        &mut store,
-        Operation::Sequence(SequenceOperation::Show { id: 1, queues: None }),
-        5,
-    );
-    perform(&mut store, Operation::Sequence(add), 5);
+    perform(&mut store, change(SequenceChange::Nothing), 5);
+    perform(&mut store, change(SequenceChange::Add { from, jobs }), 5);
     drop(store);
     database
         .raw()

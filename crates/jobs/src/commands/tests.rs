@@ -210,3 +210,60 @@ fn every_combination_of_what_selects_jobs_is_defined() {
         assert!(why.contains("may not use queue"), "{why}");
     }
 }
+
+fn sequence(line: &str, rights: Rights) -> Result<Operation, String> {
+    match read(line.as_bytes(), rights, &jobs())? {
+        Plan::Store(operation, For::Sequence) => Ok(operation),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_user_has_sequences_of_its_queues_alone() {
+    let begin =
+        |queue: &str| format!(r#"{{"command":"sequence-begin","queue":"{queue}","name":"n","total":7}}"#);
+    let operation = sequence(&begin("mail"), Rights::Own(33)).expect("a sequence");
+    let (queue, name, total) = ("mail".into(), Some("n".into()), Some(7));
+    assert_eq!(operation, Operation::BeginSequence { queue, name, total });
+    assert!(
+        sequence(&begin("other"), Rights::Own(33))
+            .expect_err("refused")
+            .contains("may not use")
+    );
+    assert!(
+        sequence(&begin("nosuch"), Rights::All)
+            .expect_err("refused")
+            .contains("no queue")
+    );
+    let add = r#"{"command":"sequence-add","id":1,"from":0,"jobs":[{"queue":"other","kind":"k"}]}"#;
+    assert!(
+        sequence(add, Rights::Own(33))
+            .expect_err("refused")
+            .contains("may not use")
+    );
+    let show = sequence(r#"{"command":"sequence-show","id":1}"#, Rights::Own(33));
+    let queues = Some(vec!["mail".to_owned()]);
+    assert_eq!(show, Ok(Operation::Sequence(1, queues, SequenceChange::Nothing)));
+    assert!(sequence(r#"{"command":"sequence-list"}"#, Rights::Own(33)).is_err());
+    assert!(sequence(r#"{"command":"sequence-list"}"#, Rights::All).is_ok());
+}
+
+#[test]
+fn what_is_missing_of_a_sequence_is_told() {
+    for (line, word) in [
+        (r#"{"command":"sequence-begin"}"#, "missing field `queue`"),
+        (
+            r#"{"command":"sequence-begin","queue":"mail","name":""}"#,
+            "name has 1",
+        ),
+        (r#"{"command":"sequence-end"}"#, "missing field `id`"),
+        (
+            r#"{"command":"sequence-add","id":1,"from":0,"jobs":[]}"#,
+            "job is missing",
+        ),
+        (r#"{"command":"sequence-fly"}"#, "there is no command"),
+    ] {
+        let why = sequence(line, Rights::All).expect_err(line);
+        assert!(why.contains(word), "{line}: {why}");
+    }
+}

@@ -2,8 +2,8 @@
 
 use super::{
     Becomes, By, Changes, Claimed, Counters, Filter, Finished, Fired, GroupName, JobView, Kept, NewJob,
-    Operation, Outcome, Reply, Selection, SequenceOperation, State, StepDone, Store, TaskStatus,
-    TestDatabase, Verdict,
+    Operation, Outcome, Reply, Selection, SequenceChange, State, StepDone, Store, TaskStatus, TestDatabase,
+    Verdict,
 };
 use std::cell::RefCell;
 

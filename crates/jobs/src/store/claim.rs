@@ -14,7 +14,11 @@ impl Work<'_> {
     pub(super) fn perform(&mut self, operation: &Operation) -> Result<Reply> {
         match operation {
             Operation::Push(jobs) => self.push_all(jobs),
-            Operation::Sequence(operation) => self.sequence(operation),
+            Operation::BeginSequence { queue, name, total } => {
+                self.begin_sequence(queue, name.as_deref(), *total)
+            }
+            Operation::Sequence(id, queues, change) => self.change_sequence(*id, queues.as_deref(), change),
+            Operation::Sequences { limit } => self.list_sequences(*limit),
             Operation::Claim(group) => {
                 let job = self.claim(group)?;
                 Ok(Reply::Claimed(group.clone(), job.map(Box::new)))

@@ -1,7 +1,7 @@
 //! Tests of schedules, bulk changes and totals.
 
 use super::{
-    Becomes, Bench, By, Filter, Fired, JobView, Kept, NewJob, Operation, Reply, Selection, SequenceOperation,
+    Becomes, Bench, By, Filter, Fired, JobView, Kept, NewJob, Operation, Reply, Selection, SequenceChange,
     State, TaskStatus, bench, clean, job,
 };
 
@@ -103,25 +103,24 @@ fn what_ended_is_forgotten_after_its_time() {
 fn sequences_of_one_tenant_have_turns_and_so_have_jobs_without_one() {
     let bench = bench();
     let sequence = |name: &str, count: usize| {
-        let begin = SequenceOperation::Begin {
+        let begin = Operation::BeginSequence {
             queue: "q".into(),
             name: Some(name.into()),
             total: None,
         };
-        let Reply::Sequence(view, _) = bench.one(Operation::Sequence(begin)) else {
+        let Reply::Sequence(view, _) = bench.one(begin) else {
             panic!("no sequence");
         };
         let one = NewJob {
             kind: name.into(),
             ..job("t")
         };
-        let add = SequenceOperation::Add {
-            id: view.id,
-            queues: None,
-            from: 0,
-            jobs: vec![one; count],
-        };
-        bench.one(Operation::Sequence(add));
+        let jobs = vec![one; count];
+        bench.one(Operation::Sequence(
+            view.id,
+            None,
+            SequenceChange::Add { from: 0, jobs },
+        ));
     };
     sequence("nightly", 5);
     let first = bench.claim("t").expect("the first");

@@ -24,7 +24,7 @@ mod thread;
 pub use commit::{Committed, Store, StoreError};
 pub use operation::{
     By, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Progress, Reply, Selection,
-    SequenceOperation, StateCount, StepDone,
+    SequenceChange, StateCount, StepDone,
 };
 pub use sqlite::{Copied, Sqlite};
 pub use thread::{Opener, StoreEvent, StoreThread};

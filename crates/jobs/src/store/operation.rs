@@ -174,7 +174,16 @@ pub struct StateCount {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
     Push(Vec<NewJob>),
-    Sequence(SequenceOperation),
+    BeginSequence {
+        queue: String,
+        name: Option<String>,
+        total: Option<u64>,
+    },
+    /// Changes this sequence, if it is in one of these queues (`None`: in any), and shows it.
+    Sequence(i64, Option<Vec<String>>, SequenceChange),
+    Sequences {
+        limit: u32,
+    },
     Claim(GroupName),
     StepDone(StepDone),
     Finish(Box<Finished>),
@@ -215,37 +224,19 @@ pub enum Operation {
     Load,
 }
 
-/// An operation on a sequence: jobs from one source, in order. `queues`: only in these queues; `None`: in any.
+/// A change of a sequence: jobs from one source, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SequenceOperation {
-    Begin {
-        queue: String,
-        name: Option<String>,
-        total: Option<u64>,
-    },
+pub enum SequenceChange {
     /// Adds jobs from the source, and stores its position in the same transaction. `from`: the position before;
     /// otherwise nothing is added, because it was added already.
     Add {
-        id: i64,
-        queues: Option<Vec<String>>,
         from: u64,
         jobs: Vec<NewJob>,
     },
-    End {
-        id: i64,
-        queues: Option<Vec<String>>,
-    },
-    Cancel {
-        id: i64,
-        queues: Option<Vec<String>>,
-    },
-    Show {
-        id: i64,
-        queues: Option<Vec<String>>,
-    },
-    List {
-        limit: u32,
-    },
+    End,
+    Cancel,
+    /// The sequence is only shown.
+    Nothing,
 }
 
 impl Operation {
@@ -261,15 +252,6 @@ impl Operation {
         matches!(
             self,
             Operation::Finish(_) | Operation::StepDone(_) | Operation::Promote | Operation::Load
-        )
-    }
-}
-
-impl SequenceOperation {
-    pub fn is_look(&self) -> bool {
-        matches!(
-            self,
-            SequenceOperation::Show { .. } | SequenceOperation::List { .. }
         )
     }
 }

@@ -2,7 +2,7 @@
 //! command and the jobs process may be killed and continue. A trigger counts the waiting, running and ended jobs.
 
 use super::Work;
-use super::operation::{Reply, Selection, SequenceOperation};
+use super::operation::{Reply, Selection, SequenceChange};
 use super::sql::{Present, Result, Row};
 use forkyard_protocol::jobs::{NewJob, SequenceView};
 
@@ -12,38 +12,36 @@ const COLUMNS: &str =
     "id, queue, name, state, total, cursor, added, running, done, failed, dropped, begun_at, ended_at";
 
 impl Work<'_> {
-    pub(super) fn sequence(&mut self, operation: &SequenceOperation) -> Result<Reply> {
-        let (id, queues) = match operation {
-            SequenceOperation::Begin { queue, name, total } => {
-                return self.begin_sequence(queue, name.as_deref(), *total);
-            }
-            SequenceOperation::List { limit } => return self.list_sequences(*limit),
-            SequenceOperation::Add { id, queues, .. }
-            | SequenceOperation::End { id, queues }
-            | SequenceOperation::Cancel { id, queues }
-            | SequenceOperation::Show { id, queues } => (*id, queues),
-        };
+    pub(super) fn change_sequence(
+        &mut self,
+        id: i64,
+        queues: Option<&[String]>,
+        change: &SequenceChange,
+    ) -> Result<Reply> {
         let found = self.find_sequence(id)?;
-        let may = |view: &SequenceView| (queues.as_ref()).is_none_or(|queues| queues.contains(&view.queue));
+        let may = |view: &SequenceView| queues.is_none_or(|queues| queues.contains(&view.queue));
         let Some(view) = found.filter(may) else {
             return Ok(Reply::NoSequence);
         };
         let mut running = Vec::new();
-        match operation {
-            SequenceOperation::Add { from, jobs, .. } if view.state == "open" && view.given == *from => {
+        match change {
+            SequenceChange::Add { from, jobs } if view.state == "open" && view.given == *from => {
                 self.add_to_sequence(&view, jobs)?;
             }
-            SequenceOperation::End { .. } if view.state == "open" => self.close_sequence(id, "complete")?,
-            SequenceOperation::Cancel { .. } if view.state != "cancelled" => {
-                running = self.cancel_sequence(id)?;
-            }
+            SequenceChange::End if view.state == "open" => self.close_sequence(id, "complete")?,
+            SequenceChange::Cancel if view.state != "cancelled" => running = self.cancel_sequence(id)?,
             // A repeated operation changes nothing.
             _ => {}
         }
         self.show_sequence(id, running)
     }
 
-    fn begin_sequence(&mut self, queue: &str, name: Option<&str>, total: Option<u64>) -> Result<Reply> {
+    pub(super) fn begin_sequence(
+        &mut self,
+        queue: &str,
+        name: Option<&str>,
+        total: Option<u64>,
+    ) -> Result<Reply> {
         if let Some(name) = name {
             let found = self.database.first(
                 "SELECT id FROM sequence WHERE queue = ?1 AND name = ?2 AND state = 'open'",
@@ -159,7 +157,7 @@ impl Work<'_> {
         })
     }
 
-    fn list_sequences(&mut self, limit: u32) -> Result<Reply> {
+    pub(super) fn list_sequences(&mut self, limit: u32) -> Result<Reply> {
         let select = format!("SELECT {COLUMNS} FROM sequence ORDER BY id DESC LIMIT ?1");
         let values = [limit.min(MOST_LISTED).into()];
         Ok(Reply::Sequences(self.database.all(&select, &values, view)?))

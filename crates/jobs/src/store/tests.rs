@@ -341,28 +341,17 @@ fn a_sequence_of_a_damaged_file_ends() {
     let mut store = database.open("me");
     let Reply::Sequence(view, _) = one(
         &mut store,
-        Operation::Sequence(SequenceOperation::Begin {
+        Operation::BeginSequence {
             queue: "q".into(),
             name: None,
             total: None,
-        }),
+        },
     ) else {
         panic!("no sequence");
     };
     let jobs = vec![new_job(vec![b'x'; 500]); 1_000];
-    for operation in [
-        SequenceOperation::Add {
-            id: view.id,
-            from: 0,
-            jobs,
-            queues: None,
-        },
-        SequenceOperation::End {
-            id: view.id,
-            queues: None,
-        },
-    ] {
-        one(&mut store, Operation::Sequence(operation));
+    for change in [SequenceChange::Add { from: 0, jobs }, SequenceChange::End] {
+        one(&mut store, Operation::Sequence(view.id, None, change));
     }
     claim(&mut store).expect("a job runs");
     drop(store);
@@ -375,11 +364,8 @@ fn a_sequence_of_a_damaged_file_ends() {
     ));
     let mut copy = opened(&to);
     let mut show = || {
-        let show = SequenceOperation::Show {
-            id: view.id,
-            queues: None,
-        };
-        match one(&mut copy, Operation::Sequence(show)) {
+        let show = Operation::Sequence(view.id, None, SequenceChange::Nothing);
+        match one(&mut copy, show) {
             Reply::Sequence(view, _) => (view, claim(&mut copy)),
             other => panic!("{other:?}"),
         }
