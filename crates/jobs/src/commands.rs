@@ -103,10 +103,7 @@ pub(crate) fn may_use(rights: Rights, jobs: &Jobs, queue: &str) -> bool {
     match rights {
         Rights::All => true,
         Rights::Stranger => false,
-        Rights::Own(uid) => {
-            let mut queues = jobs.queues.iter();
-            queues.any(|known| known.name == queue && known.users.contains(&uid))
-        }
+        Rights::Own(uid) => jobs.queue(queue).is_some_and(|known| known.users.contains(&uid)),
     }
 }
 
@@ -204,7 +201,7 @@ impl Requester<'_> {
                 Plan::Store(Operation::Sequences { limit }, For::Sequence)
             }
             Request::SequenceBegin(SequenceBegin { queue, name, total }) => {
-                if !self.knows(&queue) {
+                if self.jobs.queue(&queue).is_none() {
                     return Err(format!("there is no queue \"{queue}\""));
                 }
                 self.check_use(&queue)?;
@@ -327,10 +324,6 @@ impl Requester<'_> {
         }
     }
 
-    fn knows(self, queue: &str) -> bool {
-        self.jobs.queues.iter().any(|known| known.name == queue)
-    }
-
     /// The queues that a client may push into; `None`: all.
     fn own_queues(self) -> Option<Vec<String>> {
         let names = self.jobs.queues.iter().map(|queue| &queue.name);
@@ -352,7 +345,7 @@ impl Requester<'_> {
     }
 
     fn check(self, job: &mut NewJob) -> Result<(), String> {
-        if !self.knows(&job.queue) {
+        if self.jobs.queue(&job.queue).is_none() {
             let names: Vec<&str> = self.jobs.queues.iter().map(|queue| queue.name.as_str()).collect();
             let names = names.join(", ");
             return Err(format!("there is no queue \"{}\"; there are {names}", job.queue));
@@ -450,7 +443,7 @@ pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
             held,
         },
         Reply::Failed(why) => JobsAnswer::not_now(format!("the store: {why}")),
-        Reply::Done => JobsAnswer::Done {},
+        Reply::Done | Reply::Paused { .. } => JobsAnswer::Done {},
         Reply::Sequence(sequence, _) => JobsAnswer::Sequence { sequence },
         Reply::Sequences(sequences) => JobsAnswer::Sequences { sequences },
         Reply::NoSequence => JobsAnswer::error(

@@ -84,7 +84,7 @@ impl Figures {
             }
         }
         let shown = views.into_iter().map(|((name, kind), view)| {
-            let queue = jobs.queues.iter().find(|queue| queue.name == name);
+            let queue = jobs.queue(&name);
             KindView {
                 queue: name,
                 kind,

@@ -47,9 +47,9 @@ impl Foreign {
         (changes.into_iter().collect(), ended)
     }
 
-    pub(crate) fn pressed(&self) -> impl Iterator<Item = (&ForeignJob, bool)> {
-        let pressed = |job: &ForeignJob| job.ending.press();
-        (self.jobs.values()).filter_map(move |job| pressed(job).map(|is_forced| (job, is_forced)))
+    pub(crate) fn pressed(&self) -> impl Iterator<Item = (ForeignJob, bool)> {
+        let pressed = |job: &ForeignJob| Some((job.clone(), job.ending.press()?));
+        self.jobs.values().filter_map(pressed)
     }
 
     /// Returns the orphans that are cancelled or overdue, and whether their workers must be killed. `timeout_ms`: a

@@ -116,7 +116,7 @@ impl Process {
         };
         lease.last = Output::default();
         let (queue, attempt) = (lease.job.queue.clone(), lease.job.attempt);
-        let Some(queue) = self.jobs.queues.iter().find(|known| known.name == queue) else {
+        let Some(queue) = self.jobs.queue(&queue) else {
             return self.answered(
                 id,
                 attempt,

@@ -25,20 +25,16 @@ impl Process {
         };
         let schedule = &planned.schedule;
         let job = |time: &i64| NewJob {
-            queue: schedule.queue.clone(),
-            kind: schedule.kind.clone(),
-            payload: schedule.payload.clone().into_bytes(),
             key: Some(format!("schedule/{}/{time}", schedule.name)),
             serial: (schedule.overlap == Overlap::Queue).then(|| format!("schedule/{}", schedule.name)),
-            ..NewJob::default()
+            ..planned.job()
         };
         let fired = Fired {
-            name: schedule.name.clone(),
-            spec: spec(schedule),
             jobs: fire.times.iter().map(job).collect(),
             due_ms: fire.times.last().copied(),
             next_ms: fire.next_ms,
             skips_overlap: schedule.overlap == Overlap::Skip,
+            ..Fired::planned(planned)
         };
         self.store.ask(Operation::Fire(Box::new(fired)));
     }
@@ -67,15 +63,7 @@ impl Process {
                 .iter()
                 .any(|kept| kept.name == planned.schedule.name && kept.spec == spec(&planned.schedule));
             if !is_kept {
-                let fired = Fired {
-                    name: planned.schedule.name.clone(),
-                    spec: spec(&planned.schedule),
-                    jobs: Vec::new(),
-                    due_ms: None,
-                    next_ms: planned.next_ms,
-                    skips_overlap: false,
-                };
-                self.store.ask(Operation::Fire(Box::new(fired)));
+                self.store.ask(Operation::Fire(Box::new(Fired::planned(planned))));
             }
         }
         self.schedules = schedules;
@@ -111,8 +99,7 @@ impl Process {
         }
         if self.store.is_shared() {
             // Another machine may have ended jobs that clients wait for here.
-            let waited: Vec<i64> = self.waiters.keys().copied().collect();
-            waited.into_iter().for_each(|id| self.show_to_waiters(id));
+            self.show_to_all_waiters();
         }
         if self.foreign.is_empty() && owners.is_empty() {
             let often = if self.waiters.is_empty() {
@@ -124,34 +111,22 @@ impl Process {
             return;
         }
         self.foreign_due_ms = Some(now_ms + FOREIGN_MS);
-        let queues = &self.jobs.queues;
-        let pool_of = |name: &str| {
-            let queue = queues.iter().find(|queue| queue.name == name);
-            queue.map(|queue| queue.pool.clone())
-        };
+        let jobs = &self.jobs;
+        let pool_of = |name: &str| jobs.queue(name).map(|queue| queue.pool.clone());
         let (pools, homeless) = self.foreign.ask(pool_of);
-        let pressed = self.foreign.pressed().filter_map(|(job, is_forced)| {
-            Some(FromJobs::Terminate {
-                pool: pool_of(&job.queue)?,
-                query: query(job.id, job.attempt),
-                is_forced,
-            })
-        });
-        let mut pressed: Vec<FromJobs> = pressed.collect();
         let now = self.now();
-        let timeout_ms = |name: &str| {
-            let queue = queues.iter().find(|queue| queue.name == name);
-            queue.map(|queue| millis(queue.timeout))
-        };
+        let timeout_ms = |name: &str| jobs.queue(name).map(|queue| millis(queue.timeout));
         let wall_ms = now.wall_ms.saturating_sub(self.ahead_ms);
-        let overdue = self.foreign.overdue(wall_ms, now.mono_ms, timeout_ms);
-        pressed.extend(overdue.into_iter().filter_map(|(job, is_forced)| {
+        let mut pressed: Vec<(ForeignJob, bool)> = self.foreign.pressed().collect();
+        pressed.extend(self.foreign.overdue(wall_ms, now.mono_ms, timeout_ms));
+        let terminate = |(job, is_forced): (ForeignJob, bool)| {
             Some(FromJobs::Terminate {
                 pool: pool_of(&job.queue)?,
                 query: query(job.id, job.attempt),
                 is_forced,
             })
-        }));
+        };
+        let pressed: Vec<FromJobs> = pressed.into_iter().filter_map(terminate).collect();
         for pool in pools {
             self.tell_master(&FromJobs::Running { pool });
         }
@@ -168,7 +143,7 @@ impl Process {
             most_ms: 0,
             jitter_percent: 0,
         };
-        let queue = self.jobs.queues.iter().find(|queue| queue.name == job.queue);
+        let queue = self.jobs.queue(&job.queue);
         let (end, why) = match (job.ending.is_cancelled(), self.foreign.ended_because(job.id)) {
             // A cancelled job is not started again, however its last start ended.
             (true, _) => (End::Cancelled, "it was cancelled"),

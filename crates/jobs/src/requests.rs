@@ -2,13 +2,14 @@
 
 use crate::client::Rights;
 use crate::commands::{self, For, Plan};
+use crate::core::schedule::Planned;
 use crate::core::{Event, JobId};
 use crate::lease::Lease;
 use crate::master::FOREIGN_MS;
 use crate::process::{Peer, PendingReply, Process};
 use crate::store::sql::Notice;
 use crate::store::{Changes, Operation, Reply, State, StateCount, StoreEvent};
-use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
+use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, QueueView, Stats};
 
 const NOBODY: usize = usize::MAX;
 
@@ -40,38 +41,14 @@ impl Process {
             Plan::Push(jobs, limit_ms) => {
                 let limit_ms = limit_ms.unwrap_or_else(|| self.push_timeout_ms());
                 let until_ms = self.now().mono_ms.saturating_add(limit_ms);
-                let number = self.store.ask(Operation::Push(jobs));
-                let what = For::Push;
-                self.asked.insert(number, PendingReply { client, what, id: 0 });
+                let number = self.ask(client, For::Push, Operation::Push(jobs));
                 self.push_limits.insert((until_ms, number));
             }
-            Plan::Store(operation, what) => {
-                let paused = match &operation {
-                    Operation::Pause { queue, is_paused, .. } => Some((queue.clone(), *is_paused)),
-                    _ => None,
-                };
-                let number = self.store.ask(operation);
-                self.asked.insert(number, PendingReply { client, what, id: 0 });
-                if let Some(paused) = paused {
-                    self.pausing.insert(number, paused);
-                }
-            }
+            Plan::Store(operation, what) => _ = self.ask(client, what, operation),
             Plan::Wait(Operation::Show(id), limit_ms) => self.wait_for(client, id, limit_ms),
-            Plan::Wait(show, limit_ms) => {
-                let number = self.store.ask(show);
-                let what = For::Await(limit_ms);
-                self.asked.insert(number, PendingReply { client, what, id: 0 });
-            }
+            Plan::Wait(show, limit_ms) => _ = self.ask(client, For::Await(limit_ms), show),
             Plan::Schedules => {
-                let view = |planned: &crate::core::schedule::Planned| ScheduleView {
-                    name: planned.schedule.name.clone(),
-                    queue: planned.schedule.queue.clone(),
-                    kind: planned.schedule.kind.clone(),
-                    cron: planned.schedule.cron.clone(),
-                    timezone: planned.schedule.timezone.clone(),
-                    next_ms: planned.next_ms,
-                };
-                let schedules = self.schedules.all().iter().map(view).collect();
+                let schedules = self.schedules.all().iter().map(Planned::view).collect();
                 self.answer(client, &JobsAnswer::Schedules { schedules });
             }
             Plan::Kinds => {
@@ -91,16 +68,8 @@ impl Process {
             }
             Plan::RunNow(name) => match self.schedules.find(&name) {
                 Some(planned) => {
-                    let schedule = &planned.schedule;
-                    let job = NewJob {
-                        queue: schedule.queue.clone(),
-                        kind: schedule.kind.clone(),
-                        payload: schedule.payload.clone().into_bytes(),
-                        ..NewJob::default()
-                    };
-                    let number = self.store.ask(Operation::Push(vec![job]));
-                    let what = For::Push;
-                    self.asked.insert(number, PendingReply { client, what, id: 0 });
+                    let jobs = vec![planned.job()];
+                    self.ask(client, For::Push, Operation::Push(jobs));
                 }
                 None => self.answer(
                     client,
@@ -108,6 +77,12 @@ impl Process {
                 ),
             },
         }
+    }
+
+    fn ask(&mut self, client: usize, what: For, operation: Operation) -> u64 {
+        let number = self.store.ask(operation);
+        self.asked.insert(number, PendingReply { client, what, id: 0 });
+        number
     }
 
     fn wait_for(&mut self, client: usize, id: JobId, limit_ms: Option<u64>) {
@@ -279,10 +254,9 @@ impl Process {
         if let Some(id) = self.finishing.remove(&number) {
             self.show_to_waiters(id);
         }
-        if let Some((queue, is_paused)) = self.pausing.remove(&number) {
-            if reply == Reply::Done {
-                self.events.push_back(Event::Paused { queue, is_paused });
-            }
+        if let Reply::Paused { queue, is_paused } = &reply {
+            let (queue, is_paused) = (queue.clone(), *is_paused);
+            self.events.push_back(Event::Paused { queue, is_paused });
         }
         match reply {
             Reply::Claimed(group, job) => {
@@ -388,9 +362,7 @@ impl Process {
             }
             (For::Run, Reply::List(found)) => match again(&found) {
                 Ok(again) => {
-                    let number = self.store.ask(again);
-                    let what = For::Sequence;
-                    self.asked.insert(number, PendingReply { what, ..asked });
+                    self.ask(asked.client, For::Sequence, again);
                     return;
                 }
                 Err(why) => Some(JobsAnswer::error(why)),
@@ -399,35 +371,19 @@ impl Process {
                 queues: self.queues(asked.client, counts),
             }),
             (For::Stats, Reply::Counts(counts)) => Some(self.stats(asked.client, counts)),
-            (
-                For::Change,
-                Reply::Changed {
-                    count, running, held, ..
-                },
-            ) => {
-                for id in &running {
-                    self.events.push_back(Event::Cancel(*id));
+            (_, reply) => {
+                if let Reply::Changed { running, .. } | Reply::Sequence(_, running) = &reply {
+                    self.events.extend(running.iter().copied().map(Event::Cancel));
                 }
-                let waited: Vec<JobId> = self.waiters.keys().copied().collect();
-                waited.into_iter().for_each(|id| self.show_to_waiters(id));
-                commands::answer(Reply::Changed {
-                    count,
-                    running,
-                    held,
-                    rest: None,
-                })
+                let has_changed = match &reply {
+                    Reply::Sequence(sequence, _) => sequence.state == "cancelled",
+                    reply => matches!(reply, Reply::Changed { .. }),
+                };
+                if has_changed {
+                    self.show_to_all_waiters();
+                }
+                commands::answer(reply)
             }
-            (For::Sequence, Reply::Sequence(sequence, running)) => {
-                for id in &running {
-                    self.events.push_back(Event::Cancel(*id));
-                }
-                if sequence.state == "cancelled" {
-                    let waited: Vec<JobId> = self.waiters.keys().copied().collect();
-                    waited.into_iter().for_each(|id| self.show_to_waiters(id));
-                }
-                commands::answer(Reply::Sequence(sequence, running))
-            }
-            (_, reply) => commands::answer(reply),
         };
         if let Some(answer) = answer {
             self.answer(asked.client, &answer);
@@ -442,6 +398,11 @@ impl Process {
             _ => true,
         };
         has_ended && self.stop_waiting(asked.client, asked.id)
+    }
+
+    pub(crate) fn show_to_all_waiters(&mut self) {
+        let waited: Vec<JobId> = self.waiters.keys().copied().collect();
+        waited.into_iter().for_each(|id| self.show_to_waiters(id));
     }
 
     pub(crate) fn show_to_waiters(&mut self, id: JobId) {

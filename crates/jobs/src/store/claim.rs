@@ -258,7 +258,8 @@ impl Work<'_> {
             )?,
             false => self.execute("DELETE FROM queue WHERE name = ?1", &[queue.into()])?,
         };
-        Ok(Reply::Done)
+        let queue = queue.to_owned();
+        Ok(Reply::Paused { queue, is_paused })
     }
 
     pub(super) fn running_attempt(&mut self, id: i64) -> Result<Option<u32>> {

@@ -1,7 +1,7 @@
 //! The store's operations and replies.
 
 use super::State;
-use crate::core::schedule::Kept;
+use crate::core::schedule::{Kept, Planned, spec};
 use crate::core::{Counters, GroupName, JobId, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{HeldKeys, JobView, NewJob, Pushed, SequenceView};
 use std::collections::BTreeMap;
@@ -92,6 +92,20 @@ pub struct ForeignJob {
     pub timeout_ms: Option<u64>,
     pub requests: u32,
     pub ending: Ending,
+}
+
+impl Fired {
+    /// Stores the next time alone.
+    pub fn planned(planned: &Planned) -> Fired {
+        Fired {
+            name: planned.schedule.name.clone(),
+            spec: spec(&planned.schedule),
+            jobs: Vec::new(),
+            due_ms: None,
+            next_ms: planned.next_ms,
+            skips_overlap: false,
+        }
+    }
 }
 
 impl ForeignJob {
@@ -264,6 +278,10 @@ pub enum Reply {
     Sequences(Vec<SequenceView>),
     Claimed(GroupName, Option<Box<Claimed>>),
     Done,
+    Paused {
+        queue: String,
+        is_paused: bool,
+    },
     Promoted,
     Fired {
         name: String,
