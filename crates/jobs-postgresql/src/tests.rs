@@ -181,7 +181,11 @@ fn heard_of_a_job(one: &mut Store, two: &mut Store) -> (impl Fn() -> Notice + us
     let id = push(one, job(""));
     assert_eq!(next(), Notice::News);
     claim(one, "", 1).0.expect("a job");
-    perform(two, Operation::Cancel(Selection::One(id, None)), 1);
+    perform(
+        two,
+        Operation::Change(Change::Cancel, Selection::One(id, None)),
+        1,
+    );
     (next, id)
 }
 
@@ -385,7 +389,11 @@ fn what_one_machine_does_another_hears() {
     let database = TestDatabase::new();
     let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     let (next, id) = heard_of_a_job(&mut one, &mut two);
-    perform(&mut one, Operation::Cancel(Selection::One(id, None)), 1);
+    perform(
+        &mut one,
+        Operation::Change(Change::Cancel, Selection::One(id, None)),
+        1,
+    );
     assert_eq!(next(), Notice::Cancel(id), "not its own");
     let queue = "q".to_owned();
     let pause = Operation::Pause {
@@ -405,7 +413,11 @@ fn what_is_to_be_cancelled_is_known_to_a_machine_that_did_not_hear_of_it() {
     let ids = [push(&mut one, job("")), push(&mut one, job(""))];
     claim(&mut one, "", 1).0.expect("a job");
     claim(&mut two, "", 1).0.expect("a job");
-    perform(&mut two, Operation::Cancel(Selection::One(ids[0], None)), 1);
+    perform(
+        &mut two,
+        Operation::Change(Change::Cancel, Selection::One(ids[0], None)),
+        1,
+    );
     let cancelled = |store: &mut Store| match perform(store, Operation::Foreign, 2).0 {
         Reply::Foreign { cancelled, .. } => cancelled,
         other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
 //! Parses requests into operations of the store, and turns replies into answers.
 
 use crate::client::Rights;
-use crate::store::{By, Filter, Operation, Progress, Reply, Selection, SequenceChange, State};
+use crate::store::{By, Change, Filter, Operation, Progress, Reply, Selection, SequenceChange, State};
 use forkyard_base::base64;
 use forkyard_config::Jobs;
 #[cfg(any(test, fuzzing))]
@@ -164,10 +164,10 @@ impl Requester<'_> {
                 };
                 Plan::Store(Operation::Last(By::Key, filter, Some(run.key)), For::Run)
             }
-            Request::Retry(jobs) => self.change(Operation::Retry, jobs, &RETRIED)?,
-            Request::Cancel(jobs) => self.change(Operation::Cancel, jobs, &CANCELLED)?,
-            Request::Discard(jobs) => self.change(Operation::Discard, jobs, &DISCARDED)?,
-            Request::Purge(jobs) => self.change(Operation::Purge, jobs, &PURGED)?,
+            Request::Retry(jobs) => self.change(Change::Retry, jobs, &RETRIED)?,
+            Request::Cancel(jobs) => self.change(Change::Cancel, jobs, &CANCELLED)?,
+            Request::Discard(jobs) => self.change(Change::Discard, jobs, &DISCARDED)?,
+            Request::Purge(jobs) => self.change(Change::Purge, jobs, &PURGED)?,
             Request::Pause(PauseRequest { queue, reason }) => self.pause(queue, reason, true)?,
             Request::Resume(QueueName { queue }) => self.pause(queue, None, false)?,
             Request::Progress(said) => {
@@ -253,16 +253,9 @@ impl Requester<'_> {
         })
     }
 
-    fn change(
-        self,
-        change: fn(Selection) -> Operation,
-        selected: Selected,
-        states: &[State],
-    ) -> Result<Plan, String> {
-        Ok(Plan::Store(
-            change(self.selection(selected, states)?),
-            For::Change,
-        ))
+    fn change(self, change: Change, selected: Selected, states: &[State]) -> Result<Plan, String> {
+        let selection = self.selection(selected, states)?;
+        Ok(Plan::Store(Operation::Change(change, selection), For::Change))
     }
 
     fn selection(self, selected: Selected, states: &[State]) -> Result<Selection, String> {

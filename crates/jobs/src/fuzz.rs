@@ -33,10 +33,7 @@ fn requests(line: &[u8]) {
                 check(&jobs);
             }
         }
-        Ok(Plan::Store(
-            Operation::Retry(selection) | Operation::Cancel(selection) | Operation::Discard(selection),
-            _,
-        )) => match selection {
+        Ok(Plan::Store(Operation::Change(_, selection), _)) => match selection {
             Selection::One(_, queues)
             | Selection::All(Filter { queues, .. })
             | Selection::Rest(Filter { queues, .. }, ..) => assert_eq!(queues, own),

@@ -1,9 +1,9 @@
 //! Tests of the store on every database: each has a test module that includes this file, with a `TestDatabase`.
 
 use super::{
-    Becomes, By, Changes, Claimed, Counters, Filter, Finished, Fired, GroupName, JobView, Kept, NewJob,
-    Operation, Outcome, Reply, Selection, SequenceChange, State, StepDone, Store, TaskStatus, TestDatabase,
-    Verdict,
+    Becomes, By, Change, Changes, Claimed, Counters, Filter, Finished, Fired, GroupName, JobView, Kept,
+    NewJob, Operation, Outcome, Reply, Selection, SequenceChange, State, StepDone, Store, TaskStatus,
+    TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -192,7 +192,7 @@ fn equal_keys_are_one_job_until_it_has_ended() {
     bench.finish(&claimed, Becomes::Failed);
     let second = bench.push(keyed());
     assert_ne!(second, first);
-    let retried = bench.one(Operation::Retry(Selection::One(first, None)));
+    let retried = bench.one(Operation::Change(Change::Retry, Selection::One(first, None)));
     assert_eq!(
         retried,
         Reply::Changed {
@@ -228,7 +228,7 @@ fn equal_serial_keys_run_one_after_the_other() {
     assert_eq!(bench.claim("a").expect("another").id, free);
     let changes = bench.finish(&claimed, Becomes::Again(2_000_000));
     assert_eq!(changes[&group("b")], 1);
-    bench.one(Operation::Cancel(Selection::One(second, None)));
+    bench.one(Operation::Change(Change::Cancel, Selection::One(second, None)));
     assert_eq!(bench.state(second), "cancelled");
     assert_eq!(bench.claim("a").expect("the third").id, third);
 }
@@ -241,9 +241,9 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
     let failing = bench.claim("y").expect("a job");
     bench.finish(&failing, Becomes::Failed);
     let (replies, changes, _) = bench.all(vec![
-        Operation::Cancel(Selection::One(waits, Some(vec!["other".into()]))),
-        Operation::Cancel(Selection::One(waits, Some(vec!["q".into()]))),
-        Operation::Cancel(Selection::One(runs, None)),
+        Operation::Change(Change::Cancel, Selection::One(waits, Some(vec!["other".into()]))),
+        Operation::Change(Change::Cancel, Selection::One(waits, Some(vec!["q".into()]))),
+        Operation::Change(Change::Cancel, Selection::One(runs, None)),
     ]);
     let changed = |count, running| Reply::Changed {
         count,
@@ -261,15 +261,18 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
         state: Some(State::Failed),
         ..Filter::default()
     };
-    let (replies, changes, _) = bench.all(vec![Operation::Retry(Selection::All(own))]);
+    let (replies, changes, _) = bench.all(vec![Operation::Change(Change::Retry, Selection::All(own))]);
     assert_eq!((replies, changes[&group("y")]), (vec![changed(1, vec![])], 1));
     assert_eq!(bench.claim("y").expect("again").attempt, 2);
     assert_eq!(bench.state(fails), "running");
     bench.finish(&running, Becomes::Quarantined);
-    bench.one(Operation::Discard(Selection::All(Filter {
-        state: Some(State::Quarantined),
-        ..Filter::default()
-    })));
+    bench.one(Operation::Change(
+        Change::Discard,
+        Selection::All(Filter {
+            state: Some(State::Quarantined),
+            ..Filter::default()
+        }),
+    ));
     assert_eq!(bench.state(runs), "discarded");
 }
 
@@ -323,7 +326,7 @@ fn a_filter_means_jobs_that_are_all_of_what_it_says() {
             other => panic!("{other:?}"),
         };
         assert_eq!(
-            changed(Operation::Cancel(Selection::All(asked.clone()))),
+            changed(Operation::Change(Change::Cancel, Selection::All(asked.clone()))),
             expected as u64,
             "{asked:?}"
         );
@@ -332,7 +335,7 @@ fn a_filter_means_jobs_that_are_all_of_what_it_says() {
             ..asked
         };
         assert_eq!(
-            changed(Operation::Retry(Selection::All(cancelled))),
+            changed(Operation::Change(Change::Retry, Selection::All(cancelled))),
             expected as u64
         );
     }
@@ -385,7 +388,7 @@ fn steps_that_are_decided_are_not_done_again() {
     let third = bench.claim("").expect("again");
     assert_eq!((third.step, third.worst), (2, TaskStatus::Warning));
     bench.finish(&third, Becomes::Done(TaskStatus::Warning));
-    bench.one(Operation::Retry(Selection::One(id, None)));
+    bench.one(Operation::Change(Change::Retry, Selection::One(id, None)));
     let again = bench.claim("").expect("again");
     assert_eq!(
         (again.attempt, again.step, again.worst),
@@ -411,13 +414,13 @@ fn what_has_ended_can_be_forgotten_at_once_and_what_failed_is_forgotten_after_it
         other => panic!("{other:?}"),
     };
     let other = Selection::One(done, Some(vec!["other".into()]));
-    assert_eq!(changed(bench.one(Operation::Purge(other))), 0);
+    assert_eq!(changed(bench.one(Operation::Change(Change::Purge, other))), 0);
     assert_eq!(
-        changed(bench.one(Operation::Purge(Selection::One(waits, None)))),
+        changed(bench.one(Operation::Change(Change::Purge, Selection::One(waits, None)))),
         0
     );
     assert_eq!(
-        changed(bench.one(Operation::Purge(Selection::One(done, None)))),
+        changed(bench.one(Operation::Change(Change::Purge, Selection::One(done, None)))),
         1
     );
     assert!(is_there(&bench, waits) && !is_there(&bench, done));

@@ -44,10 +44,7 @@ impl Work<'_> {
             Operation::Again(queue, ids) => self.again(queue, ids),
             Operation::Count(filter) => self.count(filter).map(Reply::Count),
             Operation::Counts => Ok(Reply::Counts(self.counts()?)),
-            Operation::Retry(selection) => self.retry(selection),
-            Operation::Cancel(selection) => self.cancel(selection),
-            Operation::Discard(selection) => self.discard(selection),
-            Operation::Purge(selection) => self.purge(selection),
+            Operation::Change(change, selection) => self.change(*change, selection),
             Operation::Pause {
                 queue,
                 reason,

@@ -1,6 +1,6 @@
 //! Records how jobs and their steps ended.
 
-use super::operation::{Ending, Finished, Operation, Progress, Reply, Selection, StepDone};
+use super::operation::{Change, Ending, Finished, Operation, Progress, Reply, Selection, StepDone};
 use super::sql::{Notice, Present, Result, Row, Value};
 use super::{QueueEntry, State, Work, entry};
 use crate::core::{Becomes, Outcome, TaskStatus};
@@ -11,13 +11,14 @@ const MOST_CHANGED: u32 = 200;
 const MOST_LOOKED_AT: u32 = 2_000;
 const MOST_CLEANED: u32 = 200;
 
-fn changed(count: u64, running: Vec<i64>, rest: Option<Operation>) -> Reply {
-    Reply::Changed {
-        count,
-        running,
-        held: None,
-        rest: rest.map(Box::new),
-    }
+/// What became of a selected job.
+pub(super) enum Changed {
+    Yes,
+    No,
+    /// Its process ends it.
+    Runs,
+    /// This job has its key.
+    HasKeyOf(i64),
 }
 
 /// A number of cut bytes, or `None` for zero.
@@ -169,79 +170,91 @@ impl Work<'_> {
         Ok(Reply::Done)
     }
 
-    /// Puts ended jobs back into their queues with fresh counters; only their number of starts continues.
-    pub(super) fn retry(&mut self, selection: &Selection) -> Result<Reply> {
-        let (mut count, mut held) = (0, None);
+    /// Changes each selected job, or the first portion of them.
+    pub(super) fn change(&mut self, change: Change, selection: &Selection) -> Result<Reply> {
+        let (mut count, mut running, mut held) = (0, Vec::new(), None);
         let (selected, rest) = self.selected(selection)?;
         for (id, state) in selected {
-            if !state.is_end() && state != State::Scheduled {
-                continue;
+            let changed = match change {
+                Change::Retry => self.retry(id, state)?,
+                Change::Cancel => self.cancel(id, state)?,
+                Change::Discard if matches!(state, State::Failed | State::Quarantined) => {
+                    self.end(id, State::Discarded)?;
+                    Changed::Yes
+                }
+                Change::Purge if state.is_end() => {
+                    self.forget_job(id)?;
+                    Changed::Yes
+                }
+                Change::Discard | Change::Purge => Changed::No,
+            };
+            match changed {
+                Changed::Yes => count += 1,
+                Changed::No => {}
+                Changed::Runs => running.push(id),
+                Changed::HasKeyOf(holder) => {
+                    let (jobs, job) = (1, id);
+                    held = HeldKeys::sum(held, Some(HeldKeys { jobs, job, holder }));
+                }
             }
-            let entry = self.queue_entry(id)?;
-            let holder = self.database.first(
-                "SELECT other.id FROM job JOIN job AS other ON other.queue = job.queue AND other.key = job.key \
-                 WHERE job.id = ?1 AND other.key IS NOT NULL AND other.state IN (0, 1, 2, 7) AND other.id <> job.id",
-                &[id.into()],
-                |row| row.number(0),
-            )?;
-            if let Some(holder) = holder {
-                let jobs = 1;
-                held = HeldKeys::sum(
-                    held,
-                    Some(HeldKeys {
-                        jobs,
-                        job: id,
-                        holder,
-                    }),
-                );
-                continue;
-            }
-            self.execute(
-                "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
-                 status = NULL WHERE id = ?1",
-                &[id.into()],
-            )?;
-            if state == State::Done {
-                // All steps are done, so all are repeated.
-                self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
-            }
-            self.leave(&entry, state)?;
-            self.make_ready_again(&entry)?;
-            count += 1;
         }
         Ok(Reply::Changed {
             count,
-            running: Vec::new(),
+            running,
             held,
-            rest: rest.map(Operation::Retry).map(Box::new),
+            rest: rest.map(|rest| Box::new(Operation::Change(change, rest))),
         })
     }
 
-    pub(super) fn cancel(&mut self, selection: &Selection) -> Result<Reply> {
-        let (mut count, mut running) = (0, Vec::new());
-        let (selected, rest) = self.selected(selection)?;
-        for (id, state) in selected {
-            match state {
-                State::Running => {
-                    // Another machine or process may have it, and see this later.
-                    let how = i64::from(Ending::CANCELLED);
-                    self.execute(
-                        "UPDATE running SET ending = ending | ?2 WHERE id = ?1",
-                        &[id.into(), how.into()],
-                    )?;
-                    self.database.notify(&Notice::Cancel(id))?;
-                    running.push(id);
-                }
-                State::Waiting | State::Scheduled | State::Blocked => {
-                    let entry = self.queue_entry(id)?;
-                    self.leave(&entry, state)?;
-                    self.end(id, State::Cancelled)?;
-                    count += 1;
-                }
-                _ => {}
-            }
+    /// Puts an ended job back into its queue with fresh counters; only its number of starts continues.
+    fn retry(&mut self, id: i64, state: State) -> Result<Changed> {
+        if !state.is_end() && state != State::Scheduled {
+            return Ok(Changed::No);
         }
-        Ok(changed(count, running, rest.map(Operation::Cancel)))
+        let entry = self.queue_entry(id)?;
+        let holder = self.database.first(
+            "SELECT other.id FROM job JOIN job AS other ON other.queue = job.queue AND other.key = job.key \
+             WHERE job.id = ?1 AND other.key IS NOT NULL AND other.state IN (0, 1, 2, 7) AND other.id <> job.id",
+            &[id.into()],
+            |row| row.number(0),
+        )?;
+        if let Some(holder) = holder {
+            return Ok(Changed::HasKeyOf(holder));
+        }
+        self.execute(
+            "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
+             status = NULL WHERE id = ?1",
+            &[id.into()],
+        )?;
+        if state == State::Done {
+            // All steps are done, so all are repeated.
+            self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
+        }
+        self.leave(&entry, state)?;
+        self.make_ready_again(&entry)?;
+        Ok(Changed::Yes)
+    }
+
+    pub(super) fn cancel(&mut self, id: i64, state: State) -> Result<Changed> {
+        match state {
+            State::Running => {
+                // Another machine or process may have it, and see this later.
+                let how = i64::from(Ending::CANCELLED);
+                self.execute(
+                    "UPDATE running SET ending = ending | ?2 WHERE id = ?1",
+                    &[id.into(), how.into()],
+                )?;
+                self.database.notify(&Notice::Cancel(id))?;
+                Ok(Changed::Runs)
+            }
+            State::Waiting | State::Scheduled | State::Blocked => {
+                let entry = self.queue_entry(id)?;
+                self.leave(&entry, state)?;
+                self.end(id, State::Cancelled)?;
+                Ok(Changed::Yes)
+            }
+            _ => Ok(Changed::No),
+        }
     }
 
     pub(super) fn press(&mut self, id: i64, attempt: u32, is_forced: bool) -> Result<Reply> {
@@ -256,30 +269,6 @@ impl Work<'_> {
         )?;
         self.is_news = true;
         Ok(Reply::Done)
-    }
-
-    pub(super) fn discard(&mut self, selection: &Selection) -> Result<Reply> {
-        let mut count = 0;
-        let (selected, rest) = self.selected(selection)?;
-        for (id, state) in selected {
-            if matches!(state, State::Failed | State::Quarantined) {
-                self.end(id, State::Discarded)?;
-                count += 1;
-            }
-        }
-        Ok(changed(count, Vec::new(), rest.map(Operation::Discard)))
-    }
-
-    pub(super) fn purge(&mut self, selection: &Selection) -> Result<Reply> {
-        let mut count = 0;
-        let (selected, rest) = self.selected(selection)?;
-        for (id, state) in selected {
-            if state.is_end() {
-                self.forget_job(id)?;
-                count += 1;
-            }
-        }
-        Ok(changed(count, Vec::new(), rest.map(Operation::Purge)))
     }
 
     fn end(&mut self, id: i64, state: State) -> Result<()> {
@@ -305,7 +294,7 @@ impl Work<'_> {
                     ],
                 )?;
                 if left > 0 {
-                    self.change(entry, -1);
+                    self.count_ready(entry, -1);
                 }
                 self.leave_lane(entry)
             }

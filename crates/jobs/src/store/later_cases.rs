@@ -1,8 +1,8 @@
 //! Tests of schedules, bulk changes and totals.
 
 use super::{
-    Becomes, Bench, By, Filter, Fired, JobView, Kept, NewJob, Operation, Reply, Selection, SequenceChange,
-    State, TaskStatus, bench, clean, job,
+    Becomes, Bench, By, Change, Filter, Fired, JobView, Kept, NewJob, Operation, Reply, Selection,
+    SequenceChange, State, TaskStatus, bench, clean, job,
 };
 
 #[test]
@@ -151,11 +151,14 @@ fn many_jobs_are_changed_in_portions_and_those_that_are_pushed_meanwhile_are_not
     let bench = bench();
     bench.one(Operation::Push(vec![job(""); COUNT]));
     bench.push(job("other"));
-    let mut next = Operation::Cancel(Selection::All(Filter {
-        state: Some(State::Waiting),
-        tenant: Some(String::new()),
-        ..Filter::default()
-    }));
+    let mut next = Operation::Change(
+        Change::Cancel,
+        Selection::All(Filter {
+            state: Some(State::Waiting),
+            tenant: Some(String::new()),
+            ..Filter::default()
+        }),
+    );
     let mut portions = Vec::new();
     loop {
         let Reply::Changed { count, rest, .. } = bench.one(next) else {
@@ -245,7 +248,7 @@ fn counts_and_lists_tell_what_there_is() {
     assert_eq!((counts[0].scheduled, counts[0].failed), (1, 1));
     assert_eq!(counts[0].oldest_waiting_ms, Some(1_000_000));
     // Counters follow each change of state.
-    bench.one(Operation::Retry(Selection::One(failing.id, None)));
+    bench.one(Operation::Change(Change::Retry, Selection::One(failing.id, None)));
     bench.one(clean(0, 0));
     let Reply::Counts(counts) = bench.one(Operation::Counts) else {
         panic!("no counts");

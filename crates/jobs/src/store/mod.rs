@@ -23,7 +23,7 @@ mod thread;
 
 pub use commit::{Committed, Store, StoreError};
 pub use operation::{
-    By, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Progress, Reply, Selection,
+    By, Change, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Progress, Reply, Selection,
     SequenceChange, StateCount, StepDone,
 };
 pub use sqlite::{Copied, Sqlite};
@@ -129,7 +129,7 @@ impl Work<'_> {
         self.database.execute(statement, values)
     }
 
-    fn change(&mut self, entry: &QueueEntry, by: i64) {
+    fn count_ready(&mut self, entry: &QueueEntry, by: i64) {
         *self.changes.entry(entry.group.clone()).or_default() += by;
     }
 
@@ -164,7 +164,7 @@ impl Work<'_> {
                 entry.id.into(),
             ],
         )?;
-        self.change(entry, 1);
+        self.count_ready(entry, 1);
         Ok(())
     }
 

@@ -164,6 +164,17 @@ pub enum By {
     Kind,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Puts ended or scheduled jobs back into their queues with fresh counters.
+    Retry,
+    /// Takes jobs out of their queues; running ones are only named.
+    Cancel,
+    Discard,
+    /// Forgets ended jobs at once.
+    Purge,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// This one, if it is in one of these queues; `None`: in any queue.
@@ -217,13 +228,7 @@ pub enum Operation {
     Again(String, Vec<JobId>),
     Count(Filter),
     Counts,
-    /// Puts ended or scheduled jobs back into their queues with fresh counters.
-    Retry(Selection),
-    /// Takes jobs out of their queues; running ones are only named.
-    Cancel(Selection),
-    Discard(Selection),
-    /// Forgets ended jobs at once.
-    Purge(Selection),
+    Change(Change, Selection),
     Pause {
         queue: String,
         reason: Option<String>,

@@ -1,9 +1,10 @@
 //! Sequences: jobs that come from one source, in order. The source's position is stored with the jobs, so the feeding
 //! command and the jobs process may be killed and continue. A trigger counts the waiting, running and ended jobs.
 
-use super::Work;
-use super::operation::{Reply, Selection, SequenceChange};
+use super::finish::Changed;
+use super::operation::{Reply, SequenceChange};
 use super::sql::{Present, Result, Row};
+use super::{State, Work};
 use forkyard_protocol::jobs::{NewJob, SequenceView};
 
 const MOST_LISTED: u32 = 1_000;
@@ -128,15 +129,15 @@ impl Work<'_> {
 
     fn cancel_sequence(&mut self, id: i64) -> Result<Vec<i64>> {
         self.close_sequence(id, "cancelled")?;
-        let ids = self.database.all(
-            "SELECT id FROM job WHERE sequence = ?1 AND sequence IS NOT NULL AND state IN (0, 1, 2, 7)",
+        let jobs = self.database.all(
+            "SELECT id, state FROM job WHERE sequence = ?1 AND sequence IS NOT NULL AND state IN (0, 1, 2, 7)",
             &[id.into()],
-            |row| row.number(0),
+            |row| Ok((row.number(0)?, State::of_number(row.number(1)?))),
         )?;
         let mut running = Vec::new();
-        for job in ids {
-            if let Reply::Changed { running: told, .. } = self.cancel(&Selection::One(job, None))? {
-                running.extend(told);
+        for (job, state) in jobs {
+            if let Changed::Runs = self.cancel(job, state)? {
+                running.push(job);
             }
         }
         Ok(running)

@@ -86,7 +86,7 @@ fn what_was_added_is_not_added_again_and_each_job_is_counted_where_it_is() {
     bench.end(&jobs[1], Becomes::Failed, Outcome::Failed);
     bench.end(&jobs[2], Becomes::Again(0), Outcome::Failed);
     assert_eq!(counts(&bench.seen(id)), [3, 1, 0, 1, 1, 0]);
-    bench.one(Operation::Retry(Selection::One(jobs[1].id, None)));
+    bench.one(Operation::Change(Change::Retry, Selection::One(jobs[1].id, None)));
     assert_eq!(counts(&bench.seen(id)), [3, 2, 0, 1, 0, 0]);
     let (ended, _) = bench.change(id, SequenceChange::End);
     assert_eq!(

@@ -191,7 +191,7 @@ fn a_file_shrinks_in_portions_when_its_jobs_are_forgotten() {
         state: Some(State::Waiting),
         ..Filter::default()
     };
-    let mut next = Some(Operation::Cancel(Selection::All(all)));
+    let mut next = Some(Operation::Change(Change::Cancel, Selection::All(all)));
     while let Some(operation) = next {
         next = match one(&mut store, operation) {
             Reply::Changed { rest, .. } => rest.map(|rest| *rest),
