@@ -1,7 +1,7 @@
 //! The figures of each queue since the start of this process.
 
 use crate::core::{Outcome, Scheduler};
-use crate::store::StateCount;
+use crate::store::{StateCount, word};
 use forkyard_config::Jobs;
 use forkyard_protocol::jobs::{Histogram, KindView, QueueView};
 use std::collections::{BTreeMap, HashMap};
@@ -152,14 +152,8 @@ impl Figures {
 }
 
 fn words(ended: &Ended) -> BTreeMap<String, u64> {
-    let word = |outcome: Outcome| match serde_json::to_value(outcome) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => String::new(),
-    };
-    ended
-        .iter()
-        .map(|(outcome, count)| (word(*outcome), *count))
-        .collect()
+    let counts = ended.iter();
+    counts.map(|(outcome, count)| (word(outcome), *count)).collect()
 }
 
 #[cfg(test)]

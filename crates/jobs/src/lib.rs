@@ -15,6 +15,7 @@ mod foreign;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod lease;
+mod listener;
 mod master;
 mod process;
 mod requests;

@@ -2,17 +2,16 @@
 
 use crate::core::schedule::{Fire, Kept, Schedules, spec};
 use crate::core::{Becomes, End, Event, Limits, PoolSettings, QueueSettings, Why, verdict};
+use crate::listener::Listener;
 use crate::process::{LISTENER, Peer, Process};
 use crate::start::is_there;
 use crate::store::{Finished, Fired, ForeignJob, Operation};
 use forkyard_config::{Jobs, JobsTold, Overlap, Queue};
 use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs, query};
 use forkyard_sys::fd::{receive_with, send_with};
-use mio::Interest;
-use mio::unix::SourceFd;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 pub(crate) const FOREIGN_MS: u64 = 500;
@@ -258,15 +257,9 @@ impl Process {
 
     fn take_settings(&mut self, jobs: Jobs, listener: Option<OwnedFd>) {
         if let Some(listener) = listener {
-            let raw = listener.as_raw_fd();
-            let before = self.listener.as_raw_fd();
-            let _ = self.poll.registry().deregister(&mut SourceFd(&before));
-            match self
-                .poll
-                .registry()
-                .register(&mut SourceFd(&raw), LISTENER, Interest::READABLE)
-            {
-                Ok(()) => self.listener = listener,
+            self.listener.forget(self.poll.registry());
+            match Listener::watch(listener, self.poll.registry(), LISTENER) {
+                Ok(listener) => self.listener = listener,
                 Err(error) => log::error!("jobs: epoll_ctl: {error}"),
             }
         }

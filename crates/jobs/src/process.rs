@@ -9,6 +9,7 @@ use crate::failures::Failures;
 use crate::figures::Figures;
 use crate::foreign::Foreign;
 use crate::lease::{Doubt, Lease};
+use crate::listener::Listener;
 use crate::master::configured;
 use crate::store::{Opener, Operation, StoreThread};
 use crate::tcp::Tcp;
@@ -58,14 +59,13 @@ pub(crate) struct Process {
     pub(crate) ahead_ms: i64,
     pub(crate) store: StoreThread,
     pub(crate) channel: Option<OwnedFd>,
-    pub(crate) listener: OwnedFd,
+    pub(crate) listener: Listener,
     pub(crate) pause: AcceptPause,
     pub(crate) tcp: Tcp,
     pub(crate) peers: HashMap<usize, Peer>,
     pub(crate) next_peer: usize,
     /// Connections with more to read.
     pub(crate) again: Vec<usize>,
-    is_more_waiting: bool,
     pub(crate) leases: HashMap<JobId, Lease>,
     pub(crate) doubts: Vec<Doubt>,
     pub(crate) deaths: VecDeque<(String, String, String)>,
@@ -104,11 +104,9 @@ impl Process {
     ) -> Result<Process, Box<dyn std::error::Error>> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), STORE)?);
-        for (fd, token) in [(&channel, CHANNEL), (&listener, LISTENER)] {
-            let raw = fd.as_raw_fd();
-            poll.registry()
-                .register(&mut SourceFd(&raw), token, Interest::READABLE)?;
-        }
+        let raw = channel.as_raw_fd();
+        (poll.registry()).register(&mut SourceFd(&raw), CHANNEL, Interest::READABLE)?;
+        let listener = Listener::watch(listener, poll.registry(), LISTENER)?;
         let begun_ms = clock::now().as_nanos() / 1_000_000;
         let is_shared = matches!(jobs.store, JobsStore::Postgresql(_));
         let store = StoreThread::start(open, is_shared, jobs.durability == Durability::Full, waker)?;
@@ -130,7 +128,6 @@ impl Process {
             peers: HashMap::new(),
             next_peer: FIRST_PEER,
             again: Vec::new(),
-            is_more_waiting: false,
             leases: HashMap::new(),
             doubts: Vec::new(),
             deaths: VecDeque::new(),
@@ -193,7 +190,7 @@ impl Process {
                 }
             }
             let is_pause_over = self.pause.end(clock::now());
-            if is_pause_over || self.is_more_waiting {
+            if is_pause_over || self.listener.is_more_waiting {
                 self.accept();
             }
             if is_pause_over || self.tcp.is_more_waiting() {
@@ -239,7 +236,7 @@ impl Process {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || self.is_more_waiting || self.tcp.is_more_waiting() {
+        if !self.again.is_empty() || self.listener.is_more_waiting || self.tcp.is_more_waiting() {
             return Some(Duration::ZERO);
         }
         let now = self.now();
@@ -372,22 +369,9 @@ impl Process {
     }
 
     fn accept(&mut self) {
-        // Edge-triggered: accept everything, in turns with the others.
-        self.is_more_waiting = true;
         for _ in 0..MOST_CLIENTS {
-            let accepted = match socket::accept(self.listener.as_fd()) {
-                Ok(Some(accepted)) => accepted,
-                Ok(None) => {
-                    self.is_more_waiting = false;
-                    return;
-                }
-                Err(error) => {
-                    self.is_more_waiting = false;
-                    if self.pause.begin(clock::now()) {
-                        log::error!("jobs: can't accept a connection: {error}; trying again");
-                    }
-                    return;
-                }
+            let Some(accepted) = self.listener.accept(&mut self.pause) else {
+                return;
             };
             let (rights, origin) = match socket::peer_process(accepted.as_fd()) {
                 Ok((uid, pid)) if uid == 0 || uid == identity::own_user() => {

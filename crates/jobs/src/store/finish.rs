@@ -28,7 +28,8 @@ fn left_out(bytes: u64) -> Option<i64> {
 
 type Portion = (Vec<(i64, State)>, Option<Selection>);
 
-pub(super) fn word(value: impl serde::Serialize) -> String {
+/// The word of a value in the store and for clients.
+pub(crate) fn word(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         _ => String::new(),
@@ -123,11 +124,10 @@ impl Work<'_> {
         let Some(last) = finished.attempt.checked_sub(MOST_ENDS) else {
             return Ok(());
         };
-        self.execute(
+        self.run(
             "DELETE FROM ended WHERE job = ?1 AND attempt <= ?2",
             &[finished.id.into(), last.into()],
         )
-        .map(|_| ())
     }
 
     pub(super) fn step_done(&mut self, done: &StepDone) -> Result<Reply> {
@@ -273,11 +273,10 @@ impl Work<'_> {
 
     fn end(&mut self, id: i64, state: State) -> Result<()> {
         let now_ms = self.now_ms;
-        self.execute(
+        self.run(
             "UPDATE job SET state = ?2, ended_at = ?3 WHERE id = ?1",
             &[id.into(), state.into(), now_ms.into()],
         )
-        .map(|_| ())
     }
 
     fn leave(&mut self, entry: &QueueEntry, state: State) -> Result<()> {
@@ -300,23 +299,20 @@ impl Work<'_> {
             }
             State::Scheduled => {
                 self.is_due_changed = true;
-                self.execute(
+                self.run(
                     "DELETE FROM later WHERE id = ?1 AND run_at = (SELECT run_at FROM job WHERE id = ?1)",
                     &[entry.id.into()],
                 )
-                .map(|_| ())
             }
-            State::Blocked => self
-                .execute(
-                    "DELETE FROM blocked WHERE queue = ?1 AND serial = ?2 AND priority = ?3 AND id = ?4",
-                    &[
-                        (&entry.group.queue).into(),
-                        (&entry.serial).into(),
-                        entry.priority.into(),
-                        entry.id.into(),
-                    ],
-                )
-                .map(|_| ()),
+            State::Blocked => self.run(
+                "DELETE FROM blocked WHERE queue = ?1 AND serial = ?2 AND priority = ?3 AND id = ?4",
+                &[
+                    (&entry.group.queue).into(),
+                    (&entry.serial).into(),
+                    entry.priority.into(),
+                    entry.id.into(),
+                ],
+            ),
             _ => Ok(()),
         }
     }
@@ -399,7 +395,6 @@ impl Work<'_> {
     fn forget_job(&mut self, id: i64) -> Result<()> {
         self.execute("DELETE FROM job WHERE id = ?1", &[id.into()])?;
         self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
-        self.execute("DELETE FROM ended WHERE job = ?1", &[id.into()])
-            .map(|_| ())
+        self.run("DELETE FROM ended WHERE job = ?1", &[id.into()])
     }
 }

@@ -22,6 +22,7 @@ mod tests;
 mod thread;
 
 pub use commit::{Committed, Store, StoreError};
+pub(crate) use finish::word;
 pub use operation::{
     By, Change, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Progress, Reply, Selection,
     SequenceChange, StateCount, StepDone,
@@ -125,6 +126,10 @@ struct QueueEntry {
 }
 
 impl Work<'_> {
+    fn run(&mut self, statement: &str, values: &[Value<'_>]) -> Result<()> {
+        self.database.execute(statement, values).map(|_| ())
+    }
+
     fn execute(&mut self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
         self.database.execute(statement, values)
     }
@@ -215,11 +220,10 @@ impl Work<'_> {
     }
 
     fn set_state(&mut self, id: i64, state: State) -> Result<()> {
-        self.execute(
+        self.run(
             "UPDATE job SET state = ?2 WHERE id = ?1",
             &[id.into(), state.into()],
         )
-        .map(|_| ())
     }
 
     fn queue_entry(&mut self, id: i64) -> Result<QueueEntry> {

@@ -72,11 +72,10 @@ impl Work<'_> {
             added += i64::from(!pushed.existed);
         }
         let given = i64::try_from(jobs.len()).unwrap_or(i64::MAX);
-        self.execute(
+        self.run(
             "UPDATE sequence SET cursor = cursor + ?2, added = added + ?3 WHERE id = ?1",
             &[view.id.into(), given.into(), added.into()],
         )
-        .map(|_| ())
     }
 
     pub(super) fn again(&mut self, queue: &str, ids: &[i64]) -> Result<Reply> {
@@ -120,11 +119,10 @@ impl Work<'_> {
 
     fn close_sequence(&mut self, id: i64, state: &str) -> Result<()> {
         let now_ms = self.now_ms;
-        self.execute(
+        self.run(
             "UPDATE sequence SET state = ?2, ended_at = ?3 WHERE id = ?1",
             &[id.into(), state.into(), now_ms.into()],
         )
-        .map(|_| ())
     }
 
     fn cancel_sequence(&mut self, id: i64) -> Result<Vec<i64>> {
@@ -165,12 +163,11 @@ impl Work<'_> {
     }
 
     pub(super) fn clean_sequences(&mut self, before_ms: i64, failed_before_ms: i64) -> Result<()> {
-        self.execute(
+        self.run(
             "DELETE FROM sequence WHERE state <> 'open' AND ended_at < ?1 AND added = done + dropped + failed \
              AND (failed = 0 OR ended_at < ?2)",
             &[before_ms.into(), failed_before_ms.into()],
         )
-        .map(|_| ())
     }
 }
 
