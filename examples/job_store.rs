@@ -3,7 +3,7 @@
 
 use forkyard_jobs::core::{Becomes, Counters, GroupName, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Database;
-use forkyard_jobs::store::{Claimed, Finished, Operation, Reply, Sqlite, Store};
+use forkyard_jobs::store::{Claimed, Finished, Operation, Output, Reply, Sqlite, Store};
 use forkyard_protocol::jobs::NewJob;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -47,11 +47,10 @@ fn finish(store: &mut Store, job: &Claimed) -> Result<(), Box<dyn Error>> {
             counters: Counters::default(),
             outcome: Outcome::Done,
         },
-        result: b"done".to_vec(),
-        result_cut: 0,
-        error: None,
-        log: Vec::new(),
-        payload: None,
+        output: Output {
+            result: b"done".to_vec(),
+            ..Output::default()
+        },
         duration_ms: 0,
     };
     one(store, Operation::Finish(Box::new(finished))).map(|_| ())

@@ -1,8 +1,8 @@
 //! A request for a job, from connect to end. The open connection is the lease: the job runs while it exists.
 
-use crate::answer::{self, Bounded, Notices, Output};
+use crate::answer::{self, Bounded, Notices};
 use crate::core::{Answer, JobId, Why};
-use crate::store::Claimed;
+use crate::store::{Claimed, Output};
 use fastcgi::{Answer as Wire, Part, RecordType, Request};
 use forkyard_config::{Address, Queue};
 use forkyard_protocol::jobs;
@@ -76,7 +76,7 @@ impl CallProgress {
     }
 }
 
-/// Begins to connect to a pool. Returns `None` if it is not reachable now.
+/// Begins to connect to a pool. Returns `None` if its listen queue is full.
 pub(crate) fn connect(address: &Address) -> Result<Option<OwnedFd>, Error> {
     match address {
         Address::Unix(path) => socket::connect_unix(path),

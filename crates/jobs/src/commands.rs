@@ -66,20 +66,15 @@ impl Plan {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    Push,
+    /// The reply is the answer.
+    Answer,
     Run,
-    Sequence,
-    List,
-    Count,
     Show,
     Wait,
     /// Waits for a job, with a time limit in milliseconds.
     Await(Option<u64>),
     Queues,
     Stats,
-    Change,
-    Pause,
-    Progress,
 }
 
 /// Reads a line.
@@ -142,11 +137,11 @@ impl Requester<'_> {
                     limit: list.limit.unwrap_or(LISTED),
                     ..self.filter(list.queue, list.tenant, list.kind)?
                 };
-                Plan::Store(Operation::List(filter), For::List)
+                Plan::Store(Operation::List(filter), For::Answer)
             }
             Request::Count(count) => {
                 let filter = self.filter(count.queue, count.tenant, count.kind)?;
-                Plan::Store(Operation::Count(filter), For::Count)
+                Plan::Store(Operation::Count(filter), For::Answer)
             }
             Request::Last(last) => {
                 let by = By::of_name(&last.by)
@@ -155,7 +150,7 @@ impl Requester<'_> {
                     limit: last.limit.unwrap_or(LISTED),
                     ..self.filter(last.queue, last.tenant, last.kind)?
                 };
-                Plan::Store(Operation::Last(by, filter, last.like), For::List)
+                Plan::Store(Operation::Last(by, filter, last.like), For::Answer)
             }
             Request::Run(run) => {
                 let filter = Filter {
@@ -178,7 +173,7 @@ impl Requester<'_> {
                     percent: said.percent.min(100),
                     text: said.text.chars().take(200).collect(),
                 };
-                Plan::Store(Operation::Progress(progress), For::Progress)
+                Plan::Store(Operation::Progress(progress), For::Answer)
             }
             // The answer is limited to the user's own queues later.
             Request::Queues(Nothing {}) => Plan::Store(Operation::Counts, For::Queues),
@@ -198,7 +193,7 @@ impl Requester<'_> {
             Request::Connections(Nothing {}) => Plan::Connections,
             Request::SequenceList(SequenceList { limit }) => {
                 let limit = limit.unwrap_or(LISTED);
-                Plan::Store(Operation::Sequences { limit }, For::Sequence)
+                Plan::Store(Operation::Sequences { limit }, For::Answer)
             }
             Request::SequenceBegin(SequenceBegin { queue, name, total }) => {
                 if self.jobs.queue(&queue).is_none() {
@@ -206,7 +201,7 @@ impl Requester<'_> {
                 }
                 self.check_use(&queue)?;
                 check_text("name", name.as_ref(), LONGEST_NAME)?;
-                Plan::Store(Operation::BeginSequence { queue, name, total }, For::Sequence)
+                Plan::Store(Operation::BeginSequence { queue, name, total }, For::Answer)
             }
             Request::SequenceAdd(SequenceAdd { id, from, jobs }) => {
                 let jobs = self.checked(jobs)?;
@@ -220,7 +215,7 @@ impl Requester<'_> {
 
     fn sequence(self, id: i64, change: SequenceChange) -> Plan {
         let operation = Operation::Sequence(id, self.own_queues(), change);
-        Plan::Store(operation, For::Sequence)
+        Plan::Store(operation, For::Answer)
     }
 
     fn named(
@@ -255,7 +250,7 @@ impl Requester<'_> {
 
     fn change(self, change: Change, selected: Selected, states: &[State]) -> Result<Plan, String> {
         let selection = self.selection(selected, states)?;
-        Ok(Plan::Store(Operation::Change(change, selection), For::Change))
+        Ok(Plan::Store(Operation::Change(change, selection), For::Answer))
     }
 
     fn selection(self, selected: Selected, states: &[State]) -> Result<Selection, String> {
@@ -297,7 +292,7 @@ impl Requester<'_> {
             reason,
             is_paused,
         };
-        Ok(Plan::Store(pause, For::Pause))
+        Ok(Plan::Store(pause, For::Answer))
     }
 
     /// The queues of a request: this one, or all that the client may use; `None`: all.

@@ -95,7 +95,8 @@ impl Foreign {
         self.jobs.values().any(|job| job.owner == owner)
     }
 
-    /// Returns the pools with orphans that must be asked about, and marks them as asked. `pool_of`: a queue's pool.
+    /// Returns the pools with orphans that must be asked about, and marks them as asked; and the orphans without a pool.
+    /// `pool_of`: a queue's pool.
     pub(crate) fn ask(&mut self, pool_of: impl Fn(&str) -> Option<String>) -> (Vec<String>, Vec<ForeignJob>) {
         let mut by_pool: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         let mut homeless = Vec::new();

@@ -1,12 +1,12 @@
 //! Jobs that run here: their requests, the results, and the scheduler's actions.
 
-use crate::answer::Output;
 use crate::call::{Call, Press, connect};
 use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why};
 use crate::process::{Peer, Process};
-use crate::store::{Claimed, Finished, Operation, Progress, StepDone};
+use crate::store::{Claimed, Finished, Operation, Output, Progress, StepDone};
 use forkyard_protocol::jobs::FromJobs;
 use forkyard_sys::Error;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 const DOUBT_MS: u64 = 500;
 
@@ -26,6 +26,15 @@ pub(crate) struct Doubt {
     pool: String,
     query: String,
     pub(crate) until_ms: u64,
+}
+
+/// The jobs that run here, and what is not settled about their ends.
+#[derive(Debug, Default)]
+pub(crate) struct RunningHere {
+    pub(crate) leases: HashMap<JobId, Lease>,
+    pub(crate) doubts: Vec<Doubt>,
+    deaths: VecDeque<(String, String, String)>,
+    told_unreached: BTreeSet<String>,
 }
 
 impl Lease {
@@ -69,7 +78,7 @@ impl Process {
                 status,
             } => self.step_done(id, attempt, step, status),
             Action::Finish { id, attempt, verdict } => {
-                let Some(lease) = self.leases.remove(&id) else {
+                let Some(lease) = self.running.leases.remove(&id) else {
                     return;
                 };
                 let is_well = matches!(verdict.becomes, Becomes::Done(_));
@@ -95,15 +104,15 @@ impl Process {
                     id,
                     attempt,
                     verdict,
-                    result: lease.last.result,
-                    result_cut: lease.last.cut,
-                    error,
-                    log: lease.last.log,
-                    payload: lease.last.payload.filter(|_| is_again),
+                    output: Output {
+                        error,
+                        payload: lease.last.payload.filter(|_| is_again),
+                        ..lease.last
+                    },
                     duration_ms: lease.total_ms,
                 })));
-                if self.waiters.contains_key(&id) {
-                    self.finishing.insert(number, id);
+                if self.requests.waiters.contains_key(&id) {
+                    self.requests.finishing.insert(number, id);
                 }
             }
         }
@@ -111,7 +120,7 @@ impl Process {
 
     fn send(&mut self, id: JobId, step: usize) {
         let now_ms = self.now().mono_ms;
-        let Some(lease) = self.leases.get_mut(&id) else {
+        let Some(lease) = self.running.leases.get_mut(&id) else {
             return;
         };
         lease.last = Output::default();
@@ -134,7 +143,7 @@ impl Process {
         });
         match added {
             Ok(Some(token)) => {
-                if let Some(lease) = self.leases.get_mut(&id) {
+                if let Some(lease) = self.running.leases.get_mut(&id) {
                     lease.call = Some(token);
                 }
                 self.begin_call(token);
@@ -146,11 +155,12 @@ impl Process {
 
     fn unreached(&mut self, id: JobId, attempt: u32, error: &Error) {
         let pool = self
+            .running
             .leases
             .get(&id)
             .map(|lease| lease.job.queue.clone())
             .unwrap_or_default();
-        if self.told_unreached.insert(pool.clone()) {
+        if self.running.told_unreached.insert(pool.clone()) {
             log::warn!("jobs: the pool of queue {pool} can't be reached: {error}; trying again");
         }
         self.answered(id, attempt, Answer::Unreached, "the pool can't be reached");
@@ -158,7 +168,7 @@ impl Process {
 
     fn answered(&mut self, id: JobId, attempt: u32, answer: Answer, why: &str) {
         let is_well = matches!(answer, Answer::Ok(_) | Answer::Discard | Answer::Snooze(_));
-        if let Some(lease) = self.leases.get_mut(&id).filter(|_| !is_well) {
+        if let Some(lease) = self.running.leases.get_mut(&id).filter(|_| !is_well) {
             lease.last.error.get_or_insert_with(|| why.to_owned());
         }
         self.events.push_back(Event::Answered { id, attempt, answer });
@@ -166,13 +176,13 @@ impl Process {
 
     fn abort(&mut self, id: JobId, why: Why) {
         let now_ms = self.now().mono_ms;
-        let token = self.leases.get(&id).and_then(|lease| lease.call);
+        let token = self.running.leases.get(&id).and_then(|lease| lease.call);
         let Some(token) = token else { return };
         if let Some(Peer::Call(call)) = self.peers.get_mut(&token) {
             call.abort(why, now_ms);
             self.again.push(token);
         }
-        if let Some(lease) = self.leases.get_mut(&id) {
+        if let Some(lease) = self.running.leases.get_mut(&id) {
             lease.last.error = Some(match why {
                 Why::TimedOut => "its time was over".to_owned(),
                 Why::Cancelled => "it was cancelled".to_owned(),
@@ -181,7 +191,9 @@ impl Process {
     }
 
     fn step_done(&mut self, id: JobId, attempt: u32, step: usize, status: TaskStatus) {
-        let Some(lease) = self.leases.get(&id) else { return };
+        let Some(lease) = self.running.leases.get(&id) else {
+            return;
+        };
         // For a step that failed to run, the reason is the result.
         let (output, output_cut) = match (&lease.last.error, status) {
             (Some(error), TaskStatus::TaskError) => (error.clone().into_bytes(), 0),
@@ -204,7 +216,7 @@ impl Process {
     pub(crate) fn end_all_calls(&mut self, now_ms: u64) {
         log::error!(
             "jobs: the store was not reached for too long; {} jobs are ended here, and may be started by another machine",
-            self.leases.len()
+            self.running.leases.len()
         );
         for (token, peer) in &mut self.peers {
             if let Peer::Call(call) = peer {
@@ -221,8 +233,12 @@ impl Process {
             return;
         }
         if answer != Answer::Unreached {
-            let queue = self.leases.get(&call.id).map(|lease| lease.job.queue.clone());
-            self.told_unreached.remove(&queue.unwrap_or_default());
+            let queue = self
+                .running
+                .leases
+                .get(&call.id)
+                .map(|lease| lease.job.queue.clone());
+            self.running.told_unreached.remove(&queue.unwrap_or_default());
         }
         let answer = match answer {
             // The pool's workers end with the daemon, and may report failures.
@@ -254,20 +270,27 @@ impl Process {
             until_ms: now_ms + DOUBT_MS,
         };
         match self
+            .running
             .deaths
             .iter()
             .position(|(pool, query, _)| *pool == doubt.pool && *query == doubt.query)
         {
             Some(at) => {
-                let how = self.deaths.remove(at).map(|(_, _, how)| how).unwrap_or_default();
+                let how = self
+                    .running
+                    .deaths
+                    .remove(at)
+                    .map(|(_, _, how)| how)
+                    .unwrap_or_default();
                 self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
             }
-            None => self.doubts.push(doubt),
+            None => self.running.doubts.push(doubt),
         }
     }
 
     fn end_call(&mut self, token: usize, call: &Call, output: Output, now_ms: u64) -> bool {
         let Some(lease) = self
+            .running
             .leases
             .get_mut(&call.id)
             .filter(|lease| lease.call == Some(token))
@@ -287,28 +310,29 @@ impl Process {
     pub(crate) fn worker_died(&mut self, pool: String, query: String, how: String) {
         const MOST: usize = 64;
         match self
+            .running
             .doubts
             .iter()
             .position(|doubt| doubt.pool == pool && doubt.query == query)
         {
             Some(at) => {
-                let doubt = self.doubts.swap_remove(at);
+                let doubt = self.running.doubts.swap_remove(at);
                 self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
             }
             None => {
-                if self.deaths.len() >= MOST {
-                    self.deaths.pop_front();
+                if self.running.deaths.len() >= MOST {
+                    self.running.deaths.pop_front();
                 }
-                self.deaths.push_back((pool, query, how));
+                self.running.deaths.push_back((pool, query, how));
             }
         }
     }
 
     pub(crate) fn poll_calls(&mut self, now_ms: u64) {
-        let (over, left) = std::mem::take(&mut self.doubts)
+        let (over, left) = std::mem::take(&mut self.running.doubts)
             .into_iter()
             .partition(|doubt: &Doubt| doubt.until_ms <= now_ms);
-        self.doubts = left;
+        self.running.doubts = left;
         for doubt in over {
             let why = "the connection ended before the answer did";
             self.answered(doubt.id, doubt.attempt, Answer::Crashed, why);

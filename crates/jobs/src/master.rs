@@ -5,7 +5,7 @@ use crate::core::{Becomes, End, Event, Limits, PoolSettings, QueueSettings, Why,
 use crate::listener::Listener;
 use crate::process::{LISTENER, Peer, Process};
 use crate::start::is_there;
-use crate::store::{Finished, Fired, ForeignJob, Operation};
+use crate::store::{Finished, Fired, ForeignJob, Operation, Output};
 use forkyard_config::{Jobs, JobsTold, Overlap, Queue};
 use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs, query};
 use forkyard_sys::fd::{receive_with, send_with};
@@ -101,7 +101,7 @@ impl Process {
             self.show_to_all_waiters();
         }
         if self.foreign.is_empty() && owners.is_empty() {
-            let often = if self.waiters.is_empty() {
+            let often = if self.requests.waiters.is_empty() {
                 BEAT_MS
             } else {
                 FOREIGN_MS
@@ -179,15 +179,14 @@ impl Process {
             id: job.id,
             attempt: job.attempt,
             verdict,
-            result: Vec::new(),
-            result_cut: 0,
-            error: Some(why.to_owned()),
-            log: Vec::new(),
-            payload: None,
+            output: Output {
+                error: Some(why.to_owned()),
+                ..Output::default()
+            },
             duration_ms: 0,
         })));
-        if self.waiters.contains_key(&job.id) {
-            self.finishing.insert(number, job.id);
+        if self.requests.waiters.contains_key(&job.id) {
+            self.requests.finishing.insert(number, job.id);
         }
         if let Some((group, change)) = self.foreign.remove(job.id) {
             self.events.push_back(Event::Elsewhere(group, change));

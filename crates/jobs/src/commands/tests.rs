@@ -130,7 +130,7 @@ fn users_have_their_own_queues_alone() {
     let cancel = read(br#"{"command":"cancel","id":5}"#, Rights::Own(33), &jobs());
     assert!(matches!(
         cancel,
-        Ok(Plan::Store(Operation::Change(Change::Cancel, Selection::One(5, Some(queues))), For::Change)) if queues == ["mail"]
+        Ok(Plan::Store(Operation::Change(Change::Cancel, Selection::One(5, Some(queues))), For::Answer)) if queues == ["mail"]
     ));
     assert!(may_use(Rights::Own(33), &jobs(), "mail") && !may_use(Rights::Own(34), &jobs(), "mail"));
 }
@@ -184,7 +184,7 @@ fn every_combination_of_what_selects_jobs_is_defined() {
                     (false, false) => Err("or all of a state"),
                 };
                 let found = match read(line.as_bytes(), rights, &jobs()) {
-                    Ok(Plan::Store(Operation::Change(_, selection), For::Change)) => Ok(selection),
+                    Ok(Plan::Store(Operation::Change(_, selection), For::Answer)) => Ok(selection),
                     Ok(other) => panic!("{line}: {other:?}"),
                     Err(why) => Err(why),
                 };
@@ -208,7 +208,7 @@ fn every_combination_of_what_selects_jobs_is_defined() {
 
 fn sequence(line: &str, rights: Rights) -> Result<Operation, String> {
     match read(line.as_bytes(), rights, &jobs())? {
-        Plan::Store(operation, For::Sequence) => Ok(operation),
+        Plan::Store(operation, For::Answer) => Ok(operation),
         other => panic!("{other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Becomes, By, Change, Changes, Claimed, Counters, Filter, Finished, Fired, GroupName, JobView, Kept,
-    NewJob, Operation, Outcome, Reply, Selection, SequenceChange, State, StepDone, Store, TaskStatus,
+    NewJob, Operation, Outcome, Output, Reply, Selection, SequenceChange, State, StepDone, Store, TaskStatus,
     TestDatabase, Verdict,
 };
 use std::cell::RefCell;
@@ -102,11 +102,10 @@ pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
             counters: Counters::default(),
             outcome: Outcome::Done,
         },
-        result: b"done".to_vec(),
-        result_cut: 0,
-        error: None,
-        log: Vec::new(),
-        payload: None,
+        output: Output {
+            result: b"done".to_vec(),
+            ..Output::default()
+        },
         duration_ms: 5,
     }))
 }

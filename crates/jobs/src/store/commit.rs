@@ -2,7 +2,7 @@
 
 use super::operation::{Operation, Reply};
 use super::sql::{Database, Notice, Present, SqlError, Trouble};
-use super::{Changes, Turns, Work};
+use super::{Changes, Turns, Work, tables};
 use crate::core::GroupName;
 use std::fmt;
 use std::path::Path;
@@ -10,10 +10,18 @@ use std::path::Path;
 const TRIES: u32 = 10;
 const CONNECTIONS: u32 = 2;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    Database(String, SqlError),
+    #[error("{0}: {1}")]
+    Database(String, #[source] SqlError),
+    #[error("{0} is a database of another program; name another as store")]
     Foreign(String),
+    #[error(
+        "{0} has version {1}, and this program reads {oldest} to {own}: {advice}",
+        oldest = tables::OLDEST,
+        own = tables::VERSION,
+        advice = advice(*.1)
+    )]
     Version(String, i32),
 }
 
@@ -23,41 +31,11 @@ impl StoreError {
     }
 }
 
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Database(name, error) => write!(f, "{name}: {error}"),
-            StoreError::Foreign(name) => write!(
-                f,
-                "{name} is a database of another program; name another as store"
-            ),
-            StoreError::Version(name, version) => {
-                let (oldest, own) = (super::tables::OLDEST, super::tables::VERSION);
-                write!(
-                    f,
-                    "{name} has version {version}, and this program reads {oldest} to {own}"
-                )?;
-                match *version > own {
-                    true => write!(
-                        f,
-                        ": a later forkyard wrote it; install that one, or put back the copy that it made"
-                    ),
-                    false => write!(
-                        f,
-                        ": an earlier forkyard wrote it, and one between has to bring it up to date"
-                    ),
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StoreError::Database(_, error) => Some(error),
-            StoreError::Foreign(_) | StoreError::Version(..) => None,
-        }
+/// What to do about a store of this version.
+fn advice(version: i32) -> &'static str {
+    match version > tables::VERSION {
+        true => "a later forkyard wrote it; install that one, or put back the copy that it made",
+        false => "an earlier forkyard wrote it, and one between has to bring it up to date",
     }
 }
 

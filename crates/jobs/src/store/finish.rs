@@ -77,18 +77,18 @@ impl Work<'_> {
                 verdict.counters.snoozes.into(),
                 status.as_ref().into(),
                 outcome.as_ref().into(),
-                (&finished.result).into(),
-                (&finished.error).into(),
-                (&finished.log).into(),
+                (&finished.output.result).into(),
+                (&finished.output.error).into(),
+                (&finished.output.log).into(),
                 duration_ms.into(),
-                left_out(finished.result_cut).into(),
+                left_out(finished.output.cut).into(),
             ],
             |row| entry(finished.id, row),
         )?;
         let Some(entry) = entry else {
             return Ok(Reply::Done);
         };
-        if let Some(payload) = &finished.payload {
+        if let Some(payload) = &finished.output.payload {
             self.execute(
                 "UPDATE job SET payload = ?2 WHERE id = ?1",
                 &[finished.id.into(), payload.into()],
@@ -117,7 +117,7 @@ impl Work<'_> {
                 finished.id.into(),
                 finished.attempt.into(),
                 (&word(finished.verdict.outcome)).into(),
-                (&finished.error).into(),
+                (&finished.output.error).into(),
                 now_ms.into(),
             ],
         )?;
@@ -206,7 +206,7 @@ impl Work<'_> {
         })
     }
 
-    /// Puts an ended job back into its queue with fresh counters; only its number of starts continues.
+    /// Puts an ended or scheduled job back into its queue with fresh counters; only its number of starts continues.
     fn retry(&mut self, id: i64, state: State) -> Result<Changed> {
         if !state.is_end() && state != State::Scheduled {
             return Ok(Changed::No);

@@ -24,8 +24,8 @@ mod thread;
 pub use commit::{Committed, Store, StoreError};
 pub(crate) use finish::word;
 pub use operation::{
-    By, Change, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Progress, Reply, Selection,
-    SequenceChange, StateCount, StepDone,
+    By, Change, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Output, Progress, Reply,
+    Selection, SequenceChange, StateCount, StepDone,
 };
 pub use sqlite::{Copied, Sqlite};
 pub use thread::{Opener, StoreEvent, StoreThread};

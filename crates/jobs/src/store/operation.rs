@@ -33,13 +33,19 @@ pub struct Finished {
     pub id: JobId,
     pub attempt: u32,
     pub verdict: Verdict,
+    pub output: Output,
+    pub duration_ms: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
     pub result: Vec<u8>,
-    /// Bytes of it that were cut.
-    pub result_cut: u64,
+    /// Bytes of the result that were cut.
+    pub cut: u64,
     pub error: Option<String>,
     pub log: Vec<u8>,
+    /// The payload of the next start, if it is another.
     pub payload: Option<Vec<u8>>,
-    pub duration_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,7 +191,8 @@ pub enum Selection {
     Rest(Filter, JobId, JobId),
 }
 
-/// The number of a queue's jobs in a state that the scheduler does not count, and the age of the oldest.
+/// The number of a queue's jobs in a state that the scheduler does not count, and since when its oldest waiting
+/// job could start, milliseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StateCount {
     pub queue: String,

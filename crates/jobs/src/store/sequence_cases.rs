@@ -40,11 +40,7 @@ impl Bench {
                 counters,
                 outcome,
             },
-            result: Vec::new(),
-            result_cut: 0,
-            error: None,
-            log: Vec::new(),
-            payload: None,
+            output: Output::default(),
             duration_ms: 1,
         })));
     }

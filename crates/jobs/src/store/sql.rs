@@ -24,7 +24,8 @@ pub enum Trouble {
     Database,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct SqlError {
     pub trouble: Trouble,
     pub message: String,
@@ -239,14 +240,6 @@ impl SqlError {
         SqlError::new(Trouble::Database, cause.to_string())
     }
 }
-
-impl fmt::Display for SqlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for SqlError {}
 
 impl From<i64> for Value<'_> {
     fn from(number: i64) -> Self {

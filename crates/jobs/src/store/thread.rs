@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const MOST_WAITING: usize = 4_096;
 const MOST_TOGETHER: usize = 512;
-/// The longest time until other changes are synced.
+/// The time without operations after which other changes are synced.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
 /// The time limit for closing the store.
 const CLOSING: Duration = Duration::from_secs(4);
@@ -62,8 +62,9 @@ pub struct StoreThread {
     events: Receiver<StoreEvent>,
     waiting: VecDeque<(u64, Operation)>,
     last: u64,
+    /// The operations without a reply, and when they were asked, milliseconds.
     open: BTreeMap<u64, u64>,
-    /// The same for reads.
+    /// The reads without a reply.
     looking: HashSet<u64>,
     turn: Arc<Mutex<Turn>>,
     is_shared: bool,
