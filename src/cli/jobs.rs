@@ -6,8 +6,8 @@ mod conversation;
 mod display;
 mod feed;
 
-use super::CONFIG;
 use super::control::CommandOutcome;
+use super::{CONFIG, EXIT_SOFTWARE};
 use crate::control::protocol::Status;
 use crate::jobs::{
     CountRequest, JobName, JobsAnswer, JobsRequest, LastRequest, ListRequest, Nothing, PauseRequest,
@@ -19,6 +19,7 @@ use conversation::Conversation;
 pub(super) use display::age;
 use display::queues_table;
 use feed::Source;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -302,26 +303,30 @@ pub(super) fn run(arguments: JobsArguments) -> ExitCode {
     if let What::Backup { file } = &what {
         return backup::run(&config, file);
     }
-    let outcome = Conversation::begin(&config, &at).and_then(|mut conversation| match what {
-        What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, *push, json),
-        What::Push(push) => conversation.push(*push, json),
-        What::List(list) => conversation.list(list, json),
-        What::Sequence { id, wait: true } => feed::wait(&mut conversation, id, json),
+    let outcome = Conversation::begin(&config, &at, json).and_then(|mut conversation| match what {
+        What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, *push),
+        What::Push(push) => conversation.push(*push),
+        What::List(list) => conversation.list(list),
+        What::Sequence { id, wait: true } => feed::wait(&mut conversation, id),
         What::Wait { which, timeout } => {
             let limit_ms = millis(&timeout)?;
-            conversation.wait(which.name(), limit_ms, json)
+            conversation.wait(which.name(), limit_ms)
         }
         what => {
             let waits = matches!(&what, What::Run(run) if run.wait);
             match conversation.ask(&request(what))? {
-                JobsAnswer::Sequence { sequence } if waits => {
-                    feed::wait(&mut conversation, sequence.id, json)
-                }
-                answer => conversation.shown(answer, json),
+                JobsAnswer::Sequence { sequence } if waits => feed::wait(&mut conversation, sequence.id),
+                answer => conversation.shown(answer),
             }
         }
     });
     super::control::tell(outcome.unwrap_or_else(|failed| failed))
+}
+
+type Outcome<T = CommandOutcome> = Result<T, CommandOutcome>;
+
+fn failure(message: impl Display) -> CommandOutcome {
+    failed(EXIT_SOFTWARE, &message.to_string())
 }
 
 fn failed(code: u8, message: &str) -> CommandOutcome {

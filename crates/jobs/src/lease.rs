@@ -354,9 +354,6 @@ impl Process {
                     text,
                 }));
             }
-            let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
-                continue;
-            };
             match call.press(now_ms) {
                 Press::Terminate { is_forced } => {
                     let message = FromJobs::Terminate {

@@ -134,14 +134,6 @@ impl Process {
     }
 
     fn end_orphan(&mut self, job: ForeignJob) {
-        let lost = Limits {
-            failures: u32::MAX,
-            crashes: u32::MAX,
-            first_ms: 0,
-            factor: 1,
-            most_ms: 0,
-            jitter_percent: 0,
-        };
         let queue = self.jobs.queue(&job.queue);
         let (end, why) = match (job.ending.is_cancelled(), self.foreign.ended_because(job.id)) {
             // A cancelled job is not started again, however its last start ended.
@@ -150,8 +142,8 @@ impl Process {
             _ => (End::Lost, "the process that kept it died"),
         };
         let limits = match end {
-            End::TimedOut => queue.map_or(lost, limits),
-            _ => lost,
+            End::TimedOut => queue.map_or(Limits::NONE, limits),
+            _ => Limits::NONE,
         };
         let now = self.now();
         let verdict = verdict(

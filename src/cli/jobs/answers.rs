@@ -5,12 +5,12 @@ use super::display::{
     Bar, connections_table, details, job_bar, jobs_table, kinds_table, now_ms, queues_table, schedules_table,
     sequences_table, table,
 };
-use super::{Conversation, EXIT_UNKNOWN, LOOK, List, Push, failed, said, wait};
+use super::{Conversation, EXIT_UNKNOWN, LOOK, List, Outcome, Push, failed, failure, said, wait};
 use crate::base64;
 use crate::cli::EXIT_SOFTWARE;
-use crate::cli::control::CommandOutcome;
 use crate::config::duration;
 use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest, Pushed};
+use serde::de::IgnoredAny;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 impl Conversation {
     /// Prints jobs, and the command for the next page.
-    pub(super) fn list(&mut self, list: List, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+    pub(super) fn list(&mut self, list: List) -> Outcome {
         let now_ms = now_ms();
-        let ago = |time: &Option<String>| -> Result<Option<i64>, CommandOutcome> {
+        let ago = |time: &Option<String>| -> Outcome<Option<i64>> {
             Ok(millis(time)?.map(|time_ms| now_ms.saturating_sub_unsigned(time_ms)))
         };
         let (since_ms, until_ms, limit) = (ago(&list.since)?, ago(&list.until)?, list.limit as usize);
@@ -33,14 +33,14 @@ impl Conversation {
             JobsAnswer::Jobs { jobs } if jobs.len() >= limit => jobs.last().map(|job| job.id),
             _ => None,
         };
-        let mut outcome = self.shown(answer, json)?;
-        if let Some(id) = last.filter(|_| !json) {
+        let mut outcome = self.shown(answer)?;
+        if let Some(id) = last.filter(|_| !self.json) {
             outcome.errors = format!("forkyard: there may be more: --before {id}\n");
         }
         Ok(outcome)
     }
 
-    pub(super) fn push(&mut self, push: Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+    pub(super) fn push(&mut self, push: Push) -> Outcome {
         let (limit_ms, waits) = (millis(&push.push_timeout)?, push.wait);
         let mut job = new_job(push)?;
         let reference = match job.reference.take() {
@@ -67,28 +67,23 @@ impl Conversation {
                         id: Some(pushed.id),
                         ..JobName::default()
                     };
-                    self.wait(name, None, json)
+                    self.wait(name, None)
                 }
-                None => self.shown(answer, json),
+                None => self.shown(answer),
             },
             JobsAnswer::Error {
                 message,
                 is_unknown: true,
                 ..
             } => Err(failed(EXIT_UNKNOWN, &format!("{message}: --ref {reference}"))),
-            _ => self.shown(answer, json),
+            _ => self.shown(answer),
         }
     }
 
     /// Waits until a job ends, with a progress bar in a terminal.
-    pub(super) fn wait(
-        &mut self,
-        name: JobName,
-        limit_ms: Option<u64>,
-        json: bool,
-    ) -> Result<CommandOutcome, CommandOutcome> {
+    pub(super) fn wait(&mut self, name: JobName, limit_ms: Option<u64>) -> Outcome {
         let show = JobsRequest::Show(name.clone());
-        let bar = Bar::new(json);
+        let bar = Bar::new(self.json);
         let begun = Instant::now();
         let left_ms = || {
             let passed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -109,25 +104,20 @@ impl Conversation {
         let limit = left_ms.map(|left_ms| Duration::from_millis(left_ms).saturating_add(PATIENCE));
         let answer = self.ask_for(&wait(name, left_ms), limit)?;
         let is_done = matches!(&answer, JobsAnswer::Job { job } if job.state == "done" && job.status.as_deref() != Some("error"));
-        self.shown_as(answer, is_done, json)
+        self.shown_as(answer, is_done)
     }
 
     /// Prints an answer; the exit code shows success or failure.
-    pub(super) fn shown_as(
-        &self,
-        answer: JobsAnswer,
-        is_well: bool,
-        json: bool,
-    ) -> Result<CommandOutcome, CommandOutcome> {
-        let mut outcome = self.shown(answer, json)?;
+    pub(super) fn shown_as(&self, answer: JobsAnswer, is_well: bool) -> Outcome {
+        let mut outcome = self.shown(answer)?;
         if !is_well {
             outcome.code = EXIT_SOFTWARE;
         }
         Ok(outcome)
     }
 
-    pub(super) fn shown(&self, answer: JobsAnswer, json: bool) -> Result<CommandOutcome, CommandOutcome> {
-        if json {
+    pub(super) fn shown(&self, answer: JobsAnswer) -> Outcome {
+        if self.json {
             let text = serde_json::to_string(&answer).unwrap_or_default();
             return Ok(said(format!("{text}\n")));
         }
@@ -192,57 +182,49 @@ impl Conversation {
             JobsAnswer::Kinds { kinds } => kinds_table(&kinds),
             JobsAnswer::Connections { connections } => connections_table(&connections),
             JobsAnswer::Done {} => "done\n".to_owned(),
-            JobsAnswer::Error { message, .. } => return Err(failed(EXIT_SOFTWARE, &message)),
+            JobsAnswer::Error { message, .. } => return Err(failure(&message)),
         }))
     }
 }
 
-pub(super) fn millis(text: &Option<String>) -> Result<Option<u64>, CommandOutcome> {
+pub(super) fn millis(text: &Option<String>) -> Outcome<Option<u64>> {
     match text {
         Some(text) => match duration(text) {
             Some(time) => Ok(Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))),
-            None => Err(failed(
-                EXIT_SOFTWARE,
-                &format!("{text} is no time; write 30s, 5m, 2h or 1d"),
-            )),
+            None => Err(failure(format!("{text} is no time; write 30s, 5m, 2h or 1d"))),
         },
         None => Ok(None),
     }
 }
 
 /// Returns a unique job reference.
-pub(super) fn own_ref() -> Result<String, CommandOutcome> {
+pub(super) fn own_ref() -> Outcome<String> {
     let mut bytes = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| failed(EXIT_SOFTWARE, &format!("/dev/urandom: {error}")))?;
+    read.map_err(|error| failure(format!("/dev/urandom: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-pub(super) fn new_job(push: Push) -> Result<NewJob, CommandOutcome> {
+pub(super) fn new_job(push: Push) -> Outcome<NewJob> {
     let payload = match push.payload.as_deref() {
         Some("-") => {
             let mut text = Vec::new();
             let read = std::io::stdin().lock().read_to_end(&mut text);
-            read.map_err(|error| failed(EXIT_SOFTWARE, &format!("standard input: {error}")))?;
+            read.map_err(|error| failure(format!("standard input: {error}")))?;
             text
         }
         Some(text) => text.as_bytes().to_vec(),
         None => Vec::new(),
     };
-    let is_json = push
-        .content_type
-        .as_deref()
-        .is_none_or(|kind| kind.contains("json"));
-    if is_json && !payload.is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(&payload).is_err() {
-        let message = "the payload is no JSON; quote a text, or say --content-type text/plain";
-        return Err(failed(EXIT_SOFTWARE, message));
-    }
-    let now_ms = now_ms();
-    // A payload that is not JSON is sent as bytes.
-    let (payload, payload_base64) = match is_json || payload.is_empty() {
-        true => (payload, None),
-        false => (Vec::new(), Some(base64::encode(&payload))),
+    let encoded = match payload.is_empty() {
+        true => Some((payload, None)),
+        false => encoded(payload, push.content_type.as_deref()),
     };
+    let Some((payload, payload_base64)) = encoded else {
+        let message = "the payload is no JSON; quote a text, or say --content-type text/plain";
+        return Err(failure(message));
+    };
+    let now_ms = now_ms();
     Ok(NewJob {
         queue: push.queue,
         kind: push.kind,
@@ -261,4 +243,14 @@ pub(super) fn new_job(push: Push) -> Result<NewJob, CommandOutcome> {
         timeout_ms: millis(&push.timeout)?,
         ..NewJob::default()
     })
+}
+
+/// A job's `payload` or `payload_base64`: JSON goes as it is, and other bytes in base64. `None`: it should be JSON.
+pub(super) fn encoded(bytes: Vec<u8>, content_type: Option<&str>) -> Option<(Vec<u8>, Option<String>)> {
+    match content_type.is_none_or(|kind| kind.contains("json")) {
+        true => serde_json::from_slice::<IgnoredAny>(&bytes)
+            .ok()
+            .map(|_| (bytes, None)),
+        false => Some((Vec::new(), Some(base64::encode(&bytes)))),
+    }
 }

@@ -1,8 +1,7 @@
 //! A conversation with the jobs process, over its unix socket or over TCP with a secret.
 
-use super::{Place, failed};
-use crate::cli::control::CommandOutcome;
-use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE};
+use super::{Outcome, Place, failed, failure};
+use crate::cli::EXIT_CONFIG;
 use crate::config::{self, Errors, Loaded, Secret};
 use crate::jobs::{JobsAnswer, JobsRequest, SecretRequest};
 use crate::secret;
@@ -42,6 +41,8 @@ impl fmt::Display for JobsAddress {
 pub(super) struct Conversation {
     address: JobsAddress,
     pub(super) push_timeout: Duration,
+    /// Answers are printed as JSON.
+    pub(super) json: bool,
     stream: BufReader<Box<dyn Stream>>,
 }
 
@@ -66,7 +67,7 @@ impl Stream for TcpStream {
 type Configuration = Result<Loaded, Errors>;
 
 /// Returns the configured socket, or the default if the configuration can't be read.
-fn socket_of(path: &Path, configuration: &Configuration) -> Result<PathBuf, CommandOutcome> {
+fn socket_of(path: &Path, configuration: &Configuration) -> Outcome<PathBuf> {
     match configuration {
         Ok(loaded) => match &loaded.config.jobs {
             Some(jobs) => Ok(jobs.listen.clone()),
@@ -79,7 +80,7 @@ fn socket_of(path: &Path, configuration: &Configuration) -> Result<PathBuf, Comm
 
 impl Conversation {
     /// Connects as the command line demands.
-    pub(super) fn begin(file: &Path, at: &Place) -> Result<Conversation, CommandOutcome> {
+    pub(super) fn begin(file: &Path, at: &Place, json: bool) -> Outcome<Conversation> {
         let configuration = config::load(file);
         let jobs = configuration
             .as_ref()
@@ -99,10 +100,11 @@ impl Conversation {
             (None, Some(path)) => JobsAddress::Unix(path.clone()),
             (None, None) => JobsAddress::Unix(socket_of(file, &configuration)?),
         };
-        Conversation::begin_at(address, jobs.map_or(PUSH_TIMEOUT, |jobs| jobs.push_timeout))
+        let push_timeout = jobs.map_or(PUSH_TIMEOUT, |jobs| jobs.push_timeout);
+        Conversation::begin_at(address, push_timeout, json)
     }
 
-    fn begin_at(address: JobsAddress, push_timeout: Duration) -> Result<Conversation, CommandOutcome> {
+    fn begin_at(address: JobsAddress, push_timeout: Duration, json: bool) -> Outcome<Conversation> {
         let connect = || -> io::Result<Box<dyn Stream>> {
             Ok(match &address {
                 JobsAddress::Unix(path) => Box::new(UnixStream::connect(path)?),
@@ -121,6 +123,7 @@ impl Conversation {
         let mut conversation = Conversation {
             address,
             push_timeout,
+            json,
             stream: BufReader::new(stream),
         };
         if let JobsAddress::Tcp(_, secret) = &conversation.address {
@@ -133,7 +136,7 @@ impl Conversation {
 
     /// Connects again, perhaps to a new process.
     pub(super) fn begin_again(&mut self) {
-        if let Ok(next) = Conversation::begin_at(self.address.clone(), self.push_timeout) {
+        if let Ok(next) = Conversation::begin_at(self.address.clone(), self.push_timeout, self.json) {
             *self = next;
         }
     }
@@ -141,15 +144,11 @@ impl Conversation {
     /// Connects to a socket. Returns `None` if no process listens.
     pub(super) fn begin_with(socket: &Path) -> Option<Conversation> {
         let address = JobsAddress::Unix(socket.to_owned());
-        Conversation::begin_at(address, PUSH_TIMEOUT).ok()
+        Conversation::begin_at(address, PUSH_TIMEOUT, false).ok()
     }
 
     /// Sends a request that may be repeated, with a time limit. After that its outcome is unknown.
-    pub(super) fn ask_within(
-        &mut self,
-        request: &JobsRequest,
-        limit: Duration,
-    ) -> Result<JobsAnswer, CommandOutcome> {
+    pub(super) fn ask_within(&mut self, request: &JobsRequest, limit: Duration) -> Outcome<JobsAnswer> {
         let until = Instant::now() + limit;
         for _ in 0..PUSH_TRIES {
             let left = until.saturating_duration_since(Instant::now());
@@ -173,7 +172,7 @@ impl Conversation {
         })
     }
 
-    pub(super) fn ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
+    pub(super) fn ask(&mut self, request: &impl serde::Serialize) -> Outcome<JobsAnswer> {
         self.ask_for(request, Some(PATIENCE))
     }
 
@@ -182,9 +181,9 @@ impl Conversation {
         &mut self,
         request: &impl serde::Serialize,
         limit: Option<Duration>,
-    ) -> Result<JobsAnswer, CommandOutcome> {
+    ) -> Outcome<JobsAnswer> {
         match self.try_ask(request, limit)? {
-            JobsAnswer::Error { message, .. } => Err(failed(EXIT_SOFTWARE, &message)),
+            JobsAnswer::Error { message, .. } => Err(failure(&message)),
             answer => Ok(answer),
         }
     }
@@ -194,7 +193,7 @@ impl Conversation {
         &mut self,
         request: &impl serde::Serialize,
         limit: Option<Duration>,
-    ) -> Result<JobsAnswer, CommandOutcome> {
+    ) -> Outcome<JobsAnswer> {
         // Fails only for a time of 0.
         let _ = self.stream.get_ref().limit(limit);
         let mut line = serde_json::to_vec(request).unwrap_or_default();
@@ -208,7 +207,7 @@ impl Conversation {
                     (io::ErrorKind::WouldBlock, Some(limit)) => format!("none came within {limit:?}"),
                     _ => error.to_string(),
                 };
-                failed(EXIT_SOFTWARE, &format!("{}: no answer: {why}", self.address))
+                failure(format!("{}: no answer: {why}", self.address))
             })
     }
 }

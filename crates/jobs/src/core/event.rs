@@ -60,6 +60,18 @@ pub struct Limits {
     pub jitter_percent: u32,
 }
 
+impl Limits {
+    /// Those of a job without an end of its own: it waits again.
+    pub const NONE: Limits = Limits {
+        failures: u32::MAX,
+        crashes: u32::MAX,
+        first_ms: 0,
+        factor: 1,
+        most_ms: 0,
+        jitter_percent: 0,
+    };
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     pub failures: u32,

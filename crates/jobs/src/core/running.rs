@@ -194,12 +194,10 @@ impl Scheduler {
 
 /// The limits of running jobs whose queue was removed from the configuration: they are kept until it is back.
 const UNKNOWN: super::Limits = super::Limits {
-    failures: u32::MAX,
-    crashes: u32::MAX,
     first_ms: 60_000,
     factor: 2,
     most_ms: 3_600_000,
-    jitter_percent: 0,
+    ..super::Limits::NONE
 };
 
 fn end_of(why: Why) -> End {
