@@ -51,9 +51,9 @@ fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
     std::fs::metadata(store).map_err(|error| StoreError::of_file(store, SqlError::of_database(error)))?;
     let copied = match whole(store, part) {
         Ok(jobs) => Copied::Whole { jobs },
-        Err(Failure::Foreign) => return Err(StoreError::Foreign(store.display().to_string())),
-        Err(Failure::Target(error)) => return Err(StoreError::of_file(to, error)),
-        Err(Failure::Source(why)) => {
+        Err(CopyFailure::Foreign) => return Err(StoreError::Foreign(store.display().to_string())),
+        Err(CopyFailure::Target(error)) => return Err(StoreError::of_file(to, error)),
+        Err(CopyFailure::Source(why)) => {
             let _ = std::fs::remove_file(part);
             salvage::salvage(store, part, why + &missing(store).unwrap_or_default())?
         }
@@ -65,22 +65,22 @@ fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
     Ok(copied)
 }
 
-enum Failure {
+enum CopyFailure {
     Foreign,
     Source(String),
     Target(SqlError),
 }
 
-fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
-    let source = |error: rusqlite::Error| Failure::Source(error.to_string());
+fn whole(store: &Path, part: &Path) -> Result<u64, CopyFailure> {
+    let source = |error: rusqlite::Error| CopyFailure::Source(error.to_string());
     let reader = open(store).map_err(source)?;
     let application: i32 = reader
         .pragma_query_value(None, "application_id", |row| row.get(0))
         .map_err(source)?;
     if application != APPLICATION_ID {
-        return Err(Failure::Foreign);
+        return Err(CopyFailure::Foreign);
     }
-    let target = |error: rusqlite::Error| Failure::Target(error.into());
+    let target = |error: rusqlite::Error| CopyFailure::Target(error.into());
     let mut copy = Connection::open(part).map_err(target)?;
     // Unfinished, it is removed; whole, it is synced below.
     copy.pragma_update(None, "synchronous", "OFF").map_err(target)?;
@@ -95,7 +95,7 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     });
     checked.map_err(source)?;
     if report != ["ok"] {
-        return Err(Failure::Source(first_lines(&report.join("\n"))));
+        return Err(CopyFailure::Source(first_lines(&report.join("\n"))));
     }
     let jobs: i64 = copy
         .query_row("SELECT count(*) FROM job", [], |row| row.get(0))
@@ -105,15 +105,15 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
 
 /// Copies all pages as of one moment, in portions. A portion that is not on the disk yet makes the commits of others
 /// wait for it, so the next one comes later.
-fn copy_pages(reader: &Connection, copy: &mut Connection, part: &Path) -> Result<(), Failure> {
-    let source = |error: rusqlite::Error| Failure::Source(error.to_string());
-    let target = |error: io::Error| Failure::Target(SqlError::of_database(error));
+fn copy_pages(reader: &Connection, copy: &mut Connection, part: &Path) -> Result<(), CopyFailure> {
+    let source = |error: rusqlite::Error| CopyFailure::Source(error.to_string());
+    let target = |error: io::Error| CopyFailure::Target(SqlError::of_database(error));
     let file = std::fs::File::open(part).map_err(target)?;
     // Without a transaction each write of others would begin the copy anew.
     reader
         .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
         .map_err(source)?;
-    let backup = Backup::new(reader, copy).map_err(|error| Failure::Target(error.into()))?;
+    let backup = Backup::new(reader, copy).map_err(|error| CopyFailure::Target(error.into()))?;
     loop {
         let begun = Instant::now();
         if backup.step(PORTION).map_err(source)? == StepResult::Done {
