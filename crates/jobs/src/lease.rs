@@ -28,7 +28,7 @@ pub(crate) struct Doubt {
     pub(crate) until_ms: u64,
 }
 
-/// The jobs that run here, and what is not settled about their ends.
+/// The jobs that run here, and their unexplained ends.
 #[derive(Debug, Default)]
 pub(crate) struct RunningHere {
     pub(crate) leases: HashMap<JobId, Lease>,

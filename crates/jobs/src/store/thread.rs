@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const MOST_WAITING: usize = 4_096;
 const MOST_TOGETHER: usize = 512;
-/// The time without operations after which other changes are synced.
+/// Idle for this long, the writer has all other changes synced.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
 /// The time limit for closing the store.
 const CLOSING: Duration = Duration::from_secs(4);
@@ -62,7 +62,7 @@ pub struct StoreThread {
     events: Receiver<StoreEvent>,
     waiting: VecDeque<(u64, Operation)>,
     last: u64,
-    /// The operations without a reply, and when they were asked, milliseconds.
+    /// The operations without a reply, and the time of each, milliseconds.
     open: BTreeMap<u64, u64>,
     /// The reads without a reply.
     looking: HashSet<u64>,
