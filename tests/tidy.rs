@@ -121,7 +121,7 @@ const STRANGERS: [(&str, &str); 8] = [
 ];
 
 const WITHOUT_KERNEL: [(&str, &str); 4] = [
-    ("base", "serde"),
+    ("base", "base64 percent-encoding serde"),
     (
         "core",
         "askama forkyard-base forkyard-protocol serde serde_json thiserror",
