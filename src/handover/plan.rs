@@ -23,12 +23,16 @@ pub struct Facts {
 /// An entry that was rejected, with its pool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Complaint {
+    /// A pool, and its missing or wrong descriptor.
     #[error("[pool {0}] {1} is missing or wrong; the socket is opened again")]
     Pool(String, String),
+    /// The pool of a generation, and the missing or wrong descriptor.
     #[error("[pool {0}] {1} is missing or wrong; the old workers finish by themselves")]
     Generation(String, String),
+    /// The pool of a generation that contradicts the rest of the document.
     #[error("[pool {0}] the hand-over document contradicts itself; the old workers finish by themselves")]
     Contradiction(String),
+    /// A pool, and the pid of a process that is not the recorded worker.
     #[error("[pool {0}] process {1} is not the worker that it should be")]
     Stranger(String, i32),
 }
