@@ -1,9 +1,9 @@
 //! Works with a job store and records each result, so that a test can kill it at any moment and check the store:
 //! `job_store work STORE TOLD`, `job_store check STORE TOLD`. `scripts/store-faults` runs it.
 
-use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
+use forkyard_jobs::core::{Becomes, Counters, GroupName, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Database;
-use forkyard_jobs::store::{Claimed, Finished, Operation, Reply, Sqlite, Store};
+use forkyard_jobs::store::{Claimed, Finished, Operation, Output, Reply, Sqlite, Store};
 use forkyard_protocol::jobs::NewJob;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -32,9 +32,8 @@ fn one(store: &mut Store, operation: Operation) -> Result<Reply, Box<dyn Error>>
 }
 
 fn claim(store: &mut Store) -> Result<Option<Box<Claimed>>, Box<dyn Error>> {
-    let (queue, tenant) = ("q".to_owned(), String::new());
-    match one(store, Operation::Claim { queue, tenant })? {
-        Reply::Claimed { job, .. } => Ok(job),
+    match one(store, Operation::Claim(GroupName::new("q", "")))? {
+        Reply::Claimed(_, job) => Ok(job),
         other => Err(format!("{other:?}").into()),
     }
 }
@@ -48,11 +47,10 @@ fn finish(store: &mut Store, job: &Claimed) -> Result<(), Box<dyn Error>> {
             counters: Counters::default(),
             outcome: Outcome::Done,
         },
-        result: b"done".to_vec(),
-        result_cut: 0,
-        error: None,
-        log: Vec::new(),
-        payload: None,
+        output: Output {
+            result: b"done".to_vec(),
+            ..Output::default()
+        },
         duration_ms: 0,
     };
     one(store, Operation::Finish(Box::new(finished))).map(|_| ())

@@ -127,7 +127,10 @@ const WITHOUT_KERNEL: [(&str, &str); 4] = [
         "askama forkyard-base forkyard-protocol serde serde_json thiserror",
     ),
     ("fastcgi", ""),
-    ("protocol", "crc32fast forkyard-base serde serde_json thiserror"),
+    (
+        "protocol",
+        "crc32fast forkyard-base serde serde_json serde_with thiserror",
+    ),
 ];
 
 fn dependencies(name: &str) -> Vec<String> {

@@ -6,8 +6,8 @@ mod conversation;
 mod display;
 mod feed;
 
-use super::CONFIG;
 use super::control::CommandOutcome;
+use super::{CONFIG, EXIT_SOFTWARE};
 use crate::control::protocol::Status;
 use crate::jobs::{
     CountRequest, JobName, JobsAnswer, JobsRequest, LastRequest, ListRequest, Nothing, PauseRequest,
@@ -19,6 +19,7 @@ use conversation::Conversation;
 pub(super) use display::age;
 use display::queues_table;
 use feed::Source;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,6 +38,17 @@ pub(super) struct JobsArguments {
     /// The daemon's configuration file, which names the jobs' socket
     #[arg(short, long, value_name = "FILE", default_value = CONFIG, global = true)]
     config: PathBuf,
+    #[command(flatten)]
+    at: Place,
+    /// Answer as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Args)]
+struct Place {
     /// The jobs' socket
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "connect")]
     socket: Option<PathBuf>,
@@ -46,11 +58,6 @@ pub(super) struct JobsArguments {
     /// The file with the secret for TCP; by default the configuration's
     #[arg(long, value_name = "FILE", global = true)]
     secret_file: Option<PathBuf>,
-    /// Answer as JSON
-    #[arg(long, global = true)]
-    json: bool,
-    #[command(subcommand)]
-    what: What,
 }
 
 #[derive(Debug, Subcommand)]
@@ -60,14 +67,7 @@ enum What {
     /// List jobs, the newest first
     List(List),
     /// Count jobs by their states
-    Count {
-        #[arg(long)]
-        queue: Option<String>,
-        #[arg(long)]
-        tenant: Option<String>,
-        #[arg(long)]
-        kind: Option<String>,
-    },
+    Count(Group),
     /// Show everything of a job
     Show(Which),
     /// Wait until a job has ended, and show it
@@ -198,6 +198,16 @@ struct Push {
 }
 
 #[derive(Debug, Args)]
+struct Group {
+    #[arg(long)]
+    queue: Option<String>,
+    #[arg(long)]
+    tenant: Option<String>,
+    #[arg(long)]
+    kind: Option<String>,
+}
+
+#[derive(Debug, Args)]
 struct Last {
     /// Group by key, tenant or kind
     #[arg(long)]
@@ -205,12 +215,8 @@ struct Last {
     /// Only groups that match: `*` is any text, `?` any character
     #[arg(long, value_name = "PATTERN")]
     like: Option<String>,
-    #[arg(long)]
-    queue: Option<String>,
-    #[arg(long)]
-    tenant: Option<String>,
-    #[arg(long)]
-    kind: Option<String>,
+    #[command(flatten)]
+    of: Group,
     /// At most so many
     #[arg(long, default_value_t = 1_000)]
     limit: u32,
@@ -287,28 +293,40 @@ struct Many {
 }
 
 /// Carries out a command.
-pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
-    if let What::Backup { file } = &arguments.what {
-        return backup::run(&arguments.config, file);
+pub(super) fn run(arguments: JobsArguments) -> ExitCode {
+    let JobsArguments {
+        config,
+        at,
+        json,
+        what,
+    } = arguments;
+    if let What::Backup { file } = &what {
+        return backup::run(&config, file);
     }
-    let outcome = Conversation::begin(arguments).and_then(|mut conversation| match &arguments.what {
-        What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, push, arguments.json),
-        What::Push(push) => conversation.push(push, arguments.json),
-        What::List(list) => conversation.list(list, arguments.json),
-        What::Sequence { id, wait: true } => feed::wait(&mut conversation, *id, arguments.json),
+    let outcome = Conversation::begin(&config, &at, json).and_then(|mut conversation| match what {
+        What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, *push),
+        What::Push(push) => conversation.push(*push),
+        What::List(list) => conversation.list(list),
+        What::Sequence { id, wait: true } => feed::wait(&mut conversation, id),
         What::Wait { which, timeout } => {
-            let limit_ms = millis(timeout)?;
-            conversation.wait(&which.name(), limit_ms, arguments.json)
+            let limit_ms = millis(&timeout)?;
+            conversation.wait(which.name(), limit_ms)
         }
         what => {
-            let answer = conversation.ask(&request(what))?;
-            if let (What::Run(Run { wait: true, .. }), JobsAnswer::Sequence { sequence }) = (what, &answer) {
-                return feed::wait(&mut conversation, sequence.id, arguments.json);
+            let waits = matches!(&what, What::Run(run) if run.wait);
+            match conversation.ask(&request(what))? {
+                JobsAnswer::Sequence { sequence } if waits => feed::wait(&mut conversation, sequence.id),
+                answer => conversation.shown(answer),
             }
-            conversation.shown(answer, arguments.json)
         }
     });
     super::control::tell(outcome)
+}
+
+type Outcome<T = CommandOutcome> = Result<T, CommandOutcome>;
+
+fn failure(message: impl Display) -> CommandOutcome {
+    failed(EXIT_SOFTWARE, &message.to_string())
 }
 
 fn failed(code: u8, message: &str) -> CommandOutcome {
@@ -327,7 +345,7 @@ fn said(output: String) -> CommandOutcome {
 pub(super) fn stats(socket: &Path) -> Option<Stats> {
     let mut conversation = Conversation::begin_with(socket)?;
     match conversation
-        .ask_for(&request(&What::Stats), Some(STATUS_PATIENCE))
+        .ask_for(&request(What::Stats), Some(STATUS_PATIENCE))
         .ok()?
     {
         JobsAnswer::Stats(stats) => Some(*stats),
@@ -354,48 +372,41 @@ pub(super) fn overview(status: &Status) -> String {
 }
 
 /// What is asked for, but for a push.
-fn request(what: &What) -> JobsRequest {
+fn request(what: What) -> JobsRequest {
     match what {
         What::Push(_) | What::Backup { .. } => JobsRequest::Push(PushRequest::default()),
         What::List(list) => JobsRequest::List(list.request()),
-        What::Count { queue, tenant, kind } => JobsRequest::Count(CountRequest {
-            queue: queue.clone(),
-            tenant: tenant.clone(),
-            kind: kind.clone(),
-        }),
+        What::Count(Group { queue, tenant, kind }) => {
+            JobsRequest::Count(CountRequest { queue, tenant, kind })
+        }
         What::Show(which) => JobsRequest::Show(which.name()),
-        What::Wait { which, .. } => wait(&which.name(), None),
+        What::Wait { which, .. } => wait(which.name(), None),
         What::Last(last) => JobsRequest::Last(LastRequest {
-            by: last.by.clone(),
-            like: last.like.clone(),
-            queue: last.queue.clone(),
-            tenant: last.tenant.clone(),
-            kind: last.kind.clone(),
+            by: last.by,
+            like: last.like,
+            queue: last.of.queue,
+            tenant: last.of.tenant,
+            kind: last.of.kind,
             limit: Some(last.limit),
         }),
         What::Run(run) => JobsRequest::Run(RunRequest {
-            kind: run.kind.clone(),
-            key: run.key.clone(),
-            queue: run.queue.clone(),
-            tenant: run.tenant.clone(),
+            kind: run.kind,
+            key: run.key,
+            queue: run.queue,
+            tenant: run.tenant,
         }),
         What::Retry(many) => JobsRequest::Retry(many.selected()),
         What::Cancel(many) => JobsRequest::Cancel(many.selected()),
         What::Discard(many) => JobsRequest::Discard(many.selected()),
         What::Purge(many) => JobsRequest::Purge(many.selected()),
-        What::Pause { queue, reason } => JobsRequest::Pause(PauseRequest {
-            queue: queue.clone(),
-            reason: reason.clone(),
-        }),
-        What::Resume { queue } => JobsRequest::Resume(QueueName { queue: queue.clone() }),
+        What::Pause { queue, reason } => JobsRequest::Pause(PauseRequest { queue, reason }),
+        What::Resume { queue } => JobsRequest::Resume(QueueName { queue }),
         What::Sequences => JobsRequest::SequenceList(SequenceList::default()),
-        What::Sequence { id, .. } => JobsRequest::SequenceShow(SequenceName { id: *id }),
-        What::CancelSequence { id } => JobsRequest::SequenceCancel(SequenceName { id: *id }),
+        What::Sequence { id, .. } => JobsRequest::SequenceShow(SequenceName { id }),
+        What::CancelSequence { id } => JobsRequest::SequenceCancel(SequenceName { id }),
         What::Queues => JobsRequest::Queues(Nothing {}),
         What::Schedules => JobsRequest::Schedules(Nothing {}),
-        What::RunNow { schedule } => JobsRequest::RunNow(RunNow {
-            schedule: schedule.clone(),
-        }),
+        What::RunNow { schedule } => JobsRequest::RunNow(RunNow { schedule }),
         What::Stats => JobsRequest::Stats(Nothing {}),
         What::Kinds => JobsRequest::Kinds(Nothing {}),
         What::Connections => JobsRequest::Connections(Nothing {}),
@@ -403,15 +414,15 @@ fn request(what: &What) -> JobsRequest {
 }
 
 impl List {
-    fn request(&self) -> ListRequest {
+    fn request(self) -> ListRequest {
         ListRequest {
-            queue: self.queue.clone(),
-            state: self.state.clone(),
-            tenant: self.tenant.clone(),
-            kind: self.kind.clone(),
-            key: self.key.clone(),
-            status: self.status.clone(),
-            step: self.step.clone(),
+            queue: self.queue,
+            state: self.state,
+            tenant: self.tenant,
+            kind: self.kind,
+            key: self.key,
+            status: self.status,
+            step: self.step,
             before: self.before,
             limit: Some(self.limit),
             ..ListRequest::default()
@@ -419,8 +430,8 @@ impl List {
     }
 }
 
-fn wait(name: &JobName, timeout_ms: Option<u64>) -> JobsRequest {
-    let JobName { id, queue, reference } = name.clone();
+fn wait(name: JobName, timeout_ms: Option<u64>) -> JobsRequest {
+    let JobName { id, queue, reference } = name;
     JobsRequest::Wait(WaitRequest {
         id,
         queue,
@@ -430,24 +441,21 @@ fn wait(name: &JobName, timeout_ms: Option<u64>) -> JobsRequest {
 }
 
 impl Which {
-    fn name(&self) -> JobName {
-        JobName {
-            id: self.id,
-            queue: self.queue.clone(),
-            reference: self.reference.clone(),
-        }
+    fn name(self) -> JobName {
+        let Which { id, reference, queue } = self;
+        JobName { id, queue, reference }
     }
 }
 
 impl Many {
-    fn selected(&self) -> Selected {
+    fn selected(self) -> Selected {
         Selected {
             id: self.id,
-            reference: self.reference.clone(),
-            state: self.state.clone(),
-            queue: self.queue.clone(),
-            tenant: self.tenant.clone(),
-            kind: self.kind.clone(),
+            reference: self.reference,
+            state: self.state,
+            queue: self.queue,
+            tenant: self.tenant,
+            kind: self.kind,
         }
     }
 }

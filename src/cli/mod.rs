@@ -293,7 +293,7 @@ pub fn main() -> ExitCode {
         Command::Names { words } => names::names(&words),
         Command::Manual { directory } => texts::manual(&directory),
         Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
-        Command::Jobs(arguments) => jobs::run(&arguments),
+        Command::Jobs(arguments) => jobs::run(*arguments),
         Command::Restart(arguments) => applications::restart(&arguments),
         Command::Terminate(arguments) => applications::terminate(&arguments),
         Command::Detach(arguments) => applications::detach(&arguments),

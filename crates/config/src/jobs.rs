@@ -48,6 +48,12 @@ pub struct Jobs {
     pub schedules: Vec<Schedule>,
 }
 
+impl Jobs {
+    pub fn queue(&self, name: &str) -> Option<&Queue> {
+        self.queues.iter().find(|queue| queue.name == name)
+    }
+}
+
 pub fn keep_failed() -> Duration {
     Duration::from_secs(30 * 24 * 3600)
 }

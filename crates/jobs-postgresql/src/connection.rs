@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use tokio_postgres::Statement;
 use tokio_postgres::types::private::BytesMut;
-use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 const ADDED_TOGETHER: u32 = 20_000;
 
@@ -35,16 +35,7 @@ impl Postgresql {
     pub fn open(server: &PostgresqlServer, node: &str) -> std::result::Result<Postgresql, StoreError> {
         let server = Server::new(server)
             .map_err(|error| StoreError::Database("the store's URL".to_owned(), of_server(&error)))?;
-        let mut opened = Postgresql {
-            server,
-            node: node.to_owned(),
-            session: None,
-            statements: HashMap::new(),
-            backend: Arc::default(),
-            transaction: None,
-            doubtful: None,
-            is_own_time: false,
-        };
+        let mut opened = Postgresql::on(server, node.to_owned());
         let name = opened.name();
         let failed = |error| StoreError::Database(name.clone(), error);
         let session = opened.connected().map_err(failed)?;
@@ -52,6 +43,20 @@ impl Postgresql {
             Ok(tables::VERSION) => Ok(opened),
             Ok(version) => Err(StoreError::Version(name, version)),
             Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Not connected yet.
+    fn on(server: Server, node: String) -> Postgresql {
+        Postgresql {
+            server,
+            node,
+            session: None,
+            statements: HashMap::new(),
+            backend: Arc::default(),
+            transaction: None,
+            doubtful: None,
+            is_own_time: false,
         }
     }
 
@@ -99,6 +104,15 @@ impl Postgresql {
         Ok((session, prepared))
     }
 
+    fn number(&mut self, statement: &str) -> Result<Option<i64>> {
+        let mut number = None;
+        self.query(statement, &[], &mut |row| {
+            number = row.int(0)?;
+            Ok(())
+        })?;
+        Ok(number)
+    }
+
     fn plain(&mut self, statement: &str) -> Result<()> {
         self.connected()?.batch(statement)
     }
@@ -110,7 +124,7 @@ impl Database for Postgresql {
     }
 
     fn execute(&mut self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
-        let values: Vec<Parameter<'_>> = values.iter().map(|value| Parameter(*value)).collect();
+        let values: Vec<Parameter<'_>> = values.iter().copied().map(Parameter).collect();
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
         let (session, statement) = self.prepared(statement)?;
         session.execute(&statement, &values)
@@ -122,7 +136,7 @@ impl Database for Postgresql {
         values: &[Value<'_>],
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()> {
-        let values: Vec<Parameter<'_>> = values.iter().map(|value| Parameter(*value)).collect();
+        let values: Vec<Parameter<'_>> = values.iter().copied().map(Parameter).collect();
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
         if self.transaction.is_none() {
             self.connected()?;
@@ -136,12 +150,7 @@ impl Database for Postgresql {
         self.plain("BEGIN")?;
         // From here on no other connection replaces this one.
         self.transaction = Some(0);
-        let mut number = None;
-        self.query("SELECT txid_current()", &[], &mut |row| {
-            number = row.int(0)?;
-            Ok(())
-        })?;
-        self.transaction = number;
+        self.transaction = self.number("SELECT txid_current()")?;
         Ok(())
     }
 
@@ -171,16 +180,9 @@ impl Database for Postgresql {
 
     fn reader(&self) -> Result<Box<dyn Database>> {
         // It connects at the first request.
-        Ok(Box::new(Postgresql {
-            server: self.server.clone(),
-            node: self.node.clone(),
-            session: None,
-            statements: HashMap::new(),
-            backend: Arc::default(),
-            transaction: None,
-            doubtful: None,
-            is_own_time: self.is_own_time,
-        }))
+        let mut reader = Postgresql::on(self.server.clone(), self.node.clone());
+        reader.is_own_time = self.is_own_time;
+        Ok(Box::new(reader))
     }
 
     fn shrink(&mut self) -> Result<bool> {
@@ -208,10 +210,8 @@ impl Database for Postgresql {
             Some("committed") => true,
             Some("aborted") => false,
             Some(_) => {
-                return Err(SqlError {
-                    trouble: Trouble::Again,
-                    message: "the server still works on the last transaction".to_owned(),
-                });
+                let message = "the server still works on the last transaction";
+                return Err(SqlError::new(Trouble::Again, message));
             }
             None => {
                 log::error!("jobs: whether the last transaction was committed is not known any more");
@@ -226,12 +226,7 @@ impl Database for Postgresql {
         if self.is_own_time {
             return Ok(own_ms);
         }
-        let mut time = None;
-        let statement = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-        self.query(statement, &[], &mut |row| {
-            time = row.int(0)?;
-            Ok(())
-        })?;
+        let time = self.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")?;
         time.ok_or_else(ended)
     }
 
@@ -264,34 +259,29 @@ impl Database for Postgresql {
 }
 
 fn ended() -> SqlError {
-    SqlError {
-        trouble: Trouble::Cut,
-        message: "the connection has ended".to_owned(),
-    }
+    SqlError::new(Trouble::Cut, "the connection has ended")
 }
 
 struct QueryRow(tokio_postgres::Row);
 
 impl QueryRow {
-    fn refused(error: &tokio_postgres::Error) -> SqlError {
-        SqlError {
-            trouble: Trouble::Statement,
-            message: error.to_string(),
-        }
+    fn value<'r, T: FromSql<'r>>(&'r self, column: usize) -> Result<T> {
+        let value = self.0.try_get(column);
+        value.map_err(|error| SqlError::new(Trouble::Statement, error.to_string()))
     }
 }
 
 impl Row for QueryRow {
     fn int(&self, column: usize) -> Result<Option<i64>> {
-        self.0.try_get(column).map_err(|error| QueryRow::refused(&error))
+        self.value(column)
     }
 
     fn text(&self, column: usize) -> Result<Option<String>> {
-        self.0.try_get(column).map_err(|error| QueryRow::refused(&error))
+        self.value(column)
     }
 
     fn blob(&self, column: usize) -> Result<Option<Vec<u8>>> {
-        self.0.try_get(column).map_err(|error| QueryRow::refused(&error))
+        self.value(column)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::session::{SILENCE, of_server, silent};
 use crate::tls;
 use forkyard_config::{Encryption, PostgresqlServer, SslMode};
-use forkyard_jobs::store::sql::{SqlError, Trouble};
+use forkyard_jobs::store::sql::SqlError;
 use postgres_openssl::{MakeTlsConnector, TlsStream};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -65,10 +65,7 @@ impl Server {
 
     /// Connects. The files are read each time, so that a renewed certificate is used.
     pub(crate) async fn connect(&self) -> Result<(Client, Link), SqlError> {
-        let tls = tls::connector(&self.encryption).map_err(|error| SqlError {
-            trouble: Trouble::Database,
-            message: error.to_string(),
-        })?;
+        let tls = tls::connector(&self.encryption).map_err(SqlError::of_database)?;
         let (first, second) = match self.encryption.mode {
             SslMode::Disable => (Way::Disable, None),
             SslMode::Allow => (Way::Disable, Some(Way::Require)),

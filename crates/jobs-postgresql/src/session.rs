@@ -32,10 +32,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn connect(server: &Server) -> Result<Session, SqlError> {
-        let runtime = runtime().map_err(|error| SqlError {
-            trouble: Trouble::Database,
-            message: error.to_string(),
-        })?;
+        let runtime = runtime().map_err(SqlError::of_database)?;
         let (client, connection) = runtime.block_on(server.connect())?;
         runtime.spawn(async move { _ = connection.await });
         let session = Session {
@@ -105,10 +102,11 @@ fn told<T>(answer: Result<Result<T, Error>, Elapsed>) -> Result<T, SqlError> {
 }
 
 pub(crate) fn silent() -> SqlError {
-    SqlError {
-        trouble: Trouble::Cut,
-        message: format!("the server did not answer within {} s", SILENCE.as_secs()),
-    }
+    let limit = SILENCE.as_secs();
+    SqlError::new(
+        Trouble::Cut,
+        format!("the server did not answer within {limit} s"),
+    )
 }
 
 pub(crate) fn of_server(error: &Error) -> SqlError {

@@ -3,7 +3,7 @@
 use super::Postgresql;
 use forkyard_config::PostgresqlServer;
 use forkyard_jobs::core::schedule::Kept;
-use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
+use forkyard_jobs::core::{Becomes, Counters, GroupName, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Notice;
 use forkyard_jobs::store::*;
 use forkyard_protocol::jobs::{JobView, NewJob};
@@ -152,9 +152,9 @@ fn push(store: &mut Store, job: NewJob) -> i64 {
 }
 
 fn claim(store: &mut Store, tenant: &str, now_ms: i64) -> (Option<Claimed>, Option<Changes>) {
-    let (queue, tenant) = ("q".to_owned(), tenant.to_owned());
-    match perform(store, Operation::Claim { queue, tenant }, now_ms) {
-        (Reply::Claimed { job, .. }, done) => (job.map(|job| *job), done.waiting),
+    let claim = Operation::Claim(GroupName::new("q", tenant));
+    match perform(store, claim, now_ms) {
+        (Reply::Claimed(_, job), done) => (job.map(|job| *job), done.waiting),
         (other, _) => panic!("{other:?}"),
     }
 }
@@ -181,7 +181,11 @@ fn heard_of_a_job(one: &mut Store, two: &mut Store) -> (impl Fn() -> Notice + us
     let id = push(one, job(""));
     assert_eq!(next(), Notice::News);
     claim(one, "", 1).0.expect("a job");
-    perform(two, Operation::Cancel(Selection::One(id, None)), 1);
+    perform(
+        two,
+        Operation::Change(Change::Cancel, Selection::One(id, None)),
+        1,
+    );
     (next, id)
 }
 
@@ -385,7 +389,11 @@ fn what_one_machine_does_another_hears() {
     let database = TestDatabase::new();
     let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     let (next, id) = heard_of_a_job(&mut one, &mut two);
-    perform(&mut one, Operation::Cancel(Selection::One(id, None)), 1);
+    perform(
+        &mut one,
+        Operation::Change(Change::Cancel, Selection::One(id, None)),
+        1,
+    );
     assert_eq!(next(), Notice::Cancel(id), "not its own");
     let queue = "q".to_owned();
     let pause = Operation::Pause {
@@ -405,7 +413,11 @@ fn what_is_to_be_cancelled_is_known_to_a_machine_that_did_not_hear_of_it() {
     let ids = [push(&mut one, job("")), push(&mut one, job(""))];
     claim(&mut one, "", 1).0.expect("a job");
     claim(&mut two, "", 1).0.expect("a job");
-    perform(&mut two, Operation::Cancel(Selection::One(ids[0], None)), 1);
+    perform(
+        &mut two,
+        Operation::Change(Change::Cancel, Selection::One(ids[0], None)),
+        1,
+    );
     let cancelled = |store: &mut Store| match perform(store, Operation::Foreign, 2).0 {
         Reply::Foreign { cancelled, .. } => cancelled,
         other => panic!("{other:?}"),
@@ -451,29 +463,17 @@ fn another_version_is_refused() {
 fn tables_of_the_version_before_are_brought_up_to_date() {
     let database = TestDatabase::new();
     let mut store = database.open("me");
-    let sequence = SequenceOperation::Begin {
-        queue: "q".into(),
-        name: None,
-        total: None,
-    };
-    perform(&mut store, Operation::Sequence(sequence), 5);
-    let add = SequenceOperation::Add {
-        id: 1,
-        queues: None,
-        from: 0,
-        jobs: vec![job("")],
-    };
+    let (queue, name, total) = ("q".to_owned(), None, None);
+    perform(&mut store, Operation::BeginSequence { queue, name, total }, 5);
+    let (from, jobs) = (0, vec![job("")]);
+    let change = |change| Operation::Sequence(1, None, change);
     let later = NewJob {
         in_ms: Some(1_000),
         ..job("")
     };
     perform(&mut store, Operation::Push(vec![job(""), later]), 5);
-    perform(
-        &mut store,
-        Operation::Sequence(SequenceOperation::Show { id: 1, queues: None }),
-        5,
-    );
-    perform(&mut store, Operation::Sequence(add), 5);
+    perform(&mut store, change(SequenceChange::Nothing), 5);
+    perform(&mut store, change(SequenceChange::Add { from, jobs }), 5);
     drop(store);
     database
         .raw()
@@ -492,12 +492,9 @@ fn tables_of_the_version_before_are_brought_up_to_date() {
         panic!("no counts");
     };
     assert_eq!(counts[0].scheduled, 1);
-    let claim = || Operation::Claim {
-        queue: "q".into(),
-        tenant: String::new(),
-    };
+    let claim = || Operation::Claim(GroupName::new("q", ""));
     let mut claimed = || match perform(&mut store, claim(), 5).0 {
-        Reply::Claimed { job, .. } => job.map(|job| job.id),
+        Reply::Claimed(_, job) => job.map(|job| job.id),
         other => panic!("{other:?}"),
     };
     assert_eq!([claimed(), claimed(), claimed()], [Some(3), Some(1), None]);

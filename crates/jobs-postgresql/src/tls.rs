@@ -8,45 +8,19 @@ use openssl::x509::X509;
 use openssl::x509::store::X509StoreBuilder;
 use postgres_openssl::{MakeTlsConnector, set_postgresql_alpn};
 use std::error::Error;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
-    Read(&'static str, PathBuf, io::Error),
+    #[error("{0}: {1} can't be read: {2}")]
+    Read(&'static str, PathBuf, #[source] io::Error),
+    #[error("{0}: {1} {2}")]
     Content(&'static str, PathBuf, &'static str),
-    Library(ErrorStack),
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TlsError::Read(name, path, error) => {
-                write!(f, "{name}: {} can't be read: {error}", path.display())
-            }
-            TlsError::Content(name, path, what) => write!(f, "{name}: {} {what}", path.display()),
-            TlsError::Library(error) => write!(f, "TLS: {error}"),
-        }
-    }
-}
-
-impl Error for TlsError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            TlsError::Read(_, _, error) => Some(error),
-            TlsError::Content(..) => None,
-            TlsError::Library(error) => Some(error),
-        }
-    }
-}
-
-impl From<ErrorStack> for TlsError {
-    fn from(error: ErrorStack) -> TlsError {
-        TlsError::Library(error)
-    }
+    #[error("TLS: {0}")]
+    Library(#[from] ErrorStack),
 }
 
 pub(crate) fn connector(encryption: &Encryption) -> Result<MakeTlsConnector, TlsError> {

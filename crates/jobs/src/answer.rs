@@ -1,18 +1,10 @@
 //! Interprets a job's answer.
 
 use crate::core::{Answer, TaskStatus};
+use crate::store::Output;
 
 mod cause;
 pub(crate) use cause::explained;
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Output {
-    pub(crate) result: Vec<u8>,
-    pub(crate) cut: u64,
-    pub(crate) error: Option<String>,
-    pub(crate) log: Vec<u8>,
-    pub(crate) payload: Option<Vec<u8>>,
-}
 
 const LATE: &str = "Forkyard-Job-Late:";
 

@@ -7,10 +7,13 @@ use std::process::ExitCode;
 
 const EXIT_DAMAGED: u8 = 65;
 const EXIT_NO_COPY: u8 = 73;
+const NICE: i32 = 10;
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "its own command")]
 pub fn back_up(store: &Path, file: &Path) -> ExitCode {
     identity::set_umask(0o077);
+    // The daemon comes first; a lower priority can't be refused.
+    let _ = identity::set_priority(NICE);
     match Sqlite::copy(store, file) {
         Ok(Copied::Whole { jobs }) => {
             println!("{}: {jobs} jobs", file.display());

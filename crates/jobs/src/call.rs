@@ -1,8 +1,8 @@
 //! A request for a job, from connect to end. The open connection is the lease: the job runs while it exists.
 
-use crate::answer::{self, Bounded, Notices, Output};
+use crate::answer::{self, Bounded, Notices};
 use crate::core::{Answer, JobId, Why};
-use crate::store::Claimed;
+use crate::store::{Claimed, Output};
 use fastcgi::{Answer as Wire, Part, RecordType, Request};
 use forkyard_config::{Address, Queue};
 use forkyard_protocol::jobs;
@@ -70,7 +70,13 @@ pub(crate) enum CallProgress {
     Broken(Output),
 }
 
-/// Begins to connect to a pool. Returns `None` if it is not reachable now.
+impl CallProgress {
+    fn unreached() -> CallProgress {
+        CallProgress::Over(Box::new((Answer::Unreached, Output::default())))
+    }
+}
+
+/// Begins to connect to a pool. Returns `None` if its listen queue is full.
 pub(crate) fn connect(address: &Address) -> Result<Option<OwnedFd>, Error> {
     match address {
         Address::Unix(path) => socket::connect_unix(path),
@@ -190,14 +196,14 @@ impl Call {
 
     pub(crate) fn poll(&mut self) -> CallProgress {
         if std::mem::take(&mut self.is_connecting) && socket::take_error(self.socket.as_fd()).is_err() {
-            return CallProgress::Over(Box::new((Answer::Unreached, Output::default())));
+            return CallProgress::unreached();
         }
         while self.sent < self.output.len() {
             match socket::send(self.socket.as_fd(), &self.output[self.sent..]) {
                 Ok(Progress::Done(count)) => self.sent += count,
                 Ok(Progress::WouldBlock) => break,
                 Err(_) if !self.has_begun() => {
-                    return CallProgress::Over(Box::new((Answer::Unreached, Output::default())));
+                    return CallProgress::unreached();
                 }
                 // An answer may come before the whole request was read.
                 Err(_) => self.sent = self.output.len(),
@@ -215,7 +221,7 @@ impl Call {
                 Ok(Progress::Done(_)) | Err(_) => {
                     return match self.has_begun() {
                         true => CallProgress::Broken(self.remains()),
-                        false => CallProgress::Over(Box::new((Answer::Unreached, Output::default()))),
+                        false => CallProgress::unreached(),
                     };
                 }
             }

@@ -1,7 +1,7 @@
 //! The figures of each queue since the start of this process.
 
 use crate::core::{Outcome, Scheduler};
-use crate::store::StateCount;
+use crate::store::{StateCount, word};
 use forkyard_config::Jobs;
 use forkyard_protocol::jobs::{Histogram, KindView, QueueView};
 use std::collections::{BTreeMap, HashMap};
@@ -84,7 +84,7 @@ impl Figures {
             }
         }
         let shown = views.into_iter().map(|((name, kind), view)| {
-            let queue = jobs.queues.iter().find(|queue| queue.name == name);
+            let queue = jobs.queue(&name);
             KindView {
                 queue: name,
                 kind,
@@ -104,62 +104,52 @@ impl Figures {
         now_ms: i64,
     ) -> Vec<QueueView> {
         let mut views: BTreeMap<String, QueueView> = BTreeMap::new();
-        let mut view = |name: &str, set: &mut dyn FnMut(&mut QueueView)| {
-            let view = views.entry(name.to_owned()).or_insert_with(|| QueueView {
-                name: name.to_owned(),
-                ..QueueView::default()
-            });
-            set(view);
-        };
+        let mut view =
+            |name: &str, set: &dyn Fn(&mut QueueView)| set(views.entry(name.to_owned()).or_default());
         for queue in &jobs.queues {
-            view(&queue.name, &mut |view| {
+            view(&queue.name, &|view| {
                 view.pool = Some(queue.pool.clone());
                 view.limit = Some(queue.max_running.min(queue.workers).into());
             });
         }
         for (name, known) in scheduler.view() {
-            view(name, &mut |view| {
+            view(name, &|view| {
                 view.waiting = known.waiting;
                 view.running = known.running.into();
                 view.paused = known.is_paused;
             });
         }
         for count in counts {
-            view(&count.queue, &mut |view| {
+            let oldest = count.oldest_waiting_ms;
+            view(&count.queue, &|view| {
                 view.scheduled = count.scheduled;
                 view.blocked = count.blocked;
                 view.failed = count.failed;
                 view.quarantined = count.quarantined;
-                view.oldest_waiting_ms = count
-                    .oldest_waiting_ms
-                    .map(|since| now_ms.saturating_sub(since).max(0).unsigned_abs());
+                view.oldest_waiting_ms =
+                    oldest.map(|since| now_ms.saturating_sub(since).max(0).unsigned_abs());
             });
         }
         for (name, figures) in &self.queues {
-            view(name, &mut |view| {
+            view(name, &|view| {
                 view.ended = words(&figures.ended);
                 view.wait = figures.wait.clone();
                 view.run = figures.run.clone();
             });
         }
+        let views = views.into_iter().map(|(name, view)| QueueView { name, ..view });
         let is_of_use = |view: &QueueView| {
             let jobs =
                 view.waiting + view.scheduled + view.blocked + view.running + view.failed + view.quarantined;
             view.pool.is_some() || jobs > 0 || view.paused
         };
-        views.into_values().filter(is_of_use).collect()
+        views.filter(is_of_use).collect()
     }
 }
 
 fn words(ended: &Ended) -> BTreeMap<String, u64> {
-    let word = |outcome: Outcome| match serde_json::to_value(outcome) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => String::new(),
-    };
-    ended
-        .iter()
-        .map(|(outcome, count)| (word(*outcome), *count))
-        .collect()
+    let counts = ended.iter();
+    counts.map(|(outcome, count)| (word(outcome), *count)).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A job of a dead process continues in its worker, and no connection leads to it. It is started again only when no
 //! worker shows it and none is on its way to one.
 
-use crate::core::Why;
+use crate::core::{GroupName, Why};
 use crate::start::is_there;
 use crate::store::ForeignJob;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,17 +25,14 @@ struct Order {
 /// The time between SIGTERM and SIGKILL.
 const FORCE_MS: u64 = 2_000;
 
-pub(crate) type Change = (String, String, i32);
+/// More or fewer running jobs of a group.
+pub(crate) type Change = (GroupName, i32);
 
 impl Foreign {
     pub(crate) fn take(&mut self, jobs: Vec<ForeignJob>) -> (Vec<Change>, Vec<i64>) {
         let now: BTreeMap<i64, ForeignJob> = jobs.into_iter().map(|job| (job.id, job)).collect();
-        let mut changes: HashMap<(String, String), i32> = HashMap::new();
-        let mut count = |job: &ForeignJob, by| {
-            *changes
-                .entry((job.queue.clone(), job.tenant.clone()))
-                .or_default() += by;
-        };
+        let mut changes: HashMap<GroupName, i32> = HashMap::new();
+        let mut count = |job: &ForeignJob, by| *changes.entry(job.group()).or_default() += by;
         self.jobs.values().for_each(|job| count(job, -1));
         now.values().for_each(|job| count(job, 1));
         let ended = self
@@ -46,14 +43,13 @@ impl Foreign {
             .collect();
         self.jobs = now;
         self.orders.retain(|id, _| self.jobs.contains_key(id));
-        let changes = changes.into_iter().filter(|(_, by)| *by != 0);
-        let changes = changes.map(|((queue, tenant), by)| (queue, tenant, by));
-        (changes.collect(), ended)
+        changes.retain(|_, by| *by != 0);
+        (changes.into_iter().collect(), ended)
     }
 
-    pub(crate) fn pressed(&self) -> impl Iterator<Item = (&ForeignJob, bool)> {
-        let pressed = |job: &ForeignJob| job.ending.press();
-        (self.jobs.values()).filter_map(move |job| pressed(job).map(|is_forced| (job, is_forced)))
+    pub(crate) fn pressed(&self) -> impl Iterator<Item = (ForeignJob, bool)> {
+        let pressed = |job: &ForeignJob| Some((job.clone(), job.ending.press()?));
+        self.jobs.values().filter_map(pressed)
     }
 
     /// Returns the orphans that are cancelled or overdue, and whether their workers must be killed. `timeout_ms`: a
@@ -99,7 +95,8 @@ impl Foreign {
         self.jobs.values().any(|job| job.owner == owner)
     }
 
-    /// Returns the pools with orphans that must be asked about, and marks them as asked. `pool_of`: a queue's pool.
+    /// Returns the pools with orphans that must be asked about, and marks them as asked; and the orphans without a pool.
+    /// `pool_of`: a queue's pool.
     pub(crate) fn ask(&mut self, pool_of: impl Fn(&str) -> Option<String>) -> (Vec<String>, Vec<ForeignJob>) {
         let mut by_pool: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         let mut homeless = Vec::new();
@@ -143,7 +140,7 @@ impl Foreign {
 
     pub(crate) fn remove(&mut self, id: i64) -> Option<Change> {
         let job = self.jobs.remove(&id)?;
-        Some((job.queue, job.tenant, -1))
+        Some((job.group(), -1))
     }
 
     pub(crate) fn forget_questions(&mut self) {
@@ -156,6 +153,10 @@ mod tests {
     use super::*;
     use crate::core::Counters;
     use crate::store::Ending;
+
+    fn group() -> GroupName {
+        job(0, "").group()
+    }
 
     fn job(id: i64, owner: &str) -> ForeignJob {
         ForeignJob {
@@ -180,7 +181,7 @@ mod tests {
         let mut foreign = Foreign::default();
         assert_eq!(
             foreign.take(vec![job(1, "dead"), job(2, "dead")]).0,
-            [("q".into(), String::new(), 2)]
+            [(group(), 2)]
         );
         let pool_of = |_: &str| Some("p".to_owned());
         assert_eq!(foreign.ask(pool_of).0, ["p"]);
@@ -195,7 +196,7 @@ mod tests {
         foreign.ask(pool_of);
         let ended = foreign.answered("p", &shown, true, 1);
         assert_eq!(ended.iter().map(|job| job.id).collect::<Vec<_>>(), [2]);
-        assert_eq!(foreign.remove(2), Some(("q".into(), String::new(), -1)));
+        assert_eq!(foreign.remove(2), Some((group(), -1)));
         assert_eq!(foreign.take(vec![job(1, "dead")]), (Vec::new(), Vec::new()));
         assert_eq!(foreign.take(Vec::new()).1, [1]);
     }

@@ -4,7 +4,7 @@ use crate::answer::{self, Bounded};
 use crate::client::Rights;
 use crate::commands::{self, Plan};
 use crate::sample;
-use crate::store::{Filter, Operation, Selection, SequenceOperation};
+use crate::store::{Filter, Operation, Selection, SequenceChange};
 use forkyard_fuzz::{Target, target};
 use forkyard_protocol::jobs::NewJob;
 
@@ -26,21 +26,13 @@ fn requests(line: &[u8]) {
     let own = Some(vec!["mail".to_owned()]);
     match commands::read(line, Rights::Own(USER), &jobs) {
         Ok(Plan::Push(pushed, _)) => check(&pushed),
-        Ok(Plan::Store(Operation::Sequence(operation), _)) => match operation {
-            SequenceOperation::Begin { queue, .. } => assert_eq!(queue, "mail"),
-            SequenceOperation::Add { queues, jobs, .. } => {
-                assert_eq!(queues, own);
+        Ok(Plan::Store(Operation::Sequence(_, queues, change), _)) => {
+            assert_eq!(queues, own);
+            if let SequenceChange::Add { jobs, .. } = change {
                 check(&jobs);
             }
-            SequenceOperation::End { queues, .. }
-            | SequenceOperation::Cancel { queues, .. }
-            | SequenceOperation::Show { queues, .. } => assert_eq!(queues, own),
-            SequenceOperation::List { .. } => panic!("all sequences are shown to a user"),
-        },
-        Ok(Plan::Store(
-            Operation::Retry(selection) | Operation::Cancel(selection) | Operation::Discard(selection),
-            _,
-        )) => match selection {
+        }
+        Ok(Plan::Store(Operation::Change(_, selection), _)) => match selection {
             Selection::One(_, queues)
             | Selection::All(Filter { queues, .. })
             | Selection::Rest(Filter { queues, .. }, ..) => assert_eq!(queues, own),
@@ -51,8 +43,8 @@ fn requests(line: &[u8]) {
                 Operation::Show(_) | Operation::Counts => true,
                 Operation::ShowRef(queue, _) => queue == "mail",
                 Operation::List(filter) | Operation::Count(filter) => filter.queues == own,
-                Operation::Pause { queue, .. } => queue == "mail",
-                Operation::Progress { queues, .. } => *queues == own,
+                Operation::Pause { queue, .. } | Operation::BeginSequence { queue, .. } => queue == "mail",
+                Operation::Progress(progress) => progress.queues == own,
                 _ => false,
             };
             assert!(is_own, "{operation:?}");

@@ -1,12 +1,12 @@
 //! Jobs that run here: their requests, the results, and the scheduler's actions.
 
-use crate::answer::Output;
 use crate::call::{Call, Press, connect};
 use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why};
-use crate::run::{Peer, Process};
-use crate::store::{Claimed, Finished, Operation};
+use crate::process::{Peer, Process};
+use crate::store::{Claimed, Finished, Operation, Output, Progress, StepDone};
 use forkyard_protocol::jobs::FromJobs;
 use forkyard_sys::Error;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 const DOUBT_MS: u64 = 500;
 
@@ -26,6 +26,15 @@ pub(crate) struct Doubt {
     pool: String,
     query: String,
     pub(crate) until_ms: u64,
+}
+
+/// The jobs that run here, and their unexplained ends.
+#[derive(Debug, Default)]
+pub(crate) struct RunningHere {
+    pub(crate) leases: HashMap<JobId, Lease>,
+    pub(crate) doubts: Vec<Doubt>,
+    deaths: VecDeque<(String, String, String)>,
+    told_unreached: BTreeSet<String>,
 }
 
 impl Lease {
@@ -58,9 +67,7 @@ impl Lease {
 impl Process {
     pub(crate) fn perform(&mut self, action: Action) {
         match action {
-            Action::Claim { queue, tenant } => {
-                self.store.ask(Operation::Claim { queue, tenant });
-            }
+            Action::Claim(group) => _ = self.store.ask(Operation::Claim(group)),
             Action::Promote => _ = self.store.ask(Operation::Promote),
             Action::Send { id, step } => self.send(id, step),
             Action::Abort { id, why } => self.abort(id, why),
@@ -71,7 +78,7 @@ impl Process {
                 status,
             } => self.step_done(id, attempt, step, status),
             Action::Finish { id, attempt, verdict } => {
-                let Some(lease) = self.leases.remove(&id) else {
+                let Some(lease) = self.running.leases.remove(&id) else {
                     return;
                 };
                 let is_well = matches!(verdict.becomes, Becomes::Done(_));
@@ -97,15 +104,15 @@ impl Process {
                     id,
                     attempt,
                     verdict,
-                    result: lease.last.result,
-                    result_cut: lease.last.cut,
-                    error,
-                    log: lease.last.log,
-                    payload: lease.last.payload.filter(|_| is_again),
+                    output: Output {
+                        error,
+                        payload: lease.last.payload.filter(|_| is_again),
+                        ..lease.last
+                    },
                     duration_ms: lease.total_ms,
                 })));
-                if self.waiters.contains_key(&id) {
-                    self.finishing.insert(number, id);
+                if self.requests.waiters.contains_key(&id) {
+                    self.requests.finishing.insert(number, id);
                 }
             }
         }
@@ -113,12 +120,12 @@ impl Process {
 
     fn send(&mut self, id: JobId, step: usize) {
         let now_ms = self.now().mono_ms;
-        let Some(lease) = self.leases.get_mut(&id) else {
+        let Some(lease) = self.running.leases.get_mut(&id) else {
             return;
         };
         lease.last = Output::default();
         let (queue, attempt) = (lease.job.queue.clone(), lease.job.attempt);
-        let Some(queue) = self.jobs.queues.iter().find(|known| known.name == queue) else {
+        let Some(queue) = self.jobs.queue(&queue) else {
             return self.answered(
                 id,
                 attempt,
@@ -136,7 +143,7 @@ impl Process {
         });
         match added {
             Ok(Some(token)) => {
-                if let Some(lease) = self.leases.get_mut(&id) {
+                if let Some(lease) = self.running.leases.get_mut(&id) {
                     lease.call = Some(token);
                 }
                 self.begin_call(token);
@@ -148,11 +155,12 @@ impl Process {
 
     fn unreached(&mut self, id: JobId, attempt: u32, error: &Error) {
         let pool = self
+            .running
             .leases
             .get(&id)
             .map(|lease| lease.job.queue.clone())
             .unwrap_or_default();
-        if self.told_unreached.insert(pool.clone()) {
+        if self.running.told_unreached.insert(pool.clone()) {
             log::warn!("jobs: the pool of queue {pool} can't be reached: {error}; trying again");
         }
         self.answered(id, attempt, Answer::Unreached, "the pool can't be reached");
@@ -160,7 +168,7 @@ impl Process {
 
     fn answered(&mut self, id: JobId, attempt: u32, answer: Answer, why: &str) {
         let is_well = matches!(answer, Answer::Ok(_) | Answer::Discard | Answer::Snooze(_));
-        if let Some(lease) = self.leases.get_mut(&id).filter(|_| !is_well) {
+        if let Some(lease) = self.running.leases.get_mut(&id).filter(|_| !is_well) {
             lease.last.error.get_or_insert_with(|| why.to_owned());
         }
         self.events.push_back(Event::Answered { id, attempt, answer });
@@ -168,13 +176,13 @@ impl Process {
 
     fn abort(&mut self, id: JobId, why: Why) {
         let now_ms = self.now().mono_ms;
-        let token = self.leases.get(&id).and_then(|lease| lease.call);
+        let token = self.running.leases.get(&id).and_then(|lease| lease.call);
         let Some(token) = token else { return };
         if let Some(Peer::Call(call)) = self.peers.get_mut(&token) {
             call.abort(why, now_ms);
             self.again.push(token);
         }
-        if let Some(lease) = self.leases.get_mut(&id) {
+        if let Some(lease) = self.running.leases.get_mut(&id) {
             lease.last.error = Some(match why {
                 Why::TimedOut => "its time was over".to_owned(),
                 Why::Cancelled => "it was cancelled".to_owned(),
@@ -183,13 +191,15 @@ impl Process {
     }
 
     fn step_done(&mut self, id: JobId, attempt: u32, step: usize, status: TaskStatus) {
-        let Some(lease) = self.leases.get(&id) else { return };
+        let Some(lease) = self.running.leases.get(&id) else {
+            return;
+        };
         // For a step that failed to run, the reason is the result.
         let (output, output_cut) = match (&lease.last.error, status) {
             (Some(error), TaskStatus::TaskError) => (error.clone().into_bytes(), 0),
             _ => (lease.last.result.clone(), lease.last.cut),
         };
-        let done = Operation::StepDone {
+        let done = StepDone {
             id,
             attempt,
             step,
@@ -199,14 +209,14 @@ impl Process {
             output_cut,
             duration_ms: lease.step_ms,
         };
-        self.store.ask(done);
+        self.store.ask(Operation::StepDone(done));
     }
 
     /// Aborts all requests: other machines may start their jobs soon.
     pub(crate) fn end_all_calls(&mut self, now_ms: u64) {
         log::error!(
             "jobs: the store was not reached for too long; {} jobs are ended here, and may be started by another machine",
-            self.leases.len()
+            self.running.leases.len()
         );
         for (token, peer) in &mut self.peers {
             if let Peer::Call(call) = peer {
@@ -223,8 +233,12 @@ impl Process {
             return;
         }
         if answer != Answer::Unreached {
-            let queue = self.leases.get(&call.id).map(|lease| lease.job.queue.clone());
-            self.told_unreached.remove(&queue.unwrap_or_default());
+            let queue = self
+                .running
+                .leases
+                .get(&call.id)
+                .map(|lease| lease.job.queue.clone());
+            self.running.told_unreached.remove(&queue.unwrap_or_default());
         }
         let answer = match answer {
             // The pool's workers end with the daemon, and may report failures.
@@ -256,20 +270,27 @@ impl Process {
             until_ms: now_ms + DOUBT_MS,
         };
         match self
+            .running
             .deaths
             .iter()
             .position(|(pool, query, _)| *pool == doubt.pool && *query == doubt.query)
         {
             Some(at) => {
-                let how = self.deaths.remove(at).map(|(_, _, how)| how).unwrap_or_default();
+                let how = self
+                    .running
+                    .deaths
+                    .remove(at)
+                    .map(|(_, _, how)| how)
+                    .unwrap_or_default();
                 self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
             }
-            None => self.doubts.push(doubt),
+            None => self.running.doubts.push(doubt),
         }
     }
 
     fn end_call(&mut self, token: usize, call: &Call, output: Output, now_ms: u64) -> bool {
         let Some(lease) = self
+            .running
             .leases
             .get_mut(&call.id)
             .filter(|lease| lease.call == Some(token))
@@ -289,28 +310,29 @@ impl Process {
     pub(crate) fn worker_died(&mut self, pool: String, query: String, how: String) {
         const MOST: usize = 64;
         match self
+            .running
             .doubts
             .iter()
             .position(|doubt| doubt.pool == pool && doubt.query == query)
         {
             Some(at) => {
-                let doubt = self.doubts.swap_remove(at);
+                let doubt = self.running.doubts.swap_remove(at);
                 self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
             }
             None => {
-                if self.deaths.len() >= MOST {
-                    self.deaths.pop_front();
+                if self.running.deaths.len() >= MOST {
+                    self.running.deaths.pop_front();
                 }
-                self.deaths.push_back((pool, query, how));
+                self.running.deaths.push_back((pool, query, how));
             }
         }
     }
 
     pub(crate) fn poll_calls(&mut self, now_ms: u64) {
-        let (over, left) = std::mem::take(&mut self.doubts)
+        let (over, left) = std::mem::take(&mut self.running.doubts)
             .into_iter()
             .partition(|doubt: &Doubt| doubt.until_ms <= now_ms);
-        self.doubts = left;
+        self.running.doubts = left;
         for doubt in over {
             let why = "the connection ended before the answer did";
             self.answered(doubt.id, doubt.attempt, Answer::Crashed, why);
@@ -324,18 +346,14 @@ impl Process {
                 continue;
             };
             if let Some((percent, text)) = call.take_progress(now_ms) {
-                let (id, attempt) = (call.id, call.attempt);
-                self.store.ask(Operation::Progress {
-                    id,
-                    attempt,
+                self.store.ask(Operation::Progress(Progress {
+                    id: call.id,
+                    attempt: call.attempt,
                     queues: None,
                     percent,
                     text,
-                });
+                }));
             }
-            let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
-                continue;
-            };
             match call.press(now_ms) {
                 Press::Terminate { is_forced } => {
                     let message = FromJobs::Terminate {

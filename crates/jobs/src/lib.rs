@@ -1,6 +1,6 @@
 //! The forkyard-jobs program: keeps background jobs and lets pools run them.
 //!
-//! `core` decides, `store` keeps, `run` connects both to clients, pools and the master. The master starts this program
+//! `core` decides, `store` keeps, `process` connects both to clients, pools and the master. The master starts this program
 //! and sends its settings; it opens no database and waits for none.
 
 mod answer;
@@ -15,9 +15,10 @@ mod foreign;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod lease;
+mod listener;
 mod master;
+mod process;
 mod requests;
-mod run;
 #[cfg(any(test, fuzzing))]
 mod sample;
 mod start;

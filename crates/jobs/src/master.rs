@@ -2,17 +2,16 @@
 
 use crate::core::schedule::{Fire, Kept, Schedules, spec};
 use crate::core::{Becomes, End, Event, Limits, PoolSettings, QueueSettings, Why, verdict};
-use crate::run::{LISTENER, Peer, Process};
+use crate::listener::Listener;
+use crate::process::{LISTENER, Peer, Process};
 use crate::start::is_there;
-use crate::store::{Finished, Fired, ForeignJob, Operation};
+use crate::store::{Finished, Fired, ForeignJob, Operation, Output};
 use forkyard_config::{Jobs, JobsTold, Overlap, Queue};
 use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs, query};
 use forkyard_sys::fd::{receive_with, send_with};
-use mio::Interest;
-use mio::unix::SourceFd;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 pub(crate) const FOREIGN_MS: u64 = 500;
@@ -25,20 +24,16 @@ impl Process {
         };
         let schedule = &planned.schedule;
         let job = |time: &i64| NewJob {
-            queue: schedule.queue.clone(),
-            kind: schedule.kind.clone(),
-            payload: schedule.payload.clone().into_bytes(),
             key: Some(format!("schedule/{}/{time}", schedule.name)),
             serial: (schedule.overlap == Overlap::Queue).then(|| format!("schedule/{}", schedule.name)),
-            ..NewJob::default()
+            ..planned.job()
         };
         let fired = Fired {
-            name: schedule.name.clone(),
-            spec: spec(schedule),
             jobs: fire.times.iter().map(job).collect(),
             due_ms: fire.times.last().copied(),
             next_ms: fire.next_ms,
             skips_overlap: schedule.overlap == Overlap::Skip,
+            ..Fired::planned(planned)
         };
         self.store.ask(Operation::Fire(Box::new(fired)));
     }
@@ -67,15 +62,7 @@ impl Process {
                 .iter()
                 .any(|kept| kept.name == planned.schedule.name && kept.spec == spec(&planned.schedule));
             if !is_kept {
-                let fired = Fired {
-                    name: planned.schedule.name.clone(),
-                    spec: spec(&planned.schedule),
-                    jobs: Vec::new(),
-                    due_ms: None,
-                    next_ms: planned.next_ms,
-                    skips_overlap: false,
-                };
-                self.store.ask(Operation::Fire(Box::new(fired)));
+                self.store.ask(Operation::Fire(Box::new(Fired::planned(planned))));
             }
         }
         self.schedules = schedules;
@@ -93,12 +80,8 @@ impl Process {
             }
         }
         let (changes, ended) = self.foreign.take(jobs);
-        for (queue, tenant, change) in changes {
-            self.events.push_back(Event::Elsewhere {
-                queue,
-                tenant,
-                change,
-            });
+        for (group, change) in changes {
+            self.events.push_back(Event::Elsewhere(group, change));
         }
         ended.into_iter().for_each(|id| self.show_to_waiters(id));
         // Owners that are gone and left nothing are forgotten; their last writes are visible by now.
@@ -115,11 +98,10 @@ impl Process {
         }
         if self.store.is_shared() {
             // Another machine may have ended jobs that clients wait for here.
-            let waited: Vec<i64> = self.waiters.keys().copied().collect();
-            waited.into_iter().for_each(|id| self.show_to_waiters(id));
+            self.show_to_all_waiters();
         }
         if self.foreign.is_empty() && owners.is_empty() {
-            let often = if self.waiters.is_empty() {
+            let often = if self.requests.waiters.is_empty() {
                 BEAT_MS
             } else {
                 FOREIGN_MS
@@ -128,34 +110,22 @@ impl Process {
             return;
         }
         self.foreign_due_ms = Some(now_ms + FOREIGN_MS);
-        let queues = &self.jobs.queues;
-        let pool_of = |name: &str| {
-            let queue = queues.iter().find(|queue| queue.name == name);
-            queue.map(|queue| queue.pool.clone())
-        };
+        let jobs = &self.jobs;
+        let pool_of = |name: &str| jobs.queue(name).map(|queue| queue.pool.clone());
         let (pools, homeless) = self.foreign.ask(pool_of);
-        let pressed = self.foreign.pressed().filter_map(|(job, is_forced)| {
-            Some(FromJobs::Terminate {
-                pool: pool_of(&job.queue)?,
-                query: query(job.id, job.attempt),
-                is_forced,
-            })
-        });
-        let mut pressed: Vec<FromJobs> = pressed.collect();
         let now = self.now();
-        let timeout_ms = |name: &str| {
-            let queue = queues.iter().find(|queue| queue.name == name);
-            queue.map(|queue| millis(queue.timeout))
-        };
+        let timeout_ms = |name: &str| jobs.queue(name).map(|queue| millis(queue.timeout));
         let wall_ms = now.wall_ms.saturating_sub(self.ahead_ms);
-        let overdue = self.foreign.overdue(wall_ms, now.mono_ms, timeout_ms);
-        pressed.extend(overdue.into_iter().filter_map(|(job, is_forced)| {
+        let mut pressed: Vec<(ForeignJob, bool)> = self.foreign.pressed().collect();
+        pressed.extend(self.foreign.overdue(wall_ms, now.mono_ms, timeout_ms));
+        let terminate = |(job, is_forced): (ForeignJob, bool)| {
             Some(FromJobs::Terminate {
                 pool: pool_of(&job.queue)?,
                 query: query(job.id, job.attempt),
                 is_forced,
             })
-        }));
+        };
+        let pressed: Vec<FromJobs> = pressed.into_iter().filter_map(terminate).collect();
         for pool in pools {
             self.tell_master(&FromJobs::Running { pool });
         }
@@ -164,15 +134,7 @@ impl Process {
     }
 
     fn end_orphan(&mut self, job: ForeignJob) {
-        let lost = Limits {
-            failures: u32::MAX,
-            crashes: u32::MAX,
-            first_ms: 0,
-            factor: 1,
-            most_ms: 0,
-            jitter_percent: 0,
-        };
-        let queue = self.jobs.queues.iter().find(|queue| queue.name == job.queue);
+        let queue = self.jobs.queue(&job.queue);
         let (end, why) = match (job.ending.is_cancelled(), self.foreign.ended_because(job.id)) {
             // A cancelled job is not started again, however its last start ended.
             (true, _) => (End::Cancelled, "it was cancelled"),
@@ -180,8 +142,8 @@ impl Process {
             _ => (End::Lost, "the process that kept it died"),
         };
         let limits = match end {
-            End::TimedOut => queue.map_or(lost, limits),
-            _ => lost,
+            End::TimedOut => queue.map_or(Limits::NONE, limits),
+            _ => Limits::NONE,
         };
         let now = self.now();
         let verdict = verdict(
@@ -209,22 +171,17 @@ impl Process {
             id: job.id,
             attempt: job.attempt,
             verdict,
-            result: Vec::new(),
-            result_cut: 0,
-            error: Some(why.to_owned()),
-            log: Vec::new(),
-            payload: None,
+            output: Output {
+                error: Some(why.to_owned()),
+                ..Output::default()
+            },
             duration_ms: 0,
         })));
-        if self.waiters.contains_key(&job.id) {
-            self.finishing.insert(number, job.id);
+        if self.requests.waiters.contains_key(&job.id) {
+            self.requests.finishing.insert(number, job.id);
         }
-        if let Some((queue, tenant, change)) = self.foreign.remove(job.id) {
-            self.events.push_back(Event::Elsewhere {
-                queue,
-                tenant,
-                change,
-            });
+        if let Some((group, change)) = self.foreign.remove(job.id) {
+            self.events.push_back(Event::Elsewhere(group, change));
         }
     }
 
@@ -291,15 +248,9 @@ impl Process {
 
     fn take_settings(&mut self, jobs: Jobs, listener: Option<OwnedFd>) {
         if let Some(listener) = listener {
-            let raw = listener.as_raw_fd();
-            let before = self.listener.as_raw_fd();
-            let _ = self.poll.registry().deregister(&mut SourceFd(&before));
-            match self
-                .poll
-                .registry()
-                .register(&mut SourceFd(&raw), LISTENER, Interest::READABLE)
-            {
-                Ok(()) => self.listener = listener,
+            self.listener.forget(self.poll.registry());
+            match Listener::watch(listener, self.poll.registry(), LISTENER) {
+                Ok(listener) => self.listener = listener,
                 Err(error) => log::error!("jobs: epoll_ctl: {error}"),
             }
         }

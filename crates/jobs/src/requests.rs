@@ -2,13 +2,34 @@
 
 use crate::client::Rights;
 use crate::commands::{self, For, Plan};
+use crate::core::schedule::Planned;
 use crate::core::{Event, JobId};
 use crate::lease::Lease;
 use crate::master::FOREIGN_MS;
-use crate::run::{Peer, PendingReply, Process};
+use crate::process::{Peer, Process};
 use crate::store::sql::Notice;
-use crate::store::{Operation, Reply, State, StateCount, StoreEvent};
-use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
+use crate::store::{Changes, Operation, Reply, State, StateCount, StoreEvent};
+use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, QueueView, Stats};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PendingReply {
+    client: usize,
+    what: For,
+    id: JobId,
+}
+
+/// The clients' requests that the store works on, and the clients that wait for jobs. The numbers are the store's.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    asked: HashMap<u64, PendingReply>,
+    /// What the portions before have changed.
+    portions: HashMap<u64, (u64, Vec<JobId>, Option<HeldKeys>)>,
+    pub(crate) waiters: BTreeMap<JobId, Vec<usize>>,
+    pub(crate) wait_limits: HashMap<usize, (u64, JobId)>,
+    pub(crate) push_limits: BTreeSet<(u64, u64)>,
+    pub(crate) finishing: HashMap<u64, JobId>,
+}
 
 const NOBODY: usize = usize::MAX;
 
@@ -40,38 +61,14 @@ impl Process {
             Plan::Push(jobs, limit_ms) => {
                 let limit_ms = limit_ms.unwrap_or_else(|| self.push_timeout_ms());
                 let until_ms = self.now().mono_ms.saturating_add(limit_ms);
-                let number = self.store.ask(Operation::Push(jobs));
-                let what = For::Push;
-                self.asked.insert(number, PendingReply { client, what, id: 0 });
-                self.push_limits.insert((until_ms, number));
+                let number = self.ask(client, For::Answer, Operation::Push(jobs));
+                self.requests.push_limits.insert((until_ms, number));
             }
-            Plan::Store(operation, what) => {
-                let paused = match &operation {
-                    Operation::Pause { queue, is_paused, .. } => Some((queue.clone(), *is_paused)),
-                    _ => None,
-                };
-                let number = self.store.ask(operation);
-                self.asked.insert(number, PendingReply { client, what, id: 0 });
-                if let Some(paused) = paused {
-                    self.pausing.insert(number, paused);
-                }
-            }
+            Plan::Store(operation, what) => _ = self.ask(client, what, operation),
             Plan::Wait(Operation::Show(id), limit_ms) => self.wait_for(client, id, limit_ms),
-            Plan::Wait(show, limit_ms) => {
-                let number = self.store.ask(show);
-                let what = For::Await(limit_ms);
-                self.asked.insert(number, PendingReply { client, what, id: 0 });
-            }
+            Plan::Wait(show, limit_ms) => _ = self.ask(client, For::Await(limit_ms), show),
             Plan::Schedules => {
-                let view = |planned: &crate::core::schedule::Planned| ScheduleView {
-                    name: planned.schedule.name.clone(),
-                    queue: planned.schedule.queue.clone(),
-                    kind: planned.schedule.kind.clone(),
-                    cron: planned.schedule.cron.clone(),
-                    timezone: planned.schedule.timezone.clone(),
-                    next_ms: planned.next_ms,
-                };
-                let schedules = self.schedules.all().iter().map(view).collect();
+                let schedules = self.schedules.all().iter().map(Planned::view).collect();
                 self.answer(client, &JobsAnswer::Schedules { schedules });
             }
             Plan::Kinds => {
@@ -91,16 +88,8 @@ impl Process {
             }
             Plan::RunNow(name) => match self.schedules.find(&name) {
                 Some(planned) => {
-                    let schedule = &planned.schedule;
-                    let job = NewJob {
-                        queue: schedule.queue.clone(),
-                        kind: schedule.kind.clone(),
-                        payload: schedule.payload.clone().into_bytes(),
-                        ..NewJob::default()
-                    };
-                    let number = self.store.ask(Operation::Push(vec![job]));
-                    let what = For::Push;
-                    self.asked.insert(number, PendingReply { client, what, id: 0 });
+                    let jobs = vec![planned.job()];
+                    self.ask(client, For::Answer, Operation::Push(jobs));
                 }
                 None => self.answer(
                     client,
@@ -110,11 +99,19 @@ impl Process {
         }
     }
 
+    fn ask(&mut self, client: usize, what: For, operation: Operation) -> u64 {
+        let number = self.store.ask(operation);
+        self.requests
+            .asked
+            .insert(number, PendingReply { client, what, id: 0 });
+        number
+    }
+
     fn wait_for(&mut self, client: usize, id: JobId, limit_ms: Option<u64>) {
-        self.waiters.entry(id).or_default().push(client);
+        self.requests.waiters.entry(id).or_default().push(client);
         if let Some(limit_ms) = limit_ms {
             let until_ms = self.now().mono_ms.saturating_add(limit_ms);
-            self.wait_limits.insert(client, (until_ms, id));
+            self.requests.wait_limits.insert(client, (until_ms, id));
         }
         self.look_for(client, id);
         if self.store.is_shared() {
@@ -153,12 +150,12 @@ impl Process {
     }
 
     pub(crate) fn poll_limits(&mut self, now_ms: u64) {
-        while let Some((due, number)) = self.push_limits.first().copied() {
-            let asked = self.asked.get_mut(&number);
+        while let Some((due, number)) = self.requests.push_limits.first().copied() {
+            let asked = self.requests.asked.get_mut(&number);
             if asked.is_some() && due > now_ms {
                 break;
             }
-            self.push_limits.remove(&(due, number));
+            self.requests.push_limits.remove(&(due, number));
             let Some(asked) = asked else { continue };
             let client = std::mem::replace(&mut asked.client, NOBODY);
             let answer = match self.store.withdraw(number) {
@@ -173,13 +170,19 @@ impl Process {
             };
             self.answer(client, &answer);
         }
-        let over = self.wait_limits.iter().filter(|(_, (due, _))| *due <= now_ms);
+        let over = self
+            .requests
+            .wait_limits
+            .iter()
+            .filter(|(_, (due, _))| *due <= now_ms);
         let over: Vec<(usize, JobId)> = over.map(|(client, (_, id))| (*client, *id)).collect();
         for (client, id) in over {
             if self.stop_waiting(client, id) {
                 let number = self.store.ask(Operation::Show(id));
                 let what = For::Show;
-                self.asked.insert(number, PendingReply { client, what, id });
+                self.requests
+                    .asked
+                    .insert(number, PendingReply { client, what, id });
             }
         }
         if self.opening_limit_ms().is_some_and(|due| due <= now_ms) {
@@ -194,15 +197,15 @@ impl Process {
     }
 
     fn stop_waiting(&mut self, client: usize, id: JobId) -> bool {
-        self.wait_limits.remove(&client);
-        let Some(waiting) = self.waiters.get_mut(&id) else {
+        self.requests.wait_limits.remove(&client);
+        let Some(waiting) = self.requests.waiters.get_mut(&id) else {
             return false;
         };
         let count = waiting.len();
         waiting.retain(|other| *other != client);
         let has_waited = waiting.len() < count;
         if waiting.is_empty() {
-            self.waiters.remove(&id);
+            self.requests.waiters.remove(&id);
         }
         has_waited
     }
@@ -234,13 +237,7 @@ impl Process {
                         log::warn!("jobs: the store is open now");
                     }
                     self.store_up = true;
-                    for ((queue, tenant), change) in waiting {
-                        self.events.push_back(Event::Waiting {
-                            queue,
-                            tenant,
-                            change,
-                        });
-                    }
+                    self.count_waiting(waiting);
                     self.store.ask(Operation::Load);
                 }
                 StoreEvent::Unopened(why) => {
@@ -251,15 +248,7 @@ impl Process {
                     }
                     self.look_at_clients();
                 }
-                StoreEvent::Changes(changes) => {
-                    for ((queue, tenant), change) in changes {
-                        self.events.push_back(Event::Waiting {
-                            queue,
-                            tenant,
-                            change,
-                        });
-                    }
-                }
+                StoreEvent::Changes(changes) => self.count_waiting(changes),
                 StoreEvent::Due(due) => self.events.push_back(Event::Due(due)),
                 StoreEvent::Noticed(Notice::News) => self.foreign_due_ms = Some(0),
                 StoreEvent::Noticed(Notice::Cancel(id)) => self.events.push_back(Event::Cancel(id)),
@@ -282,29 +271,30 @@ impl Process {
         }
     }
 
+    fn count_waiting(&mut self, changes: Changes) {
+        let events = changes
+            .into_iter()
+            .map(|(group, change)| Event::Waiting(group, change));
+        self.events.extend(events);
+    }
+
     fn replied(&mut self, number: u64, reply: Reply) {
-        if let Some(id) = self.finishing.remove(&number) {
+        if let Some(id) = self.requests.finishing.remove(&number) {
             self.show_to_waiters(id);
         }
-        if let Some((queue, is_paused)) = self.pausing.remove(&number) {
-            if reply == Reply::Done {
-                self.events.push_back(Event::Paused { queue, is_paused });
-            }
+        if let Reply::Paused { queue, is_paused } = &reply {
+            let (queue, is_paused) = (queue.clone(), *is_paused);
+            self.events.push_back(Event::Paused { queue, is_paused });
         }
         match reply {
-            Reply::Claimed { queue, tenant, job } => {
+            Reply::Claimed(group, job) => {
                 let lease = job.map(|job| Lease::new(*job));
                 let start = lease.as_ref().map(Lease::start);
                 if let Some(lease) = lease {
                     self.figures.started(&lease.job.queue, lease.job.waited_ms);
-                    self.leases.insert(lease.job.id, lease);
+                    self.running.leases.insert(lease.job.id, lease);
                 }
-                self.events.push_back(Event::Claimed {
-                    queue,
-                    tenant,
-                    job: start,
-                });
-                return;
+                return self.events.push_back(Event::Claimed(group, start));
             }
             Reply::Loaded {
                 paused,
@@ -334,7 +324,7 @@ impl Process {
             }
             _ => {}
         }
-        let Some(asked) = self.asked.remove(&number) else {
+        let Some(asked) = self.requests.asked.remove(&number) else {
             if let Reply::Failed(why) = reply {
                 log::error!("jobs: an answer is lost: {why}");
                 self.is_foreign_asked = false;
@@ -349,7 +339,7 @@ impl Process {
     /// Continues a change that is made in portions; returns the reply when all is done. A process that ends begins no
     /// further portion.
     fn go_on(&mut self, number: u64, asked: PendingReply, reply: Reply) -> Option<Reply> {
-        let (before, mut told, before_held) = self.portions.remove(&number).unwrap_or_default();
+        let (before, mut told, before_held) = self.requests.portions.remove(&number).unwrap_or_default();
         let Reply::Changed {
             count,
             running,
@@ -368,8 +358,8 @@ impl Process {
             ))),
             Some(rest) => {
                 let number = self.store.ask(*rest);
-                self.asked.insert(number, asked);
-                self.portions.insert(number, (count, told, held));
+                self.requests.asked.insert(number, asked);
+                self.requests.portions.insert(number, (count, told, held));
                 None
             }
             None => Some(Reply::Changed {
@@ -400,9 +390,7 @@ impl Process {
             }
             (For::Run, Reply::List(found)) => match again(&found) {
                 Ok(again) => {
-                    let number = self.store.ask(again);
-                    let what = For::Sequence;
-                    self.asked.insert(number, PendingReply { what, ..asked });
+                    self.ask(asked.client, For::Answer, again);
                     return;
                 }
                 Err(why) => Some(JobsAnswer::error(why)),
@@ -411,35 +399,19 @@ impl Process {
                 queues: self.queues(asked.client, counts),
             }),
             (For::Stats, Reply::Counts(counts)) => Some(self.stats(asked.client, counts)),
-            (
-                For::Change,
-                Reply::Changed {
-                    count, running, held, ..
-                },
-            ) => {
-                for id in &running {
-                    self.events.push_back(Event::Cancel(*id));
+            (_, reply) => {
+                if let Reply::Changed { running, .. } | Reply::Sequence(_, running) = &reply {
+                    self.events.extend(running.iter().copied().map(Event::Cancel));
                 }
-                let waited: Vec<JobId> = self.waiters.keys().copied().collect();
-                waited.into_iter().for_each(|id| self.show_to_waiters(id));
-                commands::answer(Reply::Changed {
-                    count,
-                    running,
-                    held,
-                    rest: None,
-                })
+                let has_changed = match &reply {
+                    Reply::Sequence(sequence, _) => sequence.state == "cancelled",
+                    reply => matches!(reply, Reply::Changed { .. }),
+                };
+                if has_changed {
+                    self.show_to_all_waiters();
+                }
+                commands::answer(reply)
             }
-            (For::Sequence, Reply::Sequence(sequence, running)) => {
-                for id in &running {
-                    self.events.push_back(Event::Cancel(*id));
-                }
-                if sequence.state == "cancelled" {
-                    let waited: Vec<JobId> = self.waiters.keys().copied().collect();
-                    waited.into_iter().for_each(|id| self.show_to_waiters(id));
-                }
-                commands::answer(Reply::Sequence(sequence, running))
-            }
-            (_, reply) => commands::answer(reply),
         };
         if let Some(answer) = answer {
             self.answer(asked.client, &answer);
@@ -456,12 +428,17 @@ impl Process {
         has_ended && self.stop_waiting(asked.client, asked.id)
     }
 
+    pub(crate) fn show_to_all_waiters(&mut self) {
+        let waited: Vec<JobId> = self.requests.waiters.keys().copied().collect();
+        waited.into_iter().for_each(|id| self.show_to_waiters(id));
+    }
+
     pub(crate) fn show_to_waiters(&mut self, id: JobId) {
         let peers = &self.peers;
-        if let Some(waiting) = self.waiters.get_mut(&id) {
+        if let Some(waiting) = self.requests.waiters.get_mut(&id) {
             waiting.retain(|client| peers.contains_key(client));
         }
-        let waiting = self.waiters.get(&id).cloned().unwrap_or_default();
+        let waiting = self.requests.waiters.get(&id).cloned().unwrap_or_default();
         for client in waiting {
             self.look_for(client, id);
         }
@@ -470,7 +447,9 @@ impl Process {
     fn look_for(&mut self, client: usize, id: JobId) {
         let number = self.store.ask(Operation::Show(id));
         let what = For::Wait;
-        self.asked.insert(number, PendingReply { client, what, id });
+        self.requests
+            .asked
+            .insert(number, PendingReply { client, what, id });
     }
 }
 

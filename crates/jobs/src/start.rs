@@ -1,6 +1,6 @@
 //! Starts the jobs process: from the daemon's document and descriptors to the loop.
 
-use crate::run;
+use crate::process::Process;
 use crate::store::sql::Database;
 use crate::store::{Sqlite, Store, StoreError};
 use forkyard_config::{Jobs, JobsStart, JobsStore};
@@ -95,7 +95,7 @@ fn serve(
         let database = open(&jobs).map_err(|error| remedied(&jobs, user.as_deref(), &error))?;
         Ok(Store::new(database, &own, jobs.machine_timeout))
     };
-    let mut process = run::Process::begin(start.jobs, Box::new(open), channel, listener)?;
+    let mut process = Process::begin(start.jobs, Box::new(open), channel, listener)?;
     process.set_tcp(tcp);
     process.serve()?;
     Ok(())

@@ -1,14 +1,13 @@
 //! Clients over TCP. The kernel does not identify them: before the secret, nothing else is read, and the time is short.
 
 use crate::client::{Client, Origin, Rights};
-use crate::run::{Peer, Process, TCP};
+use crate::listener::Listener;
+use crate::process::{Peer, Process, TCP};
 use forkyard_config::Secret;
 use forkyard_protocol::jobs::{JobsAnswer, SecretRequest};
-use forkyard_sys::{clock, socket};
-use mio::Interest;
-use mio::unix::SourceFd;
+use forkyard_sys::socket;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The time limit for the secret.
 const PATIENCE_MS: u64 = 10_000;
@@ -18,17 +17,18 @@ const ACCEPTS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tcp {
-    listening: Option<OwnedFd>,
+    pub(crate) listener: Option<Listener>,
     secret: Option<Secret>,
     /// Their tokens and deadlines, the oldest first.
     strangers: VecDeque<(usize, u64)>,
-    is_more_waiting: bool,
 }
 
 impl Tcp {
     /// Whether more clients may wait for accept.
     pub(crate) fn is_more_waiting(&self) -> bool {
-        self.is_more_waiting
+        self.listener
+            .as_ref()
+            .is_some_and(|listener| listener.is_more_waiting)
     }
 
     pub(crate) fn deadline(&self) -> Option<u64> {
@@ -48,21 +48,15 @@ impl Process {
             self.end_tcp_clients();
         }
         self.tcp.secret = Some(secret);
-        let raw = socket.as_raw_fd();
-        let watched = (self.poll.registry()).register(&mut SourceFd(&raw), TCP, Interest::READABLE);
-        match watched {
-            Ok(()) => {
-                self.tcp.listening = Some(socket);
-                self.tcp.is_more_waiting = true;
-            }
+        match Listener::watch(socket, self.poll.registry(), TCP) {
+            Ok(listener) => self.tcp.listener = Some(listener),
             Err(error) => log::error!("jobs: epoll_ctl: {error}"),
         }
     }
 
     pub(crate) fn stop_listening_tcp(&mut self) {
-        if let Some(before) = self.tcp.listening.take() {
-            let raw = before.as_raw_fd();
-            let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
+        if let Some(before) = self.tcp.listener.take() {
+            before.forget(self.poll.registry());
         }
     }
 
@@ -74,26 +68,10 @@ impl Process {
     }
 
     pub(crate) fn accept_tcp(&mut self) {
-        // Edge-triggered: accept everything, in turns with the others.
-        self.tcp.is_more_waiting = true;
         for _ in 0..ACCEPTS {
-            let Some(listener) = &self.tcp.listening else {
-                self.tcp.is_more_waiting = false;
+            let listener = self.tcp.listener.as_mut();
+            let Some(accepted) = listener.and_then(|listener| listener.accept(&mut self.pause)) else {
                 return;
-            };
-            let accepted = match socket::accept(listener.as_fd()) {
-                Ok(Some(accepted)) => accepted,
-                Ok(None) => {
-                    self.tcp.is_more_waiting = false;
-                    return;
-                }
-                Err(error) => {
-                    self.tcp.is_more_waiting = false;
-                    if self.pause.begin(clock::now()) {
-                        log::error!("jobs: can't accept a connection: {error}; trying again");
-                    }
-                    return;
-                }
             };
             let from = socket::peer_name(accepted.as_fd()).unwrap_or_default();
             let now_ms = self.now().mono_ms;

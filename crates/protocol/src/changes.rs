@@ -2,6 +2,7 @@
 
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The differences between the configuration in force and the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,12 +27,12 @@ pub struct KeyChange {
     pub after: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolChange {
     pub pool: String,
     pub outcome: Outcome,
     /// The reason for the replacement or failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeyChange>,

@@ -8,6 +8,7 @@ use crate::logs::{DaemonLog, PoolLog};
 use crate::program::Program;
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::path::PathBuf;
 
 pub const LONGEST_REQUEST: usize = 64 * 1024;
@@ -128,6 +129,7 @@ pub enum DaemonMode {
     Ending,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Answer {
@@ -139,10 +141,8 @@ pub enum Answer {
         #[serde(default)]
         mode: DaemonMode,
         /// The last reload, if it didn't fully apply the configuration. Not shown to owners of applications.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         last_reload: Option<LastReload>,
         /// The running program. Not shown to owners of applications.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<Box<Program>>,
     },
     Status(Box<Status>),
@@ -193,15 +193,13 @@ pub struct Cause {
     pub reason: String,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complaint {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// Line, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// Column in characters, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<usize>,
     pub text: String,
 }
@@ -217,6 +215,7 @@ impl Complaint {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub pid: u32,
@@ -227,24 +226,21 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
     /// The last reload. Not shown to owners of applications.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
     /// The daemon's log. Not shown to owners of applications.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<DaemonLog>,
     /// Another program replaced the running one on disk. Not shown to owners of applications.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replaced: bool,
     /// `None` if background jobs are disabled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Box<JobsStatus>>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobsStatus {
     pub socket: PathBuf,
     /// Added by the client, which queries the job process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Stats>,
 }
 
@@ -301,13 +297,12 @@ pub struct PoolStatus {
     pub generations: Vec<GenerationStatus>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WorkerLimits {
     pub max_children: u32,
     /// The minimum of idle workers. `None` unless `pm` is `dynamic`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_spare_servers: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_spare_servers: Option<u32>,
 }
 
@@ -435,25 +430,22 @@ pub struct LeftOut {
     pub reason: String,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Boot {
     /// The mode in use: `loop`, `snapshot` or `ordinary` (each request boots the application).
     pub mode: String,
     /// How a snapshot worker discards a request: `rewind` or `fork`. `None` until known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
     /// Why the mode differs from `worker_mode`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
     /// Boot time, in milliseconds. `None` during the boot and after an upgrade.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
     /// Warm-up requests. Empty during the boot and after an upgrade.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_up: Vec<WarmUp>,
     /// Requests since the boot.
     pub requests: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewound: Option<RewoundTotals>,
 }
 

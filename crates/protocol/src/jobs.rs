@@ -7,6 +7,7 @@ mod requests;
 pub use requests::*;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ pub fn query(id: i64, attempt: u32) -> String {
     format!("job={id}&attempt={attempt}")
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum JobsAnswer {
@@ -45,7 +47,6 @@ pub enum JobsAnswer {
     Changed {
         count: u64,
         ending: u64,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<HeldKeys>,
     },
     Queues {
@@ -92,15 +93,14 @@ impl JobsAnswer {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceView {
     pub id: i64,
     pub queue: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// `open`: more jobs may come; `complete`: the source has ended; `cancelled`.
     pub state: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     pub given: u64,
     /// Entries of the source with a key or ref that another job already had. The figures from here to `cancelled` add
@@ -113,7 +113,6 @@ pub struct SequenceView {
     pub failed: u64,
     pub cancelled: u64,
     pub begun_ms: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<i64>,
 }
 
@@ -142,21 +141,19 @@ impl HeldKeys {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueView {
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub waiting: u64,
     pub scheduled: u64,
     pub blocked: u64,
     pub running: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     pub failed: u64,
     pub quarantined: u64,
     pub paused: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_waiting_ms: Option<u64>,
     #[serde(default)]
     pub ended: BTreeMap<String, u64>,
@@ -187,6 +184,7 @@ impl Histogram {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleView {
     pub name: String,
@@ -194,20 +192,16 @@ pub struct ScheduleView {
     pub kind: String,
     pub cron: String,
     pub timezone: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<i64>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindView {
     pub queue: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<PathBuf>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<String>,
@@ -217,15 +211,13 @@ pub struct KindView {
     pub took_ms: u64,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionView {
     pub id: u64,
     /// The client's user on the unix socket, from the kernel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// `all`; `own`: the queues that the user may push into; `none`: not authenticated yet.
     pub rights: String,
@@ -236,12 +228,12 @@ pub struct ConnectionView {
     pub waits: bool,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
     pub pid: u32,
     pub version: String,
     pub store_up: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_error: Option<String>,
     pub queues: Vec<QueueView>,
 }
@@ -278,47 +270,37 @@ pub enum FromJobs {
     },
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
     pub queue: String,
     pub kind: String,
     /// The client's name for the job: while the queue keeps a job of this name, a push returns that one.
-    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ref")]
     pub reference: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "payload")]
     pub payload: Vec<u8>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     /// The payload's type; by default JSON, or application/octet-stream for bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// The tenant: fairness is between tenants.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
     /// Smaller numbers come first; 100 by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ms: Option<i64>,
     /// The delay before the start, milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_ms: Option<u64>,
     /// The job does not start after this, milliseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// The tasks, in order; empty: the job is one task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
@@ -328,6 +310,7 @@ pub struct Pushed {
     pub existed: bool,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobView {
     pub id: i64,
@@ -342,67 +325,48 @@ pub struct JobView {
     pub crashes: u32,
     pub pushed_ms: i64,
     /// The earliest start of a scheduled job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ref")]
     pub reference: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_text: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// Bytes that were cut because the result was longer than `max_result`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_cut: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepView>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<EndView>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<i64>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndView {
     pub attempt: u32,
     pub outcome: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     pub ended_ms: i64,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// Bytes that were cut.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_cut: Option<u64>,
 }
 

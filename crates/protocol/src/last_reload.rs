@@ -3,8 +3,10 @@
 use crate::control::{Complaint, Reloaded};
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The last time the daemon read its configuration.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastReload {
     /// End time, in seconds since 1970.
@@ -12,7 +14,6 @@ pub struct LastReload {
     pub by: ReloadCause,
     pub result: ReloadResult,
     /// The first error in one line, or `None` on success.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

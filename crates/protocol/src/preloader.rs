@@ -3,6 +3,7 @@
 
 use crate::stack::StackSource;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub const SCRIPTS_BYTES: usize = 60 * 1024;
 pub const LOADED_BYTES: usize = 8 * 1024;
 
 /// Messages from the master, each with at least one descriptor. The preloader exits at end of file.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Command<Context> {
@@ -47,7 +49,6 @@ pub enum Command<Context> {
     Scripts {
         most: u32,
         /// For a zygote: the scripts' generation, whose own process runs the command.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         parcel: Option<Parcel>,
     },
     /// Compiles the scripts named in the pipe (the last descriptor) without running them. No answer. A preloader does
@@ -55,7 +56,6 @@ pub enum Command<Context> {
     Warm {
         /// For a zygote: the generation, whose own process runs the command. The second-to-last descriptor stays open
         /// until it is done.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         parcel: Option<Parcel>,
     },
     /// Starts a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. The first byte carries the worker's
@@ -68,7 +68,6 @@ pub enum Command<Context> {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_routed: bool,
         /// For a zygote: data and descriptors that precede the worker's own.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         parcel: Option<Parcel>,
     },
 }
@@ -84,6 +83,7 @@ pub struct Parcel {
     pub context: usize,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BootTimes {
     /// Time until the first request, in milliseconds.
@@ -92,41 +92,35 @@ pub struct BootTimes {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_up_ms: Vec<u64>,
     /// How a worker discards a request: `rewind` or `fork`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
     /// Why the application must boot for each request instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boots_again: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Answer {
     Ready {
         /// For example `8.2.35`.
         version: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         extensions: Option<PathBuf>,
         /// Files of loaded extensions, up to [`LOADED_BYTES`] of paths.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         loaded: Vec<PathBuf>,
         /// PHP's `X-Powered-By` header, if enabled.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         powered_by: Option<String>,
         /// PHP doesn't check loaded code for changes.
         #[serde(default)]
         #[serde(alias = "is_code_fixed")]
         is_code_cached: bool,
         /// The layout of its workers' call stacks, if known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         stack: Option<StackSource>,
         /// From a zygote: the attached memory file is the template of each pool's memory.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         has_memory: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         boot: Option<Box<BootTimes>>,
         /// Servers that the application connected to while loading. Each worker loads the application itself.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         connected_to: Option<String>,
     },
     /// With this configuration, PHP can't be shared by pools of several users. Sent instead of `Ready`; the process
@@ -146,7 +140,6 @@ pub enum Answer {
     },
     Error {
         /// The worker that could not be started, or `None` if PHP failed to start.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         worker: Option<u64>,
         message: String,
     },

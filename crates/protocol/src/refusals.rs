@@ -1,8 +1,10 @@
 //! Counts of refused scripts.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::fmt;
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusals {
@@ -13,7 +15,6 @@ pub struct Refusals {
     /// The last requested script, possibly truncated, or the URI if no script was named.
     pub path: String,
     /// The part of the path that caused the refusal: a closed directory or the root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
 

@@ -2,15 +2,15 @@
 
 use super::conversation::PATIENCE;
 use super::display::{
-    Bar, age, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
+    Bar, connections_table, details, job_bar, jobs_table, kinds_table, now_ms, queues_table, schedules_table,
+    sequences_table, table,
 };
-use super::{Conversation, EXIT_UNKNOWN, LOOK, List, Push, failed, said, wait};
+use super::{Conversation, EXIT_UNKNOWN, LOOK, List, Outcome, Push, failed, failure, said, wait};
 use crate::cli::EXIT_SOFTWARE;
-use crate::cli::control::CommandOutcome;
 use crate::config::duration;
-use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest};
-use crate::sys::clock;
+use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest, Pushed};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::de::IgnoredAny;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
@@ -18,35 +18,37 @@ use std::time::{Duration, Instant};
 
 impl Conversation {
     /// Prints jobs, and the command for the next page.
-    pub(super) fn list(&mut self, list: &List, json: bool) -> Result<CommandOutcome, CommandOutcome> {
-        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
-        let ago = |time: &Option<String>| -> Result<Option<i64>, CommandOutcome> {
+    pub(super) fn list(&mut self, list: List) -> Outcome {
+        let now_ms = now_ms();
+        let ago = |time: &Option<String>| -> Outcome<Option<i64>> {
             Ok(millis(time)?.map(|time_ms| now_ms.saturating_sub_unsigned(time_ms)))
         };
+        let (since_ms, until_ms, limit) = (ago(&list.since)?, ago(&list.until)?, list.limit as usize);
         let answer = self.ask(&JobsRequest::List(ListRequest {
-            since_ms: ago(&list.since)?,
-            until_ms: ago(&list.until)?,
+            since_ms,
+            until_ms,
             ..list.request()
         }))?;
         let last = match &answer {
-            JobsAnswer::Jobs { jobs } if jobs.len() >= list.limit as usize => jobs.last().map(|job| job.id),
+            JobsAnswer::Jobs { jobs } if jobs.len() >= limit => jobs.last().map(|job| job.id),
             _ => None,
         };
-        let mut outcome = self.shown(answer, json)?;
-        if let Some(id) = last.filter(|_| !json) {
+        let mut outcome = self.shown(answer)?;
+        if let Some(id) = last.filter(|_| !self.json) {
             outcome.errors = format!("forkyard: there may be more: --before {id}\n");
         }
         Ok(outcome)
     }
 
-    pub(super) fn push(&mut self, push: &Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+    pub(super) fn push(&mut self, push: Push) -> Outcome {
+        let (limit_ms, waits) = (millis(&push.push_timeout)?, push.wait);
         let mut job = new_job(push)?;
         let reference = match job.reference.take() {
             Some(reference) => reference,
             None => own_ref()?,
         };
         job.reference = Some(reference.clone());
-        let limit = match millis(&push.push_timeout)? {
+        let limit = match limit_ms {
             Some(limit_ms) => Duration::from_millis(limit_ms),
             None => self.push_timeout,
         };
@@ -59,34 +61,29 @@ impl Conversation {
         });
         let answer = self.ask_within(&request, limit)?;
         match &answer {
-            JobsAnswer::Pushed { jobs } if push.wait => match jobs.first() {
+            JobsAnswer::Pushed { jobs } if waits => match jobs.first() {
                 Some(pushed) => {
                     let name = JobName {
                         id: Some(pushed.id),
                         ..JobName::default()
                     };
-                    self.wait(&name, None, json)
+                    self.wait(name, None)
                 }
-                None => self.shown(answer, json),
+                None => self.shown(answer),
             },
             JobsAnswer::Error {
                 message,
                 is_unknown: true,
                 ..
             } => Err(failed(EXIT_UNKNOWN, &format!("{message}: --ref {reference}"))),
-            _ => self.shown(answer, json),
+            _ => self.shown(answer),
         }
     }
 
     /// Waits until a job ends, with a progress bar in a terminal.
-    pub(super) fn wait(
-        &mut self,
-        name: &JobName,
-        limit_ms: Option<u64>,
-        json: bool,
-    ) -> Result<CommandOutcome, CommandOutcome> {
+    pub(super) fn wait(&mut self, name: JobName, limit_ms: Option<u64>) -> Outcome {
         let show = JobsRequest::Show(name.clone());
-        let bar = Bar::new(json);
+        let bar = Bar::new(self.json);
         let begun = Instant::now();
         let left_ms = || {
             let passed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -107,77 +104,40 @@ impl Conversation {
         let limit = left_ms.map(|left_ms| Duration::from_millis(left_ms).saturating_add(PATIENCE));
         let answer = self.ask_for(&wait(name, left_ms), limit)?;
         let is_done = matches!(&answer, JobsAnswer::Job { job } if job.state == "done" && job.status.as_deref() != Some("error"));
-        self.shown_as(answer, is_done, json)
+        self.shown_as(answer, is_done)
     }
 
     /// Prints an answer; the exit code shows success or failure.
-    pub(super) fn shown_as(
-        &self,
-        answer: JobsAnswer,
-        is_well: bool,
-        json: bool,
-    ) -> Result<CommandOutcome, CommandOutcome> {
-        let mut outcome = self.shown(answer, json)?;
+    pub(super) fn shown_as(&self, answer: JobsAnswer, is_well: bool) -> Outcome {
+        let mut outcome = self.shown(answer)?;
         if !is_well {
             outcome.code = EXIT_SOFTWARE;
         }
         Ok(outcome)
     }
 
-    pub(super) fn shown(&self, answer: JobsAnswer, json: bool) -> Result<CommandOutcome, CommandOutcome> {
-        if json {
+    pub(super) fn shown(&self, answer: JobsAnswer) -> Outcome {
+        if self.json {
             let text = serde_json::to_string(&answer).unwrap_or_default();
             return Ok(said(format!("{text}\n")));
         }
-        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
         Ok(said(match answer {
-            JobsAnswer::Pushed { jobs } => (jobs.iter())
-                .map(|job| {
-                    format!(
-                        "{}{}\n",
-                        job.id,
-                        if job.existed { " (was there already)" } else { "" }
-                    )
-                })
-                .collect(),
+            JobsAnswer::Pushed { jobs } => {
+                let line = |job: &Pushed| match job.existed {
+                    true => format!("{} (was there already)\n", job.id),
+                    false => format!("{}\n", job.id),
+                };
+                jobs.iter().map(line).collect()
+            }
             JobsAnswer::Job { job } => details(&job),
-            JobsAnswer::Jobs { jobs } => {
-                let mut rows = vec![
-                    [
-                        "ID", "QUEUE", "KIND", "KEY", "TENANT", "STATE", "STARTS", "AGE", "TOOK", "LAST",
-                    ]
-                    .map(str::to_owned),
-                ];
-                rows.extend(jobs.iter().map(|job| {
-                    let last = job
-                        .error
-                        .as_deref()
-                        .or(job.status.as_deref())
-                        .or(job.outcome.as_deref());
-                    [
-                        job.id.to_string(),
-                        job.queue.clone(),
-                        job.kind.clone(),
-                        job.key.clone().unwrap_or_default(),
-                        job.tenant.clone(),
-                        job.state.clone(),
-                        job.attempt.to_string(),
-                        age(now_ms - job.pushed_ms),
-                        job.duration_ms.map(took).unwrap_or_default(),
-                        last.unwrap_or_default().to_owned(),
-                    ]
-                }));
-                aligned(&rows)
-            }
-            JobsAnswer::Counts { counts } => {
-                let mut rows = vec![["STATE", "JOBS"].map(str::to_owned)];
-                rows.extend(
-                    counts
-                        .into_iter()
-                        .map(|(state, count)| [state, count.to_string()]),
-                );
-                aligned(&rows)
-            }
+            JobsAnswer::Jobs { jobs } => jobs_table(&jobs),
+            JobsAnswer::Counts { counts } => table(
+                &Vec::from_iter(counts),
+                &[
+                    ("STATE", |(state, _)| state.clone()),
+                    ("JOBS", |(_, count)| count.to_string()),
+                ],
+            ),
             JobsAnswer::Changed { count, ending, held } => {
                 let mut text = format!("{count} changed");
                 if ending > 0 {
@@ -194,23 +154,7 @@ impl Conversation {
             JobsAnswer::Sequence { sequence } => sequences_table(&[*sequence]),
             JobsAnswer::Sequences { sequences } => sequences_table(&sequences),
             JobsAnswer::Queues { queues } => queues_table(&queues),
-            JobsAnswer::Schedules { schedules } => {
-                let mut rows =
-                    vec![["SCHEDULE", "QUEUE", "KIND", "CRON", "ZONE", "NEXT IN"].map(str::to_owned)];
-                rows.extend(schedules.iter().map(|schedule| {
-                    [
-                        schedule.name.clone(),
-                        schedule.queue.clone(),
-                        schedule.kind.clone(),
-                        schedule.cron.clone(),
-                        schedule.timezone.clone(),
-                        schedule
-                            .next_ms
-                            .map_or_else(|| "never".to_owned(), |next| age(next - now_ms)),
-                    ]
-                }));
-                aligned(&rows)
-            }
+            JobsAnswer::Schedules { schedules } => schedules_table(&schedules),
             JobsAnswer::Stats(stats) => {
                 let mut text = format!("forkyard-jobs {}, pid {}\n", stats.version, stats.pid);
                 if !stats.store_up {
@@ -238,74 +182,75 @@ impl Conversation {
             JobsAnswer::Kinds { kinds } => kinds_table(&kinds),
             JobsAnswer::Connections { connections } => connections_table(&connections),
             JobsAnswer::Done {} => "done\n".to_owned(),
-            JobsAnswer::Error { message, .. } => return Err(failed(EXIT_SOFTWARE, &message)),
+            JobsAnswer::Error { message, .. } => return Err(failure(&message)),
         }))
     }
 }
 
-pub(super) fn millis(text: &Option<String>) -> Result<Option<u64>, CommandOutcome> {
+pub(super) fn millis(text: &Option<String>) -> Outcome<Option<u64>> {
     match text {
         Some(text) => match duration(text) {
             Some(time) => Ok(Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))),
-            None => Err(failed(
-                EXIT_SOFTWARE,
-                &format!("{text} is no time; write 30s, 5m, 2h or 1d"),
-            )),
+            None => Err(failure(format!("{text} is no time; write 30s, 5m, 2h or 1d"))),
         },
         None => Ok(None),
     }
 }
 
 /// Returns a unique job reference.
-pub(super) fn own_ref() -> Result<String, CommandOutcome> {
+pub(super) fn own_ref() -> Outcome<String> {
     let mut bytes = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| failed(EXIT_SOFTWARE, &format!("/dev/urandom: {error}")))?;
+    read.map_err(|error| failure(format!("/dev/urandom: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-pub(super) fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
+pub(super) fn new_job(push: Push) -> Outcome<NewJob> {
     let payload = match push.payload.as_deref() {
         Some("-") => {
             let mut text = Vec::new();
             let read = std::io::stdin().lock().read_to_end(&mut text);
-            read.map_err(|error| failed(EXIT_SOFTWARE, &format!("standard input: {error}")))?;
+            read.map_err(|error| failure(format!("standard input: {error}")))?;
             text
         }
         Some(text) => text.as_bytes().to_vec(),
         None => Vec::new(),
     };
-    let is_json = push
-        .content_type
-        .as_deref()
-        .is_none_or(|kind| kind.contains("json"));
-    if is_json && !payload.is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(&payload).is_err() {
-        let message = "the payload is no JSON; quote a text, or say --content-type text/plain";
-        return Err(failed(EXIT_SOFTWARE, message));
-    }
-    let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
-    // A payload that is not JSON is sent as bytes.
-    let (payload, payload_base64) = match is_json || payload.is_empty() {
-        true => (payload, None),
-        false => (Vec::new(), Some(BASE64_STANDARD.encode(&payload))),
+    let encoded = match payload.is_empty() {
+        true => Some((payload, None)),
+        false => encoded(payload, push.content_type.as_deref()),
     };
+    let Some((payload, payload_base64)) = encoded else {
+        let message = "the payload is no JSON; quote a text, or say --content-type text/plain";
+        return Err(failure(message));
+    };
+    let now_ms = now_ms();
     Ok(NewJob {
-        queue: push.queue.clone(),
-        kind: push.kind.clone(),
+        queue: push.queue,
+        kind: push.kind,
         payload,
         payload_base64,
-        content_type: push.content_type.clone(),
-        tenant: push.tenant.clone(),
+        content_type: push.content_type,
+        tenant: push.tenant,
         priority: push.priority,
-        at_ms: None,
         in_ms: millis(&push.delay)?,
         expires_ms: millis(&push.expires_in)?.map(|time| now_ms.saturating_add_unsigned(time)),
-        key: push.key.clone(),
-        reference: push.reference.clone(),
-        serial: push.serial.clone(),
-        steps: push.steps.clone(),
+        key: push.key,
+        reference: push.reference,
+        serial: push.serial,
+        steps: push.steps,
         attempts: push.attempts,
         timeout_ms: millis(&push.timeout)?,
-        traceparent: None,
+        ..NewJob::default()
     })
+}
+
+/// A job's `payload` or `payload_base64`: JSON goes as it is, and other bytes in base64. `None`: it should be JSON.
+pub(super) fn encoded(bytes: Vec<u8>, content_type: Option<&str>) -> Option<(Vec<u8>, Option<String>)> {
+    match content_type.is_none_or(|kind| kind.contains("json")) {
+        true => serde_json::from_slice::<IgnoredAny>(&bytes)
+            .ok()
+            .map(|_| (bytes, None)),
+        false => Some((Vec::new(), Some(BASE64_STANDARD.encode(&bytes)))),
+    }
 }

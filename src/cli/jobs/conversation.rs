@@ -1,8 +1,7 @@
 //! A conversation with the jobs process, over its unix socket or over TCP with a secret.
 
-use super::{JobsArguments, failed};
-use crate::cli::control::CommandOutcome;
-use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE};
+use super::{Outcome, Place, failed, failure};
+use crate::cli::EXIT_CONFIG;
 use crate::config::{self, Errors, Loaded, Secret};
 use crate::jobs::{JobsAnswer, JobsRequest, SecretRequest};
 use crate::secret;
@@ -42,43 +41,33 @@ impl fmt::Display for JobsAddress {
 pub(super) struct Conversation {
     address: JobsAddress,
     pub(super) push_timeout: Duration,
-    stream: BufReader<Stream>,
+    /// Answers are printed as JSON.
+    pub(super) json: bool,
+    stream: BufReader<Box<dyn Stream>>,
 }
 
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
+trait Stream: Read + Write {
+    fn limit(&self, limit: Option<Duration>) -> io::Result<()>;
 }
 
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.read(buffer),
-            Stream::Tcp(stream) => stream.read(buffer),
-        }
+impl Stream for UnixStream {
+    fn limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)?;
+        self.set_write_timeout(limit)
     }
 }
 
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.write(bytes),
-            Stream::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Unix(stream) => stream.flush(),
-            Stream::Tcp(stream) => stream.flush(),
-        }
+impl Stream for TcpStream {
+    fn limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)?;
+        self.set_write_timeout(limit)
     }
 }
 
 type Configuration = Result<Loaded, Errors>;
 
 /// Returns the configured socket, or the default if the configuration can't be read.
-fn socket_of(path: &Path, configuration: &Configuration) -> Result<PathBuf, CommandOutcome> {
+fn socket_of(path: &Path, configuration: &Configuration) -> Outcome<PathBuf> {
     match configuration {
         Ok(loaded) => match &loaded.config.jobs {
             Some(jobs) => Ok(jobs.listen.clone()),
@@ -91,37 +80,38 @@ fn socket_of(path: &Path, configuration: &Configuration) -> Result<PathBuf, Comm
 
 impl Conversation {
     /// Connects as the command line demands.
-    pub(super) fn begin(arguments: &JobsArguments) -> Result<Conversation, CommandOutcome> {
-        let configuration = config::load(&arguments.config);
+    pub(super) fn begin(file: &Path, at: &Place, json: bool) -> Outcome<Conversation> {
+        let configuration = config::load(file);
         let jobs = configuration
             .as_ref()
             .ok()
             .and_then(|loaded| loaded.config.jobs.as_ref());
-        let address = match (&arguments.connect, &arguments.socket) {
+        let address = match (&at.connect, &at.socket) {
             (Some(address), _) => {
                 let configured = jobs
                     .and_then(|jobs| jobs.tcp.as_ref())
                     .map(|tcp| &tcp.secret_file);
                 let missing = "name the file with the secret: --secret-file FILE";
-                let file = arguments.secret_file.as_ref().or(configured);
-                let file = file.ok_or_else(|| failed(EXIT_CONFIG, missing))?;
-                let secret = secret::read(file).map_err(|error| failed(EXIT_CONFIG, &error.to_string()))?;
+                let secret = at.secret_file.as_ref().or(configured);
+                let secret = secret.ok_or_else(|| failed(EXIT_CONFIG, missing))?;
+                let secret = secret::read(secret).map_err(|error| failed(EXIT_CONFIG, &error.to_string()))?;
                 JobsAddress::Tcp(*address, secret)
             }
             (None, Some(path)) => JobsAddress::Unix(path.clone()),
-            (None, None) => JobsAddress::Unix(socket_of(&arguments.config, &configuration)?),
+            (None, None) => JobsAddress::Unix(socket_of(file, &configuration)?),
         };
-        Conversation::begin_at(address, jobs.map_or(PUSH_TIMEOUT, |jobs| jobs.push_timeout))
+        let push_timeout = jobs.map_or(PUSH_TIMEOUT, |jobs| jobs.push_timeout);
+        Conversation::begin_at(address, push_timeout, json)
     }
 
-    fn begin_at(address: JobsAddress, push_timeout: Duration) -> Result<Conversation, CommandOutcome> {
-        let connected = match &address {
-            JobsAddress::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-            JobsAddress::Tcp(address, _) => {
-                TcpStream::connect_timeout(address, push_timeout).map(Stream::Tcp)
-            }
+    fn begin_at(address: JobsAddress, push_timeout: Duration, json: bool) -> Outcome<Conversation> {
+        let connect = || -> io::Result<Box<dyn Stream>> {
+            Ok(match &address {
+                JobsAddress::Unix(path) => Box::new(UnixStream::connect(path)?),
+                JobsAddress::Tcp(address, _) => Box::new(TcpStream::connect_timeout(address, push_timeout)?),
+            })
         };
-        let stream = connected.map_err(|error| {
+        let stream = connect().map_err(|error| {
             let key = match &address {
                 JobsAddress::Unix(_) => "listen",
                 JobsAddress::Tcp(..) => "listen_tcp",
@@ -133,6 +123,7 @@ impl Conversation {
         let mut conversation = Conversation {
             address,
             push_timeout,
+            json,
             stream: BufReader::new(stream),
         };
         if let JobsAddress::Tcp(_, secret) = &conversation.address {
@@ -145,7 +136,7 @@ impl Conversation {
 
     /// Connects again, perhaps to a new process.
     pub(super) fn begin_again(&mut self) {
-        if let Ok(next) = Conversation::begin_at(self.address.clone(), self.push_timeout) {
+        if let Ok(next) = Conversation::begin_at(self.address.clone(), self.push_timeout, self.json) {
             *self = next;
         }
     }
@@ -153,15 +144,11 @@ impl Conversation {
     /// Connects to a socket. Returns `None` if no process listens.
     pub(super) fn begin_with(socket: &Path) -> Option<Conversation> {
         let address = JobsAddress::Unix(socket.to_owned());
-        Conversation::begin_at(address, PUSH_TIMEOUT).ok()
+        Conversation::begin_at(address, PUSH_TIMEOUT, false).ok()
     }
 
     /// Sends a request that may be repeated, with a time limit. After that its outcome is unknown.
-    pub(super) fn ask_within(
-        &mut self,
-        request: &JobsRequest,
-        limit: Duration,
-    ) -> Result<JobsAnswer, CommandOutcome> {
+    pub(super) fn ask_within(&mut self, request: &JobsRequest, limit: Duration) -> Outcome<JobsAnswer> {
         let until = Instant::now() + limit;
         for _ in 0..PUSH_TRIES {
             let left = until.saturating_duration_since(Instant::now());
@@ -185,20 +172,7 @@ impl Conversation {
         })
     }
 
-    /// Sets the time limit of the next read and write.
-    fn set_patience(&self, limit: Option<Duration>) {
-        // Fails only for a time of 0.
-        let _ = match self.stream.get_ref() {
-            Stream::Unix(stream) => {
-                (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
-            }
-            Stream::Tcp(stream) => {
-                (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
-            }
-        };
-    }
-
-    pub(super) fn ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
+    pub(super) fn ask(&mut self, request: &impl serde::Serialize) -> Outcome<JobsAnswer> {
         self.ask_for(request, Some(PATIENCE))
     }
 
@@ -207,9 +181,9 @@ impl Conversation {
         &mut self,
         request: &impl serde::Serialize,
         limit: Option<Duration>,
-    ) -> Result<JobsAnswer, CommandOutcome> {
+    ) -> Outcome<JobsAnswer> {
         match self.try_ask(request, limit)? {
-            JobsAnswer::Error { message, .. } => Err(failed(EXIT_SOFTWARE, &message)),
+            JobsAnswer::Error { message, .. } => Err(failure(&message)),
             answer => Ok(answer),
         }
     }
@@ -219,8 +193,9 @@ impl Conversation {
         &mut self,
         request: &impl serde::Serialize,
         limit: Option<Duration>,
-    ) -> Result<JobsAnswer, CommandOutcome> {
-        self.set_patience(limit);
+    ) -> Outcome<JobsAnswer> {
+        // Fails only for a time of 0.
+        let _ = self.stream.get_ref().limit(limit);
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         line.push(b'\n');
         let mut answer = Vec::new();
@@ -232,7 +207,7 @@ impl Conversation {
                     (io::ErrorKind::WouldBlock, Some(limit)) => format!("none came within {limit:?}"),
                     _ => error.to_string(),
                 };
-                failed(EXIT_SOFTWARE, &format!("{}: no answer: {why}", self.address))
+                failure(format!("{}: no answer: {why}", self.address))
             })
     }
 }

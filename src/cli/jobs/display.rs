@@ -1,13 +1,14 @@
 //! Formats jobs, queues and times as text.
 
 use crate::cli::output;
-use crate::jobs::{ConnectionView, JobView, KindView, QueueView, SequenceView};
+use crate::jobs::{ConnectionView, JobView, KindView, QueueView, ScheduleView, SequenceView};
 use crate::sys::accounts;
 use crate::sys::clock;
 use crate::sys::terminal;
 use std::fmt::Write as _;
 
 const BAR: usize = 30;
+const NOT_CONFIGURED: &str = "(not configured)";
 
 /// A progress line on standard error. It is hidden without a terminal and with JSON output.
 pub(super) struct Bar {
@@ -43,109 +44,121 @@ fn gauge(percent: usize) -> String {
 }
 
 pub(super) fn queues_table(queues: &[QueueView]) -> String {
-    let head = [
-        "QUEUE",
-        "POOL",
-        "WAITING",
-        "OLDEST",
-        "RUNNING",
-        "SCHEDULED",
-        "BLOCKED",
-        "FAILED",
-        "QUARANTINED",
-        "",
-    ];
-    let mut rows = vec![head.map(str::to_owned)];
-    rows.extend(queues.iter().map(|queue| {
-        [
-            queue.name.clone(),
-            queue
-                .pool
-                .clone()
-                .unwrap_or_else(|| "(not configured)".to_owned()),
-            queue.waiting.to_string(),
-            queue
-                .oldest_waiting_ms
-                .map_or_else(|| "-".to_owned(), |oldest| age(oldest as i64)),
-            match queue.limit {
+    table(
+        queues,
+        &[
+            ("QUEUE", |queue| queue.name.clone()),
+            ("POOL", |queue| or_else(&queue.pool, NOT_CONFIGURED)),
+            ("WAITING", |queue| queue.waiting.to_string()),
+            ("OLDEST", |queue| {
+                or_else(&queue.oldest_waiting_ms.map(|oldest| age(oldest as i64)), "-")
+            }),
+            ("RUNNING", |queue| match queue.limit {
                 Some(limit) => format!("{}/{limit}", queue.running),
                 None => queue.running.to_string(),
-            },
-            queue.scheduled.to_string(),
-            queue.blocked.to_string(),
-            queue.failed.to_string(),
-            queue.quarantined.to_string(),
-            if queue.paused {
-                "paused".to_owned()
-            } else {
-                String::new()
-            },
-        ]
-    }));
-    aligned(&rows)
+            }),
+            ("SCHEDULED", |queue| queue.scheduled.to_string()),
+            ("BLOCKED", |queue| queue.blocked.to_string()),
+            ("FAILED", |queue| queue.failed.to_string()),
+            ("QUARANTINED", |queue| queue.quarantined.to_string()),
+            ("", |queue| if queue.paused { "paused" } else { "" }.to_owned()),
+        ],
+    )
 }
 
 pub(super) fn kinds_table(kinds: &[KindView]) -> String {
-    let head = [
-        "QUEUE",
-        "KIND",
-        "POOL",
-        "SCRIPT",
-        "DONE",
-        "OTHERWISE",
-        "MEAN",
-        "SCHEDULES",
-        "WHAT IT IS",
-    ];
-    let mut rows = vec![head.map(str::to_owned)];
-    rows.extend(kinds.iter().map(|kind| {
-        let starts: u64 = kind.ended.values().sum();
-        let done = kind.ended.get("done").copied().unwrap_or(0);
-        [
-            kind.queue.clone(),
-            kind.kind.clone().unwrap_or_else(|| "-".to_owned()),
-            kind.pool.clone().unwrap_or_else(|| "(not configured)".to_owned()),
-            kind.script
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |script| script.display().to_string()),
-            done.to_string(),
-            (starts - done).to_string(),
-            kind.took_ms
-                .checked_div(starts)
-                .map_or_else(|| "-".to_owned(), |mean| format!("{mean}ms")),
-            kind.schedules.join(", "),
-            kind.description.clone().unwrap_or_default(),
-        ]
-    }));
-    aligned(&rows)
+    fn starts(kind: &KindView) -> u64 {
+        kind.ended.values().sum()
+    }
+    fn done(kind: &KindView) -> u64 {
+        kind.ended.get("done").copied().unwrap_or(0)
+    }
+    table(
+        kinds,
+        &[
+            ("QUEUE", |kind| kind.queue.clone()),
+            ("KIND", |kind| or_else(&kind.kind, "-")),
+            ("POOL", |kind| or_else(&kind.pool, NOT_CONFIGURED)),
+            ("SCRIPT", |kind| {
+                or_else(&kind.script.as_ref().map(|script| script.display()), "-")
+            }),
+            ("DONE", |kind| done(kind).to_string()),
+            ("OTHERWISE", |kind| (starts(kind) - done(kind)).to_string()),
+            ("MEAN", |kind| {
+                let mean = kind.took_ms.checked_div(starts(kind));
+                or_else(&mean.map(|mean| format!("{mean}ms")), "-")
+            }),
+            ("SCHEDULES", |kind| kind.schedules.join(", ")),
+            ("WHAT IT IS", |kind| or_else(&kind.description, "")),
+        ],
+    )
 }
 
 pub(super) fn connections_table(connections: &[ConnectionView]) -> String {
-    let head = ["ID", "WHO", "MAY", "AGE", "IDLE", "REQUESTS", "LAST", ""];
-    let mut rows = vec![head.map(str::to_owned)];
-    rows.extend(connections.iter().map(|connection| {
-        let user = connection.uid.map(|uid| match accounts::numbered(uid) {
-            Ok(Some(account)) => account.name,
-            _ => uid.to_string(),
-        });
-        let who = match (user, connection.pid, &connection.address) {
-            (Some(user), Some(pid), _) => format!("{user}, pid {pid}"),
-            (_, _, Some(address)) => address.clone(),
-            (user, ..) => user.unwrap_or_default(),
-        };
-        let waits = if connection.waits { "waits" } else { "" };
-        [
-            connection.id.to_string(),
-            who,
-            connection.rights.clone(),
-            age(i64::try_from(connection.age_ms).unwrap_or(i64::MAX)),
-            age(i64::try_from(connection.idle_ms).unwrap_or(i64::MAX)),
-            connection.requests.to_string(),
-            connection.last.clone(),
-            waits.to_owned(),
-        ]
-    }));
-    aligned(&rows)
+    table(
+        connections,
+        &[
+            ("ID", |connection| connection.id.to_string()),
+            ("WHO", who),
+            ("MAY", |connection| connection.rights.clone()),
+            ("AGE", |connection| long_age(connection.age_ms)),
+            ("IDLE", |connection| long_age(connection.idle_ms)),
+            ("REQUESTS", |connection| connection.requests.to_string()),
+            ("LAST", |connection| connection.last.clone()),
+            ("", |connection| {
+                if connection.waits { "waits" } else { "" }.to_owned()
+            }),
+        ],
+    )
+}
+
+fn who(connection: &ConnectionView) -> String {
+    let user = connection.uid.map(|uid| match accounts::numbered(uid) {
+        Ok(Some(account)) => account.name,
+        _ => uid.to_string(),
+    });
+    match (user, connection.pid, &connection.address) {
+        (Some(user), Some(pid), _) => format!("{user}, pid {pid}"),
+        (_, _, Some(address)) => address.clone(),
+        (user, ..) => user.unwrap_or_default(),
+    }
+}
+
+pub(super) fn jobs_table(jobs: &[JobView]) -> String {
+    table(
+        jobs,
+        &[
+            ("ID", |job| job.id.to_string()),
+            ("QUEUE", |job| job.queue.clone()),
+            ("KIND", |job| job.kind.clone()),
+            ("KEY", |job| or_else(&job.key, "")),
+            ("TENANT", |job| job.tenant.clone()),
+            ("STATE", |job| job.state.clone()),
+            ("STARTS", |job| job.attempt.to_string()),
+            ("AGE", |job| age(now_ms() - job.pushed_ms)),
+            ("TOOK", |job| job.duration_ms.map(took).unwrap_or_default()),
+            ("LAST", |job| {
+                let last = job.error.as_ref().or(job.status.as_ref());
+                or_else(&last.or(job.outcome.as_ref()), "")
+            }),
+        ],
+    )
+}
+
+pub(super) fn schedules_table(schedules: &[ScheduleView]) -> String {
+    table(
+        schedules,
+        &[
+            ("SCHEDULE", |schedule| schedule.name.clone()),
+            ("QUEUE", |schedule| schedule.queue.clone()),
+            ("KIND", |schedule| schedule.kind.clone()),
+            ("CRON", |schedule| schedule.cron.clone()),
+            ("ZONE", |schedule| schedule.timezone.clone()),
+            ("NEXT IN", |schedule| {
+                or_else(&schedule.next_ms.map(|next_ms| age(next_ms - now_ms())), "never")
+            }),
+        ],
+    )
 }
 
 pub(super) fn job_bar(job: &JobView) -> String {
@@ -160,40 +173,23 @@ pub(super) fn job_bar(job: &JobView) -> String {
 }
 
 pub(super) fn sequences_table(sequences: &[SequenceView]) -> String {
-    let head = [
-        "ID",
-        "QUEUE",
-        "NAME",
-        "STATE",
-        "GIVEN",
-        "TOTAL",
-        "EXISTED",
-        "WAITING",
-        "RUNNING",
-        "DONE",
-        "FAILED",
-        "CANCELLED",
-    ];
-    let mut rows = vec![head.map(str::to_owned)];
-    rows.extend(sequences.iter().map(|sequence| {
-        [
-            sequence.id.to_string(),
-            sequence.queue.clone(),
-            sequence.name.clone().unwrap_or_default(),
-            sequence.state.clone(),
-            sequence.given.to_string(),
-            sequence
-                .total
-                .map_or_else(|| "-".to_owned(), |total| total.to_string()),
-            sequence.existed.to_string(),
-            sequence.waiting.to_string(),
-            sequence.running.to_string(),
-            sequence.done.to_string(),
-            sequence.failed.to_string(),
-            sequence.cancelled.to_string(),
-        ]
-    }));
-    aligned(&rows)
+    table(
+        sequences,
+        &[
+            ("ID", |sequence| sequence.id.to_string()),
+            ("QUEUE", |sequence| sequence.queue.clone()),
+            ("NAME", |sequence| or_else(&sequence.name, "")),
+            ("STATE", |sequence| sequence.state.clone()),
+            ("GIVEN", |sequence| sequence.given.to_string()),
+            ("TOTAL", |sequence| or_else(&sequence.total, "-")),
+            ("EXISTED", |sequence| sequence.existed.to_string()),
+            ("WAITING", |sequence| sequence.waiting.to_string()),
+            ("RUNNING", |sequence| sequence.running.to_string()),
+            ("DONE", |sequence| sequence.done.to_string()),
+            ("FAILED", |sequence| sequence.failed.to_string()),
+            ("CANCELLED", |sequence| sequence.cancelled.to_string()),
+        ],
+    )
 }
 
 /// Returns a sequence's progress. Without a total, it counts only the jobs added so far.
@@ -212,8 +208,7 @@ pub(super) fn sequence_bar(sequence: &SequenceView) -> String {
             .min(100);
         let _ = write!(text, "{} ", gauge(usize::try_from(percent).unwrap_or(100)));
     }
-    let total = total.map_or_else(|| "?".to_owned(), |total| total.to_string());
-    let _ = write!(text, "{ended} of {total}");
+    let _ = write!(text, "{ended} of {}", or_else(&total, "?"));
     for (count, word) in [
         (sequence.running, "running"),
         (sequence.waiting, "waiting"),
@@ -292,7 +287,7 @@ fn moment(millis: i64) -> String {
 pub(super) fn took(millis: u64) -> String {
     match millis {
         0..10_000 => format!("{millis}ms"),
-        _ => age(i64::try_from(millis).unwrap_or(i64::MAX)),
+        _ => long_age(millis),
     }
 }
 
@@ -307,17 +302,34 @@ pub(in crate::cli) fn age(millis: i64) -> String {
     }
 }
 
-pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
+/// A value, or a word in its place.
+fn or_else(value: &Option<impl ToString>, otherwise: &str) -> String {
+    value
+        .as_ref()
+        .map_or_else(|| otherwise.to_owned(), ToString::to_string)
+}
+
+fn long_age(millis: u64) -> String {
+    age(i64::try_from(millis).unwrap_or(i64::MAX))
+}
+
+pub(super) fn now_ms() -> i64 {
+    i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX)
+}
+
+/// A column: its title, and a row's cell in it.
+type Column<T> = (&'static str, fn(&T) -> String);
+
+/// Aligned columns with their titles above.
+pub(super) fn table<T>(rows: &[T], columns: &[Column<T>]) -> String {
+    let titles = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let cells = |row: &T| columns.iter().map(|(_, cell)| cell(row)).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(titles).chain(rows.iter().map(cells)).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..columns.len()).filter_map(width).collect();
     let mut text = String::new();
-    for row in rows {
-        let cells: Vec<String> = (row.iter().zip(widths))
+    for line in &lines {
+        let cells: Vec<String> = (line.iter().zip(&widths))
             .map(|(cell, width)| format!("{cell:<width$}"))
             .collect();
         text.push_str(cells.join("  ").trim_end());
@@ -378,7 +390,7 @@ mod tests {
 
     #[test]
     fn columns_stand_below_each_other() {
-        let rows = [["A", "LONG"], ["xyz", ""]].map(|row| row.map(str::to_owned));
-        assert_eq!(aligned(&rows), "A    LONG\nxyz\n");
+        let columns: [Column<&str>; 2] = [("A", |row| (*row).to_owned()), ("LONG", |_| String::new())];
+        assert_eq!(table(&["xyz"], &columns), "A    LONG\nxyz\n");
     }
 }

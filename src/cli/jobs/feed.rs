@@ -2,13 +2,11 @@
 //! progress: after a crash of the job process, or when the command is repeated with the same name, feeding continues
 //! after the last added job.
 
+use super::answers::encoded;
 use super::conversation::PATIENCE;
 use super::display::{Bar, sequence_bar};
-use super::{Conversation, LOOK, Push, failed, new_job};
-use crate::cli::EXIT_SOFTWARE;
-use crate::cli::control::CommandOutcome;
+use super::{Conversation, LOOK, Outcome, Push, failure, new_job};
 use crate::jobs::{JobsAnswer, JobsRequest, NewJob, SequenceAdd, SequenceBegin, SequenceName, SequenceView};
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -24,7 +22,7 @@ const MOST_BYTES: usize = 4 << 20;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Where a sequence's jobs come from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[group(multiple = false)]
 pub(super) struct Source {
     /// Push a job for each line of this file, which is its payload; `-`: of standard input
@@ -38,7 +36,7 @@ pub(super) struct Source {
 }
 
 /// What else there is about a source.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[group(multiple = true)]
 pub(super) struct SourceMore {
     /// The sequence's name: a command with the same name continues where a killed one stopped
@@ -65,9 +63,9 @@ struct Lines {
 }
 
 impl Lines {
-    fn open(source: &Source) -> Result<Lines, CommandOutcome> {
+    fn open(source: &Source) -> Outcome<Lines> {
         if let Some(command) = &source.each_line_of {
-            let cannot = |error| failed(EXIT_SOFTWARE, &format!("sh -c {command:?}: {error}"));
+            let cannot = |error| failure(format!("sh -c {command:?}: {error}"));
             let mut shell = Command::new("sh");
             shell
                 .args(["-c", command])
@@ -83,8 +81,8 @@ impl Lines {
         }
         let reader: Box<dyn BufRead> = match &source.each_line {
             Some(path) if path.as_os_str() != "-" => {
-                let file = File::open(path)
-                    .map_err(|error| failed(EXIT_SOFTWARE, &format!("{}: {error}", path.display())))?;
+                let file =
+                    File::open(path).map_err(|error| failure(format!("{}: {error}", path.display())))?;
                 Box::new(BufReader::new(file))
             }
             _ => Box::new(BufReader::new(std::io::stdin())),
@@ -96,11 +94,11 @@ impl Lines {
     }
 
     /// Returns the next line without its line end.
-    fn next(&mut self) -> Result<Option<Vec<u8>>, CommandOutcome> {
+    fn next(&mut self) -> Outcome<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let mut limited = (&mut self.reader).take(MOST_BYTES as u64);
         let read = limited.read_until(b'\n', &mut line);
-        read.map_err(|error| failed(EXIT_SOFTWARE, &format!("a line can't be read: {error}")))?;
+        read.map_err(|error| failure(format!("a line can't be read: {error}")))?;
         if line.is_empty() {
             return Ok(None);
         }
@@ -108,7 +106,7 @@ impl Lines {
             line.pop();
         } else if line.len() >= MOST_BYTES {
             let message = format!("a line has more than {MOST_BYTES} bytes");
-            return Err(failed(EXIT_SOFTWARE, &message));
+            return Err(failure(message));
         }
         if line.last() == Some(&b'\r') {
             line.pop();
@@ -117,15 +115,15 @@ impl Lines {
     }
 
     /// Checks that the source was read completely.
-    fn end(self) -> Result<(), CommandOutcome> {
+    fn end(self) -> Outcome<()> {
         drop(self.reader);
         let Some(mut command) = self.command else {
             return Ok(());
         };
         match command.wait() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(failed(EXIT_SOFTWARE, &format!("the command ended with {status}"))),
-            Err(error) => Err(failed(EXIT_SOFTWARE, &format!("the command: {error}"))),
+            Ok(status) => Err(failure(format!("the command ended with {status}"))),
+            Err(error) => Err(failure(format!("the command: {error}"))),
         }
     }
 }
@@ -151,24 +149,21 @@ fn count_lines(source: &Source) -> Option<u64> {
 }
 
 /// Pushes all lines of a source.
-pub(super) fn feed(
-    conversation: &mut Conversation,
-    push: &Push,
-    json: bool,
-) -> Result<CommandOutcome, CommandOutcome> {
+pub(super) fn feed(conversation: &mut Conversation, mut push: Push) -> Outcome {
+    let (source, waits) = (std::mem::take(&mut push.source), push.wait);
     let mut template = new_job(push)?;
     template
         .content_type
         .get_or_insert_with(|| "text/plain".to_owned());
-    let more = &push.source.more;
-    let bar = Bar::new(json);
+    let more = &source.more;
+    let bar = Bar::new(conversation.json);
     let begin = JobsRequest::SequenceBegin(SequenceBegin {
-        queue: push.queue.clone(),
+        queue: template.queue.clone(),
         name: more.sequence.clone(),
-        total: more.total.or_else(|| count_lines(&push.source)),
+        total: more.total.or_else(|| count_lines(&source)),
     });
     let mut view = ask(conversation, &begin)?;
-    let mut lines = Lines::open(&push.source)?;
+    let mut lines = Lines::open(&source)?;
     // Skip the lines that an earlier command added.
     for _ in 0..view.given {
         if lines.next()?.is_none() {
@@ -203,38 +198,28 @@ pub(super) fn feed(
             &JobsRequest::SequenceEnd(SequenceName { id: view.id }),
         )?;
     }
-    if push.wait {
-        return wait_with(conversation, view, bar, json);
+    if waits {
+        return wait_with(conversation, view, bar);
     }
     bar.clear();
     let is_well = view.state != "cancelled";
-    told(conversation, view, is_well, json)
+    told(conversation, view, is_well)
 }
 
-fn job_of(template: &NewJob, line: Vec<u8>) -> Result<NewJob, CommandOutcome> {
-    let is_json = template
-        .content_type
-        .as_deref()
-        .is_none_or(|kind| kind.contains("json"));
-    if is_json && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_err() {
-        let line = String::from_utf8_lossy(&line).into_owned();
-        return Err(failed(EXIT_SOFTWARE, &format!("the line {line:?} is no JSON")));
-    }
-    let mut job = template.clone();
-    match is_json {
-        true => job.payload = line,
-        // The line may contain any bytes.
-        false => job.payload_base64 = Some(BASE64_STANDARD.encode(&line)),
-    }
-    Ok(job)
+fn job_of(template: &NewJob, line: Vec<u8>) -> Outcome<NewJob> {
+    let shown = String::from_utf8_lossy(&line).into_owned();
+    let encoded = encoded(line, template.content_type.as_deref());
+    let (payload, payload_base64) =
+        encoded.ok_or_else(|| failure(format!("the line {shown:?} is no JSON")))?;
+    Ok(NewJob {
+        payload,
+        payload_base64,
+        ..template.clone()
+    })
 }
 
 /// Adds jobs exactly once, even if the job process crashes.
-fn add(
-    conversation: &mut Conversation,
-    before: &SequenceView,
-    jobs: Vec<NewJob>,
-) -> Result<SequenceView, CommandOutcome> {
+fn add(conversation: &mut Conversation, before: &SequenceView, jobs: Vec<NewJob>) -> Outcome<SequenceView> {
     let wanted = before.given + jobs.len() as u64;
     let request = JobsRequest::SequenceAdd(SequenceAdd {
         id: before.id,
@@ -247,7 +232,7 @@ fn add(
             "another command feeds sequence {}: it has {} jobs, and {wanted} were expected",
             view.id, view.given
         );
-        return Err(failed(EXIT_SOFTWARE, &message));
+        return Err(failure(message));
     }
     Ok(view)
 }
@@ -257,10 +242,7 @@ fn show(id: i64) -> JobsRequest {
 }
 
 /// Sends an idempotent request. Retries if the job process is down.
-fn ask(
-    conversation: &mut Conversation,
-    request: &impl serde::Serialize,
-) -> Result<SequenceView, CommandOutcome> {
+fn ask(conversation: &mut Conversation, request: &impl serde::Serialize) -> Outcome<SequenceView> {
     let until = Instant::now() + PATIENCE;
     loop {
         let error = match conversation.try_ask(request, Some(conversation.push_timeout)) {
@@ -269,9 +251,9 @@ fn ask(
                 message,
                 is_temporary: true,
                 ..
-            }) => failed(EXIT_SOFTWARE, &message),
-            Ok(JobsAnswer::Error { message, .. }) => return Err(failed(EXIT_SOFTWARE, &message)),
-            Ok(_) => return Err(failed(EXIT_SOFTWARE, "the answer is about something else")),
+            }) => failure(message),
+            Ok(JobsAnswer::Error { message, .. }) => return Err(failure(message)),
+            Ok(_) => return Err(failure("the answer is about something else")),
             Err(error) => {
                 conversation.begin_again();
                 error
@@ -284,32 +266,19 @@ fn ask(
     }
 }
 
-fn told(
-    conversation: &Conversation,
-    view: SequenceView,
-    is_well: bool,
-    json: bool,
-) -> Result<CommandOutcome, CommandOutcome> {
+fn told(conversation: &Conversation, view: SequenceView, is_well: bool) -> Outcome {
     let sequence = Box::new(view);
-    conversation.shown_as(JobsAnswer::Sequence { sequence }, is_well, json)
+    conversation.shown_as(JobsAnswer::Sequence { sequence }, is_well)
 }
 
 /// Waits until the sequence's last job has ended.
-pub(super) fn wait(
-    conversation: &mut Conversation,
-    id: i64,
-    json: bool,
-) -> Result<CommandOutcome, CommandOutcome> {
+pub(super) fn wait(conversation: &mut Conversation, id: i64) -> Outcome {
     let view = ask(conversation, &show(id))?;
-    wait_with(conversation, view, Bar::new(json), json)
+    let bar = Bar::new(conversation.json);
+    wait_with(conversation, view, bar)
 }
 
-fn wait_with(
-    conversation: &mut Conversation,
-    mut view: SequenceView,
-    bar: Bar,
-    json: bool,
-) -> Result<CommandOutcome, CommandOutcome> {
+fn wait_with(conversation: &mut Conversation, mut view: SequenceView, bar: Bar) -> Outcome {
     while !view.is_over() {
         bar.show(&sequence_bar(&view));
         std::thread::sleep(LOOK);
@@ -317,7 +286,7 @@ fn wait_with(
     }
     bar.clear();
     let is_well = view.state == "complete" && view.failed + view.cancelled == 0;
-    told(conversation, view, is_well, json)
+    told(conversation, view, is_well)
 }
 
 #[cfg(test)]

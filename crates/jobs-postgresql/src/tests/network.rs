@@ -129,14 +129,11 @@ fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
             }
         }
     };
-    let claim = || Operation::Claim {
-        queue: "q".into(),
-        tenant: String::new(),
-    };
+    let claim = || Operation::Claim(GroupName::new("q", ""));
     assert!(lose(IS_LOST, claim()).is_none());
     assert_eq!(running(), []);
     let brought = lose(ANSWER_IS_LOST, claim()).expect("it was committed");
-    let Reply::Claimed { job: Some(job), .. } = &brought.replies[0] else {
+    let Reply::Claimed(_, Some(job)) = &brought.replies[0] else {
         panic!("{brought:?}");
     };
     assert_eq!((running(), job.id, job.attempt), (vec![(id, 1)], id, 1));

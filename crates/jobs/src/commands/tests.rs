@@ -25,77 +25,47 @@ fn jobs_are_pushed_with_their_payload_as_it_is_written() {
 
 #[test]
 fn what_is_wrong_is_told() {
-    let long = "x".repeat(101);
-    let cases = [
-        (r#"{"command":"push"}"#.to_owned(), "job is missing"),
+    let long = |count: usize| "x".repeat(count);
+    let push = |job: &str| format!(r#"{{"command":"push","job":{{{job}}}}}"#);
+    let of_mail = |fields: &str| push(&format!(r#""queue":"mail","kind":"k",{fields}"#));
+    let command = |fields: &str| format!(r#"{{"command":{fields}}}"#);
+    for (line, expected) in [
+        (command(r#""push""#), "job is missing"),
+        (push(r#""queue":"mial","kind":"k""#), "no queue \"mial\""),
+        (push(r#""queue":"mail","kind":"a\nb""#), "kind has"),
         (
-            r#"{"command":"push","job":{"queue":"mial","kind":"k"}}"#.to_owned(),
-            "no queue \"mial\"",
-        ),
-        (
-            r#"{"command":"push","job":{"queue":"mail","kind":"a\nb"}}"#.to_owned(),
+            push(&format!(r#""queue":"mail","kind":"{}""#, long(256))),
             "kind has",
         ),
+        (of_mail(r#""payload_base64":"?""#), "no base64"),
+        (of_mail(r#""payload":1,"payload_base64":"MQ""#), "give one"),
+        (of_mail(r#""prio":1"#), "unknown field"),
+        (of_mail(r#""key":"""#), "key has"),
+        (of_mail(&format!(r#""ref":"{}""#, long(65))), "ref has 1 to 64"),
+        (of_mail(&format!(r#""payload":"{}""#, long(101))), "max_payload"),
+        (command(r#""list","status":"bad""#), "no status \"bad\""),
+        (command(r#""list","state":"lost""#), "no state \"lost\""),
+        (command(r#""fly""#), "no command \"fly\""),
+        (command(r#""sequence-fly""#), "no command \"sequence-fly\""),
+        (command(r#""retry""#), "name a job by id"),
+        (command(r#""retry","state":"running""#), "failed, quarantined"),
+        (command(r#""show""#), "name a job by id, or by queue and ref"),
         (
-            format!(
-                r#"{{"command":"push","job":{{"queue":"mail","kind":"{}"}}}}"#,
-                "k".repeat(256)
-            ),
-            "kind has",
-        ),
-        (
-            r#"{"command":"push","job":{"queue":"mail","kind":"k","payload_base64":"?"}}"#.to_owned(),
-            "no base64",
-        ),
-        (
-            r#"{"command":"push","job":{"queue":"mail","kind":"k","payload":1,"payload_base64":"MQ"}}"#
-                .to_owned(),
-            "give one",
-        ),
-        (
-            r#"{"command":"list","status":"bad"}"#.to_owned(),
-            "no status \"bad\"",
-        ),
-        (
-            r#"{"command":"push","job":{"queue":"mail","kind":"k","prio":1}}"#.to_owned(),
-            "unknown field",
-        ),
-        (
-            r#"{"command":"push","job":{"queue":"mail","kind":"k","key":""}}"#.to_owned(),
-            "key has",
-        ),
-        (
-            format!(r#"{{"command":"push","job":{{"queue":"mail","kind":"k","payload":"{long}"}}}}"#),
-            "max_payload",
-        ),
-        (r#"{"command":"fly"}"#.to_owned(), "no command \"fly\""),
-        (r#"{"command":"retry"}"#.to_owned(), "name a job by id"),
-        (
-            r#"{"command":"retry","state":"running"}"#.to_owned(),
-            "failed, quarantined",
-        ),
-        (
-            r#"{"command":"show"}"#.to_owned(),
-            "name a job by id, or by queue and ref",
-        ),
-        (
-            r#"{"command":"wait","id":1,"queue":"mail","ref":"r"}"#.to_owned(),
+            command(r#""wait","id":1,"queue":"mail","ref":"r""#),
             "not by both",
         ),
+        (command(r#""sequence-begin""#), "missing field `queue`"),
         (
-            format!(
-                r#"{{"command":"push","job":{{"queue":"mail","kind":"k","ref":"{}"}}}}"#,
-                "r".repeat(65)
-            ),
-            "ref has 1 to 64",
+            command(r#""sequence-begin","queue":"mail","name":"""#),
+            "name has 1",
         ),
+        (command(r#""sequence-end""#), "missing field `id`"),
         (
-            r#"{"command":"list","state":"lost"}"#.to_owned(),
-            "no state \"lost\"",
+            command(r#""sequence-add","id":1,"from":0,"jobs":[]"#),
+            "job is missing",
         ),
         ("nonsense".to_owned(), "this is no request"),
-    ];
-    for (line, expected) in cases {
+    ] {
         let why = read(line.as_bytes(), Rights::All, &jobs()).expect_err(&line);
         assert!(why.contains(expected), "{line}: {why}");
     }
@@ -130,7 +100,7 @@ fn users_have_their_own_queues_alone() {
     let cancel = read(br#"{"command":"cancel","id":5}"#, Rights::Own(33), &jobs());
     assert!(matches!(
         cancel,
-        Ok(Plan::Store(Operation::Cancel(Selection::One(5, Some(queues))), For::Change)) if queues == ["mail"]
+        Ok(Plan::Store(Operation::Change(Change::Cancel, Selection::One(5, Some(queues))), For::Answer)) if queues == ["mail"]
     ));
     assert!(may_use(Rights::Own(33), &jobs(), "mail") && !may_use(Rights::Own(34), &jobs(), "mail"));
 }
@@ -184,12 +154,7 @@ fn every_combination_of_what_selects_jobs_is_defined() {
                     (false, false) => Err("or all of a state"),
                 };
                 let found = match read(line.as_bytes(), rights, &jobs()) {
-                    Ok(Plan::Store(
-                        Operation::Retry(selection)
-                        | Operation::Cancel(selection)
-                        | Operation::Discard(selection),
-                        For::Change,
-                    )) => Ok(selection),
+                    Ok(Plan::Store(Operation::Change(_, selection), For::Answer)) => Ok(selection),
                     Ok(other) => panic!("{line}: {other:?}"),
                     Err(why) => Err(why),
                 };
@@ -209,4 +174,41 @@ fn every_combination_of_what_selects_jobs_is_defined() {
         let why = read(other.as_bytes(), Rights::Own(33), &jobs()).expect_err(&other);
         assert!(why.contains("may not use queue"), "{why}");
     }
+}
+
+fn sequence(line: &str, rights: Rights) -> Result<Operation, String> {
+    match read(line.as_bytes(), rights, &jobs())? {
+        Plan::Store(operation, For::Answer) => Ok(operation),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_user_has_sequences_of_its_queues_alone() {
+    let begin =
+        |queue: &str| format!(r#"{{"command":"sequence-begin","queue":"{queue}","name":"n","total":7}}"#);
+    let operation = sequence(&begin("mail"), Rights::Own(33)).expect("a sequence");
+    let (queue, name, total) = ("mail".into(), Some("n".into()), Some(7));
+    assert_eq!(operation, Operation::BeginSequence { queue, name, total });
+    assert!(
+        sequence(&begin("other"), Rights::Own(33))
+            .expect_err("refused")
+            .contains("may not use")
+    );
+    assert!(
+        sequence(&begin("nosuch"), Rights::All)
+            .expect_err("refused")
+            .contains("no queue")
+    );
+    let add = r#"{"command":"sequence-add","id":1,"from":0,"jobs":[{"queue":"other","kind":"k"}]}"#;
+    assert!(
+        sequence(add, Rights::Own(33))
+            .expect_err("refused")
+            .contains("may not use")
+    );
+    let show = sequence(r#"{"command":"sequence-show","id":1}"#, Rights::Own(33));
+    let queues = Some(vec!["mail".to_owned()]);
+    assert_eq!(show, Ok(Operation::Sequence(1, queues, SequenceChange::Nothing)));
+    assert!(sequence(r#"{"command":"sequence-list"}"#, Rights::Own(33)).is_err());
+    assert!(sequence(r#"{"command":"sequence-list"}"#, Rights::All).is_ok());
 }

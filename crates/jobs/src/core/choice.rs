@@ -1,11 +1,11 @@
 //! Chooses the group that gets a pool's next free worker.
 
-use super::Scheduler;
+use super::{GroupName, Scheduler};
 use std::cmp::Ordering;
 
 impl Scheduler {
     /// Returns the next queue and tenant, or `None` if no worker is free or no group may have one.
-    pub(super) fn choose(&self, name: &str) -> Option<(String, String)> {
+    pub(super) fn choose(&self, name: &str) -> Option<GroupName> {
         let pool = self.pools.get(name).filter(|pool| pool.rests_until.is_none())?;
         let free = pool.workers.checked_sub(pool.running).filter(|free| *free > 0)?;
         let mut best: Option<Candidate<'_>> = None;
@@ -29,7 +29,7 @@ impl Scheduler {
                 best = Some(candidate);
             }
         }
-        best.map(|best| (best.queue.to_owned(), best.tenant.to_owned()))
+        best.map(|best| GroupName::new(best.queue, best.tenant))
     }
 }
 

@@ -4,6 +4,22 @@ use serde::{Deserialize, Serialize};
 
 pub type JobId = i64;
 
+/// A group: the jobs of one queue and tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupName {
+    pub queue: String,
+    pub tenant: String,
+}
+
+impl GroupName {
+    pub fn new(queue: impl Into<String>, tenant: impl Into<String>) -> GroupName {
+        GroupName {
+            queue: queue.into(),
+            tenant: tenant.into(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// The wall clock, which may be set: milliseconds since 1970.
@@ -42,6 +58,18 @@ pub struct Limits {
     pub factor: u32,
     pub most_ms: u64,
     pub jitter_percent: u32,
+}
+
+impl Limits {
+    /// Those of a job without an end of its own: it waits again.
+    pub const NONE: Limits = Limits {
+        failures: u32::MAX,
+        crashes: u32::MAX,
+        first_ms: 0,
+        factor: 1,
+        most_ms: 0,
+        jitter_percent: 0,
+    };
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,26 +120,16 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Configured(Vec<PoolSettings>, Vec<QueueSettings>),
-    Waiting {
-        queue: String,
-        tenant: String,
-        change: i64,
-    },
+    /// More or fewer of the group's jobs wait.
+    Waiting(GroupName, i64),
     Paused {
         queue: String,
         is_paused: bool,
     },
-    Elsewhere {
-        queue: String,
-        tenant: String,
-        change: i32,
-    },
+    /// Other processes run more or fewer of the group's jobs.
+    Elsewhere(GroupName, i32),
     /// The reply to [`Action::Claim`]; `None`: no job was found, or the claim failed.
-    Claimed {
-        queue: String,
-        tenant: String,
-        job: Option<Start>,
-    },
+    Claimed(GroupName, Option<Start>),
     Answered {
         id: JobId,
         attempt: u32,
@@ -133,10 +151,7 @@ pub enum Why {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    Claim {
-        queue: String,
-        tenant: String,
-    },
+    Claim(GroupName),
     Send {
         id: JobId,
         step: usize,

@@ -19,13 +19,13 @@ mod tests;
 mod verdict;
 
 pub use event::{
-    Action, Answer, Becomes, Counters, End, Event, JobId, Limits, Moment, Outcome, PoolSettings,
+    Action, Answer, Becomes, Counters, End, Event, GroupName, JobId, Limits, Moment, Outcome, PoolSettings,
     QueueSettings, Start, TaskStatus, Verdict, Why,
 };
 pub use queue::QueueView;
 pub use verdict::verdict;
 
-use queue::Queue;
+use queue::{Group, Queue};
 use running::RunningJob;
 use std::collections::{BTreeMap, HashMap};
 
@@ -57,22 +57,10 @@ impl Scheduler {
     pub fn handle(&mut self, event: Event, now: Moment, actions: &mut Vec<Action>) {
         match event {
             Event::Configured(pools, queues) => self.configure(pools, queues),
-            Event::Waiting {
-                queue,
-                tenant,
-                change,
-            } => {
-                let served = self.served;
-                self.queue(&queue)
-                    .group(&tenant, served, |group| group.waiting += change);
-            }
+            Event::Waiting(name, change) => self.group(&name, |group| group.waiting += change),
             Event::Paused { queue, is_paused } => self.queue(&queue).is_paused = is_paused,
-            Event::Elsewhere {
-                queue,
-                tenant,
-                change,
-            } => self.count(&queue, &tenant, change),
-            Event::Claimed { queue, tenant, job } => self.claimed(&queue, &tenant, job, now, actions),
+            Event::Elsewhere(name, change) => self.count(&name, change),
+            Event::Claimed(name, job) => self.claimed(name, job, now, actions),
             Event::Answered { id, attempt, answer } => self.answered(id, attempt, answer, now, actions),
             Event::Cancel(id) => self.abort(id, Why::Cancelled, actions),
             Event::Due(due) => {
@@ -147,14 +135,18 @@ impl Scheduler {
         self.pools.retain(|_, pool| pool.workers > 0 || pool.running > 0);
     }
 
-    fn count(&mut self, queue: &str, tenant: &str, change: i32) {
+    fn group(&mut self, name: &GroupName, change: impl FnOnce(&mut Group)) {
         let served = self.served;
-        let entry = self.queue(queue);
-        entry.running = entry.running.saturating_add_signed(change);
-        let pool = entry.settings.as_ref().map(|settings| settings.pool.clone());
-        entry.group(tenant, served, |group| {
+        self.queue(&name.queue).group(&name.tenant, served, change);
+    }
+
+    fn count(&mut self, name: &GroupName, change: i32) {
+        self.group(name, |group| {
             group.running = group.running.saturating_add_signed(change)
         });
+        let queue = self.queue(&name.queue);
+        queue.running = queue.running.saturating_add_signed(change);
+        let pool = queue.settings.as_ref().map(|settings| settings.pool.clone());
         if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool)) {
             pool.running = pool.running.saturating_add_signed(change);
         }
@@ -190,18 +182,16 @@ impl Scheduler {
         }
         let pools: Vec<String> = self.pools.keys().cloned().collect();
         for pool in pools {
-            while let Some((queue, tenant)) = self.choose(&pool) {
+            while let Some(name) = self.choose(&pool) {
                 self.served += 1;
                 let served = self.served;
-                if let Some(entry) = self.queues.get_mut(&queue) {
-                    entry.spend(now.mono_ms);
-                    entry.group(&tenant, served, |group| {
-                        group.waiting -= 1;
-                        group.served = served;
-                    });
-                }
-                self.count(&queue, &tenant, 1);
-                actions.push(Action::Claim { queue, tenant });
+                self.queue(&name.queue).spend(now.mono_ms);
+                self.group(&name, |group| {
+                    group.waiting -= 1;
+                    group.served = served;
+                });
+                self.count(&name, 1);
+                actions.push(Action::Claim(name));
             }
         }
     }

@@ -1,22 +1,15 @@
 //! A running job, from its claim to its end.
 
-use super::event::{Action, Answer, Counters, End, JobId, Moment, Start, TaskStatus, Why};
+use super::event::{Action, Answer, End, GroupName, JobId, Moment, Start, TaskStatus, Why};
 use super::{REST_MS, Scheduler, verdict};
 
 #[derive(Debug)]
 pub(super) struct RunningJob {
-    queue: String,
-    tenant: String,
-    attempt: u32,
-    counters: Counters,
-    most_failures: Option<u32>,
-    expires_ms: Option<i64>,
+    group: GroupName,
+    start: Start,
     timeout_ms: u64,
     /// The deadline; `None` after it has passed.
     deadline_ms: Option<u64>,
-    steps: usize,
-    step: usize,
-    worst: TaskStatus,
     aborted: Option<Why>,
 }
 
@@ -29,44 +22,36 @@ impl RunningJob {
 impl Scheduler {
     pub(super) fn claimed(
         &mut self,
-        queue: &str,
-        tenant: &str,
+        group: GroupName,
         job: Option<Start>,
         now: Moment,
         actions: &mut Vec<Action>,
     ) {
         let Some(start) = job else {
-            let served = self.served;
-            self.queue(queue)
-                .group(tenant, served, |group| group.waiting += 1);
-            return self.count(queue, tenant, -1);
+            self.group(&group, |group| group.waiting += 1);
+            return self.count(&group, -1);
         };
-        let settings = self.queue(queue).settings.as_ref();
+        let settings = self.queue(&group.queue).settings.as_ref();
         let timeout_ms = start.timeout_ms.or(settings.map(|settings| settings.timeout_ms));
-        let running = RunningJob {
-            queue: queue.to_owned(),
-            tenant: tenant.to_owned(),
-            attempt: start.attempt,
-            counters: start.counters,
-            most_failures: start.most_failures,
-            expires_ms: start.expires_ms,
-            timeout_ms: timeout_ms.unwrap_or(0),
-            deadline_ms: None,
-            steps: start.steps,
-            step: start.step,
-            worst: start.worst,
-            aborted: None,
-        };
         let is_late = start.expires_ms.is_some_and(|expires| expires <= now.wall_ms);
         let is_over = start.steps > 0 && start.step >= start.steps;
-        self.running.insert(start.id, running);
-        match (is_late, settings_are_gone(self, queue), is_over) {
-            (true, ..) => self.finish(start.id, End::Expired, now, actions),
+        let is_gone = settings.is_none();
+        let (id, worst) = (start.id, start.worst);
+        let running = RunningJob {
+            group,
+            timeout_ms: timeout_ms.unwrap_or(0),
+            deadline_ms: None,
+            aborted: None,
+            start,
+        };
+        self.running.insert(id, running);
+        match (is_late, is_gone, is_over) {
+            (true, ..) => self.finish(id, End::Expired, now, actions),
             // The configuration has changed since the claim.
-            (_, true, _) => self.finish(start.id, End::Returned, now, actions),
+            (_, true, _) => self.finish(id, End::Returned, now, actions),
             // Its last step was done when its process died.
-            (.., true) => self.finish(start.id, End::Done(start.worst), now, actions),
-            _ => self.send(start.id, now, actions),
+            (.., true) => self.finish(id, End::Done(worst), now, actions),
+            _ => self.send(id, now, actions),
         }
     }
 
@@ -75,7 +60,7 @@ impl Scheduler {
             running.deadline_ms = Some(now.mono_ms.saturating_add(running.timeout_ms));
             actions.push(Action::Send {
                 id,
-                step: running.step,
+                step: running.start.step,
             });
         }
     }
@@ -91,7 +76,7 @@ impl Scheduler {
         if self
             .running
             .get(&id)
-            .is_none_or(|running| running.attempt != attempt)
+            .is_none_or(|running| running.start.attempt != attempt)
         {
             return;
         }
@@ -100,12 +85,15 @@ impl Scheduler {
             return;
         };
         let end = match (answer, running.aborted) {
-            (Answer::Ok(status), _) if running.steps > 0 => {
-                let step = running.step;
-                running.worst = running.worst.max(status);
-                running.step += 1;
-                let (is_last, worst, aborted) =
-                    (running.step == running.steps, running.worst, running.aborted);
+            (Answer::Ok(status), _) if running.start.steps > 0 => {
+                let step = running.start.step;
+                running.start.worst = running.start.worst.max(status);
+                running.start.step += 1;
+                let (is_last, worst, aborted) = (
+                    running.start.step == running.start.steps,
+                    running.start.worst,
+                    running.aborted,
+                );
                 actions.push(Action::StepDone {
                     id,
                     attempt,
@@ -132,11 +120,15 @@ impl Scheduler {
             ) => end_of(why),
         };
         let failed_step = matches!(end, End::Failed | End::Dead | End::Crashed | End::TimedOut);
-        if let Some(running) = self.running.get(&id).filter(|it| failed_step && it.steps > 0) {
+        if let Some(running) = self
+            .running
+            .get(&id)
+            .filter(|it| failed_step && it.start.steps > 0)
+        {
             actions.push(Action::StepDone {
                 id,
                 attempt,
-                step: running.step,
+                step: running.start.step,
                 status: TaskStatus::TaskError,
             });
         }
@@ -144,7 +136,7 @@ impl Scheduler {
     }
 
     fn note_reach(&mut self, id: JobId, answer: Answer, now: Moment) {
-        let queue = self.running.get(&id).map(|running| running.queue.as_str());
+        let queue = self.running.get(&id).map(|running| running.group.queue.as_str());
         let queue = queue.and_then(|queue| self.queues.get(queue));
         let settings = queue.and_then(|queue| queue.settings.as_ref());
         let Some(pool) = settings.and_then(|settings| self.pools.get_mut(&settings.pool)) else {
@@ -178,44 +170,35 @@ impl Scheduler {
             return;
         };
         let limits = self
-            .queue(&running.queue)
+            .queue(&running.group.queue)
             .settings
             .as_ref()
             .map(|settings| settings.limits);
         let verdict = verdict(
             id,
-            running.counters,
+            running.start.counters,
             &limits.unwrap_or(UNKNOWN),
-            running.most_failures,
-            running.expires_ms,
+            running.start.most_failures,
+            running.start.expires_ms,
             end,
             now.wall_ms,
         );
         actions.push(Action::Finish {
             id,
-            attempt: running.attempt,
+            attempt: running.start.attempt,
             verdict,
         });
-        self.count(&running.queue, &running.tenant, -1);
+        self.count(&running.group, -1);
     }
 }
 
 /// The limits of running jobs whose queue was removed from the configuration: they are kept until it is back.
 const UNKNOWN: super::Limits = super::Limits {
-    failures: u32::MAX,
-    crashes: u32::MAX,
     first_ms: 60_000,
     factor: 2,
     most_ms: 3_600_000,
-    jitter_percent: 0,
+    ..super::Limits::NONE
 };
-
-fn settings_are_gone(scheduler: &Scheduler, queue: &str) -> bool {
-    scheduler
-        .queues
-        .get(queue)
-        .is_none_or(|queue| queue.settings.is_none())
-}
 
 fn end_of(why: Why) -> End {
     match why {

@@ -1,5 +1,6 @@
 use forkyard_config::cron::Times;
 use forkyard_config::{Missed, Schedule};
+use forkyard_protocol::jobs::{NewJob, ScheduleView};
 
 /// A time is missed if the daemon or machine slept past it for longer than this. Smaller steps of the clock change
 /// nothing.
@@ -149,6 +150,27 @@ impl Schedules {
 }
 
 impl Planned {
+    /// The job that it pushes.
+    pub fn job(&self) -> NewJob {
+        NewJob {
+            queue: self.schedule.queue.clone(),
+            kind: self.schedule.kind.clone(),
+            payload: self.schedule.payload.clone().into_bytes(),
+            ..NewJob::default()
+        }
+    }
+
+    pub fn view(&self) -> ScheduleView {
+        ScheduleView {
+            name: self.schedule.name.clone(),
+            queue: self.schedule.queue.clone(),
+            kind: self.schedule.kind.clone(),
+            cron: self.schedule.cron.clone(),
+            timezone: self.schedule.timezone.clone(),
+            next_ms: self.next_ms,
+        }
+    }
+
     /// Replans after the clock was set.
     fn replan(&mut self, from_ms: i64, to_ms: i64) {
         let anew = self.times.after(to_ms);

@@ -27,8 +27,7 @@ enum State {
 
 #[derive(Debug, Clone)]
 struct Job {
-    queue: String,
-    tenant: String,
+    group: GroupName,
     state: State,
     attempt: u32,
     counters: Counters,
@@ -40,7 +39,7 @@ struct Job {
 struct World {
     scheduler: Scheduler,
     jobs: Vec<Job>,
-    claims: Vec<(String, String)>,
+    claims: Vec<GroupName>,
     now: u64,
     chance: Chance,
     paused: BTreeSet<String>,
@@ -105,9 +104,12 @@ impl World {
 
     fn perform(&mut self, action: Action, follow: &mut Vec<Event>) {
         match action {
-            Action::Claim { queue, tenant } => {
-                assert!(!self.paused.contains(&queue), "a paused queue starts nothing");
-                self.claims.push((queue, tenant));
+            Action::Claim(group) => {
+                assert!(
+                    !self.paused.contains(&group.queue),
+                    "a paused queue starts nothing"
+                );
+                self.claims.push(group);
             }
             Action::Send { id, .. } => {
                 let lasts = self.jobs[id as usize].lasts;
@@ -141,11 +143,7 @@ impl World {
         match verdict.becomes {
             Becomes::Again(at) if at <= self.now as i64 => {
                 job.state = State::Ready;
-                follow.push(Event::Waiting {
-                    queue: job.queue.clone(),
-                    tenant: job.tenant.clone(),
-                    change: 1,
-                });
+                follow.push(Event::Waiting(job.group.clone(), 1));
             }
             Becomes::Again(at) => {
                 job.state = State::Later(at);
@@ -160,11 +158,7 @@ impl World {
         for job in &mut self.jobs {
             if matches!(job.state, State::Later(at) if at <= now) {
                 job.state = State::Ready;
-                follow.push(Event::Waiting {
-                    queue: job.queue.clone(),
-                    tenant: job.tenant.clone(),
-                    change: 1,
-                });
+                follow.push(Event::Waiting(job.group.clone(), 1));
             }
         }
         follow.push(Event::Due(self.due()));
@@ -179,9 +173,9 @@ impl World {
     }
 
     fn push(&mut self, queue: &str, tenant: &str, lasts: u64) {
+        let group = GroupName::new(queue, tenant);
         self.jobs.push(Job {
-            queue: queue.into(),
-            tenant: tenant.into(),
+            group: group.clone(),
             state: State::Ready,
             attempt: 0,
             counters: Counters::default(),
@@ -189,21 +183,17 @@ impl World {
             lasts,
             waited: None,
         });
-        self.tell(Event::Waiting {
-            queue: queue.into(),
-            tenant: tenant.into(),
-            change: 1,
-        });
+        self.tell(Event::Waiting(group, 1));
     }
 
     fn answer_claim(&mut self, at: usize) {
-        let (queue, tenant) = self.claims.remove(at);
+        let group = self.claims.remove(at);
         let now = self.now;
         let found = self
             .jobs
             .iter_mut()
             .enumerate()
-            .find(|(_, job)| job.queue == queue && job.tenant == tenant && job.state == State::Ready);
+            .find(|(_, job)| job.group == group && job.state == State::Ready);
         let job = found.map(|(id, job)| {
             job.attempt += 1;
             job.waited.get_or_insert(now - job.pushed);
@@ -224,7 +214,7 @@ impl World {
                 worst: TaskStatus::NotApplicable,
             }
         });
-        self.tell(Event::Claimed { queue, tenant, job });
+        self.tell(Event::Claimed(group, job));
     }
 
     /// Ends the oldest request.
@@ -265,14 +255,16 @@ impl World {
             .iter()
             .filter(|job| matches!(job.state, State::Running { .. }))
         {
-            *under_way.entry((&job.queue, &job.tenant)).or_default() += 1;
+            *under_way
+                .entry((&job.group.queue, &job.group.tenant))
+                .or_default() += 1;
         }
-        for (queue, tenant) in &self.claims {
+        for GroupName { queue, tenant } in &self.claims {
             *under_way.entry((queue, tenant)).or_default() += 1;
         }
         let ready: BTreeSet<(&str, &str)> = (self.jobs.iter())
             .filter(|job| job.state == State::Ready)
-            .map(|job| (job.queue.as_str(), job.tenant.as_str()))
+            .map(|job| (job.group.queue.as_str(), job.group.tenant.as_str()))
             .collect();
         let of_queue = |name: &str| -> u32 {
             let of_it = under_way.iter().filter(|((queue, _), _)| *queue == name);
@@ -428,7 +420,7 @@ fn small_tenants_do_not_wait_for_floods() {
             }
         }
         let mut waits: Vec<u64> = (world.jobs.iter())
-            .filter(|job| job.tenant.starts_with("small") && job.pushed > 60_000)
+            .filter(|job| job.group.tenant.starts_with("small") && job.pushed > 60_000)
             .map(|job| job.waited.unwrap_or(world.now - job.pushed))
             .collect();
         waits.sort_unstable();

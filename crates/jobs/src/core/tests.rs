@@ -46,18 +46,11 @@ fn told(scheduler: &mut Scheduler, event: Event, ms: u64) -> Vec<Action> {
 }
 
 fn waiting(queue: &str, tenant: &str, change: i64) -> Event {
-    Event::Waiting {
-        queue: queue.into(),
-        tenant: tenant.into(),
-        change,
-    }
+    Event::Waiting(GroupName::new(queue, tenant), change)
 }
 
 fn claim(queue: &str, tenant: &str) -> Action {
-    Action::Claim {
-        queue: queue.into(),
-        tenant: tenant.into(),
-    }
+    Action::Claim(GroupName::new(queue, tenant))
 }
 
 pub(super) fn start(id: JobId) -> Start {
@@ -75,11 +68,7 @@ pub(super) fn start(id: JobId) -> Start {
 }
 
 fn claimed(queue: &str, tenant: &str, job: Option<Start>) -> Event {
-    Event::Claimed {
-        queue: queue.into(),
-        tenant: tenant.into(),
-        job,
-    }
+    Event::Claimed(GroupName::new(queue, tenant), job)
 }
 
 fn answered(id: JobId, answer: Answer) -> Event {

@@ -1,5 +1,5 @@
-//! Decides what follows the end of a start. Failures, crashes, and ends that the job did not cause are counted
-//! separately.
+//! Decides what follows the end of a start. Failures and crashes are counted separately; ends that the job did not
+//! cause are not counted.
 
 use super::event::{Becomes, Counters, End, JobId, Limits, Outcome, Verdict};
 

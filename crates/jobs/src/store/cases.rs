@@ -1,8 +1,9 @@
 //! Tests of the store on every database: each has a test module that includes this file, with a `TestDatabase`.
 
 use super::{
-    Becomes, By, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, Kept, NewJob, Operation,
-    Outcome, Reply, Selection, SequenceOperation, State, Store, TaskStatus, TestDatabase, Verdict,
+    Becomes, By, Change, Changes, Claimed, Counters, Filter, Finished, Fired, GroupName, JobView, Kept,
+    NewJob, Operation, Outcome, Output, Reply, Selection, SequenceChange, State, StepDone, Store, TaskStatus,
+    TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -36,8 +37,8 @@ fn job(tenant: &str) -> NewJob {
     }
 }
 
-fn group(tenant: &str) -> (String, String) {
-    ("q".into(), tenant.into())
+fn group(tenant: &str) -> GroupName {
+    GroupName::new("q", tenant)
 }
 
 impl Bench {
@@ -62,12 +63,9 @@ impl Bench {
     }
 
     fn claim(&self, tenant: &str) -> Option<Claimed> {
-        let claim = Operation::Claim {
-            queue: "q".into(),
-            tenant: tenant.into(),
-        };
+        let claim = Operation::Claim(GroupName::new("q", tenant));
         match self.one(claim) {
-            Reply::Claimed { job, .. } => job.map(|job| *job),
+            Reply::Claimed(_, job) => job.map(|job| *job),
             other => panic!("{other:?}"),
         }
     }
@@ -104,11 +102,10 @@ pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
             counters: Counters::default(),
             outcome: Outcome::Done,
         },
-        result: b"done".to_vec(),
-        result_cut: 0,
-        error: None,
-        log: Vec::new(),
-        payload: None,
+        output: Output {
+            result: b"done".to_vec(),
+            ..Output::default()
+        },
         duration_ms: 5,
     }))
 }
@@ -194,7 +191,7 @@ fn equal_keys_are_one_job_until_it_has_ended() {
     bench.finish(&claimed, Becomes::Failed);
     let second = bench.push(keyed());
     assert_ne!(second, first);
-    let retried = bench.one(Operation::Retry(Selection::One(first, None)));
+    let retried = bench.one(Operation::Change(Change::Retry, Selection::One(first, None)));
     assert_eq!(
         retried,
         Reply::Changed {
@@ -230,7 +227,7 @@ fn equal_serial_keys_run_one_after_the_other() {
     assert_eq!(bench.claim("a").expect("another").id, free);
     let changes = bench.finish(&claimed, Becomes::Again(2_000_000));
     assert_eq!(changes[&group("b")], 1);
-    bench.one(Operation::Cancel(Selection::One(second, None)));
+    bench.one(Operation::Change(Change::Cancel, Selection::One(second, None)));
     assert_eq!(bench.state(second), "cancelled");
     assert_eq!(bench.claim("a").expect("the third").id, third);
 }
@@ -243,9 +240,9 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
     let failing = bench.claim("y").expect("a job");
     bench.finish(&failing, Becomes::Failed);
     let (replies, changes, _) = bench.all(vec![
-        Operation::Cancel(Selection::One(waits, Some(vec!["other".into()]))),
-        Operation::Cancel(Selection::One(waits, Some(vec!["q".into()]))),
-        Operation::Cancel(Selection::One(runs, None)),
+        Operation::Change(Change::Cancel, Selection::One(waits, Some(vec!["other".into()]))),
+        Operation::Change(Change::Cancel, Selection::One(waits, Some(vec!["q".into()]))),
+        Operation::Change(Change::Cancel, Selection::One(runs, None)),
     ]);
     let changed = |count, running| Reply::Changed {
         count,
@@ -263,15 +260,18 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
         state: Some(State::Failed),
         ..Filter::default()
     };
-    let (replies, changes, _) = bench.all(vec![Operation::Retry(Selection::All(own))]);
+    let (replies, changes, _) = bench.all(vec![Operation::Change(Change::Retry, Selection::All(own))]);
     assert_eq!((replies, changes[&group("y")]), (vec![changed(1, vec![])], 1));
     assert_eq!(bench.claim("y").expect("again").attempt, 2);
     assert_eq!(bench.state(fails), "running");
     bench.finish(&running, Becomes::Quarantined);
-    bench.one(Operation::Discard(Selection::All(Filter {
-        state: Some(State::Quarantined),
-        ..Filter::default()
-    })));
+    bench.one(Operation::Change(
+        Change::Discard,
+        Selection::All(Filter {
+            state: Some(State::Quarantined),
+            ..Filter::default()
+        }),
+    ));
     assert_eq!(bench.state(runs), "discarded");
 }
 
@@ -325,7 +325,7 @@ fn a_filter_means_jobs_that_are_all_of_what_it_says() {
             other => panic!("{other:?}"),
         };
         assert_eq!(
-            changed(Operation::Cancel(Selection::All(asked.clone()))),
+            changed(Operation::Change(Change::Cancel, Selection::All(asked.clone()))),
             expected as u64,
             "{asked:?}"
         );
@@ -334,7 +334,7 @@ fn a_filter_means_jobs_that_are_all_of_what_it_says() {
             ..asked
         };
         assert_eq!(
-            changed(Operation::Retry(Selection::All(cancelled))),
+            changed(Operation::Change(Change::Retry, Selection::All(cancelled))),
             expected as u64
         );
     }
@@ -348,15 +348,17 @@ fn steps_that_are_decided_are_not_done_again() {
         ..job("")
     });
     let first = bench.claim("").expect("a job");
-    let step = |attempt, step, name: &str, status| Operation::StepDone {
-        id,
-        attempt,
-        step,
-        name: name.into(),
-        status,
-        output: b"seen".to_vec(),
-        output_cut: 7,
-        duration_ms: 3,
+    let step = |attempt, step, name: &str, status| {
+        Operation::StepDone(StepDone {
+            id,
+            attempt,
+            step,
+            name: name.into(),
+            status,
+            output: b"seen".to_vec(),
+            output_cut: 7,
+            duration_ms: 3,
+        })
     };
     bench.one(step(1, 0, "fetch", TaskStatus::NotApplicable));
     bench.one(step(1, 1, "check", TaskStatus::TaskError));
@@ -385,7 +387,7 @@ fn steps_that_are_decided_are_not_done_again() {
     let third = bench.claim("").expect("again");
     assert_eq!((third.step, third.worst), (2, TaskStatus::Warning));
     bench.finish(&third, Becomes::Done(TaskStatus::Warning));
-    bench.one(Operation::Retry(Selection::One(id, None)));
+    bench.one(Operation::Change(Change::Retry, Selection::One(id, None)));
     let again = bench.claim("").expect("again");
     assert_eq!(
         (again.attempt, again.step, again.worst),
@@ -411,13 +413,13 @@ fn what_has_ended_can_be_forgotten_at_once_and_what_failed_is_forgotten_after_it
         other => panic!("{other:?}"),
     };
     let other = Selection::One(done, Some(vec!["other".into()]));
-    assert_eq!(changed(bench.one(Operation::Purge(other))), 0);
+    assert_eq!(changed(bench.one(Operation::Change(Change::Purge, other))), 0);
     assert_eq!(
-        changed(bench.one(Operation::Purge(Selection::One(waits, None)))),
+        changed(bench.one(Operation::Change(Change::Purge, Selection::One(waits, None)))),
         0
     );
     assert_eq!(
-        changed(bench.one(Operation::Purge(Selection::One(done, None)))),
+        changed(bench.one(Operation::Change(Change::Purge, Selection::One(done, None)))),
         1
     );
     assert!(is_there(&bench, waits) && !is_there(&bench, done));

@@ -5,7 +5,7 @@ use super::push::is_ahead;
 use super::sql::{Present, Result, Row};
 use super::{NO_SEQUENCE, State, Work};
 use crate::core::schedule::Kept;
-use crate::core::{Counters, TaskStatus};
+use crate::core::{Counters, GroupName, TaskStatus};
 
 /// The most jobs admitted in one transaction.
 const MOST_PROMOTED: u32 = 250;
@@ -14,36 +14,18 @@ impl Work<'_> {
     pub(super) fn perform(&mut self, operation: &Operation) -> Result<Reply> {
         match operation {
             Operation::Push(jobs) => self.push_all(jobs),
-            Operation::Sequence(operation) => self.sequence(operation),
-            Operation::Claim { queue, tenant } => Ok(Reply::Claimed {
-                queue: queue.clone(),
-                tenant: tenant.clone(),
-                job: self.claim(queue, tenant)?.map(Box::new),
-            }),
-            Operation::StepDone {
-                id,
-                attempt,
-                step,
-                name,
-                status,
-                output,
-                output_cut,
-                duration_ms,
-            } => self.step_done(
-                *id,
-                *attempt,
-                (*step, name, *status),
-                (output, *output_cut),
-                *duration_ms,
-            ),
+            Operation::BeginSequence { queue, name, total } => {
+                self.begin_sequence(queue, name.as_deref(), *total)
+            }
+            Operation::Sequence(id, queues, change) => self.change_sequence(*id, queues.as_deref(), change),
+            Operation::Sequences { limit } => self.list_sequences(*limit),
+            Operation::Claim(group) => {
+                let job = self.claim(group)?;
+                Ok(Reply::Claimed(group.clone(), job.map(Box::new)))
+            }
+            Operation::StepDone(done) => self.step_done(done),
             Operation::Finish(finished) => self.finish(finished),
-            Operation::Progress {
-                id,
-                attempt,
-                queues,
-                percent,
-                text,
-            } => self.progress((*id, *attempt), queues.as_deref(), *percent, text),
+            Operation::Progress(progress) => self.progress(progress),
             Operation::Press {
                 id,
                 attempt,
@@ -62,10 +44,7 @@ impl Work<'_> {
             Operation::Again(queue, ids) => self.again(queue, ids),
             Operation::Count(filter) => self.count(filter).map(Reply::Count),
             Operation::Counts => Ok(Reply::Counts(self.counts()?)),
-            Operation::Retry(selection) => self.retry(selection),
-            Operation::Cancel(selection) => self.cancel(selection),
-            Operation::Discard(selection) => self.discard(selection),
-            Operation::Purge(selection) => self.purge(selection),
+            Operation::Change(change, selection) => self.change(*change, selection),
             Operation::Pause {
                 queue,
                 reason,
@@ -81,7 +60,7 @@ impl Work<'_> {
         }
     }
 
-    fn claim(&mut self, queue: &str, tenant: &str) -> Result<Option<Claimed>> {
+    fn claim(&mut self, group: &GroupName) -> Result<Option<Claimed>> {
         // With "=", the row is looked up once. With IN, PostgreSQL may look it up again for each row and take all of
         // them.
         let skipping = self.database.skipping_locked();
@@ -95,9 +74,8 @@ impl Work<'_> {
              WHERE queue = ?1 AND tenant = ?2 ORDER BY priority, sequence, id LIMIT 1{skipping}) AS first LIMIT 1) \
              RETURNING id, sequence"
         );
-        let group = (queue.to_owned(), tenant.to_owned());
-        let last = self.turns.get(&group).copied().unwrap_or(NO_SEQUENCE);
-        let values = [queue.into(), tenant.into(), last.into()];
+        let last = self.turns.get(group).copied().unwrap_or(NO_SEQUENCE);
+        let values = [(&group.queue).into(), (&group.tenant).into(), last.into()];
         let read = |row: &dyn Row| Ok((row.number(0)?, row.number(1)?));
         let taken = self.database.first(&take, &values, read)?;
         let Some((id, sequence)) = taken else {
@@ -107,8 +85,8 @@ impl Work<'_> {
         };
         // Jobs without a sequence need no turn.
         match sequence {
-            NO_SEQUENCE => _ = self.turns.remove(&group),
-            _ => _ = self.turns.insert(group, sequence),
+            NO_SEQUENCE => _ = self.turns.remove(group),
+            _ => _ = self.turns.insert(group.clone(), sequence),
         }
         let now_ms = self.now_ms;
         let claimed = self.database.first(
@@ -277,7 +255,8 @@ impl Work<'_> {
             )?,
             false => self.execute("DELETE FROM queue WHERE name = ?1", &[queue.into()])?,
         };
-        Ok(Reply::Done)
+        let queue = queue.to_owned();
+        Ok(Reply::Paused { queue, is_paused })
     }
 
     pub(super) fn running_attempt(&mut self, id: i64) -> Result<Option<u32>> {

@@ -2,54 +2,40 @@
 
 use super::operation::{Operation, Reply};
 use super::sql::{Database, Notice, Present, SqlError, Trouble};
-use super::{Changes, Turns, Work};
+use super::{Changes, Turns, Work, tables};
+use crate::core::GroupName;
 use std::fmt;
+use std::path::Path;
 
 const TRIES: u32 = 10;
 const CONNECTIONS: u32 = 2;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    Database(String, SqlError),
+    #[error("{0}: {1}")]
+    Database(String, #[source] SqlError),
+    #[error("{0} is a database of another program; name another as store")]
     Foreign(String),
+    #[error(
+        "{0} has version {1}, and this program reads {oldest} to {own}: {advice}",
+        oldest = tables::OLDEST,
+        own = tables::VERSION,
+        advice = advice(*.1)
+    )]
     Version(String, i32),
 }
 
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Database(name, error) => write!(f, "{name}: {error}"),
-            StoreError::Foreign(name) => write!(
-                f,
-                "{name} is a database of another program; name another as store"
-            ),
-            StoreError::Version(name, version) => {
-                let (oldest, own) = (super::tables::OLDEST, super::tables::VERSION);
-                write!(
-                    f,
-                    "{name} has version {version}, and this program reads {oldest} to {own}"
-                )?;
-                match *version > own {
-                    true => write!(
-                        f,
-                        ": a later forkyard wrote it; install that one, or put back the copy that it made"
-                    ),
-                    false => write!(
-                        f,
-                        ": an earlier forkyard wrote it, and one between has to bring it up to date"
-                    ),
-                }
-            }
-        }
+impl StoreError {
+    pub(super) fn of_file(file: &Path, error: impl Into<SqlError>) -> StoreError {
+        StoreError::Database(file.display().to_string(), error.into())
     }
 }
 
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StoreError::Database(_, error) => Some(error),
-            StoreError::Foreign(_) | StoreError::Version(..) => None,
-        }
+/// What to do about a store of this version.
+fn advice(version: i32) -> &'static str {
+    match version > tables::VERSION {
+        true => "a later forkyard wrote it; install that one, or put back the copy that it made",
+        false => "an earlier forkyard wrote it, and one between has to bring it up to date",
     }
 }
 
@@ -149,10 +135,7 @@ impl Store {
             return Err(self.failed(error));
         }
         let message = "other transactions stand in the way";
-        Err(self.failed(SqlError {
-            trouble: Trouble::Again,
-            message: message.to_owned(),
-        }))
+        Err(self.failed(SqlError::new(Trouble::Again, message)))
     }
 
     fn failed(&self, error: SqlError) -> StoreError {
@@ -227,10 +210,8 @@ impl Store {
     /// # Errors
     /// The outcome is still unknown.
     pub fn resolve(&mut self) -> Result<Option<Committed>, StoreError> {
-        let was_committed = match self.database.resolve() {
-            Ok(was_committed) => was_committed,
-            Err(error) => return Err(self.failed(error)),
-        };
+        let resolved = self.database.resolve();
+        let was_committed = resolved.map_err(|error| self.failed(error))?;
         Ok(self.doubtful.take().filter(|_| was_committed))
     }
 
@@ -266,7 +247,7 @@ impl fmt::Debug for Store {
 fn count_waiting(database: &mut dyn Database) -> super::sql::Result<Changes> {
     let count = "SELECT queue, tenant, count(*) FROM ready GROUP BY queue, tenant";
     let rows = database.all(count, &[], |row| {
-        Ok(((row.word(0)?, row.word(1)?), row.number(2)?))
+        Ok((GroupName::new(row.word(0)?, row.word(1)?), row.number(2)?))
     })?;
     Ok(rows.into_iter().collect())
 }
@@ -291,13 +272,9 @@ fn one(work: &mut Work<'_>, operation: &Operation) -> super::sql::Result<Reply> 
             work.database.execute("RELEASE SAVEPOINT one", &[])?;
             work.changes = before;
             Ok(match operation {
-                Operation::Claim { queue, tenant } => {
-                    log::error!("jobs: a job of queue {queue} can't be claimed: {error}");
-                    Reply::Claimed {
-                        queue: queue.clone(),
-                        tenant: tenant.clone(),
-                        job: None,
-                    }
+                Operation::Claim(group) => {
+                    log::error!("jobs: a job of queue {} can't be claimed: {error}", group.queue);
+                    Reply::Claimed(group.clone(), None)
                 }
                 _ => Reply::Failed(error.to_string()),
             })

@@ -1,6 +1,6 @@
 //! Records how jobs and their steps ended.
 
-use super::operation::{Ending, Finished, Operation, Reply, Selection};
+use super::operation::{Change, Ending, Finished, Operation, Progress, Reply, Selection, StepDone};
 use super::sql::{Notice, Present, Result, Row, Value};
 use super::{QueueEntry, State, Work, entry};
 use crate::core::{Becomes, Outcome, TaskStatus};
@@ -11,13 +11,14 @@ const MOST_CHANGED: u32 = 200;
 const MOST_LOOKED_AT: u32 = 2_000;
 const MOST_CLEANED: u32 = 200;
 
-fn changed(count: u64, running: Vec<i64>, rest: Option<Operation>) -> Reply {
-    Reply::Changed {
-        count,
-        running,
-        held: None,
-        rest: rest.map(Box::new),
-    }
+/// What became of a selected job.
+pub(super) enum Changed {
+    Yes,
+    No,
+    /// Its process ends it.
+    Runs,
+    /// This job has its key.
+    HasKeyOf(i64),
 }
 
 /// A number of cut bytes, or `None` for zero.
@@ -27,7 +28,8 @@ fn left_out(bytes: u64) -> Option<i64> {
 
 type Portion = (Vec<(i64, State)>, Option<Selection>);
 
-pub(super) fn word(value: impl serde::Serialize) -> String {
+/// The word of a value in the store and for clients.
+pub(crate) fn word(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         _ => String::new(),
@@ -75,18 +77,18 @@ impl Work<'_> {
                 verdict.counters.snoozes.into(),
                 status.as_ref().into(),
                 outcome.as_ref().into(),
-                (&finished.result).into(),
-                (&finished.error).into(),
-                (&finished.log).into(),
+                (&finished.output.result).into(),
+                (&finished.output.error).into(),
+                (&finished.output.log).into(),
                 duration_ms.into(),
-                left_out(finished.result_cut).into(),
+                left_out(finished.output.cut).into(),
             ],
             |row| entry(finished.id, row),
         )?;
         let Some(entry) = entry else {
             return Ok(Reply::Done);
         };
-        if let Some(payload) = &finished.payload {
+        if let Some(payload) = &finished.output.payload {
             self.execute(
                 "UPDATE job SET payload = ?2 WHERE id = ?1",
                 &[finished.id.into(), payload.into()],
@@ -115,145 +117,144 @@ impl Work<'_> {
                 finished.id.into(),
                 finished.attempt.into(),
                 (&word(finished.verdict.outcome)).into(),
-                (&finished.error).into(),
+                (&finished.output.error).into(),
                 now_ms.into(),
             ],
         )?;
         let Some(last) = finished.attempt.checked_sub(MOST_ENDS) else {
             return Ok(());
         };
-        self.execute(
+        self.run(
             "DELETE FROM ended WHERE job = ?1 AND attempt <= ?2",
             &[finished.id.into(), last.into()],
         )
-        .map(|_| ())
     }
 
-    pub(super) fn step_done(
-        &mut self,
-        id: i64,
-        attempt: u32,
-        (step, name, status): (usize, &str, TaskStatus),
-        (output, cut): (&[u8], u64),
-        duration_ms: u64,
-    ) -> Result<Reply> {
-        if self.running_attempt(id)? != Some(attempt) {
+    pub(super) fn step_done(&mut self, done: &StepDone) -> Result<Reply> {
+        if self.running_attempt(done.id)? != Some(done.attempt) {
             return Ok(Reply::Done);
         }
         // A task that does not apply keeps no result.
-        let kept = (status != TaskStatus::NotApplicable).then_some(output);
+        let kept = (done.status != TaskStatus::NotApplicable).then_some(&done.output);
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.execute(
             "INSERT INTO step (job, n, name, status, duration_ms, output, output_cut) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
              ON CONFLICT (job, n) DO UPDATE SET name = excluded.name, status = excluded.status, \
              duration_ms = excluded.duration_ms, output = excluded.output, output_cut = excluded.output_cut",
             &[
-                id.into(),
-                number(step as u64).into(),
-                name.into(),
-                (&word(status)).into(),
-                number(duration_ms).into(),
+                done.id.into(),
+                number(done.step as u64).into(),
+                (&done.name).into(),
+                (&word(done.status)).into(),
+                number(done.duration_ms).into(),
                 kept.into(),
-                left_out(cut).into(),
+                left_out(done.output_cut).into(),
             ],
         )?;
         Ok(Reply::Done)
     }
 
-    pub(super) fn progress(
-        &mut self,
-        (id, attempt): (i64, u32),
-        queues: Option<&[String]>,
-        percent: u32,
-        text: &str,
-    ) -> Result<Reply> {
-        let is_running = self.running_attempt(id)? == Some(attempt);
-        let is_own = match queues {
-            Some(queues) if is_running => queues.contains(&self.queue_entry(id)?.queue),
+    pub(super) fn progress(&mut self, progress: &Progress) -> Result<Reply> {
+        let Progress { id, percent, .. } = *progress;
+        let is_running = self.running_attempt(id)? == Some(progress.attempt);
+        let is_own = match &progress.queues {
+            Some(queues) if is_running => queues.contains(&self.queue_entry(id)?.group.queue),
             _ => true,
         };
         if is_running && is_own {
             self.execute(
                 "UPDATE job SET progress = ?2, progress_text = ?3 WHERE id = ?1",
-                &[id.into(), percent.into(), text.into()],
+                &[id.into(), percent.into(), (&progress.text).into()],
             )?;
         }
         Ok(Reply::Done)
     }
 
-    /// Puts ended jobs back into their queues with fresh counters; only their number of starts continues.
-    pub(super) fn retry(&mut self, selection: &Selection) -> Result<Reply> {
-        let (mut count, mut held) = (0, None);
+    /// Changes each selected job, or the first portion of them.
+    pub(super) fn change(&mut self, change: Change, selection: &Selection) -> Result<Reply> {
+        let (mut count, mut running, mut held) = (0, Vec::new(), None);
         let (selected, rest) = self.selected(selection)?;
         for (id, state) in selected {
-            if !state.is_end() && state != State::Scheduled {
-                continue;
+            let changed = match change {
+                Change::Retry => self.retry(id, state)?,
+                Change::Cancel => self.cancel(id, state)?,
+                Change::Discard if matches!(state, State::Failed | State::Quarantined) => {
+                    self.end(id, State::Discarded)?;
+                    Changed::Yes
+                }
+                Change::Purge if state.is_end() => {
+                    self.forget_job(id)?;
+                    Changed::Yes
+                }
+                Change::Discard | Change::Purge => Changed::No,
+            };
+            match changed {
+                Changed::Yes => count += 1,
+                Changed::No => {}
+                Changed::Runs => running.push(id),
+                Changed::HasKeyOf(holder) => {
+                    let (jobs, job) = (1, id);
+                    held = HeldKeys::sum(held, Some(HeldKeys { jobs, job, holder }));
+                }
             }
-            let entry = self.queue_entry(id)?;
-            let holder = self.database.first(
-                "SELECT other.id FROM job JOIN job AS other ON other.queue = job.queue AND other.key = job.key \
-                 WHERE job.id = ?1 AND other.key IS NOT NULL AND other.state IN (0, 1, 2, 7) AND other.id <> job.id",
-                &[id.into()],
-                |row| row.number(0),
-            )?;
-            if let Some(holder) = holder {
-                let jobs = 1;
-                held = HeldKeys::sum(
-                    held,
-                    Some(HeldKeys {
-                        jobs,
-                        job: id,
-                        holder,
-                    }),
-                );
-                continue;
-            }
-            self.execute(
-                "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
-                 status = NULL WHERE id = ?1",
-                &[id.into()],
-            )?;
-            if state == State::Done {
-                // All steps are done, so all are repeated.
-                self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
-            }
-            self.leave(&entry, state)?;
-            self.make_ready_again(&entry)?;
-            count += 1;
         }
         Ok(Reply::Changed {
             count,
-            running: Vec::new(),
+            running,
             held,
-            rest: rest.map(Operation::Retry).map(Box::new),
+            rest: rest.map(|rest| Box::new(Operation::Change(change, rest))),
         })
     }
 
-    pub(super) fn cancel(&mut self, selection: &Selection) -> Result<Reply> {
-        let (mut count, mut running) = (0, Vec::new());
-        let (selected, rest) = self.selected(selection)?;
-        for (id, state) in selected {
-            match state {
-                State::Running => {
-                    // Another machine or process may have it, and see this later.
-                    let how = i64::from(Ending::CANCELLED);
-                    self.execute(
-                        "UPDATE running SET ending = ending | ?2 WHERE id = ?1",
-                        &[id.into(), how.into()],
-                    )?;
-                    self.database.notify(&Notice::Cancel(id))?;
-                    running.push(id);
-                }
-                State::Waiting | State::Scheduled | State::Blocked => {
-                    let entry = self.queue_entry(id)?;
-                    self.leave(&entry, state)?;
-                    self.end(id, State::Cancelled)?;
-                    count += 1;
-                }
-                _ => {}
-            }
+    /// Puts an ended or scheduled job back into its queue with fresh counters; only its number of starts continues.
+    fn retry(&mut self, id: i64, state: State) -> Result<Changed> {
+        if !state.is_end() && state != State::Scheduled {
+            return Ok(Changed::No);
         }
-        Ok(changed(count, running, rest.map(Operation::Cancel)))
+        let entry = self.queue_entry(id)?;
+        let holder = self.database.first(
+            "SELECT other.id FROM job JOIN job AS other ON other.queue = job.queue AND other.key = job.key \
+             WHERE job.id = ?1 AND other.key IS NOT NULL AND other.state IN (0, 1, 2, 7) AND other.id <> job.id",
+            &[id.into()],
+            |row| row.number(0),
+        )?;
+        if let Some(holder) = holder {
+            return Ok(Changed::HasKeyOf(holder));
+        }
+        self.execute(
+            "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
+             status = NULL WHERE id = ?1",
+            &[id.into()],
+        )?;
+        if state == State::Done {
+            // All steps are done, so all are repeated.
+            self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
+        }
+        self.leave(&entry, state)?;
+        self.make_ready_again(&entry)?;
+        Ok(Changed::Yes)
+    }
+
+    pub(super) fn cancel(&mut self, id: i64, state: State) -> Result<Changed> {
+        match state {
+            State::Running => {
+                // Another machine or process may have it, and see this later.
+                let how = i64::from(Ending::CANCELLED);
+                self.execute(
+                    "UPDATE running SET ending = ending | ?2 WHERE id = ?1",
+                    &[id.into(), how.into()],
+                )?;
+                self.database.notify(&Notice::Cancel(id))?;
+                Ok(Changed::Runs)
+            }
+            State::Waiting | State::Scheduled | State::Blocked => {
+                let entry = self.queue_entry(id)?;
+                self.leave(&entry, state)?;
+                self.end(id, State::Cancelled)?;
+                Ok(Changed::Yes)
+            }
+            _ => Ok(Changed::No),
+        }
     }
 
     pub(super) fn press(&mut self, id: i64, attempt: u32, is_forced: bool) -> Result<Reply> {
@@ -270,37 +271,12 @@ impl Work<'_> {
         Ok(Reply::Done)
     }
 
-    pub(super) fn discard(&mut self, selection: &Selection) -> Result<Reply> {
-        let mut count = 0;
-        let (selected, rest) = self.selected(selection)?;
-        for (id, state) in selected {
-            if matches!(state, State::Failed | State::Quarantined) {
-                self.end(id, State::Discarded)?;
-                count += 1;
-            }
-        }
-        Ok(changed(count, Vec::new(), rest.map(Operation::Discard)))
-    }
-
-    pub(super) fn purge(&mut self, selection: &Selection) -> Result<Reply> {
-        let mut count = 0;
-        let (selected, rest) = self.selected(selection)?;
-        for (id, state) in selected {
-            if state.is_end() {
-                self.forget_job(id)?;
-                count += 1;
-            }
-        }
-        Ok(changed(count, Vec::new(), rest.map(Operation::Purge)))
-    }
-
     fn end(&mut self, id: i64, state: State) -> Result<()> {
         let now_ms = self.now_ms;
-        self.execute(
+        self.run(
             "UPDATE job SET state = ?2, ended_at = ?3 WHERE id = ?1",
             &[id.into(), state.into(), now_ms.into()],
         )
-        .map(|_| ())
     }
 
     fn leave(&mut self, entry: &QueueEntry, state: State) -> Result<()> {
@@ -309,37 +285,34 @@ impl Work<'_> {
                 let left = self.execute(
                     "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND sequence = ?4 AND id = ?5",
                     &[
-                        (&entry.queue).into(),
-                        (&entry.tenant).into(),
+                        (&entry.group.queue).into(),
+                        (&entry.group.tenant).into(),
                         entry.priority.into(),
                         entry.sequence.into(),
                         entry.id.into(),
                     ],
                 )?;
                 if left > 0 {
-                    self.change(entry, -1);
+                    self.count_ready(entry, -1);
                 }
                 self.leave_lane(entry)
             }
             State::Scheduled => {
                 self.is_due_changed = true;
-                self.execute(
+                self.run(
                     "DELETE FROM later WHERE id = ?1 AND run_at = (SELECT run_at FROM job WHERE id = ?1)",
                     &[entry.id.into()],
                 )
-                .map(|_| ())
             }
-            State::Blocked => self
-                .execute(
-                    "DELETE FROM blocked WHERE queue = ?1 AND serial = ?2 AND priority = ?3 AND id = ?4",
-                    &[
-                        (&entry.queue).into(),
-                        (&entry.serial).into(),
-                        entry.priority.into(),
-                        entry.id.into(),
-                    ],
-                )
-                .map(|_| ()),
+            State::Blocked => self.run(
+                "DELETE FROM blocked WHERE queue = ?1 AND serial = ?2 AND priority = ?3 AND id = ?4",
+                &[
+                    (&entry.group.queue).into(),
+                    (&entry.serial).into(),
+                    entry.priority.into(),
+                    entry.id.into(),
+                ],
+            ),
             _ => Ok(()),
         }
     }
@@ -422,7 +395,6 @@ impl Work<'_> {
     fn forget_job(&mut self, id: i64) -> Result<()> {
         self.execute("DELETE FROM job WHERE id = ?1", &[id.into()])?;
         self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
-        self.execute("DELETE FROM ended WHERE job = ?1", &[id.into()])
-            .map(|_| ())
+        self.run("DELETE FROM ended WHERE job = ?1", &[id.into()])
     }
 }

@@ -1,8 +1,8 @@
 //! Tests of schedules, bulk changes and totals.
 
 use super::{
-    Becomes, Bench, By, Filter, Fired, JobView, Kept, NewJob, Operation, Reply, Selection, SequenceOperation,
-    State, TaskStatus, bench, clean, job,
+    Becomes, Bench, By, Change, Filter, Fired, JobView, Kept, NewJob, Operation, Reply, Selection,
+    SequenceChange, State, TaskStatus, bench, clean, job,
 };
 
 #[test]
@@ -103,25 +103,24 @@ fn what_ended_is_forgotten_after_its_time() {
 fn sequences_of_one_tenant_have_turns_and_so_have_jobs_without_one() {
     let bench = bench();
     let sequence = |name: &str, count: usize| {
-        let begin = SequenceOperation::Begin {
+        let begin = Operation::BeginSequence {
             queue: "q".into(),
             name: Some(name.into()),
             total: None,
         };
-        let Reply::Sequence(view, _) = bench.one(Operation::Sequence(begin)) else {
+        let Reply::Sequence(view, _) = bench.one(begin) else {
             panic!("no sequence");
         };
         let one = NewJob {
             kind: name.into(),
             ..job("t")
         };
-        let add = SequenceOperation::Add {
-            id: view.id,
-            queues: None,
-            from: 0,
-            jobs: vec![one; count],
-        };
-        bench.one(Operation::Sequence(add));
+        let jobs = vec![one; count];
+        bench.one(Operation::Sequence(
+            view.id,
+            None,
+            SequenceChange::Add { from: 0, jobs },
+        ));
     };
     sequence("nightly", 5);
     let first = bench.claim("t").expect("the first");
@@ -152,11 +151,14 @@ fn many_jobs_are_changed_in_portions_and_those_that_are_pushed_meanwhile_are_not
     let bench = bench();
     bench.one(Operation::Push(vec![job(""); COUNT]));
     bench.push(job("other"));
-    let mut next = Operation::Cancel(Selection::All(Filter {
-        state: Some(State::Waiting),
-        tenant: Some(String::new()),
-        ..Filter::default()
-    }));
+    let mut next = Operation::Change(
+        Change::Cancel,
+        Selection::All(Filter {
+            state: Some(State::Waiting),
+            tenant: Some(String::new()),
+            ..Filter::default()
+        }),
+    );
     let mut portions = Vec::new();
     loop {
         let Reply::Changed { count, rest, .. } = bench.one(next) else {
@@ -246,7 +248,7 @@ fn counts_and_lists_tell_what_there_is() {
     assert_eq!((counts[0].scheduled, counts[0].failed), (1, 1));
     assert_eq!(counts[0].oldest_waiting_ms, Some(1_000_000));
     // Counters follow each change of state.
-    bench.one(Operation::Retry(Selection::One(failing.id, None)));
+    bench.one(Operation::Change(Change::Retry, Selection::One(failing.id, None)));
     bench.one(clean(0, 0));
     let Reply::Counts(counts) = bench.one(Operation::Counts) else {
         panic!("no counts");

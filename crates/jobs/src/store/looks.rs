@@ -1,11 +1,9 @@
 //! The thread for long reads, with its own connection, so that a push does not wait for a list.
 
 use super::operation::{Operation, Reply};
-use super::thread::StoreEvent;
+use super::thread::{StoreEvent, ToLoop};
 use super::{Store, StoreError};
 use forkyard_sys::clock;
-use mio::Waker;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 
@@ -14,7 +12,7 @@ const MOST_WAITING: usize = 1_024;
 #[derive(Debug)]
 pub(super) struct Looks {
     operations: SyncSender<(u64, Operation)>,
-    events: Sender<StoreEvent>,
+    to_loop: ToLoop,
     thread: JoinHandle<()>,
 }
 
@@ -22,16 +20,16 @@ pub(super) struct Looks {
 pub(super) type Opened = Sender<Result<Store, StoreError>>;
 
 impl Looks {
-    pub(super) fn start(events: Sender<StoreEvent>, waker: Arc<Waker>) -> std::io::Result<(Looks, Opened)> {
+    pub(super) fn start(to_loop: ToLoop) -> std::io::Result<(Looks, Opened)> {
         let (operations, received) = sync_channel(MOST_WAITING);
         let (opened, stores) = channel();
-        let said = events.clone();
+        let said = to_loop.clone();
         let thread = std::thread::Builder::new()
             .name("looks".into())
-            .spawn(move || run(&stores, &received, &said, &waker))?;
+            .spawn(move || run(&stores, &received, &said))?;
         let looks = Looks {
             operations,
-            events,
+            to_loop,
             thread,
         };
         Ok((looks, opened))
@@ -49,16 +47,14 @@ impl Looks {
             Err(TrySendError::Disconnected(_)) => "nothing looks at it",
         };
         let reply = Reply::Failed(refused.to_owned());
-        // Only a process that ends has no loop.
-        let _ = self.events.send(StoreEvent::Reply(number, reply));
+        self.to_loop.say(StoreEvent::Reply(number, reply));
     }
 }
 
 fn run(
     stores: &Receiver<Result<Store, StoreError>>,
     operations: &Receiver<(u64, Operation)>,
-    events: &Sender<StoreEvent>,
-    waker: &Waker,
+    to_loop: &ToLoop,
 ) {
     let mut store = None;
     while let Ok((number, operation)) = operations.recv() {
@@ -78,8 +74,8 @@ fn run(
             Err(why) => Some(Reply::Failed(why)),
         };
         if let Some(reply) = reply {
-            let _ = events.send(StoreEvent::Reply(number, reply));
-            let _ = waker.wake();
+            to_loop.say(StoreEvent::Reply(number, reply));
+            to_loop.wake();
         }
     }
 }

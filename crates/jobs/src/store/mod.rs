@@ -22,13 +22,15 @@ mod tests;
 mod thread;
 
 pub use commit::{Committed, Store, StoreError};
+pub(crate) use finish::word;
 pub use operation::{
-    By, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Reply, Selection, SequenceOperation,
-    StateCount,
+    By, Change, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Output, Progress, Reply,
+    Selection, SequenceChange, StateCount, StepDone,
 };
 pub use sqlite::{Copied, Sqlite};
 pub use thread::{Opener, StoreEvent, StoreThread};
 
+use crate::core::GroupName;
 use sql::{Database, Present, Result, Value};
 use std::collections::{BTreeMap, HashMap};
 
@@ -91,11 +93,11 @@ impl State {
 
 const NO_SEQUENCE: i64 = 0;
 
-/// The sequence of each group that had the last turn, by queue and tenant.
-type Turns = HashMap<(String, String), i64>;
+/// The sequence of each group that had the last turn.
+type Turns = HashMap<GroupName, i64>;
 
-/// The change in each group's claimable jobs, by queue and tenant.
-pub type Changes = BTreeMap<(String, String), i64>;
+/// The change in each group's claimable jobs.
+pub type Changes = BTreeMap<GroupName, i64>;
 
 struct Work<'s> {
     database: &'s mut dyn Database,
@@ -117,36 +119,38 @@ struct Work<'s> {
 #[derive(Debug, Clone)]
 struct QueueEntry {
     id: i64,
-    queue: String,
-    tenant: String,
+    group: GroupName,
     priority: i64,
     serial: Option<String>,
     sequence: i64,
 }
 
 impl Work<'_> {
+    fn run(&mut self, statement: &str, values: &[Value<'_>]) -> Result<()> {
+        self.database.execute(statement, values).map(|_| ())
+    }
+
     fn execute(&mut self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
         self.database.execute(statement, values)
     }
 
-    fn change(&mut self, entry: &QueueEntry, by: i64) {
-        let group = (entry.queue.clone(), entry.tenant.clone());
-        *self.changes.entry(group).or_default() += by;
+    fn count_ready(&mut self, entry: &QueueEntry, by: i64) {
+        *self.changes.entry(entry.group.clone()).or_default() += by;
     }
 
     /// Queues a job for a worker, or behind others with its serial key. Its row is already in the waiting state.
     fn make_ready(&mut self, entry: &QueueEntry) -> Result<()> {
         if let Some(serial) = &entry.serial {
-            self.database.lock_serial(&entry.queue, serial)?;
+            self.database.lock_serial(&entry.group.queue, serial)?;
             let took = self.execute(
                 "INSERT INTO lane (queue, serial, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-                &[(&entry.queue).into(), serial.into(), entry.id.into()],
+                &[(&entry.group.queue).into(), serial.into(), entry.id.into()],
             )?;
             if took == 0 {
                 self.execute(
                     "INSERT INTO blocked (queue, serial, priority, id) VALUES (?1, ?2, ?3, ?4)",
                     &[
-                        (&entry.queue).into(),
+                        (&entry.group.queue).into(),
                         serial.into(),
                         entry.priority.into(),
                         entry.id.into(),
@@ -158,14 +162,14 @@ impl Work<'_> {
         self.execute(
             "INSERT INTO ready (queue, tenant, priority, sequence, id) VALUES (?1, ?2, ?3, ?4, ?5)",
             &[
-                (&entry.queue).into(),
-                (&entry.tenant).into(),
+                (&entry.group.queue).into(),
+                (&entry.group.tenant).into(),
                 entry.priority.into(),
                 entry.sequence.into(),
                 entry.id.into(),
             ],
         )?;
-        self.change(entry, 1);
+        self.count_ready(entry, 1);
         Ok(())
     }
 
@@ -192,10 +196,10 @@ impl Work<'_> {
         let Some(serial) = &entry.serial else {
             return Ok(());
         };
-        self.database.lock_serial(&entry.queue, serial)?;
+        self.database.lock_serial(&entry.group.queue, serial)?;
         let left = self.execute(
             "DELETE FROM lane WHERE queue = ?1 AND serial = ?2 AND id = ?3",
-            &[(&entry.queue).into(), serial.into(), entry.id.into()],
+            &[(&entry.group.queue).into(), serial.into(), entry.id.into()],
         )?;
         if left == 0 {
             return Ok(());
@@ -203,7 +207,7 @@ impl Work<'_> {
         let next = self.database.first(
             "DELETE FROM blocked WHERE (queue, serial, priority, id) = (SELECT queue, serial, priority, id FROM blocked \
              WHERE queue = ?1 AND serial = ?2 ORDER BY priority, id LIMIT 1) RETURNING id",
-            &[(&entry.queue).into(), serial.into()],
+            &[(&entry.group.queue).into(), serial.into()],
             |row| row.number(0),
         )?;
         match next {
@@ -216,11 +220,10 @@ impl Work<'_> {
     }
 
     fn set_state(&mut self, id: i64, state: State) -> Result<()> {
-        self.execute(
+        self.run(
             "UPDATE job SET state = ?2 WHERE id = ?1",
             &[id.into(), state.into()],
         )
-        .map(|_| ())
     }
 
     fn queue_entry(&mut self, id: i64) -> Result<QueueEntry> {
@@ -229,10 +232,7 @@ impl Work<'_> {
             &[id.into()],
             |row| entry(id, row),
         )?;
-        found.ok_or_else(|| sql::SqlError {
-            trouble: sql::Trouble::Statement,
-            message: format!("job {id} is gone"),
-        })
+        found.ok_or_else(|| sql::SqlError::new(sql::Trouble::Statement, format!("job {id} is gone")))
     }
 }
 
@@ -240,8 +240,7 @@ impl Work<'_> {
 fn entry(id: i64, row: &dyn sql::Row) -> sql::Result<QueueEntry> {
     Ok(QueueEntry {
         id,
-        queue: row.word(0)?,
-        tenant: row.word(1)?,
+        group: GroupName::new(row.word(0)?, row.word(1)?),
         priority: row.number(2)?,
         serial: row.text(3)?,
         sequence: row.int(4)?.unwrap_or(NO_SEQUENCE),

@@ -1,8 +1,8 @@
 //! The store's operations and replies.
 
 use super::State;
-use crate::core::schedule::Kept;
-use crate::core::{Counters, JobId, TaskStatus, Verdict};
+use crate::core::schedule::{Kept, Planned, spec};
+use crate::core::{Counters, GroupName, JobId, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{HeldKeys, JobView, NewJob, Pushed, SequenceView};
 use std::collections::BTreeMap;
 
@@ -33,13 +33,42 @@ pub struct Finished {
     pub id: JobId,
     pub attempt: u32,
     pub verdict: Verdict,
+    pub output: Output,
+    pub duration_ms: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
     pub result: Vec<u8>,
-    /// Bytes of it that were cut.
-    pub result_cut: u64,
+    /// Bytes of the result that were cut.
+    pub cut: u64,
     pub error: Option<String>,
     pub log: Vec<u8>,
+    /// The payload of the next start, if it is another.
     pub payload: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepDone {
+    pub id: JobId,
+    pub attempt: u32,
+    pub step: usize,
+    pub name: String,
+    pub status: TaskStatus,
+    pub output: Vec<u8>,
+    /// Bytes of it that were cut.
+    pub output_cut: u64,
     pub duration_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    pub id: JobId,
+    pub attempt: u32,
+    /// Only in these queues; `None`: in any.
+    pub queues: Option<Vec<String>>,
+    pub percent: u32,
+    pub text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +98,26 @@ pub struct ForeignJob {
     pub timeout_ms: Option<u64>,
     pub requests: u32,
     pub ending: Ending,
+}
+
+impl Fired {
+    /// Stores the next time alone.
+    pub fn planned(planned: &Planned) -> Fired {
+        Fired {
+            name: planned.schedule.name.clone(),
+            spec: spec(&planned.schedule),
+            jobs: Vec::new(),
+            due_ms: None,
+            next_ms: planned.next_ms,
+            skips_overlap: false,
+        }
+    }
+}
+
+impl ForeignJob {
+    pub fn group(&self) -> GroupName {
+        GroupName::new(&self.queue, &self.tenant)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -121,6 +170,17 @@ pub enum By {
     Kind,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Puts ended or scheduled jobs back into their queues with fresh counters.
+    Retry,
+    /// Takes jobs out of their queues; running ones are only named.
+    Cancel,
+    Discard,
+    /// Forgets ended jobs at once.
+    Purge,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// This one, if it is in one of these queues; `None`: in any queue.
@@ -131,7 +191,8 @@ pub enum Selection {
     Rest(Filter, JobId, JobId),
 }
 
-/// The number of a queue's jobs in a state that the scheduler does not count, and the age of the oldest.
+/// The number of a queue's jobs in a state that the scheduler does not count, and since when its oldest waiting
+/// job could start, milliseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StateCount {
     pub queue: String,
@@ -145,30 +206,20 @@ pub struct StateCount {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
     Push(Vec<NewJob>),
-    Sequence(SequenceOperation),
-    Claim {
+    BeginSequence {
         queue: String,
-        tenant: String,
+        name: Option<String>,
+        total: Option<u64>,
     },
-    StepDone {
-        id: JobId,
-        attempt: u32,
-        step: usize,
-        name: String,
-        status: TaskStatus,
-        output: Vec<u8>,
-        /// Bytes of it that were cut.
-        output_cut: u64,
-        duration_ms: u64,
+    /// Changes this sequence, if it is in one of these queues (`None`: in any), and shows it.
+    Sequence(i64, Option<Vec<String>>, SequenceChange),
+    Sequences {
+        limit: u32,
     },
+    Claim(GroupName),
+    StepDone(StepDone),
     Finish(Box<Finished>),
-    Progress {
-        id: JobId,
-        attempt: u32,
-        queues: Option<Vec<String>>,
-        percent: u32,
-        text: String,
-    },
+    Progress(Progress),
     Promote,
     Press {
         id: JobId,
@@ -184,13 +235,7 @@ pub enum Operation {
     Again(String, Vec<JobId>),
     Count(Filter),
     Counts,
-    /// Puts ended or scheduled jobs back into their queues with fresh counters.
-    Retry(Selection),
-    /// Takes jobs out of their queues; running ones are only named.
-    Cancel(Selection),
-    Discard(Selection),
-    /// Forgets ended jobs at once.
-    Purge(Selection),
+    Change(Change, Selection),
     Pause {
         queue: String,
         reason: Option<String>,
@@ -205,37 +250,19 @@ pub enum Operation {
     Load,
 }
 
-/// An operation on a sequence: jobs from one source, in order. `queues`: only in these queues; `None`: in any.
+/// A change of a sequence: jobs from one source, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SequenceOperation {
-    Begin {
-        queue: String,
-        name: Option<String>,
-        total: Option<u64>,
-    },
+pub enum SequenceChange {
     /// Adds jobs from the source, and stores its position in the same transaction. `from`: the position before;
     /// otherwise nothing is added, because it was added already.
     Add {
-        id: i64,
-        queues: Option<Vec<String>>,
         from: u64,
         jobs: Vec<NewJob>,
     },
-    End {
-        id: i64,
-        queues: Option<Vec<String>>,
-    },
-    Cancel {
-        id: i64,
-        queues: Option<Vec<String>>,
-    },
-    Show {
-        id: i64,
-        queues: Option<Vec<String>>,
-    },
-    List {
-        limit: u32,
-    },
+    End,
+    Cancel,
+    /// The sequence is only shown.
+    Nothing,
 }
 
 impl Operation {
@@ -250,16 +277,7 @@ impl Operation {
     pub(super) fn has_to_be_written(&self) -> bool {
         matches!(
             self,
-            Operation::Finish(_) | Operation::StepDone { .. } | Operation::Promote | Operation::Load
-        )
-    }
-}
-
-impl SequenceOperation {
-    pub fn is_look(&self) -> bool {
-        matches!(
-            self,
-            SequenceOperation::Show { .. } | SequenceOperation::List { .. }
+            Operation::Finish(_) | Operation::StepDone(_) | Operation::Promote | Operation::Load
         )
     }
 }
@@ -270,12 +288,12 @@ pub enum Reply {
     NoSequence,
     Sequence(Box<SequenceView>, Vec<JobId>),
     Sequences(Vec<SequenceView>),
-    Claimed {
-        queue: String,
-        tenant: String,
-        job: Option<Box<Claimed>>,
-    },
+    Claimed(GroupName, Option<Box<Claimed>>),
     Done,
+    Paused {
+        queue: String,
+        is_paused: bool,
+    },
     Promoted,
     Fired {
         name: String,

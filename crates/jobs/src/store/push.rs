@@ -3,6 +3,7 @@
 use super::operation::{Fired, Reply};
 use super::sql::{Present, Result};
 use super::{NO_SEQUENCE, QueueEntry, Work};
+use crate::core::GroupName;
 use crate::core::schedule::LATE_MS;
 use forkyard_protocol::jobs::{NewJob, Pushed};
 
@@ -64,8 +65,7 @@ impl Work<'_> {
         }
         let entry = QueueEntry {
             id: id.unwrap_or_default(),
-            queue: job.queue.clone(),
-            tenant: job.tenant.clone(),
+            group: GroupName::new(&job.queue, &job.tenant),
             priority,
             serial: job.serial.clone(),
             sequence: sequence.unwrap_or(NO_SEQUENCE),

@@ -1,9 +1,10 @@
 //! Sequences: jobs that come from one source, in order. The source's position is stored with the jobs, so the feeding
 //! command and the jobs process may be killed and continue. A trigger counts the waiting, running and ended jobs.
 
-use super::Work;
-use super::operation::{Reply, Selection, SequenceOperation};
+use super::finish::Changed;
+use super::operation::{Reply, SequenceChange};
 use super::sql::{Present, Result, Row};
+use super::{State, Work};
 use forkyard_protocol::jobs::{NewJob, SequenceView};
 
 const MOST_LISTED: u32 = 1_000;
@@ -12,38 +13,36 @@ const COLUMNS: &str =
     "id, queue, name, state, total, cursor, added, running, done, failed, dropped, begun_at, ended_at";
 
 impl Work<'_> {
-    pub(super) fn sequence(&mut self, operation: &SequenceOperation) -> Result<Reply> {
-        let (id, queues) = match operation {
-            SequenceOperation::Begin { queue, name, total } => {
-                return self.begin_sequence(queue, name.as_deref(), *total);
-            }
-            SequenceOperation::List { limit } => return self.list_sequences(*limit),
-            SequenceOperation::Add { id, queues, .. }
-            | SequenceOperation::End { id, queues }
-            | SequenceOperation::Cancel { id, queues }
-            | SequenceOperation::Show { id, queues } => (*id, queues),
-        };
+    pub(super) fn change_sequence(
+        &mut self,
+        id: i64,
+        queues: Option<&[String]>,
+        change: &SequenceChange,
+    ) -> Result<Reply> {
         let found = self.find_sequence(id)?;
-        let may = |view: &SequenceView| (queues.as_ref()).is_none_or(|queues| queues.contains(&view.queue));
+        let may = |view: &SequenceView| queues.is_none_or(|queues| queues.contains(&view.queue));
         let Some(view) = found.filter(may) else {
             return Ok(Reply::NoSequence);
         };
         let mut running = Vec::new();
-        match operation {
-            SequenceOperation::Add { from, jobs, .. } if view.state == "open" && view.given == *from => {
+        match change {
+            SequenceChange::Add { from, jobs } if view.state == "open" && view.given == *from => {
                 self.add_to_sequence(&view, jobs)?;
             }
-            SequenceOperation::End { .. } if view.state == "open" => self.close_sequence(id, "complete")?,
-            SequenceOperation::Cancel { .. } if view.state != "cancelled" => {
-                running = self.cancel_sequence(id)?;
-            }
+            SequenceChange::End if view.state == "open" => self.close_sequence(id, "complete")?,
+            SequenceChange::Cancel if view.state != "cancelled" => running = self.cancel_sequence(id)?,
             // A repeated operation changes nothing.
             _ => {}
         }
         self.show_sequence(id, running)
     }
 
-    fn begin_sequence(&mut self, queue: &str, name: Option<&str>, total: Option<u64>) -> Result<Reply> {
+    pub(super) fn begin_sequence(
+        &mut self,
+        queue: &str,
+        name: Option<&str>,
+        total: Option<u64>,
+    ) -> Result<Reply> {
         if let Some(name) = name {
             let found = self.database.first(
                 "SELECT id FROM sequence WHERE queue = ?1 AND name = ?2 AND state = 'open'",
@@ -73,11 +72,10 @@ impl Work<'_> {
             added += i64::from(!pushed.existed);
         }
         let given = i64::try_from(jobs.len()).unwrap_or(i64::MAX);
-        self.execute(
+        self.run(
             "UPDATE sequence SET cursor = cursor + ?2, added = added + ?3 WHERE id = ?1",
             &[view.id.into(), given.into(), added.into()],
         )
-        .map(|_| ())
     }
 
     pub(super) fn again(&mut self, queue: &str, ids: &[i64]) -> Result<Reply> {
@@ -121,24 +119,23 @@ impl Work<'_> {
 
     fn close_sequence(&mut self, id: i64, state: &str) -> Result<()> {
         let now_ms = self.now_ms;
-        self.execute(
+        self.run(
             "UPDATE sequence SET state = ?2, ended_at = ?3 WHERE id = ?1",
             &[id.into(), state.into(), now_ms.into()],
         )
-        .map(|_| ())
     }
 
     fn cancel_sequence(&mut self, id: i64) -> Result<Vec<i64>> {
         self.close_sequence(id, "cancelled")?;
-        let ids = self.database.all(
-            "SELECT id FROM job WHERE sequence = ?1 AND sequence IS NOT NULL AND state IN (0, 1, 2, 7)",
+        let jobs = self.database.all(
+            "SELECT id, state FROM job WHERE sequence = ?1 AND sequence IS NOT NULL AND state IN (0, 1, 2, 7)",
             &[id.into()],
-            |row| row.number(0),
+            |row| Ok((row.number(0)?, State::of_number(row.number(1)?))),
         )?;
         let mut running = Vec::new();
-        for job in ids {
-            if let Reply::Changed { running: told, .. } = self.cancel(&Selection::One(job, None))? {
-                running.extend(told);
+        for (job, state) in jobs {
+            if let Changed::Runs = self.cancel(job, state)? {
+                running.push(job);
             }
         }
         Ok(running)
@@ -159,19 +156,18 @@ impl Work<'_> {
         })
     }
 
-    fn list_sequences(&mut self, limit: u32) -> Result<Reply> {
+    pub(super) fn list_sequences(&mut self, limit: u32) -> Result<Reply> {
         let select = format!("SELECT {COLUMNS} FROM sequence ORDER BY id DESC LIMIT ?1");
         let values = [limit.min(MOST_LISTED).into()];
         Ok(Reply::Sequences(self.database.all(&select, &values, view)?))
     }
 
     pub(super) fn clean_sequences(&mut self, before_ms: i64, failed_before_ms: i64) -> Result<()> {
-        self.execute(
+        self.run(
             "DELETE FROM sequence WHERE state <> 'open' AND ended_at < ?1 AND added = done + dropped + failed \
              AND (failed = 0 OR ended_at < ?2)",
             &[before_ms.into(), failed_before_ms.into()],
         )
-        .map(|_| ())
     }
 }
 

@@ -1,21 +1,18 @@
 //! Tests of sequences on every database; `cases.rs` includes this file.
 
-use super::super::SequenceOperation;
+use super::super::SequenceChange;
 use super::*;
 use forkyard_protocol::jobs::SequenceView;
 
 impl Bench {
-    fn sequence(&self, operation: SequenceOperation) -> (SequenceView, Vec<i64>) {
-        match self.one(Operation::Sequence(operation)) {
-            Reply::Sequence(view, running) => (*view, running),
-            other => panic!("{other:?}"),
-        }
+    fn change(&self, id: i64, change: SequenceChange) -> (SequenceView, Vec<i64>) {
+        shown(self.one(Operation::Sequence(id, None, change)))
     }
 
     fn begin(&self, name: Option<&str>) -> SequenceView {
         let (queue, name) = ("q".to_owned(), name.map(str::to_owned));
         let total = Some(5);
-        self.sequence(SequenceOperation::Begin { queue, name, total }).0
+        shown(self.one(Operation::BeginSequence { queue, name, total })).0
     }
 
     fn add(&self, id: i64, from: u64, count: usize) -> SequenceView {
@@ -26,18 +23,11 @@ impl Bench {
             };
             count
         ];
-        let queues = None;
-        self.sequence(SequenceOperation::Add {
-            id,
-            queues,
-            from,
-            jobs,
-        })
-        .0
+        self.change(id, SequenceChange::Add { from, jobs }).0
     }
 
     fn seen(&self, id: i64) -> SequenceView {
-        self.sequence(SequenceOperation::Show { id, queues: None }).0
+        self.change(id, SequenceChange::Nothing).0
     }
 
     fn end(&self, job: &Claimed, becomes: Becomes, outcome: Outcome) {
@@ -50,13 +40,16 @@ impl Bench {
                 counters,
                 outcome,
             },
-            result: Vec::new(),
-            result_cut: 0,
-            error: None,
-            log: Vec::new(),
-            payload: None,
+            output: Output::default(),
             duration_ms: 1,
         })));
+    }
+}
+
+fn shown(reply: Reply) -> (SequenceView, Vec<i64>) {
+    match reply {
+        Reply::Sequence(view, running) => (*view, running),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -89,9 +82,9 @@ fn what_was_added_is_not_added_again_and_each_job_is_counted_where_it_is() {
     bench.end(&jobs[1], Becomes::Failed, Outcome::Failed);
     bench.end(&jobs[2], Becomes::Again(0), Outcome::Failed);
     assert_eq!(counts(&bench.seen(id)), [3, 1, 0, 1, 1, 0]);
-    bench.one(Operation::Retry(Selection::One(jobs[1].id, None)));
+    bench.one(Operation::Change(Change::Retry, Selection::One(jobs[1].id, None)));
     assert_eq!(counts(&bench.seen(id)), [3, 2, 0, 1, 0, 0]);
-    let (ended, _) = bench.sequence(SequenceOperation::End { id, queues: None });
+    let (ended, _) = bench.change(id, SequenceChange::End);
     assert_eq!(
         (ended.state.as_str(), ended.total, ended.is_over()),
         ("complete", Some(5), false)
@@ -107,14 +100,14 @@ fn an_open_one_is_found_by_its_name_and_a_cancelled_one_lets_go_of_its_jobs() {
     bench.add(id, 0, 3);
     assert_eq!(bench.begin(Some("nightly")).given, 3);
     let running = bench.claim("").expect("a job");
-    let (view, told) = bench.sequence(SequenceOperation::Cancel { id, queues: None });
+    let (view, told) = bench.change(id, SequenceChange::Cancel);
     assert_eq!((counts(&view), told), ([3, 0, 1, 0, 0, 2], vec![running.id]));
     assert_ne!(bench.begin(Some("nightly")).id, id, "another begins");
     bench.end(&running, Becomes::Cancelled, Outcome::Cancelled);
     assert!(bench.seen(id).is_over());
     bench.now = 5_000;
     bench.one(super::clean(2_000, 2_000));
-    let gone = Operation::Sequence(SequenceOperation::Show { id, queues: None });
+    let gone = Operation::Sequence(id, None, SequenceChange::Nothing);
     assert_eq!(bench.one(gone), Reply::NoSequence);
 }
 
@@ -125,18 +118,14 @@ fn another_s_is_not_shown_and_not_touched() {
     bench.add(id, 0, 1);
     let queues = || Some(vec!["another".to_owned()]);
     let jobs = vec![NewJob::default()];
-    for operation in [
-        SequenceOperation::Show { id, queues: queues() },
-        SequenceOperation::Cancel { id, queues: queues() },
-        SequenceOperation::End { id, queues: queues() },
-        SequenceOperation::Add {
-            id,
-            queues: queues(),
-            from: 1,
-            jobs,
-        },
+    for change in [
+        SequenceChange::Nothing,
+        SequenceChange::Cancel,
+        SequenceChange::End,
+        SequenceChange::Add { from: 1, jobs },
     ] {
-        assert_eq!(bench.one(Operation::Sequence(operation)), Reply::NoSequence);
+        let operation = Operation::Sequence(id, queues(), change);
+        assert_eq!(bench.one(operation), Reply::NoSequence);
     }
     assert_eq!(
         (counts(&bench.seen(id)), bench.seen(id).state.as_str()),
@@ -175,12 +164,7 @@ fn jobs_that_were_there_are_counted_as_such() {
         key: Some(key.into()),
         ..job("")
     };
-    let add = SequenceOperation::Add {
-        id,
-        from: 0,
-        jobs: vec![keyed("a"), keyed("b"), keyed("a")],
-        queues: None,
-    };
-    let (view, _) = bench.sequence(add);
+    let jobs = vec![keyed("a"), keyed("b"), keyed("a")];
+    let (view, _) = bench.change(id, SequenceChange::Add { from: 0, jobs });
     assert_eq!((counts(&view), view.existed), ([3, 2, 0, 0, 0, 0], 1));
 }

@@ -24,7 +24,8 @@ pub enum Trouble {
     Database,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct SqlError {
     pub trouble: Trouble,
     pub message: String,
@@ -228,13 +229,17 @@ pub(super) trait Present: Row {
 
 impl<R: Row + ?Sized> Present for R {}
 
-impl fmt::Display for SqlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+impl SqlError {
+    pub fn new(trouble: Trouble, message: impl Into<String>) -> SqlError {
+        let message = message.into();
+        SqlError { trouble, message }
+    }
+
+    /// A failure of the whole database.
+    pub fn of_database(cause: impl fmt::Display) -> SqlError {
+        SqlError::new(Trouble::Database, cause.to_string())
     }
 }
-
-impl std::error::Error for SqlError {}
 
 impl From<i64> for Value<'_> {
     fn from(number: i64) -> Self {

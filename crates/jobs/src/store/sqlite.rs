@@ -11,6 +11,7 @@ use checkpoint::Checkpoints;
 pub use copy::Copied;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Sqlite {
     /// # Errors
     /// It can't be opened, or is another program's database.
     pub fn open(path: &Path) -> std::result::Result<Sqlite, StoreError> {
-        let failed = |error: rusqlite::Error| StoreError::Database(path.display().to_string(), error.into());
+        let failed = |error: rusqlite::Error| StoreError::of_file(path, error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -97,13 +98,9 @@ impl Sqlite {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         std::fs::File::open(directory.unwrap_or(Path::new(".")))
             .and_then(|directory| directory.sync_all())
-            .map_err(|error| {
-                let trouble = Trouble::Database;
-                let message = format!("its directory can't be brought to the disk: {error}");
-                StoreError::Database(path.display().to_string(), SqlError { trouble, message })
-            })?;
-        let file = file_at(path)
-            .map_err(|error| StoreError::Database(path.display().to_string(), database_error(&error)))?;
+            .map_err(|error| format!("its directory can't be brought to the disk: {error}"))
+            .map_err(|message| StoreError::of_file(path, SqlError::of_database(message)))?;
+        let file = file_at(path).map_err(|error| StoreError::of_file(path, SqlError::of_database(error)))?;
         Ok(Sqlite {
             connection,
             path: path.to_owned(),
@@ -119,12 +116,12 @@ impl Sqlite {
             Ok(_) => {
                 "another file has taken its place; put it back, or restart the daemon to go on with the other"
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 "the file is gone; put it back, or restart the daemon to begin with an empty one"
             }
-            Err(error) => return Err(database_error(&error)),
+            Err(error) => return Err(SqlError::of_database(error)),
         };
-        Err(database_error(&message))
+        Err(SqlError::of_database(message))
     }
 }
 
@@ -214,9 +211,7 @@ impl Database for Sqlite {
 
     fn syncer(&self) -> Option<Syncer> {
         // SQLite has no lock on this file, so closing it releases none.
-        let mut log = self.path.clone().into_os_string();
-        log.push("-wal");
-        let log = PathBuf::from(log);
+        let log = beside(&self.path, "-wal");
         Some(Box::new(move || std::fs::File::open(&log)?.sync_data()))
     }
 }
@@ -226,10 +221,18 @@ fn file_at(path: &Path) -> std::io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-fn database_error(message: &dyn std::fmt::Display) -> SqlError {
-    SqlError {
-        trouble: Trouble::Database,
-        message: message.to_string(),
+/// The file of this name next to a store, such as `jobs.db-wal`.
+fn beside(store: &Path, suffix: &str) -> PathBuf {
+    let mut name = store.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Removes what an earlier, unfinished copy left.
+fn remove_if_there(file: &Path) -> Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(SqlError::of_database(error)),
+        _ => Ok(()),
     }
 }
 
@@ -273,9 +276,6 @@ impl From<rusqlite::Error> for SqlError {
             ) => Trouble::Statement,
             Some(_) => Trouble::Database,
         };
-        SqlError {
-            trouble,
-            message: error.to_string(),
-        }
+        SqlError::new(trouble, error.to_string())
     }
 }

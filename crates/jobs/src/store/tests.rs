@@ -1,8 +1,9 @@
 use super::*;
 use crate::core::schedule::Kept;
-use crate::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
+use crate::core::{Becomes, Counters, GroupName, Outcome, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{JobView, NewJob};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[path = "cases.rs"]
@@ -125,12 +126,9 @@ fn one(store: &mut Store, operation: Operation) -> Reply {
 }
 
 fn claim(store: &mut Store) -> Option<(i64, Vec<u8>)> {
-    let claim = Operation::Claim {
-        queue: "q".into(),
-        tenant: String::new(),
-    };
+    let claim = Operation::Claim(GroupName::new("q", ""));
     match one(store, claim) {
-        Reply::Claimed { job, .. } => job.map(|job| (job.id, job.payload)),
+        Reply::Claimed(_, job) => job.map(|job| (job.id, job.payload)),
         other => panic!("{other:?}"),
     }
 }
@@ -193,7 +191,7 @@ fn a_file_shrinks_in_portions_when_its_jobs_are_forgotten() {
         state: Some(State::Waiting),
         ..Filter::default()
     };
-    let mut next = Some(Operation::Cancel(Selection::All(all)));
+    let mut next = Some(Operation::Change(Change::Cancel, Selection::All(all)));
     while let Some(operation) = next {
         next = match one(&mut store, operation) {
             Reply::Changed { rest, .. } => rest.map(|rest| *rest),
@@ -227,6 +225,39 @@ fn a_copy_has_what_was_committed_and_writes_over_nothing() {
     assert_eq!(waiting.values().sum::<i64>(), 3);
     let gone = Sqlite::copy(&to.with_file_name("none"), &to.with_file_name("other"));
     assert!(gone.is_err());
+}
+
+#[test]
+fn a_copy_is_of_one_moment_while_others_write() {
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    let job = || new_job(vec![b'x'; 10_000]);
+    one(&mut store, Operation::Push((0..1_000).map(|_| job()).collect()));
+    let to = database.path.with_file_name("copy.db");
+    let is_copied = AtomicBool::new(false);
+    let (begun, begins) = std::sync::mpsc::channel();
+    let copied = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_copied.load(Ordering::Relaxed) {
+                one(&mut store, Operation::Push(vec![job(); 2]));
+                let _ = begun.send(());
+            }
+        });
+        begins.recv().expect("a push");
+        let copied = Sqlite::copy(&database.path, &to);
+        is_copied.store(true, Ordering::Relaxed);
+        copied
+    });
+    let Ok(Copied::Whole { jobs }) = copied else {
+        panic!("{copied:?}");
+    };
+    let waiting: i64 = opened(&to).waiting().expect("counts").values().sum();
+    assert!(
+        jobs > 1_000 && jobs % 2 == 0 && waiting == jobs as i64,
+        "{jobs} {waiting}"
+    );
+    let later: i64 = opened(&database.path).waiting().expect("counts").values().sum();
+    assert!(later > waiting, "{later}");
 }
 
 fn damage(path: &std::path::Path, pages: std::ops::Range<u64>) {
@@ -310,28 +341,17 @@ fn a_sequence_of_a_damaged_file_ends() {
     let mut store = database.open("me");
     let Reply::Sequence(view, _) = one(
         &mut store,
-        Operation::Sequence(SequenceOperation::Begin {
+        Operation::BeginSequence {
             queue: "q".into(),
             name: None,
             total: None,
-        }),
+        },
     ) else {
         panic!("no sequence");
     };
     let jobs = vec![new_job(vec![b'x'; 500]); 1_000];
-    for operation in [
-        SequenceOperation::Add {
-            id: view.id,
-            from: 0,
-            jobs,
-            queues: None,
-        },
-        SequenceOperation::End {
-            id: view.id,
-            queues: None,
-        },
-    ] {
-        one(&mut store, Operation::Sequence(operation));
+    for change in [SequenceChange::Add { from: 0, jobs }, SequenceChange::End] {
+        one(&mut store, Operation::Sequence(view.id, None, change));
     }
     claim(&mut store).expect("a job runs");
     drop(store);
@@ -344,11 +364,8 @@ fn a_sequence_of_a_damaged_file_ends() {
     ));
     let mut copy = opened(&to);
     let mut show = || {
-        let show = SequenceOperation::Show {
-            id: view.id,
-            queues: None,
-        };
-        match one(&mut copy, Operation::Sequence(show)) {
+        let show = Operation::Sequence(view.id, None, SequenceChange::Nothing);
+        match one(&mut copy, show) {
             Reply::Sequence(view, _) => (view, claim(&mut copy)),
             other => panic!("{other:?}"),
         }

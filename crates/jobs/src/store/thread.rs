@@ -7,6 +7,7 @@ use super::looks::{Looks, Opened};
 use super::operation::{Operation, Reply};
 use super::sql::{Notice, Syncer};
 use super::{Changes, Committed, Store, StoreError};
+use crate::core::GroupName;
 use forkyard_sys::clock;
 use mio::Waker;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const MOST_WAITING: usize = 4_096;
 const MOST_TOGETHER: usize = 512;
-/// The longest time until other changes are synced.
+/// Idle for this long, the writer has all other changes synced.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
 /// The time limit for closing the store.
 const CLOSING: Duration = Duration::from_secs(4);
@@ -37,14 +38,33 @@ pub enum StoreEvent {
     Noticed(Notice),
 }
 
+/// The way from the threads to the loop.
+#[derive(Debug, Clone)]
+pub(super) struct ToLoop {
+    events: Sender<StoreEvent>,
+    waker: Arc<Waker>,
+}
+
+impl ToLoop {
+    pub(super) fn say(&self, event: StoreEvent) {
+        // Only a process that ends has no loop.
+        let _ = self.events.send(event);
+    }
+
+    pub(super) fn wake(&self) {
+        let _ = self.waker.wake();
+    }
+}
+
 #[derive(Debug)]
 pub struct StoreThread {
     operations: SyncSender<(u64, Operation)>,
     events: Receiver<StoreEvent>,
     waiting: VecDeque<(u64, Operation)>,
     last: u64,
+    /// The operations without a reply, and the time of each, milliseconds.
     open: BTreeMap<u64, u64>,
-    /// The same for reads.
+    /// The reads without a reply.
     looking: HashSet<u64>,
     turn: Arc<Mutex<Turn>>,
     is_shared: bool,
@@ -78,16 +98,16 @@ impl StoreThread {
     ) -> std::io::Result<StoreThread> {
         let (operations, received) = sync_channel(MOST_WAITING);
         let (said, events) = channel();
+        let to_loop = ToLoop { events: said, waker };
         let turn = Arc::<Mutex<Turn>>::default();
-        let (looks, opened) = Looks::start(said.clone(), Arc::clone(&waker))?;
+        let (looks, opened) = Looks::start(to_loop.clone())?;
         let opening = Opening {
             open,
             opened,
             is_durable,
             turn: Arc::clone(&turn),
             operations: received,
-            events: said,
-            waker,
+            to_loop,
         };
         let writer = std::thread::Builder::new().name("store".into()).spawn(move || {
             if let Some(writer) = opening.open() {
@@ -180,21 +200,16 @@ struct Disk {
 }
 
 impl Disk {
-    fn start(sync: Syncer, events: Sender<StoreEvent>, waker: Arc<Waker>) -> std::io::Result<Disk> {
+    fn start(sync: Syncer, to_loop: ToLoop) -> std::io::Result<Disk> {
         let (replies, received) = channel();
         std::thread::Builder::new()
             .name("disk".into())
-            .spawn(move || Disk::run(&sync, &received, &events, &waker))?;
+            .spawn(move || Disk::run(&sync, &received, &to_loop))?;
         Ok(Disk { replies })
     }
 
-    fn run(
-        sync: &Syncer,
-        received: &Receiver<Vec<(u64, Reply)>>,
-        events: &Sender<StoreEvent>,
-        waker: &Waker,
-    ) {
-        let say = |event| _ = events.send(event);
+    fn run(sync: &Syncer, received: &Receiver<Vec<(u64, Reply)>>, to_loop: &ToLoop) {
+        let say = |event| to_loop.say(event);
         while let Ok(first) = received.recv() {
             let more: Vec<_> = received.try_iter().collect();
             let replies = std::iter::once(first).chain(more).flatten();
@@ -206,7 +221,7 @@ impl Disk {
                     for (number, _) in replies {
                         say(StoreEvent::Reply(number, Reply::Failed(reason.clone())));
                     }
-                    let _ = waker.wake();
+                    to_loop.wake();
                     // Nothing starts until it works, so nothing else would try.
                     while sync().is_err() {
                         pause(RETRY_AFTER);
@@ -214,7 +229,7 @@ impl Disk {
                     say(StoreEvent::Well);
                 }
             }
-            let _ = waker.wake();
+            to_loop.wake();
         }
     }
 }
@@ -225,8 +240,7 @@ struct Opening {
     is_durable: bool,
     turn: Arc<Mutex<Turn>>,
     operations: Receiver<(u64, Operation)>,
-    events: Sender<StoreEvent>,
-    waker: Arc<Waker>,
+    to_loop: ToLoop,
 }
 
 impl Opening {
@@ -236,7 +250,8 @@ impl Opening {
             let why = match (self.open)() {
                 Ok(store) => match self.begin(store) {
                     Ok((store, disk, waiting)) => {
-                        self.say(StoreEvent::Opened(waiting.clone()));
+                        self.to_loop.say(StoreEvent::Opened(waiting.clone()));
+                        self.to_loop.wake();
                         return Some(Writer {
                             store,
                             told: waiting,
@@ -244,8 +259,7 @@ impl Opening {
                             disk,
                             turn: self.turn,
                             operations: self.operations,
-                            events: self.events,
-                            waker: self.waker,
+                            to_loop: self.to_loop,
                             is_unsynced: false,
                             has_failed: false,
                         });
@@ -254,7 +268,8 @@ impl Opening {
                 },
                 Err(why) => why,
             };
-            self.say(StoreEvent::Unopened(why));
+            self.to_loop.say(StoreEvent::Unopened(why));
+            self.to_loop.wake();
             // No operation comes before the store is open.
             if let Err(RecvTimeoutError::Disconnected) = self.operations.recv_timeout(RETRY_AFTER) {
                 return None;
@@ -265,22 +280,13 @@ impl Opening {
     fn begin(&self, mut store: Store) -> Result<(Store, Option<Disk>, Changes), Box<dyn std::error::Error>> {
         let waiting = store.waiting()?;
         let _ = self.opened.send(store.reader());
-        let (notices, bell) = (self.events.clone(), Arc::clone(&self.waker));
+        let to_loop = self.to_loop.clone();
         store.listen(Box::new(move |notice| {
-            // Only a process that ends has no loop.
-            let _ = notices.send(StoreEvent::Noticed(notice));
-            let _ = bell.wake();
+            to_loop.say(StoreEvent::Noticed(notice));
+            to_loop.wake();
         }))?;
-        let disk = match store.syncer() {
-            Some(sync) => Some(Disk::start(sync, self.events.clone(), Arc::clone(&self.waker))?),
-            None => None,
-        };
-        Ok((store, disk, waiting))
-    }
-
-    fn say(&self, event: StoreEvent) {
-        let _ = self.events.send(event);
-        let _ = self.waker.wake();
+        let disk = store.syncer().map(|sync| Disk::start(sync, self.to_loop.clone()));
+        Ok((store, disk.transpose()?, waiting))
     }
 }
 
@@ -292,8 +298,7 @@ struct Writer {
     is_durable: bool,
     turn: Arc<Mutex<Turn>>,
     operations: Receiver<(u64, Operation)>,
-    events: Sender<StoreEvent>,
-    waker: Arc<Waker>,
+    to_loop: ToLoop,
     is_unsynced: bool,
     has_failed: bool,
 }
@@ -342,7 +347,7 @@ impl Writer {
         batch.retain(|(number, _)| {
             let is_wanted = begins(&self.turn, *number);
             if !is_wanted {
-                self.say(StoreEvent::Reply(*number, Reply::Done));
+                self.to_loop.say(StoreEvent::Reply(*number, Reply::Done));
             }
             is_wanted
         });
@@ -352,8 +357,8 @@ impl Writer {
     fn retry(&mut self) {
         if self.store.probe().is_ok() {
             self.has_failed = false;
-            self.say(StoreEvent::Well);
-            self.wake();
+            self.to_loop.say(StoreEvent::Well);
+            self.to_loop.wake();
         }
     }
 
@@ -411,17 +416,12 @@ impl Writer {
 
     fn tell_all(&mut self, numbers: Vec<u64>, committed: Committed) {
         if std::mem::take(&mut self.has_failed) {
-            self.say(StoreEvent::Well);
+            self.to_loop.say(StoreEvent::Well);
         }
         let mut changes = committed.changes;
         for reply in &committed.replies {
-            if let Reply::Claimed {
-                queue,
-                tenant,
-                job: Some(_),
-            } = reply
-            {
-                self.tell((queue.clone(), tenant.clone()), -1);
+            if let Reply::Claimed(group, Some(_)) = reply {
+                self.tell(group.clone(), -1);
             }
         }
         for (group, change) in &changes {
@@ -435,25 +435,25 @@ impl Writer {
         }
         // Before the replies, so that an empty claim is not repeated.
         if !changes.is_empty() {
-            self.say(StoreEvent::Changes(changes));
+            self.to_loop.say(StoreEvent::Changes(changes));
         }
         let mut waits = Vec::new();
         for (number, reply) in numbers.into_iter().zip(committed.replies) {
             match self.is_unsynced && is_told(&reply) {
                 true => waits.push((number, reply)),
-                false => self.say(StoreEvent::Reply(number, reply)),
+                false => self.to_loop.say(StoreEvent::Reply(number, reply)),
             }
         }
         if !waits.is_empty() {
             self.sync(waits);
         }
         if let Some(due) = committed.due {
-            self.say(StoreEvent::Due(due));
+            self.to_loop.say(StoreEvent::Due(due));
         }
-        self.wake();
+        self.to_loop.wake();
     }
 
-    fn tell(&mut self, group: (String, String), change: i64) {
+    fn tell(&mut self, group: GroupName, change: i64) {
         let count = self.told.get(&group).copied().unwrap_or(0) + change;
         match count {
             0 => _ = self.told.remove(&group),
@@ -472,32 +472,20 @@ impl Writer {
 
     fn fail(&mut self, reason: &str, batch: &mut Vec<(u64, Operation)>) {
         if !std::mem::replace(&mut self.has_failed, true) {
-            self.say(StoreEvent::Failed(reason.to_owned()));
+            self.to_loop.say(StoreEvent::Failed(reason.to_owned()));
         }
         for (number, operation) in std::mem::take(batch) {
             match operation {
                 operation if operation.has_to_be_written() => batch.push((number, operation)),
-                Operation::Claim { queue, tenant } => self.say(StoreEvent::Reply(
-                    number,
-                    Reply::Claimed {
-                        queue,
-                        tenant,
-                        job: None,
-                    },
-                )),
-                _ => self.say(StoreEvent::Reply(number, Reply::Failed(reason.to_owned()))),
+                Operation::Claim(group) => self
+                    .to_loop
+                    .say(StoreEvent::Reply(number, Reply::Claimed(group, None))),
+                _ => self
+                    .to_loop
+                    .say(StoreEvent::Reply(number, Reply::Failed(reason.to_owned()))),
             }
         }
-        self.wake();
-    }
-
-    fn say(&self, event: StoreEvent) {
-        // Only a process that ends has no loop.
-        let _ = self.events.send(event);
-    }
-
-    fn wake(&self) {
-        let _ = self.waker.wake();
+        self.to_loop.wake();
     }
 }
 

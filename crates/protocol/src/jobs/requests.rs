@@ -5,37 +5,8 @@ use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use serde_with::skip_serializing_none;
 use std::fmt;
-
-/// The commands, in the order of the error message that lists them.
-pub const COMMANDS: [&str; 26] = [
-    "push",
-    "show",
-    "wait",
-    "list",
-    "count",
-    "last",
-    "run",
-    "retry",
-    "cancel",
-    "discard",
-    "purge",
-    "pause",
-    "resume",
-    "progress",
-    "queues",
-    "stats",
-    "schedules",
-    "run-now",
-    "kinds",
-    "connections",
-    "sequence-begin",
-    "sequence-add",
-    "sequence-end",
-    "sequence-show",
-    "sequence-cancel",
-    "sequence-list",
-];
 
 /// `secret`: the first request of a TCP connection.
 #[derive(Clone, Serialize, Deserialize)]
@@ -45,163 +16,162 @@ pub struct SecretRequest {
     pub secret: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "command", rename_all = "kebab-case")]
-pub enum JobsRequest {
-    Push(PushRequest),
-    Show(JobName),
-    Wait(WaitRequest),
-    List(ListRequest),
-    Count(CountRequest),
-    Last(LastRequest),
-    Run(RunRequest),
-    Retry(Selected),
-    Cancel(Selected),
-    Discard(Selected),
-    Purge(Selected),
-    Pause(PauseRequest),
-    Resume(QueueName),
-    Progress(ProgressRequest),
-    Queues(Nothing),
-    Stats(Nothing),
-    Schedules(Nothing),
-    RunNow(RunNow),
-    Kinds(Nothing),
-    Connections(Nothing),
-    SequenceBegin(SequenceBegin),
-    SequenceAdd(SequenceAdd),
-    SequenceEnd(SequenceName),
-    SequenceShow(SequenceName),
-    SequenceCancel(SequenceName),
-    SequenceList(SequenceList),
+/// One row a command: its name, and its fields.
+macro_rules! commands {
+    ($($name:literal => $variant:ident($fields:ident),)*) => {
+        /// The commands, in the order of the error message that lists them.
+        pub const COMMANDS: &[&str] = &[$($name),*];
+
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+        #[serde(tag = "command")]
+        pub enum JobsRequest {
+            $(#[serde(rename = $name)] $variant($fields),)*
+        }
+
+        impl JobsRequest {
+            fn read(command: &str, fields: Vec<(String, &RawValue)>) -> Result<JobsRequest, String> {
+                match command {
+                    $($name => of(fields).map(JobsRequest::$variant),)*
+                    other => Err(format!(
+                        "there is no command \"{other}\"; there are {}",
+                        COMMANDS.join(", ")
+                    )),
+                }
+            }
+        }
+    };
 }
 
+commands! {
+    "push" => Push(PushRequest),
+    "show" => Show(JobName),
+    "wait" => Wait(WaitRequest),
+    "list" => List(ListRequest),
+    "count" => Count(CountRequest),
+    "last" => Last(LastRequest),
+    "run" => Run(RunRequest),
+    "retry" => Retry(Selected),
+    "cancel" => Cancel(Selected),
+    "discard" => Discard(Selected),
+    "purge" => Purge(Selected),
+    "pause" => Pause(PauseRequest),
+    "resume" => Resume(QueueName),
+    "progress" => Progress(ProgressRequest),
+    "queues" => Queues(Nothing),
+    "stats" => Stats(Nothing),
+    "schedules" => Schedules(Nothing),
+    "run-now" => RunNow(RunNow),
+    "kinds" => Kinds(Nothing),
+    "connections" => Connections(Nothing),
+    "sequence-begin" => SequenceBegin(SequenceBegin),
+    "sequence-add" => SequenceAdd(SequenceAdd),
+    "sequence-end" => SequenceEnd(SequenceName),
+    "sequence-show" => SequenceShow(SequenceName),
+    "sequence-cancel" => SequenceCancel(SequenceName),
+    "sequence-list" => SequenceList(SequenceList),
+}
+
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushRequest {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<NewJob>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<NewJob>,
     /// The time limit of the store; `push_timeout` of `[jobs]` by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobName {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ref")]
     pub reference: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitRequest {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ref")]
     pub reference: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListRequest {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// Only jobs pushed at this time or later, milliseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LastRequest {
     pub by: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest {
     pub kind: String,
     pub key: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CountRequest {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }
 
 /// The jobs of `retry`, `cancel`, `discard` and `purge`: one by its number or by its queue and `ref`; or all in a
 /// state, optionally of one queue, tenant and kind.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selected {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ref")]
     pub reference: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {
     pub queue: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -231,13 +201,12 @@ pub struct RunNow {
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceBegin {
     pub queue: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
 }
 
@@ -255,10 +224,10 @@ pub struct SequenceName {
     pub id: i64,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceList {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
@@ -292,40 +261,7 @@ impl<'l> RequestLine<'l> {
     /// # Errors
     /// States why it is refused, for the client.
     pub fn request(self) -> Result<JobsRequest, String> {
-        use JobsRequest as Request;
-        let fields = self.fields;
-        Ok(match self.command.as_str() {
-            "push" => Request::Push(of(fields)?),
-            "show" => Request::Show(of(fields)?),
-            "wait" => Request::Wait(of(fields)?),
-            "list" => Request::List(of(fields)?),
-            "count" => Request::Count(of(fields)?),
-            "last" => Request::Last(of(fields)?),
-            "run" => Request::Run(of(fields)?),
-            "retry" => Request::Retry(of(fields)?),
-            "cancel" => Request::Cancel(of(fields)?),
-            "discard" => Request::Discard(of(fields)?),
-            "purge" => Request::Purge(of(fields)?),
-            "pause" => Request::Pause(of(fields)?),
-            "resume" => Request::Resume(of(fields)?),
-            "progress" => Request::Progress(of(fields)?),
-            "queues" => Request::Queues(of(fields)?),
-            "stats" => Request::Stats(of(fields)?),
-            "schedules" => Request::Schedules(of(fields)?),
-            "run-now" => Request::RunNow(of(fields)?),
-            "kinds" => Request::Kinds(of(fields)?),
-            "connections" => Request::Connections(of(fields)?),
-            "sequence-begin" => Request::SequenceBegin(of(fields)?),
-            "sequence-add" => Request::SequenceAdd(of(fields)?),
-            "sequence-end" => Request::SequenceEnd(of(fields)?),
-            "sequence-show" => Request::SequenceShow(of(fields)?),
-            "sequence-cancel" => Request::SequenceCancel(of(fields)?),
-            "sequence-list" => Request::SequenceList(of(fields)?),
-            other => {
-                let known = COMMANDS.join(", ");
-                return Err(format!("there is no command \"{other}\"; there are {known}"));
-            }
-        })
+        JobsRequest::read(&self.command, self.fields)
     }
 }
 
@@ -508,5 +444,21 @@ mod tests {
             ..PushRequest::default()
         }));
         assert!(again.expect("JSON").contains(r#""payload":{"b": 1.0, "a":[1]}"#));
+    }
+
+    #[test]
+    fn an_absent_value_is_left_out() {
+        let text = |value: serde_json::Result<String>| value.expect("JSON");
+        let count = JobsRequest::Count(CountRequest::default());
+        assert_eq!(text(serde_json::to_string(&count)), r#"{"command":"count"}"#);
+        let changed = super::super::JobsAnswer::Changed {
+            count: 1,
+            ending: 0,
+            held: None,
+        };
+        assert_eq!(
+            text(serde_json::to_string(&changed)),
+            r#"{"result":"changed","count":1,"ending":0}"#
+        );
     }
 }

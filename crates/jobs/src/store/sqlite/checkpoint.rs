@@ -1,6 +1,6 @@
 //! The checkpoint thread: it waits for the disk, so that commits do not.
 
-use super::copy;
+use super::{beside, copy};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -22,11 +22,9 @@ pub(super) struct Checkpoints {
 
 impl Checkpoints {
     pub(super) fn of(store: &Path) -> Checkpoints {
-        let mut log = store.as_os_str().to_owned();
-        log.push("-wal");
         Checkpoints {
             store: store.to_owned(),
-            log: PathBuf::from(log),
+            log: beside(store, "-wal"),
             commits: 0,
             wished: None,
             thread: None,

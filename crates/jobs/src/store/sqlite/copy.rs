@@ -1,14 +1,18 @@
 //! Copies a store while others use it.
 
 use super::super::StoreError;
-use super::super::sql::{SqlError, Trouble};
-use super::{APPLICATION_ID, BUSY, Sqlite, salvage};
+use super::super::sql::SqlError;
+use super::{APPLICATION_ID, BUSY, Sqlite, beside, remove_if_there, salvage};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The pages of a portion, and the least time until the next; otherwise it is as long as the portion took.
+const PORTION: i32 = 256;
+const LEAST_REST: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Copied {
@@ -29,7 +33,7 @@ impl Sqlite {
     /// # Errors
     /// There is no copy; states why.
     pub fn copy(store: &Path, to: &Path) -> Result<Copied, StoreError> {
-        let part = part_of(to);
+        let part = beside(to, ".part");
         let copied = write(store, to, &part);
         // An unfinished copy is removed.
         let _ = std::fs::remove_file(&part);
@@ -37,32 +41,18 @@ impl Sqlite {
     }
 }
 
-fn part_of(to: &Path) -> PathBuf {
-    let mut name = to.as_os_str().to_owned();
-    name.push(".part");
-    PathBuf::from(name)
-}
-
 fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
-    let of_file = |path: &Path, message: String| {
-        let trouble = Trouble::Database;
-        StoreError::Database(path.display().to_string(), SqlError { trouble, message })
-    };
-    let io = |error: io::Error| of_file(to, error.to_string());
+    let io = |error: io::Error| StoreError::of_file(to, SqlError::of_database(error));
     if to.symlink_metadata().is_ok() {
-        return Err(of_file(to, "it is there already; name another file".to_owned()));
+        let message = "it is there already; name another file";
+        return Err(StoreError::of_file(to, SqlError::of_database(message)));
     }
-    match std::fs::remove_file(part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
-        _ => {}
-    }
-    std::fs::metadata(store).map_err(|error| of_file(store, error.to_string()))?;
+    remove_if_there(part).map_err(|error| StoreError::of_file(to, error))?;
+    std::fs::metadata(store).map_err(|error| StoreError::of_file(store, SqlError::of_database(error)))?;
     let copied = match whole(store, part) {
         Ok(jobs) => Copied::Whole { jobs },
         Err(CopyFailure::Foreign) => return Err(StoreError::Foreign(store.display().to_string())),
-        Err(CopyFailure::Target(error)) => {
-            return Err(StoreError::Database(to.display().to_string(), error.into()));
-        }
+        Err(CopyFailure::Target(error)) => return Err(StoreError::of_file(to, error)),
         Err(CopyFailure::Source(why)) => {
             let _ = std::fs::remove_file(part);
             salvage::salvage(store, part, why + &missing(store).unwrap_or_default())?
@@ -78,7 +68,7 @@ fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
 enum CopyFailure {
     Foreign,
     Source(String),
-    Target(rusqlite::Error),
+    Target(SqlError),
 }
 
 fn whole(store: &Path, part: &Path) -> Result<u64, CopyFailure> {
@@ -90,19 +80,14 @@ fn whole(store: &Path, part: &Path) -> Result<u64, CopyFailure> {
     if application != APPLICATION_ID {
         return Err(CopyFailure::Foreign);
     }
-    let mut copy = Connection::open(part).map_err(CopyFailure::Target)?;
-    let backup = Backup::new(&reader, &mut copy).map_err(CopyFailure::Target)?;
-    loop {
-        // In one step: it reads one state, and writers do not wait.
-        match backup.step(-1).map_err(source)? {
-            StepResult::Done => break,
-            _ => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
-    drop(backup);
+    let target = |error: rusqlite::Error| CopyFailure::Target(error.into());
+    let mut copy = Connection::open(part).map_err(target)?;
+    // Unfinished, it is removed; whole, it is synced below.
+    copy.pragma_update(None, "synchronous", "OFF").map_err(target)?;
+    copy_pages(&reader, &mut copy, part)?;
     // One file, without a log next to it.
     copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))
-        .map_err(CopyFailure::Target)?;
+        .map_err(target)?;
     let mut report: Vec<String> = Vec::new();
     let checked = copy.pragma_query(None, "quick_check", |row| {
         report.push(row.get(0)?);
@@ -116,6 +101,27 @@ fn whole(store: &Path, part: &Path) -> Result<u64, CopyFailure> {
         .query_row("SELECT count(*) FROM job", [], |row| row.get(0))
         .map_err(source)?;
     Ok(jobs.unsigned_abs())
+}
+
+/// Copies all pages as of one moment, in portions. A portion that is not on the disk yet makes the commits of others
+/// wait for it, so the next one comes later.
+fn copy_pages(reader: &Connection, copy: &mut Connection, part: &Path) -> Result<(), CopyFailure> {
+    let source = |error: rusqlite::Error| CopyFailure::Source(error.to_string());
+    let target = |error: io::Error| CopyFailure::Target(SqlError::of_database(error));
+    let file = std::fs::File::open(part).map_err(target)?;
+    // Without a transaction each write of others would begin the copy anew.
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
+        .map_err(source)?;
+    let backup = Backup::new(reader, copy).map_err(|error| CopyFailure::Target(error.into()))?;
+    loop {
+        let begun = Instant::now();
+        if backup.step(PORTION).map_err(source)? == StepResult::Done {
+            return Ok(());
+        }
+        file.sync_data().map_err(target)?;
+        std::thread::sleep(begun.elapsed().max(LEAST_REST));
+    }
 }
 
 fn missing(store: &Path) -> Option<String> {

@@ -1,33 +1,26 @@
 //! Migrates a file of an earlier version, after a copy.
 
-use super::super::sql::{SqlError, Trouble};
+use super::super::sql::SqlError;
 use super::super::{StoreError, tables};
+use super::{beside, remove_if_there};
 use rusqlite::{Connection, OpenFlags};
-use std::path::{Path, PathBuf};
-
-fn copy_of(path: &Path, version: i32) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".version-{version}"));
-    PathBuf::from(name)
-}
+use std::path::Path;
 
 pub(super) fn migrate(connection: &Connection, path: &Path, version: i32) -> Result<(), StoreError> {
-    let failed = |error: rusqlite::Error| StoreError::Database(path.display().to_string(), error.into());
     let unknown = || StoreError::Version(path.display().to_string(), version);
     let statements = tables::migration(version, &tables::SQLITE).ok_or_else(unknown)?;
-    let copy = copy_of(path, version);
+    let copy = beside(path, &format!(".version-{version}"));
     copied(path, &copy).map_err(|error| {
         let message = format!(
             "it can't be copied to {} before it is changed: {error}",
             copy.display()
         );
-        let trouble = Trouble::Database;
-        StoreError::Database(path.display().to_string(), SqlError { trouble, message })
+        StoreError::of_file(path, SqlError::of_database(message))
     })?;
     connection
         .execute_batch(&statements)
         .and_then(|()| connection.pragma_update(None, "user_version", tables::VERSION))
-        .map_err(failed)?;
+        .map_err(|error| StoreError::of_file(path, error))?;
     log::warn!(
         "jobs: {} had version {version}, and has version {} from now on; {} is a copy of it as it was",
         path.display(),
@@ -38,17 +31,9 @@ pub(super) fn migrate(connection: &Connection, path: &Path, version: i32) -> Res
 }
 
 fn copied(path: &Path, copy: &Path) -> Result<(), SqlError> {
-    let io = |error: std::io::Error| SqlError {
-        trouble: Trouble::Database,
-        message: error.to_string(),
-    };
-    let mut part = copy.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    match std::fs::remove_file(&part) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
-        _ => {}
-    }
+    let io = |error: std::io::Error| SqlError::of_database(error);
+    let part = beside(copy, ".part");
+    remove_if_there(&part)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let reader = Connection::open_with_flags(path, flags)?;
     reader.execute("VACUUM INTO ?1", [part.to_string_lossy()])?;

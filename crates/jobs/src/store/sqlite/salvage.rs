@@ -28,8 +28,8 @@ UPDATE sequence SET running = 0, dropped = max(0, added - done - failed - (
 ";
 
 pub(super) fn salvage(store: &Path, part: &Path, why: String) -> Result<Copied, StoreError> {
-    let source = |error: rusqlite::Error| StoreError::Database(store.display().to_string(), error.into());
-    let target = |error: rusqlite::Error| StoreError::Database(part.display().to_string(), error.into());
+    let source = |error: rusqlite::Error| StoreError::of_file(store, error);
+    let target = |error: rusqlite::Error| StoreError::of_file(part, error);
     let reader = copy::open(store).map_err(source)?;
     // SQLite reads no file that is shorter than its header says, unless the schema is writable. Nothing is written.
     reader

@@ -2,23 +2,25 @@
 
 use crate::call::{Call, CallProgress};
 use crate::client::{Client, ClientInput, Origin, Rights};
-use crate::commands::{self, For};
+use crate::commands;
 use crate::core::schedule::Schedules;
-use crate::core::{Action, Event, JobId, Moment, Scheduler};
+use crate::core::{Action, Event, Moment, Scheduler};
 use crate::failures::Failures;
 use crate::figures::Figures;
 use crate::foreign::Foreign;
-use crate::lease::{Doubt, Lease};
+use crate::lease::RunningHere;
+use crate::listener::Listener;
 use crate::master::configured;
+use crate::requests::Requests;
 use crate::store::{Opener, Operation, StoreThread};
 use crate::tcp::Tcp;
 use forkyard_config::{Durability, Jobs, JobsStore};
 use forkyard_host::listen::AcceptPause;
-use forkyard_protocol::jobs::{HeldKeys, JobsAnswer, RequestLine};
+use forkyard_protocol::jobs::{JobsAnswer, RequestLine};
 use forkyard_sys::{Error, clock, identity, socket};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,13 +44,6 @@ pub(crate) enum Peer {
     Call(Box<Call>),
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PendingReply {
-    pub(crate) client: usize,
-    pub(crate) what: For,
-    pub(crate) id: JobId,
-}
-
 pub(crate) struct Process {
     pub(crate) poll: Poll,
     pub(crate) jobs: Jobs,
@@ -58,25 +53,15 @@ pub(crate) struct Process {
     pub(crate) ahead_ms: i64,
     pub(crate) store: StoreThread,
     pub(crate) channel: Option<OwnedFd>,
-    pub(crate) listener: OwnedFd,
+    pub(crate) listener: Listener,
     pub(crate) pause: AcceptPause,
     pub(crate) tcp: Tcp,
     pub(crate) peers: HashMap<usize, Peer>,
     pub(crate) next_peer: usize,
     /// Connections with more to read.
     pub(crate) again: Vec<usize>,
-    is_more_waiting: bool,
-    pub(crate) leases: HashMap<JobId, Lease>,
-    pub(crate) doubts: Vec<Doubt>,
-    pub(crate) deaths: VecDeque<(String, String, String)>,
-    pub(crate) told_unreached: BTreeSet<String>,
-    pub(crate) asked: HashMap<u64, PendingReply>,
-    pub(crate) pausing: HashMap<u64, (String, bool)>,
-    pub(crate) portions: HashMap<u64, (u64, Vec<JobId>, Option<HeldKeys>)>,
-    pub(crate) waiters: BTreeMap<JobId, Vec<usize>>,
-    pub(crate) wait_limits: HashMap<usize, (u64, JobId)>,
-    pub(crate) push_limits: BTreeSet<(u64, u64)>,
-    pub(crate) finishing: HashMap<u64, JobId>,
+    pub(crate) running: RunningHere,
+    pub(crate) requests: Requests,
     pub(crate) foreign: Foreign,
     pub(crate) is_foreign_asked: bool,
     pub(crate) foreign_due_ms: Option<u64>,
@@ -105,11 +90,9 @@ impl Process {
     ) -> Result<Process, Box<dyn std::error::Error>> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), STORE)?);
-        for (fd, token) in [(&channel, CHANNEL), (&listener, LISTENER)] {
-            let raw = fd.as_raw_fd();
-            poll.registry()
-                .register(&mut SourceFd(&raw), token, Interest::READABLE)?;
-        }
+        let raw = channel.as_raw_fd();
+        (poll.registry()).register(&mut SourceFd(&raw), CHANNEL, Interest::READABLE)?;
+        let listener = Listener::watch(listener, poll.registry(), LISTENER)?;
         let begun_ms = clock::now().as_nanos() / 1_000_000;
         let is_shared = matches!(jobs.store, JobsStore::Postgresql(_));
         let store = StoreThread::start(open, is_shared, jobs.durability == Durability::Full, waker)?;
@@ -131,18 +114,8 @@ impl Process {
             peers: HashMap::new(),
             next_peer: FIRST_PEER,
             again: Vec::new(),
-            is_more_waiting: false,
-            leases: HashMap::new(),
-            doubts: Vec::new(),
-            deaths: VecDeque::new(),
-            told_unreached: BTreeSet::new(),
-            asked: HashMap::new(),
-            pausing: HashMap::new(),
-            portions: HashMap::new(),
-            waiters: BTreeMap::new(),
-            wait_limits: HashMap::new(),
-            push_limits: BTreeSet::new(),
-            finishing: HashMap::new(),
+            running: RunningHere::default(),
+            requests: Requests::default(),
             foreign: Foreign::default(),
             is_foreign_asked: false,
             foreign_due_ms: Some(0),
@@ -195,7 +168,7 @@ impl Process {
                 }
             }
             let is_pause_over = self.pause.end(clock::now());
-            if is_pause_over || self.is_more_waiting {
+            if is_pause_over || self.listener.is_more_waiting {
                 self.accept();
             }
             if is_pause_over || self.tcp.is_more_waiting() {
@@ -235,13 +208,13 @@ impl Process {
         };
         is_leaving
             && self.scheduler.is_idle()
-            && self.leases.is_empty()
+            && self.running.leases.is_empty()
             && !self.store.is_busy()
             && !has_client()
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || self.is_more_waiting || self.tcp.is_more_waiting() {
+        if !self.again.is_empty() || self.listener.is_more_waiting || self.tcp.is_more_waiting() {
             return Some(Duration::ZERO);
         }
         let now = self.now();
@@ -255,7 +228,7 @@ impl Process {
             Peer::Call(call) => call.deadline(),
             Peer::Client(_) => None,
         });
-        let doubts = self.doubts.iter().map(|doubt| doubt.until_ms);
+        let doubts = self.running.doubts.iter().map(|doubt| doubt.until_ms);
         let pause = self
             .pause
             .deadline()
@@ -264,21 +237,13 @@ impl Process {
         let cut_off = self.cut_off_at().filter(|_| !self.is_cut_off);
         let clean = is_on.then_some(self.clean_due_ms);
         let opening = self.opening_limit_ms().filter(|due| *due > now.mono_ms);
-        let pushes = self.push_limits.first().map(|(due, _)| *due);
-        let waits = self.wait_limits.values().map(|(due, _)| *due).min();
-        let mono = calls
-            .chain(doubts)
-            .chain(pause)
-            .chain(mono)
-            .chain(foreign)
-            .chain(cut_off)
-            .chain(clean)
-            .chain(opening)
-            .chain(pushes)
-            .chain(waits)
-            .chain(self.failures.deadline())
-            .chain(self.tcp.deadline())
-            .min();
+        let pushes = self.requests.push_limits.first().map(|(due, _)| *due);
+        let waits = self.requests.wait_limits.values().map(|(due, _)| *due).min();
+        let (failures, strangers) = (self.failures.deadline(), self.tcp.deadline());
+        let others = [
+            pause, mono, foreign, cut_off, clean, opening, pushes, waits, failures, strangers,
+        ];
+        let mono = calls.chain(doubts).chain(others.into_iter().flatten()).min();
         let mono = mono.map(|due| due.saturating_sub(now.mono_ms));
         // Rounded up, so that the deadline has passed on return. The wall clock may be set in between.
         let left = wall.into_iter().chain(mono).min()?;
@@ -290,13 +255,13 @@ impl Process {
     fn may_ask_foreign(&self) -> bool {
         let is_leaving = self.is_draining || self.is_stopping;
         // The next process can cancel a job of a process that ends.
-        let is_needed = !is_leaving || self.store.is_shared() || !self.leases.is_empty();
+        let is_needed = !is_leaving || self.store.is_shared() || !self.running.leases.is_empty();
         self.is_loaded && self.store_up && is_needed && !self.is_foreign_asked
     }
 
     fn cut_off_at(&self) -> Option<u64> {
         let lease_ms = u64::try_from(self.jobs.machine_timeout.as_millis()).unwrap_or(u64::MAX);
-        let is_concerned = self.store.is_shared() && !self.leases.is_empty();
+        let is_concerned = self.store.is_shared() && !self.running.leases.is_empty();
         is_concerned.then_some(self.heard_ms.saturating_add(lease_ms / 4 * 3))
     }
 
@@ -369,27 +334,14 @@ impl Process {
     }
 
     pub(crate) fn remove(&mut self, token: usize) -> Option<Peer> {
-        self.wait_limits.remove(&token);
+        self.requests.wait_limits.remove(&token);
         self.peers.remove(&token)
     }
 
     fn accept(&mut self) {
-        // Edge-triggered: accept everything, in turns with the others.
-        self.is_more_waiting = true;
         for _ in 0..MOST_CLIENTS {
-            let accepted = match socket::accept(self.listener.as_fd()) {
-                Ok(Some(accepted)) => accepted,
-                Ok(None) => {
-                    self.is_more_waiting = false;
-                    return;
-                }
-                Err(error) => {
-                    self.is_more_waiting = false;
-                    if self.pause.begin(clock::now()) {
-                        log::error!("jobs: can't accept a connection: {error}; trying again");
-                    }
-                    return;
-                }
+            let Some(accepted) = self.listener.accept(&mut self.pause) else {
+                return;
             };
             let (rights, origin) = match socket::peer_process(accepted.as_fd()) {
                 Ok((uid, pid)) if uid == 0 || uid == identity::own_user() => {
