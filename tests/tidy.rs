@@ -101,7 +101,10 @@ const WORLD: [&str; 10] = [
 const PURE: [(&str, &[&str]); 8] = [
     ("src/handover/", &[]),
     ("crates/base/", &[]),
-    ("crates/config/", &["crates/config/src/host.rs"]),
+    (
+        "crates/config/",
+        &["crates/config/src/host.rs", "crates/config/src/fpm/host.rs"],
+    ),
     ("crates/core/", &[]),
     ("crates/fastcgi/", &[]),
     ("crates/jobs/src/core/", &[]),

@@ -7,7 +7,7 @@
 mod constants;
 pub mod directives;
 mod dump;
-mod effects;
+mod host;
 mod ini;
 mod journal;
 mod machine;
@@ -25,7 +25,7 @@ mod validate;
 mod values;
 mod variables;
 
-pub use effects::release_of;
+pub use host::release_of;
 pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::PREFIX;
