@@ -103,7 +103,11 @@ const PURE: [(&str, &[&str]); 8] = [
     ("crates/base/", &[]),
     (
         "crates/config/",
-        &["crates/config/src/host.rs", "crates/config/src/fpm/host.rs"],
+        &[
+            "crates/config/src/host.rs",
+            "crates/config/src/fpm/host.rs",
+            "crates/config/src/watch/directories.rs",
+        ],
     ),
     ("crates/core/", &[]),
     ("crates/fastcgi/", &[]),
