@@ -1,7 +1,10 @@
-//! The type of a row, and its constructors.
+//! The type of a row, its constructors, and the macro that makes a draft of rows.
 
 use super::directive::{Directive, Effect, Form, Limit, Shown};
 use crate::LogLevel;
+use crate::flat_keys::{Entries, Field, FlatKeys};
+use crate::report::Report;
+use serde::de::DeserializeOwned;
 
 /// The TOML table of a key. For a row without a key it is the place of its directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,3 +218,63 @@ impl Setting {
         }
     }
 }
+
+/// What a draft has of a key: a value, or a table's entries.
+pub(crate) trait Read: Sized {
+    fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Self;
+}
+
+impl<T: DeserializeOwned> Read for Field<T> {
+    fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Field<T> {
+        flat_keys.take(key, report)
+    }
+}
+
+impl<T: DeserializeOwned> Read for Entries<T> {
+    fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Entries<T> {
+        flat_keys.take_entries(key, report)
+    }
+}
+
+/// Defines a section: its rows (`ROWS`), and its draft with the keys as written. `below`: what its keys begin with in
+/// the table that is read. `_`: a row without a field. `rows elsewhere`: fields whose rows are in another section's
+/// list, where php-fpm's dump has them.
+macro_rules! section {
+    (
+        $draft:ident of $section:expr, below $above:literal {
+            $(
+                $(_ = $other:expr,)*
+                $field:ident: $type:ty =
+                    key($key:literal, $($about:expr),+) $(.$method:ident($($argument:expr),*))*,
+            )*
+        }
+        $(rows elsewhere { $($extra:ident: $extra_type:ty = $extra_key:literal,)* })?
+    ) => {
+        #[derive(Debug)]
+        pub(crate) struct $draft {
+            $(pub(crate) $field: $type,)*
+            $($(pub(crate) $extra: $extra_type,)*)?
+        }
+
+        impl $draft {
+            pub(super) const ROWS: &[$crate::settings::Setting] = &[$(
+                $($other,)*
+                $crate::settings::row::key($section, $key, $($about),+)$(.$method($($argument),*))*,
+            )*];
+
+            pub(crate) const KEYS: &[&str] = &[$(concat!($above, $key),)* $($($extra_key,)*)?];
+
+            pub(crate) fn read(
+                flat_keys: &mut $crate::flat_keys::FlatKeys<'_>,
+                report: &mut $crate::report::Report<'_>,
+            ) -> $draft {
+                use $crate::settings::row::Read;
+                $draft {
+                    $($field: Read::read(concat!($above, $key), flat_keys, report),)*
+                    $($($extra: Read::read($extra_key, flat_keys, report),)*)?
+                }
+            }
+        }
+    };
+}
+pub(super) use section;
