@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each pool")]
 pub enum Application {
     Php(Php),
@@ -20,6 +20,7 @@ pub enum Application {
     FastCgi(FastCgi),
     /// An application in another language, loaded by a wrapper that forks workers.
     Wrapped(Wrapped),
+    #[default]
     Rust,
 }
 

@@ -13,7 +13,7 @@ use super::known::{self, Section};
 use super::overrides::Override;
 use super::report::Report;
 use super::source::Source;
-use super::units::{Form, Time};
+use super::units::{Children, Form, Time};
 use super::value::{self, Given};
 
 /// May be a value or a table.
@@ -61,6 +61,12 @@ impl Field<Time> {
     /// A duration with 0 meaning `None`.
     pub(super) fn above_zero(&self) -> Option<Duration> {
         self.get().filter(|time| !time.is_zero())
+    }
+}
+
+impl Field<Children> {
+    pub(super) fn is_auto(&self) -> bool {
+        self.written().is_some_and(|written| written.value.0.is_none())
     }
 }
 

@@ -3,121 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
 use super::application::{
     BootConnections, Isolation, Listens, Preload, Preloading, RequestSettings, WorkerMode,
 };
-use super::model::{CoreLimit, LogFormat, LogLevel, OnError, ReloadWhen};
+use super::model::{CoreLimit, LogFormat, LogLevel, OnError, OnSigterm, ReloadWhen};
 
 /// Ten years, so that sums of times can't overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
-
-/// Seconds, or a number with a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Time(pub(super) Duration);
-
-/// Bytes, or a number with `K`, `M` or `G`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size(pub(super) u64);
-
-/// A size or `unlimited`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Core(pub(super) CoreLimit);
-
-/// Permission bits as an octal string.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileMode(pub(super) u32);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Whole(pub(super) i64);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flag(pub(super) bool);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Text(pub(super) String);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Texts(pub(super) Vec<String>);
-
-/// One or several non-negative numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Counts(pub(super) Vec<u64>);
-
-/// `"harmless"`, `"all"`, `"none"`, or an array of names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RequestRule(pub(super) RequestSettings);
-
-/// A string, number or flag for php.ini.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct IniValue(pub(super) String);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Level(pub(super) LogLevel);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Format(pub(super) LogFormat);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Facility(pub(super) u8);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manager {
-    Static,
-    Dynamic,
-    Ondemand,
-}
-
-impl Manager {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Manager::Static => "static",
-            Manager::Dynamic => "dynamic",
-            Manager::Ondemand => "ondemand",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Routing {
-    Pool,
-    Application,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reload(pub(super) ReloadWhen);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ErrorRule(pub(super) OnError);
-
-/// A flag or `"socket"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handshake(pub(super) Listens);
-
-/// A flag or `"auto"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PreloadRule(pub(super) Preload);
-
-/// `"own"` or `"zygote"`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PreloaderChoice(pub(super) Preloading);
-
-/// `"loop"` or `"snapshot"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct WorkerModeChoice(pub(super) WorkerMode);
-
-/// `"auto"` or `"rewind"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct IsolationChoice(pub(super) Isolation);
-
-/// `"cut"`, `"refuse"` or `"keep"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ConnectionsChoice(pub(super) BootConnections);
-
-/// Soft and hard limit: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
 
 pub(super) trait Form {
     type Value: Clone;
@@ -125,8 +19,13 @@ pub(super) trait Form {
     fn value(&self) -> &Self::Value;
 }
 
+/// Defines types of written values: newtypes of the values that they stand for.
 macro_rules! forms {
-    ($($form:ident: $value:ty,)*) => {$(
+    ($($(#[$doc:meta])* $form:ident($value:ty),)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub(crate) struct $form(pub(crate) $value);
+
         impl Form for $form {
             type Value = $value;
 
@@ -138,26 +37,77 @@ macro_rules! forms {
 }
 
 forms! {
-    Time: Duration,
-    Size: u64,
-    Core: CoreLimit,
-    FileMode: u32,
-    Flag: bool,
-    Text: String,
-    Texts: Vec<String>,
-    Counts: Vec<u64>,
-    RequestRule: RequestSettings,
-    Level: LogLevel,
-    Format: LogFormat,
-    Facility: u8,
-    Reload: ReloadWhen,
-    ErrorRule: OnError,
-    PreloaderChoice: Preloading,
-    WorkerModeChoice: WorkerMode,
-    IsolationChoice: Isolation,
-    ConnectionsChoice: BootConnections,
-    Handshake: Listens,
-    PreloadRule: Preload,
+    /// Seconds, or a number with a unit.
+    Time(Duration),
+    /// Bytes, or a number with `K`, `M` or `G`.
+    Size(u64),
+    /// A size or `unlimited`.
+    Core(CoreLimit),
+    /// Permission bits as an octal string.
+    FileMode(u32),
+    Flag(bool),
+    Text(String),
+    Texts(Vec<String>),
+    /// One or several non-negative numbers.
+    Counts(Vec<u64>),
+    /// A choice, or an array of names.
+    RequestRule(RequestSettings),
+    Level(LogLevel),
+    Format(LogFormat),
+    Facility(u8),
+    Reload(ReloadWhen),
+    ErrorRule(OnError),
+    TermRule(OnSigterm),
+    /// A flag or `"socket"`.
+    Handshake(Listens),
+    /// A flag or `"auto"`.
+    PreloadRule(Preload),
+    PreloaderChoice(Preloading),
+    WorkerModeChoice(WorkerMode),
+    IsolationChoice(Isolation),
+    ConnectionsChoice(BootConnections),
+}
+
+/// A number whose range is checked where it is resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Whole(pub(super) i64);
+
+/// A number, or `None` for `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Children(pub(super) Option<i64>);
+
+/// A string, number or flag for php.ini.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct IniValue(pub(super) String);
+
+/// Soft and hard limit: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manager {
+    Static,
+    Dynamic,
+    Ondemand,
+}
+
+const MANAGERS: [(&str, Manager); 3] = [
+    ("static", Manager::Static),
+    ("dynamic", Manager::Dynamic),
+    ("ondemand", Manager::Ondemand),
+];
+
+impl Manager {
+    pub(super) fn name(self) -> &'static str {
+        let found = MANAGERS.iter().find(|(_, manager)| *manager == self);
+        found.map_or("", |(name, _)| name)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Routing {
+    Pool,
+    Application,
 }
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
@@ -247,23 +197,28 @@ fn bounds(text: &str) -> Option<Bounds> {
     fits.then_some(Bounds(soft, hard))
 }
 
-pub(super) fn level(text: &str) -> Option<LogLevel> {
-    Some(match text.to_ascii_lowercase().as_str() {
-        "debug" => LogLevel::Debug,
-        "notice" => LogLevel::Notice,
-        "warning" | "warn" => LogLevel::Warning,
-        "error" => LogLevel::Error,
-        "alert" => LogLevel::Alert,
-        _ => return None,
-    })
+/// The value of a word.
+fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Option<T> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value)
 }
 
-fn log_format(text: &str) -> Option<LogFormat> {
-    match text {
-        "text" => Some(LogFormat::Text),
-        "json" => Some(LogFormat::Json),
-        _ => None,
-    }
+/// The value of a word in capital or small letters.
+fn any_case<T: Copy>(text: &str, words: &[(&str, T)]) -> Option<T> {
+    word(&text.to_ascii_lowercase(), words)
+}
+
+const LEVELS: [(&str, LogLevel); 6] = [
+    ("debug", LogLevel::Debug),
+    ("notice", LogLevel::Notice),
+    ("warning", LogLevel::Warning),
+    ("warn", LogLevel::Warning),
+    ("error", LogLevel::Error),
+    ("alert", LogLevel::Alert),
+];
+
+pub(super) fn level(text: &str) -> Option<LogLevel> {
+    any_case(text, &LEVELS)
 }
 
 pub(super) const FACILITIES: [(&str, u8); 20] = [
@@ -290,36 +245,20 @@ pub(super) const FACILITIES: [(&str, u8); 20] = [
 ];
 
 pub(super) fn facility(name: &str) -> Option<u8> {
-    FACILITIES
-        .iter()
-        .find(|(known, _)| known.eq_ignore_ascii_case(name))
-        .map(|(_, number)| *number)
+    any_case(name, &FACILITIES)
 }
 
 pub(super) fn manager(text: &str) -> Option<Manager> {
-    Some(match text.to_ascii_lowercase().as_str() {
-        "static" => Manager::Static,
-        "dynamic" => Manager::Dynamic,
-        "ondemand" => Manager::Ondemand,
-        _ => return None,
-    })
-}
-
-fn reload(text: &str) -> Option<Reload> {
-    Some(Reload(match text.to_ascii_lowercase().as_str() {
-        "changed" => ReloadWhen::Changed,
-        "always" => ReloadWhen::Always,
-        _ => return None,
-    }))
+    any_case(text, &MANAGERS)
 }
 
 /// Implements `Deserialize`: the expected form, and the accepted TOML types with their parsers.
 macro_rules! form {
-    ($type:ident, $expected:literal $(, str $from_str:expr)? $(, int $from_int:expr)? $(, flag $from_flag:expr)? $(, float $from_float:expr)?) => {
+    ($type:ident, $expected:literal $(, str $from_str:expr)? $(, int $from_int:expr)? $(, flag $from_flag:expr)? $(, float $from_float:expr)? $(, texts $from_texts:expr)?) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct FormVisitor;
-                impl Visitor<'_> for FormVisitor {
+                impl<'de> Visitor<'de> for FormVisitor {
                     type Value = $type;
 
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -341,6 +280,14 @@ macro_rules! form {
                         let read: fn(f64) -> $type = $from_float;
                         Ok(read(number))
                     })?
+                    $(fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<$type, A::Error> {
+                        let read: fn(Vec<String>) -> $type = $from_texts;
+                        let mut texts = Vec::new();
+                        while let Some(Text(text)) = items.next_element()? {
+                            texts.push(text);
+                        }
+                        Ok(read(texts))
+                    })?
                 }
                 deserializer.deserialize_any(FormVisitor)
             }
@@ -348,9 +295,35 @@ macro_rules! form {
     };
 }
 
-mod lists;
-mod service;
-pub(super) use service::{Children, TermRule};
+impl<'de> Deserialize<'de> for Counts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FormVisitor;
+        impl<'de> Visitor<'de> for FormVisitor {
+            type Value = Counts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Counts, E> {
+                let count = u64::try_from(number);
+                let count = count.map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))?;
+                Ok(Counts(vec![count]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Counts, A::Error> {
+                let mut counts = Vec::new();
+                while let Some(Whole(number)) = items.next_element()? {
+                    let count = u64::try_from(number);
+                    counts
+                        .push(count.map_err(|_| A::Error::invalid_value(Unexpected::Signed(number), &self))?);
+                }
+                Ok(Counts(counts))
+            }
+        }
+        deserializer.deserialize_any(FormVisitor)
+    }
+}
 
 form!(
     Time,
@@ -395,6 +368,13 @@ form!(
     "a string; write text in quotes, without NUL characters",
     str | text | (!text.contains('\0')).then(|| Text(text.to_owned()))
 );
+form!(Texts, "an array of strings; write [\"one\", \"two\"]", texts Texts);
+form!(
+    RequestRule,
+    "a choice of settings; write \"harmless\", \"all\", \"none\", or names as [\"memory_limit\"]",
+    str | text | RequestSettings::from_word(text).map(RequestRule),
+    texts | names | RequestRule(RequestSettings::Only(names))
+);
 form!(
     IniValue,
     "a php.ini value; write a string in quotes, a number, true or false",
@@ -411,7 +391,7 @@ form!(
 form!(
     Format,
     "a log format; write \"text\" or \"json\"",
-    str | text | log_format(text).map(Format)
+    str | text | word(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)]).map(Format)
 );
 form!(
     Facility,
@@ -427,26 +407,41 @@ form!(
     Routing,
     "a kind of routing; write \"pool\" or \"application\"",
     str | text
-        | match text {
-            "pool" => Some(Routing::Pool),
-            "application" => Some(Routing::Application),
-            _ => None,
-        }
+        | word(
+            text,
+            &[("pool", Routing::Pool), ("application", Routing::Application)]
+        )
 );
 form!(
     Reload,
     "a kind of reload; write \"changed\" or \"always\"",
-    str reload
+    str | text
+        | any_case(
+            text,
+            &[("changed", ReloadWhen::Changed), ("always", ReloadWhen::Always)]
+        )
+        .map(Reload)
 );
 form!(
     ErrorRule,
     "a rule for pools with errors; write \"fail\" or \"skip\"",
+    str | text | word(text, &[("fail", OnError::Fail), ("skip", OnError::Skip)]).map(ErrorRule)
+);
+form!(
+    TermRule,
+    "what SIGTERM can mean; write \"terminate\" or \"finish\"",
     str | text
-        | match text {
-            "fail" => Some(ErrorRule(OnError::Fail)),
-            "skip" => Some(ErrorRule(OnError::Skip)),
-            _ => None,
-        }
+        | word(
+            text,
+            &[("terminate", OnSigterm::Terminate), ("finish", OnSigterm::Finish)]
+        )
+        .map(TermRule)
+);
+form!(
+    Children,
+    "a number of workers; write digits without quotes, for example 10, or \"auto\"",
+    str | text | (text == "auto").then_some(Children(None)),
+    int | number | Some(Children(Some(number)))
 );
 form!(
     Handshake,
@@ -478,14 +473,14 @@ form!(
 form!(
     ConnectionsChoice,
     "a way to treat connections of the boot; write \"cut\", \"refuse\" or \"keep\"",
-    str | text
-        | match text {
-            "cut" => Some(ConnectionsChoice(BootConnections::Cut)),
-            "refuse" => Some(ConnectionsChoice(BootConnections::Refuse)),
-            "keep" => Some(ConnectionsChoice(BootConnections::Keep)),
-            _ => None,
-        }
+    str | text | word(text, &CONNECTIONS).map(ConnectionsChoice)
 );
+
+const CONNECTIONS: [(&str, BootConnections); 3] = [
+    ("cut", BootConnections::Cut),
+    ("refuse", BootConnections::Refuse),
+    ("keep", BootConnections::Keep),
+];
 
 #[cfg(test)]
 mod tests {
