@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -14,7 +13,7 @@ use super::overrides::Override;
 use super::report::Report;
 use super::source::Source;
 use super::units::{Children, Form, Time};
-use super::value::{self, Given};
+use super::value::{self, Given, Parse};
 
 /// May be a value or a table.
 const LISTEN: &str = "listen";
@@ -148,11 +147,7 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    pub(super) fn take<T: DeserializeOwned>(
-        &mut self,
-        key: &'static str,
-        report: &mut Report<'_>,
-    ) -> Field<T> {
+    pub(super) fn take<T: Parse>(&mut self, key: &'static str, report: &mut Report<'_>) -> Field<T> {
         let Some(at) = self.flat_keys.iter().position(|flat_key| flat_key.path == key) else {
             return Field::Absent;
         };
@@ -170,7 +165,7 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    pub(super) fn take_entries<T: DeserializeOwned>(
+    pub(super) fn take_entries<T: Parse>(
         &mut self,
         table: &'static str,
         report: &mut Report<'_>,

@@ -4,7 +4,7 @@ use super::directive::{Directive, Effect, Form, Limit, Shown};
 use crate::LogLevel;
 use crate::flat_keys::{Entries, Field, FlatKeys};
 use crate::report::Report;
-use serde::de::DeserializeOwned;
+use crate::value::Parse;
 
 /// The TOML table of a key. For a row without a key it is the place of its directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,13 +224,13 @@ pub(crate) trait Read: Sized {
     fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Self;
 }
 
-impl<T: DeserializeOwned> Read for Field<T> {
+impl<T: Parse> Read for Field<T> {
     fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Field<T> {
         flat_keys.take(key, report)
     }
 }
 
-impl<T: DeserializeOwned> Read for Entries<T> {
+impl<T: Parse> Read for Entries<T> {
     fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Entries<T> {
         flat_keys.take_entries(key, report)
     }
