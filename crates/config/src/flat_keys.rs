@@ -12,7 +12,7 @@ use super::known::{self, Section};
 use super::overrides::Override;
 use super::report::Report;
 use super::source::Source;
-use super::units::{Children, Form, Time};
+use super::units::{Children, Form, Text, Texts, Time};
 use super::value::{self, Given, Parse};
 
 /// May be a value or a table.
@@ -60,6 +60,23 @@ impl Field<Time> {
     /// A duration with 0 meaning `None`.
     pub(super) fn above_zero(&self) -> Option<Duration> {
         self.get().filter(|time| !time.is_zero())
+    }
+}
+
+impl Field<Text> {
+    pub(super) fn text(&self) -> Option<&str> {
+        self.written().map(|written| written.value.0.as_str())
+    }
+}
+
+impl Written<Texts> {
+    /// Each text of the list, at the list's place.
+    pub(super) fn each(&self) -> impl Iterator<Item = Written<Text>> {
+        self.value.0.iter().map(|text| Written {
+            value: Text(text.clone()),
+            location: self.location.clone(),
+            key: self.key,
+        })
     }
 }
 
@@ -240,14 +257,7 @@ impl<'t> FlatKeys<'t> {
                     if !reported.contains(key) {
                         reported.push(key);
                         let remedy = format!("write {key} = followed by one value");
-                        report.error(
-                            &flat_key.location,
-                            key,
-                            Kind::Rule {
-                                problem: "is not a table".to_owned(),
-                                remedy,
-                            },
-                        );
+                        report.error(&flat_key.location, key, Kind::rule("is not a table", remedy));
                     }
                 }
                 _ => {

@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use forkyard_sys::accounts::{self, Account};
 use forkyard_sys::entry::HeldEntry;
@@ -14,7 +13,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::geteuid;
 
-use super::error::{Diagnostic, Errors, Kind, Location, Severity};
+use super::error::{Diagnostic, Errors, Kind, Location};
 use super::{Loaded, UserIds, World, glob, memory, overrides, resolve};
 
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -46,23 +45,11 @@ pub fn has_pools(path: &Path) -> bool {
 }
 
 fn with_bytes<T>(path: &Path, read: fn(&[u8], &Path, &dyn World) -> Result<T, Errors>) -> Result<T, Errors> {
-    let failure = |reason: String| {
-        let location = Location {
-            file: Arc::from(path),
-            line: 0,
-            column: 0,
-            order: 0,
-        };
-        let kind = Kind::Unreadable { reason };
-        Errors {
-            diagnostics: vec![Diagnostic {
-                severity: Severity::Error,
-                location,
-                pool: None,
-                key: None,
-                kind,
-            }],
-        }
+    let failure = |reason| Errors {
+        diagnostics: vec![Diagnostic::error(
+            Location::of_file(path),
+            Kind::Unreadable { reason },
+        )],
     };
     let host = Host::default();
     let named = |reason| format!("{reason}; name the configuration with -c FILE, and let this user read it");

@@ -2,6 +2,7 @@
 
 use super::draft::{GlobalDraft, PoolDraft};
 use super::settings;
+use super::value::quoted;
 
 const LEAST_LIKENESS: f64 = 0.7;
 
@@ -118,6 +119,14 @@ pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str>
     let alike = words.iter().filter(may_be_alike);
     let best = alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(best) >= LEAST_LIKENESS).then_some(best)
+}
+
+/// Suggests the most similar of the names that are there.
+pub(super) fn suggestion(name: &str, names: &[&str], otherwise: &str) -> String {
+    match nearest_word(name, names) {
+        Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+        None => otherwise.to_owned(),
+    }
 }
 
 /// The name of a php-fpm setting here, if it differs.

@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::World;
 use super::draft::{GlobalDraft, PoolDraft};
@@ -30,7 +29,7 @@ pub(super) struct Override {
 impl Override {
     /// The variable's name, in place of a file.
     pub(super) fn location(&self) -> Location {
-        location(&self.variable)
+        Location::of_file(Path::new(&self.variable))
     }
 }
 
@@ -70,14 +69,14 @@ impl Overrides {
             .iter()
             .filter(|one| one.pool.is_some() && !one.is_used.get());
         for one in unused {
-            let problem = "there is no such pool, so the variable has no effect".to_owned();
+            let problem = "there is no such pool, so the variable has no effect";
             let remedy = "write the pool's name in capitals, with _ in place of each character that is not a \
                 letter or digit";
-            warn(diagnostics, &one.variable, problem, remedy.to_owned());
+            warn(diagnostics, &one.variable, problem, remedy);
         }
         for (variable, meant) in &self.missed {
-            let problem = "it stands for no key, so the variable has no effect".to_owned();
-            warn(diagnostics, variable, problem, format!("did you mean {meant}?"));
+            let problem = "it stands for no key, so the variable has no effect";
+            warn(diagnostics, variable, problem, &format!("did you mean {meant}?"));
         }
     }
 }
@@ -90,20 +89,11 @@ pub(super) fn is_variable(location: &Location) -> bool {
             .is_some_and(|name| name.starts_with(PREFIX))
 }
 
-fn location(variable: &str) -> Location {
-    Location {
-        file: Arc::from(Path::new(variable)),
-        line: 0,
-        column: 0,
-        order: 0,
-    }
-}
-
-fn warn(diagnostics: &mut Diagnostics, variable: &str, problem: String, remedy: String) {
-    let kind = Kind::Rule { problem, remedy };
+fn warn(diagnostics: &mut Diagnostics, variable: &str, problem: &str, remedy: &str) {
+    let location = Location::of_file(Path::new(variable));
     diagnostics.push(Diagnostic {
         severity: Severity::Warning,
-        ..Diagnostic::error(location(variable), kind)
+        ..Diagnostic::error(location, Kind::rule(problem, remedy))
     });
 }
 

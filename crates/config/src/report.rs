@@ -219,18 +219,11 @@ impl<'f> Report<'f> {
     }
 
     pub(super) fn rule<T>(&mut self, at: &Written<T>, problem: impl Into<String>, remedy: impl Into<String>) {
-        let kind = Kind::Rule {
-            problem: problem.into(),
-            remedy: remedy.into(),
-        };
-        self.error(&at.location, at.key, kind);
+        self.error(&at.location, at.key, Kind::rule(problem, remedy));
     }
 
     pub(super) fn warn<T>(&mut self, at: &Written<T>, problem: impl Into<String>, remedy: impl Into<String>) {
-        let kind = Kind::Rule {
-            problem: problem.into(),
-            remedy: remedy.into(),
-        };
+        let kind = Kind::rule(problem, remedy);
         self.find(Severity::Warning, &at.location, at.key, kind);
     }
 
@@ -240,8 +233,7 @@ impl<'f> Report<'f> {
         problem: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        let (problem, remedy) = (problem.into(), remedy.into());
-        self.error(&entry.location, entry.table, Kind::Rule { problem, remedy });
+        self.error(&entry.location, entry.table, Kind::rule(problem, remedy));
     }
 
     /// Adds an error about a forbidden key.

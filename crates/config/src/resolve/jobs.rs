@@ -3,13 +3,14 @@
 mod places;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::global::{absolute_file, is_too_long_for_a_socket};
+use super::pool::absolute;
 use crate::World;
 use crate::application::{Application, Interface};
 use crate::draft::{JobQueueDraft, JobScheduleDraft, JobsDraft, JobsText, PoolText};
@@ -107,12 +108,8 @@ fn named_tables<'t, D>(
         if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
             let problem = format!("{} can't be a name", quoted(&name));
             let remedy = format!("use up to {LONGEST_NAME} letters, digits, \"-\", \"_\" and \".\"");
-            super::loose(
-                diagnostics,
-                location.clone(),
-                &format!("jobs.{word}"),
-                Kind::Rule { problem, remedy },
-            );
+            let key = format!("jobs.{word}");
+            super::loose(diagnostics, location.clone(), &key, Kind::rule(problem, remedy));
         }
         let mut flat_keys = FlatKeys::new(table, source, None);
         let mut report = Report::table(diagnostics, &path);
@@ -263,18 +260,16 @@ fn user(
         report.ignored_without_root(field);
         return None;
     }
-    let name = field
-        .written()
-        .map_or(JOBS_USER, |written| written.value.0.as_str());
-    let is_known = name.parse::<u32>().is_ok() || world.user(name).is_some();
-    let problem = format!("there is no user {}", quoted(name));
+    let name = field.or(JOBS_USER.to_owned());
+    let is_known = world.uid(&name).is_some();
+    let problem = format!("there is no user {}", quoted(&name));
     let remedy = format!("make it: adduser --system --group --no-create-home {name}; or name another");
     match field.written() {
         _ if is_known => {}
         Some(written) => report.rule(written, problem, remedy),
-        None => report.error(location, "user", Kind::Rule { problem, remedy }),
+        None => report.error(location, "user", Kind::rule(problem, remedy)),
     }
-    Some(name.to_owned())
+    Some(name)
 }
 
 fn queue(
@@ -297,10 +292,7 @@ fn queue(
         // The errors of a written pool are already reported.
         if texts.iter().all(|text| text.name != *pool_name) {
             let names: Vec<&str> = texts.iter().map(|text| text.name.as_str()).collect();
-            let remedy = match known::nearest_word(pool_name, &names) {
-                Some(nearest) => format!("did you mean {}?", quoted(nearest)),
-                None => "name one that is there".to_owned(),
-            };
+            let remedy = known::suggestion(pool_name, &names, "name one that is there");
             report.rule(written, format!("there is no pool {}", quoted(pool_name)), remedy);
         }
         return None;
@@ -314,9 +306,9 @@ fn queue(
         .written()
         .into_iter()
         .flat_map(|written| written.value.0.iter().map(move |user| (written, user)));
-    let mut may_push: Vec<u32> = pool.user.iter().filter_map(|user| uid(user, world)).collect();
+    let mut may_push: Vec<u32> = pool.user.iter().filter_map(|user| world.uid(user)).collect();
     for (written, user) in users {
-        match uid(user, world) {
+        match world.uid(user) {
             Some(uid) => may_push.push(uid),
             None => report.rule(
                 written,
@@ -439,21 +431,13 @@ fn script(
         );
         return None;
     }
-    let path = Path::new(&written.value.0);
-    if !path.is_absolute() {
-        report.rule(
-            written,
-            format!("{} is not an absolute path", quoted(&written.value.0)),
-            "start it with /",
-        );
-        return None;
-    }
+    let path = absolute(written, report)?;
     // The path refers to another file inside a chroot.
-    if pool.chroot.is_none() && !world.exists(path) {
+    if pool.chroot.is_none() && !world.exists(&path) {
         let problem = format!("{} does not exist", path.display());
         report.warn(written, problem, "jobs fail until it does");
     }
-    Some(path.to_owned())
+    Some(path)
 }
 
 fn schedule(
@@ -474,50 +458,26 @@ fn schedule(
     let (queue, cron) = (queue?, cron?);
     if !queues.contains(queue.value.0.as_str()) {
         let names: Vec<&str> = queues.iter().copied().collect();
-        let remedy = match known::nearest_word(&queue.value.0, &names) {
-            Some(nearest) => format!("did you mean {}?", quoted(nearest)),
-            None => "name one that is there".to_owned(),
-        };
-        report.rule(
-            &queue,
-            format!("there is no queue {}", quoted(&queue.value.0)),
-            remedy,
-        );
+        let remedy = known::suggestion(&queue.value.0, &names, "name one that is there");
+        let problem = format!("there is no queue {}", quoted(&queue.value.0));
+        report.rule(&queue, problem, remedy);
     }
     if let Err(reason) = crate::cron::check(&cron.value.0) {
         let remedy = "write five fields: minute, hour, day of month, month, day of week";
         report.rule(&cron, reason, remedy);
     }
-    let timezone = draft
-        .timezone
-        .written()
-        .map_or("UTC", |written| written.value.0.as_str());
-    if let Some(written) = draft
-        .timezone
-        .written()
-        .filter(|_| !crate::cron::is_zone(timezone))
-    {
-        let problem = format!("there is no time zone {}", quoted(timezone));
-        report.rule(
-            written,
-            problem,
-            "name one of /usr/share/zoneinfo, such as \"Europe/Berlin\"",
-        );
+    let timezone = draft.timezone.or("UTC".to_owned());
+    if !crate::cron::is_zone(&timezone) {
+        let problem = format!("there is no time zone {}", quoted(&timezone));
+        let remedy = "name one of /usr/share/zoneinfo, such as \"Europe/Berlin\"";
+        report.refuse(&draft.timezone, &problem, remedy);
     }
-    let kind = draft
-        .kind
-        .written()
-        .map_or(name, |written| written.value.0.as_str());
-    let payload = draft
-        .payload
-        .written()
-        .map_or("", |written| written.value.0.as_str());
     Some(Schedule {
         name: name.to_owned(),
         queue: queue.value.0,
-        kind: kind.to_owned(),
+        kind: draft.kind.or(name.to_owned()),
         cron: cron.value.0,
-        timezone: timezone.to_owned(),
+        timezone,
         missed: one_of(
             &draft.missed,
             &[
@@ -536,7 +496,7 @@ fn schedule(
             ],
             report,
         ),
-        payload: payload.to_owned(),
+        payload: draft.payload.or(String::new()),
     })
 }
 
@@ -582,8 +542,4 @@ fn size(field: &Field<Size>, default: u64, report: &mut Report<'_>) -> u64 {
         );
     }
     written.value.0
-}
-
-fn uid(user: &str, world: &dyn World) -> Option<u32> {
-    user.parse().ok().or_else(|| world.user(user).map(|ids| ids.uid))
 }

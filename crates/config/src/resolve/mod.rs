@@ -376,15 +376,15 @@ fn include(
             Ok(found) => files.extend(found.into_iter().filter(|file| seen.insert(file.clone()))),
             Err(reason) => {
                 let problem = format!("{}: {reason}", quoted(&pattern));
-                let remedy = "make the directory readable".to_owned();
-                report.error(&location, "include", Kind::Rule { problem, remedy });
+                let kind = Kind::rule(problem, "make the directory readable");
+                report.error(&location, "include", kind);
             }
         }
     }
     if files.len() > MAX_INCLUDED {
         let problem = format!("{} files match", files.len());
-        let remedy = format!("include at most {MAX_INCLUDED}");
-        Report::global(diagnostics).error(&location, "include", Kind::Rule { problem, remedy });
+        let kind = Kind::rule(problem, format!("include at most {MAX_INCLUDED}"));
+        Report::global(diagnostics).error(&location, "include", kind);
         files.truncate(MAX_INCLUDED);
     }
     for (at, file) in files.iter().enumerate() {
@@ -422,9 +422,8 @@ fn included_pools(
         ("jobs", sections.jobs.is_some()),
     ] {
         if is_there {
-            let problem = "is not read from an included file".to_owned();
-            let remedy = "move it to the main file".to_owned();
-            loose(diagnostics, source.whole(), name, Kind::Rule { problem, remedy });
+            let kind = Kind::rule("is not read from an included file", "move it to the main file");
+            loose(diagnostics, source.whole(), name, kind);
         }
     }
     Some(sections.pools)
@@ -451,10 +450,7 @@ fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> 
         match locations.get(&text.name) {
             Some(first) => {
                 let problem = format!("this pool is already defined at {first}");
-                let kind = Kind::Rule {
-                    problem,
-                    remedy: "give one of the two another name".to_owned(),
-                };
+                let kind = Kind::rule(problem, "give one of the two another name");
                 diagnostics.push(Diagnostic {
                     pool: Some(text.name),
                     ..Diagnostic::error(text.location, kind)
@@ -545,10 +541,7 @@ fn overlap(a: &Address, b: &Address) -> bool {
 }
 
 fn not_a_table(diagnostics: &mut Diagnostics, location: Location, key: &str, write: &str) {
-    let kind = Kind::Rule {
-        problem: "is not a table".to_owned(),
-        remedy: format!("write {write}"),
-    };
+    let kind = Kind::rule("is not a table", format!("write {write}"));
     loose(diagnostics, location, key, kind);
 }
 

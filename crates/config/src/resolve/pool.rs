@@ -166,8 +166,8 @@ pub(crate) fn can_be_named(name: &str) -> bool {
 fn name(text: &PoolText, report: &mut Report<'_>) {
     if !can_be_named(&text.name) {
         let problem = format!("{} can't be the name of a pool", quoted(&text.name));
-        let remedy = "give it at least one character and no control characters".to_owned();
-        report.error(&text.location, "name", Kind::Rule { problem, remedy });
+        let remedy = "give it at least one character and no control characters";
+        report.error(&text.location, "name", Kind::rule(problem, remedy));
     }
 }
 
@@ -213,13 +213,9 @@ fn identity(
     if let Some(written) = user.written() {
         let name = &written.value.0;
         let number: Option<u32> = name.parse().ok();
-        let ids = number.map_or_else(|| world.user(name), |uid| world.user_by_id(uid));
+        let ids = world.entry(name);
         match (ids, number) {
-            (None, None) => report.rule(
-                written,
-                format!("there is no user {}", quoted(name)),
-                "name an existing user, or give a numeric id",
-            ),
+            (None, None) => drop(known_id(written, "user", name, None, report)),
             (None, Some(_)) if group.is_absent() => report.rule(
                 written,
                 format!("user id {name} has no entry to take its group from"),
@@ -266,10 +262,21 @@ fn refuse_root(
 
 pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<u32> {
     let name = &written.value.0;
-    let id = name.parse().ok().or_else(|| world.group(name));
+    known_id(written, "group", name, world.gid(name), report)
+}
+
+/// Reports a user or group (`kind`) that has no id.
+pub(super) fn known_id<T>(
+    written: &Written<T>,
+    kind: &str,
+    name: &str,
+    id: Option<u32>,
+    report: &mut Report<'_>,
+) -> Option<u32> {
     if id.is_none() {
-        let problem = format!("there is no group {}", quoted(name));
-        report.rule(written, problem, "name an existing group, or give a numeric id");
+        let problem = format!("there is no {kind} {}", quoted(name));
+        let remedy = format!("name an existing {kind}, or give a numeric id");
+        report.rule(written, problem, remedy);
     }
     id
 }
@@ -373,7 +380,7 @@ pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Opti
     None
 }
 
-fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
+pub(super) fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
     if !world.is_dir(path) {
         let problem = format!("{} is not an existing directory", quoted(&path.to_string_lossy()));
         report.rule(written, problem, "make it, or give another path");

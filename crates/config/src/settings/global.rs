@@ -37,8 +37,7 @@ section! {
             "the least severe lines that are logged")
             .same(Form::Level, "notice"),
         log_format: Field<Format> = key("log_format", r#"`"text"` or `"json"`"#, r#"`"text"`"#,
-            "how log lines look: see [Logging](logging.md)")
-            .in_php_fpm("not there"),
+            "how log lines look: see [Logging](logging.md)"),
         log_limit: Field<Whole> = key("log_limit", "number, 512 or more", "`1024`",
             "longest line of caught output and of the access log, bytes")
             .same(Form::Number, "1024").limit(512, i32::MAX, Error, "log_limit must be greater than 512")
@@ -90,16 +89,14 @@ section! {
             .in_php_fpm("always `fail`"),
         control: Field<Text> = key("control", "path", r#"none; of root's `/etc/forkyard/forkyard.toml`: `"/run/forkyard.sock"`"#,
             "the [control socket](control.md), for `forkyard reload`, `forkyard status` and others")
-            .sample(On(r#""/run/forkyard.sock""#))
-            .in_php_fpm("not there"),
+            .sample(On(r#""/run/forkyard.sock""#)),
         include: Field<Texts> = key("include", "list", r#"none; of `/etc/forkyard/forkyard.toml`: `["pools/*.toml"]`"#,
             "more files that hold `[pool.NAME]` tables: paths or patterns with `*`, `?` and `[a-z]`, relative to this file")
             .sample(Off(r#"["pools/*.toml"]"#))
             .in_php_fpm("anywhere, with any directive in the files; a pool that is defined twice is merged"),
         watch: Field<Flag> = key("watch", "flag", "`false`",
             "reload when a file that `include` matches appears, changes or goes; `on_error` is `\"skip\"` then: see \
-             [Watched directories](configuration.md#watched-directories)")
-            .in_php_fpm("not there"),
+             [Watched directories](configuration.md#watched-directories)"),
         on_sigterm: Field<TermRule> = key("on_sigterm", r#"`"terminate"`, `"finish"`"#, r#"`"terminate"`"#,
             "what SIGTERM means: with `terminate` requests that run end, with `finish` it is taken as SIGQUIT, and they are finished; a \
              second SIGTERM ends them")

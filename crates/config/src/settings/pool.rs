@@ -33,7 +33,8 @@ section! {
             .in_php_fpm("may be a relative path; one of more than 107 bytes is cut"),
         listen_address: Field<Text> = key("listen.address", "string", "required",
             "the same, where `listen` has other keys too")
-            .sample(On(r#""/run/forkyard-$pool.sock""#)),
+            .sample(On(r#""/run/forkyard-$pool.sock""#))
+            .in_php_fpm(""),
         listen_backlog: Field<Whole> = key("listen.backlog", "number, -1 or more", "`-1`",
             "connections that may wait to be accepted; -1: as many as the kernel lets")
             .same(Form::Number, "-1"),
@@ -105,15 +106,13 @@ section! {
             "a worker is replaced after this many requests, or [a program](runtimes.md#http) that speaks HTTP and that forkyard starts; 0: never")
             .fpm("pm.max_requests", Form::Number, "0"),
         max_requests_jitter: Field<Whole> = key("max_requests_jitter", "number", "`0`",
-            "up to so many more requests, another number for each worker, so that workers that were started together are not replaced together")
-            .in_php_fpm("not there"),
+            "up to so many more requests, another number for each worker, so that workers that were started together are not replaced together"),
         memory_limit: Field<Size> = key("memory_limit", "size", "`0`",
             "a worker that uses more, together with its FastCGI program, is replaced after its request; a program \
              that speaks HTTP is replaced with the processes that it has started; measured as proportional share \
              (PSS) in /proc after every few requests, or every second; not for a program that forkyard does not \
              start; 0: no limit")
-            .sample(Off(r#""512M""#))
-            .in_php_fpm("not there"),
+            .sample(Off(r#""512M""#)),
         reload: Field<Reload> = key("reload", r#"`"changed"`, `"always"`"#, r#"`"changed"`"#,
             "which reloads replace the workers: those that find [something changed](../explain/process-management.md#what-counts-as-changed), or all")
             .in_php_fpm("always"),
@@ -133,7 +132,8 @@ section! {
              WebSocket and other upgrades: for Node.js, programs that speak HTTP, and ASGI; see \
              [WebSocket](runtimes.md#websocket-and-other-upgrades). Owner, group, mode and allowed clients are \
              taken from `listen`")
-            .sample(Beside(r#""/run/forkyard-$pool-http.sock""#)),
+            .sample(Beside(r#""/run/forkyard-$pool-http.sock""#))
+            .in_php_fpm(""),
         ping_path: Field<Text> = key("ping.path", "string", "none",
             "the path of the pool's ping page")
             .same(Form::Text, "")
@@ -176,7 +176,8 @@ section! {
             .in_php_fpm("a second"),
         push_timeout: Field<Time> = key("push_timeout", "duration, not 0", "taken from `[jobs]`",
             "how long a push of a background job by the pool's applications may take")
-            .sample(Off(r#""2s""#)),
+            .sample(Off(r#""2s""#))
+            .in_php_fpm(""),
         client_timeout: Field<Time> = key("client_timeout", "duration, not 0", r#"`"60s"`"#,
             "how long a client that is silent in the middle of a request may keep a worker waiting")
             .in_php_fpm("none: a worker waits for ever"),
@@ -219,23 +220,19 @@ section! {
             "file for the application's output, in place of the daemon's log; it belongs to the pool's user. In an \
              application pool the path is below each application's root. See \
              [Logging](logging.md#what-workers-write)")
-            .sample(Off(r#""/var/log/$pool.app""#))
-            .in_php_fpm("not there"),
+            .sample(Off(r#""/var/log/$pool.app""#)),
         friendly_error_pages: Field<Flag> = key("friendly_error_pages", "flag", "`false`",
             "when the application can't be started, answer requests with its report, including output and the names of the environment's variables; \
-             for development. See [How applications are started](spawning.md#what-clients-see)")
-            .in_php_fpm("not there"),
+             for development. See [How applications are started](spawning.md#what-clients-see)"),
         clear_env: Field<Flag> = key("clear_env", "flag", "`true`",
             "start the workers' environment empty, so that it holds nothing of the master's")
             .same(Form::Flag, "yes"),
         env_file: Field<Text> = key("env_file", "path", "none",
             "file with environment variables, which override `env`; it is read at each start of the application. \
              See [Secrets](../howto/deploy.md#secrets)")
-            .sample(Off(r#""/srv/app/.env""#))
-            .in_php_fpm("not there"),
+            .sample(Off(r#""/srv/app/.env""#)),
         no_new_privs: Field<Flag> = key("no_new_privs", "flag", "`false`",
-            "keep workers, and all they start, from gaining privileges, for example through set-user-id programs")
-            .in_php_fpm("not there"),
+            "keep workers, and all they start, from gaining privileges, for example through set-user-id programs"),
         apparmor_hat: Field<Text> = key("apparmor_hat", "string", "none",
             "the workers change to the AppArmor profile `CURRENT//HAT`. Without AppArmor in the kernel the daemon does not start")
             .same(Form::Text, "").shown(Never)
@@ -244,44 +241,34 @@ section! {
         confine_read: Field<Texts> = key("confine.read", "list of paths", "everything",
             "the only paths that may be read and executed, in addition to `confine.write` and the system's; see \
              [Security](../explain/security.md#paths)")
-            .sample(Off(r#"["/"]"#))
-            .in_php_fpm("not there"),
+            .sample(Off(r#"["/"]"#)),
         confine_write: Field<Texts> = key("confine.write", "list of paths", "everything",
             "the only paths that may be written to; at least one directory if one of the two is set")
-            .sample(Off(r#"["/app"]"#))
-            .in_php_fpm("not there"),
+            .sample(Off(r#"["/app"]"#)),
         confine_deny_system_calls: Field<Flag> = key("confine.deny_system_calls", "flag", "`false`",
-            "refuse system calls that attacks use; see [Security](../explain/security.md#system-calls)")
-            .in_php_fpm("not there"),
+            "refuse system calls that attacks use; see [Security](../explain/security.md#system-calls)"),
         confine_private_tmp: Field<Flag> = key("confine.private_tmp", "flag", "`false`",
-            "a `/tmp` and `/var/tmp` of the pool's own, in memory; needs root")
-            .in_php_fpm("not there"),
+            "a `/tmp` and `/var/tmp` of the pool's own, in memory; needs root"),
         cpu_weight: Field<Whole> = key("cpu_weight", "number, 1 to 10000", "as the others",
             "the pool's share when pools want more processor time than there is; a pool without it has 100: see \
              [Fair shares](../howto/many-users.md#fair-shares)")
-            .sample(Off("50"))
-            .in_php_fpm("not there"),
+            .sample(Off("50")),
         memory_max: Field<Size> = key("memory_max", r#"size, `"4M"` or more"#, "no limit",
             "most memory of all processes of the pool; without control groups, of each process")
-            .sample(Off(r#""512M""#))
-            .in_php_fpm("not there"),
+            .sample(Off(r#""512M""#)),
         cgroup_parent: Field<Text> = key("cgroup.parent", "path", "none",
             "a control group (cgroup v2); the pool gets a group in it, under the pool's name; see \
              [Security](../explain/security.md#control-groups)")
-            .sample(Off(r#""/sys/fs/cgroup/forkyard""#))
-            .in_php_fpm("not there"),
+            .sample(Off(r#""/sys/fs/cgroup/forkyard""#)),
         cgroup_memory_max: Field<Size> = key("cgroup.memory_max", r#"size, `"4M"` or more"#, "no limit",
             "most memory of all processes of the pool")
-            .sample(Off(r#""512M""#))
-            .in_php_fpm("not there"),
+            .sample(Off(r#""512M""#)),
         cgroup_cpu_percent: Field<Whole> = key("cgroup.cpu_percent", "number, 1 to 100000", "no limit",
             "share of processor time of all processes of the pool; 100: one processor")
-            .sample(Off("150"))
-            .in_php_fpm("not there"),
+            .sample(Off("150")),
         cgroup_pids_max: Field<Whole> = key("cgroup.pids_max", "number, 2 or more", "no limit",
             "most processes and threads of the pool, its preloader among them")
-            .sample(Off("100"))
-            .in_php_fpm("not there"),
+            .sample(Off("100")),
     }
     rows elsewhere {
         env: Entries<Text> = "env",

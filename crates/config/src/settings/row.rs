@@ -96,7 +96,8 @@ pub struct Setting {
     pub default: &'static str,
     /// The meaning. It names other settings by their keys.
     pub meaning: &'static str,
-    /// php-fpm's equivalent or its difference, apart from the directive's name.
+    /// php-fpm's equivalent or its difference, apart from the directive's name. Without a directive "not there", unless
+    /// a row has something else.
     pub in_php_fpm: &'static str,
     pub sample: Sample,
     /// The equivalent php-fpm directive, or `None`.
@@ -118,7 +119,7 @@ pub(super) const fn key(
         values,
         default,
         meaning,
-        in_php_fpm: "",
+        in_php_fpm: "not there",
         sample: Sample::Default,
         directive: None,
         absence: None,
@@ -154,6 +155,7 @@ impl Setting {
                 note: "",
                 limit: None,
             }),
+            in_php_fpm: "",
             ..self
         }
     }
