@@ -310,12 +310,6 @@ pub enum Isolation {
 }
 
 impl WorkerMode {
-    pub fn from_word(word: &str) -> Option<WorkerMode> {
-        [WorkerMode::Loop, WorkerMode::Snapshot]
-            .into_iter()
-            .find(|mode| mode.as_str() == word)
-    }
-
     pub fn as_str(self) -> &'static str {
         match self {
             WorkerMode::Loop => "loop",
@@ -325,12 +319,6 @@ impl WorkerMode {
 }
 
 impl Isolation {
-    pub fn from_word(word: &str) -> Option<Isolation> {
-        [Isolation::Auto, Isolation::Rewind]
-            .into_iter()
-            .find(|isolation| isolation.as_str() == word)
-    }
-
     pub fn as_str(self) -> &'static str {
         match self {
             Isolation::Auto => "auto",

@@ -101,6 +101,8 @@ pub(super) struct KeyEntry<T> {
 #[derive(Debug)]
 pub(super) struct FlatKeys<'t> {
     flat_keys: Vec<FlatKey<'t>>,
+    /// The keys that were asked for: those that may be written.
+    pub(super) known: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -117,7 +119,10 @@ impl<'t> FlatKeys<'t> {
         let mut flat_keys = Vec::new();
         flatten(table, &[], source, pool, &mut flat_keys);
         flat_keys.sort_by_key(|flat_key| flat_key.offset);
-        FlatKeys { flat_keys }
+        FlatKeys {
+            flat_keys,
+            known: Vec::new(),
+        }
     }
 
     pub(super) fn override_by<'o>(&mut self, overrides: impl Iterator<Item = &'o Override>) {
@@ -161,10 +166,12 @@ impl<'t> FlatKeys<'t> {
         };
         FlatKeys {
             flat_keys: said.filter_map(flat_key).collect(),
+            known: Vec::new(),
         }
     }
 
     pub(super) fn take<T: Parse>(&mut self, key: &'static str, report: &mut Report<'_>) -> Field<T> {
+        self.known.push(key);
         let Some(at) = self.flat_keys.iter().position(|flat_key| flat_key.path == key) else {
             return Field::Absent;
         };
@@ -187,15 +194,10 @@ impl<'t> FlatKeys<'t> {
         table: &'static str,
         report: &mut Report<'_>,
     ) -> Entries<T> {
-        let depth = table.split('.').count();
-        let within = |flat_key: &FlatKey<'_>| {
-            flat_key.segments.len() >= depth
-                && flat_key
-                    .segments
-                    .iter()
-                    .zip(table.split('.'))
-                    .all(|(a, b)| a == b)
-        };
+        self.known.push(table);
+        let above: Vec<String> = table.split('.').map(str::to_owned).collect();
+        let depth = above.len();
+        let within = |flat_key: &FlatKey<'_>| flat_key.segments.starts_with(&above);
         let (taken, rest) = std::mem::take(&mut self.flat_keys).into_iter().partition(within);
         self.flat_keys = rest;
         let mut entries = Vec::new();
@@ -242,7 +244,9 @@ impl<'t> FlatKeys<'t> {
         self.flat_keys.retain(|flat_key| flat_key.segments[0] != segment);
     }
 
-    pub(super) fn finish(self, section: Section, keys: &[&str], report: &mut Report<'_>) {
+    /// Reports the keys that are left.
+    pub(super) fn finish(self, section: Section, report: &mut Report<'_>) {
+        let keys = &self.known;
         let mut reported: Vec<&str> = Vec::new();
         for flat_key in &self.flat_keys {
             let within = |key: &&&str| {

@@ -192,14 +192,7 @@ impl World for Host {
     fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
         log::debug!(target: "forkyard::config", "reading {}", path.display());
         let file = fs::File::open(path).map_err(|error| error.to_string())?;
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| error.to_string())?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(format!("it is longer than {MAX_FILE_BYTES} bytes"));
-        }
-        Ok(bytes)
+        read_at_most(MAX_FILE_BYTES, file)
     }
 
     fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, String> {
@@ -242,9 +235,13 @@ fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
     if opened.nlink() > 1 && !entry.is_guarded() {
         return Err("it has several names; copy it".to_owned());
     }
+    read_at_most(MAX_APPLICATION_FILE_BYTES, file)
+}
+
+fn read_at_most(most: u64, file: fs::File) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let most = MAX_APPLICATION_FILE_BYTES;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(said)?;
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
     if bytes.len() as u64 > most {
         return Err(format!("it is longer than {most} bytes"));
     }

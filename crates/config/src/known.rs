@@ -1,6 +1,5 @@
 //! Suggests fixes for unknown keys: a similar key, its right section, or the name of a php-fpm setting here.
 
-use super::draft::{GlobalDraft, PoolDraft};
 use super::settings;
 use super::value::quoted;
 
@@ -162,8 +161,9 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
         let mut keys = settings::all().filter(|setting| setting.section.is_application());
         leaf == "runtime" || keys.any(|setting| is(&[setting.key], leaf))
     };
-    let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
-    let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);
+    let pool =
+        |leaf: &str| is(&settings::keys(settings::Section::Pool), leaf) && !leaf.starts_with("application.");
+    let global = |leaf: &str| is(&settings::keys(settings::Section::Global), leaf);
     let location = match (section, in_application) {
         (Section::Pool, None) if application(path) => "[pool.NAME.application]",
         (Section::Pool, Some(leaf)) if pool(leaf) => "[pool.NAME]",

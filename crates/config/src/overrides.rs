@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::path::Path;
 
 use super::World;
-use super::draft::{GlobalDraft, PoolDraft};
 use super::error::{Diagnostic, Kind, Location, Severity};
 use super::known;
 use super::report::Diagnostics;
+use super::settings::{self, Section};
 
 const PREFIX: &str = "FORKYARD_";
 pub(super) const GLOBAL: &str = "FORKYARD_GLOBAL__";
@@ -100,18 +100,18 @@ fn warn(diagnostics: &mut Diagnostics, variable: &str, problem: &str, remedy: &s
 /// The likely intended name of an unknown variable. Returns `None` for an application's own variables.
 fn meant(variable: &str) -> Option<String> {
     let rest = variable.strip_prefix(PREFIX)?;
+    let [globals, pools] = [Section::Global, Section::Pool].map(settings::keys);
     if let Some(key) = rest.strip_prefix("GLOBAL") {
-        let key = nearest(key.trim_start_matches('_'), GlobalDraft::KEYS);
+        let key = nearest(key.trim_start_matches('_'), &globals);
         return Some(format!("{GLOBAL}{}", key.as_deref().unwrap_or("KEY")));
     }
     if let Some(of_pool) = rest.strip_prefix("POOL_") {
         let keys = of_pool.match_indices('_');
         let parts = keys.map(|(at, _)| (&of_pool[..at], &of_pool[at + 1..]));
-        let exact = |(pool, key): (&str, &str)| {
-            exact(key, PoolDraft::KEYS).map(|key| format!("{POOL}{pool}{DOT}{key}"))
-        };
+        let exact =
+            |(pool, key): (&str, &str)| exact(key, &pools).map(|key| format!("{POOL}{pool}{DOT}{key}"));
         let meant = parts.clone().find_map(exact).or_else(|| {
-            let mut near = parts.filter_map(|(pool, key)| Some((pool, nearest(key, PoolDraft::KEYS)?)));
+            let mut near = parts.filter_map(|(pool, key)| Some((pool, nearest(key, &pools)?)));
             near.next().map(|(pool, key)| format!("{POOL}{pool}{DOT}{key}"))
         });
         return Some(meant.unwrap_or_else(|| format!("{POOL}NAME{DOT}KEY")));
@@ -122,8 +122,8 @@ fn meant(variable: &str) -> Option<String> {
     }
     let rest = rest.trim_start_matches('_');
     let by = |find: fn(&str, &[&str]) -> Option<String>| {
-        let global = find(rest, GlobalDraft::KEYS).map(|key| format!("{GLOBAL}{key}"));
-        global.or_else(|| Some(format!("{POOL}NAME{DOT}{}", find(rest, PoolDraft::KEYS)?)))
+        let global = find(rest, &globals).map(|key| format!("{GLOBAL}{key}"));
+        global.or_else(|| Some(format!("{POOL}NAME{DOT}{}", find(rest, &pools)?)))
     };
     by(exact).or_else(|| by(nearest))
 }

@@ -16,29 +16,6 @@ use super::value::{Parse, quoted};
 use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
 use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
 
-pub const KEYS: [&str; 20] = [
-    "runtime",
-    "entry",
-    "start_command",
-    "env",
-    "max_per_app",
-    "min_instances",
-    "max_requests",
-    "concurrency",
-    "threads",
-    "instances",
-    "handshake",
-    "preload",
-    "max_idle_time",
-    "max_request_time",
-    "max_request_queue_size",
-    "memory_limit",
-    "start_timeout",
-    "rolling_restarts",
-    "app_log",
-    "env_file",
-];
-
 const RUNTIMES: [(&str, Runtime); 8] = [
     ("php", Runtime::Php),
     ("wsgi", Runtime::Wsgi),
@@ -136,7 +113,7 @@ fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> 
         app_log: file(&flat_keys.take("app_log", report), "log/app.log", report),
         env_file: file(&flat_keys.take("env_file", report), ".env", report),
     };
-    flat_keys.finish(Section::Site, &KEYS, report);
+    flat_keys.finish(Section::Site, report);
     Some(settings)
 }
 

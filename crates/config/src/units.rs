@@ -393,12 +393,14 @@ form!(
 form!(
     WorkerModeChoice,
     "a way to run a worker script; write \"loop\" or \"snapshot\"",
-    Plain::Text(text) => WorkerMode::from_word(text).map(WorkerModeChoice)
+    Plain::Text("loop") => Some(WorkerModeChoice(WorkerMode::Loop)),
+    Plain::Text("snapshot") => Some(WorkerModeChoice(WorkerMode::Snapshot))
 );
 form!(
     IsolationChoice,
     "a way to get rid of a request; write \"rewind\", or \"auto\" to boot the application in each request where the kernel can't put a worker back",
-    Plain::Text(text) => Isolation::from_word(text).map(IsolationChoice)
+    Plain::Text("auto") => Some(IsolationChoice(Isolation::Auto)),
+    Plain::Text("rewind") => Some(IsolationChoice(Isolation::Rewind))
 );
 form!(
     ConnectionsChoice,

@@ -51,24 +51,18 @@ pub(super) fn read<'t>(
     source: &Source<'t>,
     diagnostics: &mut Diagnostics,
 ) -> JobsText {
-    let queues = named_tables(&mut table, "queue", source, diagnostics, |flat_keys, report| {
-        let draft = JobQueueDraft::read(flat_keys, report);
-        (draft, JobQueueDraft::KEYS)
-    });
+    let queues = named_tables(&mut table, "queue", source, diagnostics, JobQueueDraft::read);
     let schedules = named_tables(
         &mut table,
         "schedule",
         source,
         diagnostics,
-        |flat_keys, report| {
-            let draft = JobScheduleDraft::read(flat_keys, report);
-            (draft, JobScheduleDraft::KEYS)
-        },
+        JobScheduleDraft::read,
     );
     let mut flat_keys = FlatKeys::new(table, source, None);
     let mut report = Report::table(diagnostics, "jobs");
     let draft = JobsDraft::read(&mut flat_keys, &mut report);
-    flat_keys.finish(Section::Jobs, JobsDraft::KEYS, &mut report);
+    flat_keys.finish(Section::Jobs, &mut report);
     JobsText {
         location,
         draft,
@@ -83,7 +77,7 @@ fn named_tables<'t, D>(
     word: &str,
     source: &Source<'t>,
     diagnostics: &mut Diagnostics,
-    read: impl Fn(&mut FlatKeys<'t>, &mut Report<'_>) -> (D, &'static [&'static str]),
+    read: fn(&mut FlatKeys<'_>, &mut Report<'_>) -> D,
 ) -> Vec<(String, Location, D)> {
     let Some((key, value)) = table.remove_entry(word) else {
         return Vec::new();
@@ -113,8 +107,8 @@ fn named_tables<'t, D>(
         }
         let mut flat_keys = FlatKeys::new(table, source, None);
         let mut report = Report::table(diagnostics, &path);
-        let (draft, keys) = read(&mut flat_keys, &mut report);
-        flat_keys.finish(Section::Jobs, keys, &mut report);
+        let draft = read(&mut flat_keys, &mut report);
+        flat_keys.finish(Section::Jobs, &mut report);
         found.push((offset, (name, location, draft)));
     }
     found.sort_by_key(|(offset, _)| *offset);

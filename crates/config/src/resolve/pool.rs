@@ -7,10 +7,7 @@ use super::global::{new_file, priority, rlimit_files};
 use super::{application, applications, confine, listen, manager, worker_script};
 use crate::World;
 use crate::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
-use crate::draft::{
-    ApplicationDraft, ApplicationsDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText,
-    WrappedDraft,
-};
+use crate::draft::{ApplicationDraft, ApplicationsDraft, PoolDraft, PoolText};
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::known::Section;
@@ -35,22 +32,14 @@ pub(crate) fn read(
     report: &mut Report<'_>,
 ) -> PoolText {
     let draft = PoolDraft::read(&mut flat_keys, report);
-    let application = application::read(&draft, &mut flat_keys, report);
     let applications_location = flat_keys.first_location("applications");
     let applications = Box::new(ApplicationsDraft::read(&mut flat_keys, report));
-    let mut keys = PoolDraft::KEYS.to_vec();
-    keys.extend(ApplicationsDraft::KEYS);
-    match application {
-        ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
-        ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
-        ApplicationDraft::FastCgi(_) => keys.extend(FastCgiDraft::KEYS),
-        ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => keys.extend(HttpDraft::KEYS),
-        ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
-        // With an unknown runtime the keys are unknown too; one error is enough.
-        ApplicationDraft::Wrong => flat_keys.discard("application"),
-        ApplicationDraft::Absent | ApplicationDraft::Rust => {}
+    let application = application::read(&draft, &mut flat_keys, report);
+    // With an unknown runtime the keys are unknown too; one error is enough.
+    if matches!(application, ApplicationDraft::Wrong) {
+        flat_keys.discard("application");
     }
-    flat_keys.finish(Section::Pool, &keys, report);
+    flat_keys.finish(Section::Pool, report);
     PoolText {
         name,
         location,

@@ -61,20 +61,17 @@ pub fn of(section: Section) -> impl Iterator<Item = &'static Setting> {
     all().filter(move |setting| setting.section == section)
 }
 
+/// The keys of a table, by name.
+pub(crate) fn keys(section: Section) -> Vec<&'static str> {
+    of(section).map(|setting| setting.key).collect()
+}
+
 /// Returns the directives of php-fpm's global section (`is_global`) or of its pools, with their rows, in the order of
 /// the dump.
 pub fn directives(is_global: bool) -> impl Iterator<Item = (&'static Directive, &'static Setting)> {
     rows()
         .filter(move |setting| (setting.section == Section::Global) == is_global)
         .filter_map(|setting| setting.directive.as_ref().map(|directive| (directive, setting)))
-}
-
-/// Returns the row of a directive of php-fpm's global section (`is_global`) or of its pools.
-pub fn of_directive(name: &str, is_global: bool) -> Option<&'static Setting> {
-    directives(is_global)
-        .find(|(directive, _)| directive.name == name)
-        .map(|(_, setting)| setting)
-        .filter(|setting| !setting.key.is_empty())
 }
 
 /// Returns the reason why a directive has no key.

@@ -54,6 +54,15 @@ impl Section {
         !matches!(self, Section::Global | Section::Pool | Section::Applications) && !self.is_of_jobs()
     }
 
+    /// What its keys begin with in a pool's table.
+    fn above(self) -> &'static str {
+        match self {
+            Section::Applications => "applications.",
+            section if section.is_application() => "application.",
+            _ => "",
+        }
+    }
+
     /// Whether it is about background jobs.
     pub fn is_of_jobs(self) -> bool {
         matches!(self, Section::Jobs | Section::JobQueue | Section::JobSchedule)
@@ -143,6 +152,17 @@ pub(super) const fn without_key(
 }
 
 impl Setting {
+    /// The key within its pool, or within its own table of another kind.
+    pub(crate) fn path(&self) -> String {
+        format!("{}{}", self.section.above(), self.key)
+    }
+
+    /// The default as it would be written, if it can be.
+    pub(crate) fn literal(&self) -> Option<&'static str> {
+        let text = self.default.strip_prefix('`')?.strip_suffix('`')?;
+        Some(text).filter(|text| !text.contains('`'))
+    }
+
     /// Adds the equivalent php-fpm directive, with php-fpm's default.
     pub(super) const fn fpm(self, name: &'static str, form: Form, default: &'static str) -> Setting {
         Setting {
@@ -263,8 +283,6 @@ macro_rules! section {
                 $($other,)*
                 $crate::settings::row::key($section, $key, $($about),+)$(.$method($($argument),*))*,
             )*];
-
-            pub(crate) const KEYS: &[&str] = &[$(concat!($above, $key),)* $($($extra_key,)*)?];
 
             pub(crate) fn read(
                 flat_keys: &mut $crate::flat_keys::FlatKeys<'_>,
