@@ -35,7 +35,7 @@ pub(super) enum Plain<'v> {
 
 pub(super) trait Parse: Sized {
     /// # Errors
-    /// What was found, and what was expected.
+    /// The value, and the expected form.
     fn parse(value: &Plain<'_>) -> Result<Self, Kind>;
 }
 

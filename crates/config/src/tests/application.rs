@@ -17,30 +17,21 @@ fn rules_of_the_application() {
         "1:7: error: [pool www] application: missing; write [pool.www.application] with runtime = \"php\" and version = \"8.2\"",
     );
     let with = |runtime: &str| pool("").replace("runtime = \"php\"", runtime);
-    for (line, expected) in [
-        (
-            "",
-            "10:1: error: [pool www] application.runtime: missing; write runtime = \"php\"",
-        ),
-        (
-            "runtime = \"pph\"",
-            "9:1: error: [pool www] application.runtime: \"pph\" is no known runtime; it can be \"php\", \"cgi\", \"fastcgi\", \"http\", \"node\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"",
-        ),
-        (
-            "runtime = \"noed\"",
-            "9:1: error: [pool www] application.runtime: \"noed\" is no known runtime; did you mean \"node\"?",
-        ),
-        (
-            "runtime = 1",
-            "9:1: error: [pool www] application.runtime: 1 is not a string; write text in quotes, without NUL characters",
-        ),
-        (
-            "runtime = \"rust\"",
-            "10:1: error: [pool www] application.version: unknown key",
-        ),
-    ] {
-        one(&with(line), &ROOT, expected);
-    }
+    cases(
+        with,
+        &ROOT,
+        r#"
+        ! 10:1: error: [pool www] application.runtime: missing; write runtime = "php"
+        runtime = "pph"
+        ! 9:1: error: [pool www] application.runtime: "pph" is no known runtime; it can be "php", "cgi", "fastcgi", "http", "node", "wsgi", "asgi", "rack" or "rust"
+        runtime = "noed"
+        ! 9:1: error: [pool www] application.runtime: "noed" is no known runtime; did you mean "node"?
+        runtime = 1
+        ! 9:1: error: [pool www] application.runtime: 1 is not a string; write text in quotes, without NUL characters
+        runtime = "rust"
+        ! 10:1: error: [pool www] application.version: unknown key
+    "#,
+    );
     let version = pool("").replace("version = \"8.2\"", "");
     one(
         &version,
@@ -53,79 +44,47 @@ fn rules_of_the_application() {
         &ROOT,
         "10:1: error: [pool www] application.version: \"8\" is not a PHP version; write major and minor number, for example \"8.2\"",
     );
-    for (line, expected) in [
-        (
-            "library = \"libphp.so\"",
-            "10:1: error: [pool www] application.library: \"libphp.so\" is not an absolute path; start it with /",
-        ),
-        (
-            "library = \"/gone.so\"",
-            "10:1: error: [pool www] application.library: \"/gone.so\" does not exist; install it, or give another path",
-        ),
-        (
-            "php_ini = \"/gone.ini\"",
-            "10:1: error: [pool www] application.php_ini: \"/gone.ini\" does not exist; install it, or give another path",
-        ),
-        (
-            "limit_extensions = [\"php\"]",
-            "10:1: error: [pool www] application.limit_extensions: \"php\" is not an extension; write a dot and the name, for example \".php\"",
-        ),
-        (
-            "limit_extensions = \".php\"",
-            "10:1: error: [pool www] application.limit_extensions: \".php\" is not an array of strings; write [\"one\", \"two\"]",
-        ),
-        (
-            "limit_extensions = [1]",
-            "10:1: error: [pool www] application.limit_extensions: 1 is not a string; write text in quotes, without NUL characters",
-        ),
-        (
-            "warm_up = 1001",
-            "10:1: error: [pool www] application.warm_up: 1001 is out of range; give a whole number from 0 to 1000",
-        ),
-        (
-            "warm_up_time = 0",
-            "10:1: error: [pool www] application.warm_up_time: 0 is too short; give a duration above zero, for example \"10s\"",
-        ),
-        (
-            "start_timeout = 0",
-            "10:1: error: [pool www] application.start_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
-        ),
-        (
-            "php_flag.display_errors = \"maybe\"",
-            "10:10: error: [pool www] application.php_flag.display_errors: \"maybe\" is not a flag; write true or false without quotes",
-        ),
-        (
-            "php_value.display_errors = 1\nphp_flag.display_errors = true",
-            "11:10: error: [pool www] application.php_flag.display_errors: it is already set at f.toml:10:11; set it once",
-        ),
-        (
-            "php_value = { \"a b\" = 1 }",
-            "10:15: error: [pool www] application.php_value: \"a b\" can't be the name of a setting; write it as in php.ini",
-        ),
-        (
-            "php_value.x = []",
-            "10:11: error: [pool www] application.php_value.x: an array is not a php.ini value; write a string in quotes, a number, true or false",
-        ),
-        (
-            "php_values.x = 1",
-            "10:12: error: [pool www] application.php_values.x: unknown key; did you mean application.php_value?",
-        ),
-        (
-            "startup_timeout = 1",
-            "10:1: error: [pool www] application.startup_timeout: unknown key; did you mean application.start_timeout?",
-        ),
-        (
-            "max_requests = 1",
-            "10:1: error: [pool www] application.max_requests: unknown key; it belongs in [pool.www]",
-        ),
-        (
-            "pid = \"/x\"",
-            "10:1: error: [pool www] application.pid: unknown key; it belongs in [global]",
-        ),
-    ] {
-        let diagnostics = found(&application(line), &ROOT);
-        assert_eq!(diagnostics, [expected.replace("f.toml:", "")], "{line}");
-    }
+    cases(
+        application,
+        &ROOT,
+        r#"
+        library = "libphp.so"
+        ! 10:1: error: [pool www] application.library: "libphp.so" is not an absolute path; start it with /
+        library = "/gone.so"
+        ! 10:1: error: [pool www] application.library: "/gone.so" does not exist; install it, or give another path
+        php_ini = "/gone.ini"
+        ! 10:1: error: [pool www] application.php_ini: "/gone.ini" does not exist; install it, or give another path
+        limit_extensions = ["php"]
+        ! 10:1: error: [pool www] application.limit_extensions: "php" is not an extension; write a dot and the name, for example ".php"
+        limit_extensions = ".php"
+        ! 10:1: error: [pool www] application.limit_extensions: ".php" is not an array of strings; write ["one", "two"]
+        limit_extensions = [1]
+        ! 10:1: error: [pool www] application.limit_extensions: 1 is not a string; write text in quotes, without NUL characters
+        warm_up = 1001
+        ! 10:1: error: [pool www] application.warm_up: 1001 is out of range; give a whole number from 0 to 1000
+        warm_up_time = 0
+        ! 10:1: error: [pool www] application.warm_up_time: 0 is too short; give a duration above zero, for example "10s"
+        start_timeout = 0
+        ! 10:1: error: [pool www] application.start_timeout: 0 is too short; give a duration above zero, for example "10s"
+        php_flag.display_errors = "maybe"
+        ! 10:10: error: [pool www] application.php_flag.display_errors: "maybe" is not a flag; write true or false without quotes
+        php_value.display_errors = 1
+        php_flag.display_errors = true
+        ! 11:10: error: [pool www] application.php_flag.display_errors: it is already set at 10:11; set it once
+        php_value = { "a b" = 1 }
+        ! 10:15: error: [pool www] application.php_value: "a b" can't be the name of a setting; write it as in php.ini
+        php_value.x = []
+        ! 10:11: error: [pool www] application.php_value.x: an array is not a php.ini value; write a string in quotes, a number, true or false
+        php_values.x = 1
+        ! 10:12: error: [pool www] application.php_values.x: unknown key; did you mean application.php_value?
+        startup_timeout = 1
+        ! 10:1: error: [pool www] application.startup_timeout: unknown key; did you mean application.start_timeout?
+        max_requests = 1
+        ! 10:1: error: [pool www] application.max_requests: unknown key; it belongs in [pool.www]
+        pid = "/x"
+        ! 10:1: error: [pool www] application.pid: unknown key; it belongs in [global]
+    "#,
+    );
 }
 
 #[test]
