@@ -224,17 +224,11 @@ pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
 /// Rejects a time too short for a disconnected machine to end its jobs.
 fn machine_timeout(field: &Field<Time>, report: &mut Report<'_>) -> Duration {
     let timeout = time(field, DEFAULT_MACHINE_TIMEOUT, report);
-    match field.written() {
-        Some(written) if timeout < LEAST_MACHINE_TIMEOUT => {
-            report.rule(
-                written,
-                "a machine that is cut off could not end its jobs in that time",
-                "write at least \"20s\"",
-            );
-            LEAST_MACHINE_TIMEOUT
-        }
-        _ => timeout,
+    if timeout < LEAST_MACHINE_TIMEOUT {
+        let problem = "a machine that is cut off could not end its jobs in that time";
+        report.refuse(field, problem, "write at least \"20s\"");
     }
+    timeout.max(LEAST_MACHINE_TIMEOUT)
 }
 
 fn path(field: &Field<Text>, default: &str, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
@@ -295,20 +289,12 @@ fn queue(
     let timeout = time(&draft.timeout, DEFAULT_TIMEOUT, report);
     limited_by_pool(draft, timeout, pool, written, report);
     let (first, factor, most, jitter) = DEFAULT_BACKOFF;
-    let users = draft
-        .push_users
-        .written()
-        .into_iter()
-        .flat_map(|written| written.value.0.iter().map(move |user| (written, user)));
     let mut may_push: Vec<u32> = pool.user.iter().filter_map(|user| world.uid(user)).collect();
-    for (written, user) in users {
-        match world.uid(user) {
+    for user in draft.push_users.written().into_iter().flat_map(Written::each) {
+        let problem = format!("there is no user {}", quoted(&user.value.0));
+        match world.uid(&user.value.0) {
             Some(uid) => may_push.push(uid),
-            None => report.rule(
-                written,
-                format!("there is no user {}", quoted(user)),
-                "name one that exists",
-            ),
+            None => report.rule(&user, problem, "name one that exists"),
         }
     }
     let rate_jobs: u32 = report
@@ -513,27 +499,19 @@ fn number(field: &Field<Whole>, default: u32, most: i64, report: &mut Report<'_>
 }
 
 fn time(field: &Field<Time>, default: Duration, report: &mut Report<'_>) -> Duration {
-    if let Some(written) = field.written().filter(|written| written.value.0.is_zero()) {
-        report.rule(
-            written,
-            "is 0, which is no time at all",
-            "give a time such as \"30s\"",
-        );
+    if field.get().is_some_and(|time| time.is_zero()) {
+        let problem = "is 0, which is no time at all";
+        report.refuse(field, problem, "give a time such as \"30s\"");
         return default;
     }
     field.or(default)
 }
 
 fn size(field: &Field<Size>, default: u64, report: &mut Report<'_>) -> u64 {
-    let Some(written) = field.written() else {
-        return default;
-    };
-    if !(1..=MOST_BYTES).contains(&written.value.0) {
-        report.rule(
-            written,
-            "is not from 1 byte to 16M",
-            "give a size such as \"256K\"",
-        );
+    let bytes = field.or(default);
+    if !(1..=MOST_BYTES).contains(&bytes) {
+        let problem = "is not from 1 byte to 16M";
+        report.refuse(field, problem, "give a size such as \"256K\"");
     }
-    written.value.0
+    bytes
 }

@@ -161,18 +161,12 @@ fn name(text: &PoolText, report: &mut Report<'_>) {
 }
 
 pub(super) fn positive(field: &Field<Time>, default: Duration, report: &mut Report<'_>) -> Duration {
-    match field.written() {
-        Some(written) if written.value.0.is_zero() => {
-            report.rule(
-                written,
-                "0 is too short",
-                "give a duration above zero, for example \"10s\"",
-            );
-            default
-        }
-        Some(written) => written.value.0,
-        None => default,
+    if field.get().is_some_and(|time| time.is_zero()) {
+        let remedy = "give a duration above zero, for example \"10s\"";
+        report.refuse(field, "0 is too short", remedy);
+        return default;
     }
+    field.or(default)
 }
 
 fn identity(
@@ -204,7 +198,9 @@ fn identity(
         let number: Option<u32> = name.parse().ok();
         let ids = world.entry(name);
         match (ids, number) {
-            (None, None) => drop(known_id(written, "user", name, None, report)),
+            (None, None) => {
+                known_id(written, "user", name, None, report);
+            }
             (None, Some(_)) if group.is_absent() => report.rule(
                 written,
                 format!("user id {name} has no entry to take its group from"),
@@ -301,16 +297,12 @@ fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
         params_bytes: DEFAULT_PARAMS_BYTES,
         params_count: DEFAULT_PARAMS_COUNT,
     };
-    if let Some(written) = draft.params_bytes.written() {
-        let bytes = written.value.0;
+    if let Some(bytes) = draft.params_bytes.get() {
         if (PARAMS_BYTES.0..=PARAMS_BYTES.1).contains(&bytes) {
             limits.params_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         } else {
-            report.rule(
-                written,
-                format!("{bytes} bytes is out of range"),
-                "give a size from \"4K\" to \"1G\"",
-            );
+            let problem = format!("{bytes} bytes is out of range");
+            report.refuse(&draft.params_bytes, &problem, "give a size from \"4K\" to \"1G\"");
         }
     }
     if let Some(count) = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1) {
@@ -324,22 +316,20 @@ fn directories(
     world: &dyn World,
     report: &mut Report<'_>,
 ) -> (Option<PathBuf>, Option<PathBuf>) {
-    let mut chroot = draft
-        .chroot
-        .written()
-        .and_then(|written| absolute(written, report));
-    if chroot.is_some() && !world.is_root() {
-        report.ignored_without_root(&draft.chroot);
-        chroot = None;
+    let mut chroot = None;
+    if let Some(written) = draft.chroot.written() {
+        chroot = absolute(written, report);
+        if chroot.is_some() && !world.is_root() {
+            report.ignored_without_root(&draft.chroot);
+            chroot = None;
+        }
+        if let Some(path) = &chroot {
+            existing(written, path, world, report);
+        }
     }
-    if let (Some(path), Some(written)) = (&chroot, draft.chroot.written()) {
-        existing(written, path, world, report);
-    }
-    let chdir = draft
-        .chdir
-        .written()
-        .and_then(|written| absolute(written, report));
-    if let (Some(path), Some(written)) = (&chdir, draft.chdir.written()) {
+    let written = draft.chdir.written();
+    let chdir = written.and_then(|written| absolute(written, report));
+    if let (Some(path), Some(written)) = (&chdir, written) {
         match &chroot {
             None => existing(written, path, world, report),
             Some(root) => {
@@ -410,14 +400,11 @@ fn uri(field: &Field<Text>, least: usize, report: &mut Report<'_>) -> Option<Str
 }
 
 fn ping_response(draft: &PoolDraft, report: &mut Report<'_>) -> String {
-    match draft.ping_response.written() {
-        Some(written) if written.value.0.is_empty() => {
-            report.rule(written, "it is empty", "give at least one character");
-            String::new()
-        }
-        Some(written) => written.value.0.clone(),
-        None => "pong".to_owned(),
+    let response = draft.ping_response.or("pong".to_owned());
+    if response.is_empty() {
+        report.refuse(&draft.ping_response, "it is empty", "give at least one character");
     }
+    response
 }
 
 /// The workers' environment. A value `$NAME` comes from this process's environment.
