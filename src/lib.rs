@@ -43,7 +43,7 @@ pub use forkyard_base::{base64, indexed, origin, remedy, tick, timers};
 #[doc(hidden)]
 pub use forkyard_config as config;
 #[doc(hidden)]
-pub use forkyard_core::applications;
+pub use forkyard_core::{applications, zygotes};
 #[doc(hidden)]
 pub use forkyard_host::{confine, listen, logs, secret};
 #[doc(hidden)]

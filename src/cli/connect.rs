@@ -1,7 +1,7 @@
 //! Checks whether a user, such as the web server's, can connect to the pools' sockets, by connecting as that user.
 
 use super::init;
-use crate::control::protocol::Pool;
+use crate::control::protocol::PoolStatus;
 use crate::spawn::setupper::barrier;
 use crate::sys::error::Error;
 use crate::sys::identity::{self, Identity};
@@ -44,7 +44,7 @@ fn nginx_user(text: &str) -> Option<String> {
 ///
 /// # Errors
 /// The test itself failed.
-pub(super) fn problems(user: &str, pools: &[&Pool]) -> Result<Vec<String>, String> {
+pub(super) fn problems(user: &str, pools: &[&PoolStatus]) -> Result<Vec<String>, String> {
     // Every user can connect to a TCP port.
     let sockets = pools.iter().filter(|pool| pool.listen.starts_with('/'));
     let sockets: Vec<(&str, &Path)> = sockets

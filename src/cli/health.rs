@@ -9,7 +9,7 @@ use super::status::{remarks, state, waiting};
 use super::{EXIT_SOFTWARE, connect};
 use crate::config;
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, DaemonMode, Pool, Request, Status};
+use crate::control::protocol::{Answer, DaemonMode, PoolStatus, Request, Status};
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -141,8 +141,8 @@ fn unreached(asked: &Health, user: &str, status: &Status) -> Result<(String, Vec
         "" => connect::web_user().ok_or("there is no user of a web server; name one: --web-server=USER")?,
         named => named.to_owned(),
     };
-    let is_asked = |pool: &&Pool| asked.pool.is_empty() || asked.pool.contains(&pool.name);
-    let pools: Vec<&Pool> = status.pools.iter().filter(is_asked).collect();
+    let is_asked = |pool: &&PoolStatus| asked.pool.is_empty() || asked.pool.contains(&pool.name);
+    let pools: Vec<&PoolStatus> = status.pools.iter().filter(is_asked).collect();
     let problems = connect::problems(&user, &pools)?;
     Ok((user, problems.iter().map(|problem| printable(problem)).collect()))
 }
@@ -174,7 +174,7 @@ fn problems(asked: &Health, mode: DaemonMode, status: &Status) -> Result<Vec<Str
     Ok(problems)
 }
 
-fn problem_of(pool: &Pool, is_busy_wrong: bool) -> Option<String> {
+fn problem_of(pool: &PoolStatus, is_busy_wrong: bool) -> Option<String> {
     let state = state(pool);
     if !matches!(state, "serving" | "reloading") {
         let why = remarks(pool).into_iter().next();

@@ -3,7 +3,7 @@
 use super::control::{CommandOutcome, Daemon, answer, missing, printable, tell, unexpected};
 use super::{EXIT_SOFTWARE, names};
 use crate::control::logs::{DaemonLog, PoolLog};
-use crate::control::protocol::{Answer, Pool, Request, Status};
+use crate::control::protocol::{Answer, PoolStatus, Request, Status};
 use clap::Args;
 use std::fmt::Write as _;
 use std::fs;
@@ -105,7 +105,7 @@ fn show_all(mut text: impl Read) -> io::Result<()> {
 }
 
 fn places(status: &Status, wanted: &[String]) -> Vec<Place> {
-    let is_wanted = |pool: &&Pool| wanted.is_empty() || wanted.contains(&pool.name);
+    let is_wanted = |pool: &&PoolStatus| wanted.is_empty() || wanted.contains(&pool.name);
     let pools = status.pools.iter().filter(is_wanted);
     let of_pools = pools.flat_map(|pool| pool.logs.iter().flat_map(|log| of_pool(pool, log)));
     let daemon = status.log.as_ref().map(|log| Place {
@@ -122,7 +122,7 @@ fn places(status: &Status, wanted: &[String]) -> Vec<Place> {
     places
 }
 
-fn of_pool(pool: &Pool, log: &PoolLog) -> Vec<Place> {
+fn of_pool(pool: &PoolStatus, log: &PoolLog) -> Vec<Place> {
     let place = |path: PathBuf| Place {
         of: format!("pool {}", pool.name),
         about: log.kind.in_words().to_owned(),

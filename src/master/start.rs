@@ -146,8 +146,7 @@ pub(crate) fn run(
     }
     master.service.set_bulletin(interval);
     let outcome = master.serve();
-    master.executor.end_jobs();
-    master.executor.end_reporters();
+    master.executor.end_helpers();
     master.executor.end_unavailable_responders();
     master.executor.end_routers();
     master.executor.end_orphans();

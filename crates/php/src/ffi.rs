@@ -83,7 +83,7 @@ pub(crate) struct Facts {
 }
 
 #[repr(C)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerCalls {
     pub(crate) api: *const c_void,
     pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
@@ -178,7 +178,7 @@ type HeapBytesFn = unsafe extern "C" fn() -> u64;
 type RunScriptFn = unsafe extern "C" fn(*const WorkerScript) -> c_int;
 type StartFn = unsafe extern "C" fn(*const StartArguments) -> c_int;
 type SetIniFn = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int;
-type BeginWorkerFn = unsafe extern "C" fn(*const Worker, *mut Facts);
+type BeginWorkerFn = unsafe extern "C" fn(*const WorkerCalls, *mut Facts);
 type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
 type ServeFn = unsafe extern "C" fn(*mut c_void, *const Description) -> c_int;
 type ReportFn = unsafe extern "C" fn(c_int) -> c_int;
@@ -352,7 +352,7 @@ impl Php {
         unsafe { (self.set_ini)(name.as_ptr(), std::ptr::null(), SYSTEM) == 0 }
     }
 
-    pub(crate) fn begin_worker(&self, worker: &Worker) -> Facts {
+    pub(crate) fn begin_worker(&self, worker: &WorkerCalls) -> Facts {
         let mut facts = Facts {
             expose_php: 0,
             fix_pathinfo: 1,

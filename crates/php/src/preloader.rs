@@ -1,6 +1,6 @@
 //! Starts PHP and forks a worker whenever the master asks.
 
-use crate::boot::{self, Failure};
+use crate::boot::{self, BootFailure};
 use crate::ffi;
 use crate::ffi::{Php, SYSTEM, StartOptions, USER, WorkerFunctions};
 use crate::ini_snapshot::{self, Feed};
@@ -38,7 +38,7 @@ pub(crate) enum Error {
     /// Module start-up failed; PHP wrote the reason to standard error.
     Start,
     Unfit(String),
-    Boot(Box<Failure>),
+    Boot(Box<BootFailure>),
 }
 
 impl fmt::Display for Error {

@@ -1,6 +1,6 @@
 //! Answers requests with PHP: finds the script and passes the request to the shim.
 
-use crate::ffi::{Description, Facts, Php, Worker};
+use crate::ffi::{Description, Facts, Php, WorkerCalls};
 use fastcgi::Params;
 use forkyard_config::php::is_before;
 use forkyard_config::{Application, Pool};
@@ -36,7 +36,7 @@ pub(crate) struct PhpRuntime<'p> {
 impl<'p> PhpRuntime<'p> {
     pub(crate) fn begin(php: &'p Php, settings: &Settings, stderr_caught: bool) -> PhpRuntime<'p> {
         let pool = &settings.pool;
-        let facts = php.begin_worker(&Worker {
+        let facts = php.begin_worker(&WorkerCalls {
             api: abi::forkyard_api_v1().cast(),
             status: write_status,
             may_set: ask_rule(&settings.pool).then_some(may_set),

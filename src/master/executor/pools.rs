@@ -166,8 +166,7 @@ impl Executor {
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.pools.unwatch(&mut self.context, id);
-        self.helpers
-            .close_reporter(&mut self.context, &mut self.handover, id);
+        self.close_reporter(id);
         if let Some(pool) = self.pools.by_id.remove(&id) {
             let Some(listener) = pool.listener else {
                 return self.applications.forget_application(id);

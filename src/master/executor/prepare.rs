@@ -15,6 +15,7 @@ use crate::runtime::php::files::FingerprintCache;
 use crate::sys::identity::Identity;
 use crate::sys::{accounts, clock};
 use crate::worker::Settings;
+use crate::zygotes::{self, Renewal};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -56,8 +57,7 @@ impl Executor {
         let prospects = match self.prospects(&mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
-                // At the start, the previous configuration may want the same socket.
-                if self.reload.count > 1 {
+                if reload_plan::gives_up_sockets(self.reload.count == 1) {
                     self.helpers.jobs_tcp.give_up();
                 }
                 return Err(error);
@@ -110,13 +110,12 @@ impl Executor {
             gives_up: self.context.speaks_as_fpm,
             pools: wanted,
         };
-        let always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
-        match extent {
-            // At the start there are no older zygotes.
-            ReloadScope::All if self.reload.count == 1 => self.helpers.zygotes_to_start = true,
-            ReloadScope::All => self.outdate_zygotes(true),
-            ReloadScope::Changed => self.outdate_zygotes(always),
-            ReloadScope::Settings | ReloadScope::One(_) => {}
+        let replaces_always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
+        match zygotes::renewal(extent, self.reload.count == 1, replaces_always) {
+            Renewal::Start => self.helpers.zygotes_to_start = true,
+            Renewal::All => self.outdate_zygotes(true),
+            Renewal::Changed => self.outdate_zygotes(false),
+            Renewal::Nothing => {}
         }
         self.watch_directories(&config.global.watch);
         self.reload.take(config);

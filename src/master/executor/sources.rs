@@ -1,8 +1,8 @@
 //! The loop's sources and their tokens.
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
-use super::applications::Which;
 use super::control::ControlSocket;
+use super::helper_process::HelperId;
 use crate::sys::Error;
 use crate::tick::Tick;
 use mio::unix::SourceFd;
@@ -30,9 +30,8 @@ pub(in crate::master) enum Source {
     Status(PoolId),
     Router(PoolId),
     Inspector(PoolId),
-    HelperMessages(PoolId, Which),
+    HelperMessages(HelperId),
     Jobs,
-    JobsMessages,
     WarmUp(GenerationId),
     Directories,
     Spawner(Token),

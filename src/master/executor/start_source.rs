@@ -1,6 +1,5 @@
 //! The sources of PHP's start as of the daemon's start or last reload; they hold for later processes.
 
-use super::shared::MadeFrom;
 use super::{Context, Executor, Reload};
 use crate::config::fpm::release_of;
 use crate::config::{Application, Config, Pool};
@@ -49,8 +48,8 @@ impl Executor {
         };
         let first = preloader.members.all().next();
         let generation = first.and_then(|id| self.pools.generations.get(&id));
-        let made_from = preloader.made_from.as_ref().map(MadeFrom::settings);
-        let settings = made_from.or(generation.map(|generation| &generation.settings));
+        let common = preloader.members.sources();
+        let settings = common.or(generation.map(|generation| &generation.settings));
         let key = settings.and_then(|settings| start_key(&settings.pool));
         if let Some(start) = key.and_then(|key| self.reload.starts.0.get_mut(&key)) {
             start.held.note_extensions(files);

@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::run::Measured;
-use crate::tally::{Failure, Tally};
+use crate::tally::{RequestFailure, Tally};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -80,7 +80,7 @@ impl Report {
             seconds,
             requests_per_second: ((tally.completed - tally.late) as f64 / seconds * 10.0).round() / 10.0,
             errors: tally.all_errors(),
-            errors_by_kind: Failure::ALL
+            errors_by_kind: RequestFailure::ALL
                 .map(|failure| (failure.name(), tally.errors.get(&failure).copied().unwrap_or(0)))
                 .into(),
             examples: tally

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// How a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     /// No connection, for example because of a full listen queue.
     Connect,
     /// The connection ended before the answer did.
@@ -19,22 +19,22 @@ pub(crate) enum Failure {
     Timeout,
 }
 
-impl Failure {
-    pub(crate) const ALL: [Failure; 5] = [
-        Failure::Connect,
-        Failure::Eof,
-        Failure::Protocol,
-        Failure::Status,
-        Failure::Timeout,
+impl RequestFailure {
+    pub(crate) const ALL: [RequestFailure; 5] = [
+        RequestFailure::Connect,
+        RequestFailure::Eof,
+        RequestFailure::Protocol,
+        RequestFailure::Status,
+        RequestFailure::Timeout,
     ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Failure::Connect => "connect",
-            Failure::Eof => "eof",
-            Failure::Protocol => "protocol",
-            Failure::Status => "status",
-            Failure::Timeout => "timeout",
+            RequestFailure::Connect => "connect",
+            RequestFailure::Eof => "eof",
+            RequestFailure::Protocol => "protocol",
+            RequestFailure::Status => "status",
+            RequestFailure::Timeout => "timeout",
         }
     }
 }
@@ -62,10 +62,10 @@ pub(crate) struct Tally {
     pub(crate) completed: u64,
     /// Answers after the end of the measurement.
     pub(crate) late: u64,
-    pub(crate) errors: BTreeMap<Failure, u64>,
+    pub(crate) errors: BTreeMap<RequestFailure, u64>,
     pub(crate) statuses: BTreeMap<u16, u64>,
     /// The first error of each kind, as the kernel words it.
-    pub(crate) examples: BTreeMap<Failure, String>,
+    pub(crate) examples: BTreeMap<RequestFailure, String>,
     /// Kept connections that the server closed between two requests.
     pub(crate) reconnects: u64,
     pub(crate) received_bytes: u64,
@@ -117,7 +117,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn fail(&mut self, failure: Failure, now: Duration, example: impl FnOnce() -> String) {
+    pub(crate) fn fail(&mut self, failure: RequestFailure, now: Duration, example: impl FnOnce() -> String) {
         *self.errors.entry(failure).or_default() += 1;
         self.examples.entry(failure).or_insert_with(example);
         if let Some(interval) = self.interval_at(now) {
@@ -166,8 +166,8 @@ mod tests {
         let mut tally = Tally::new(Some(ms(10)), 0, None);
         tally.complete(ms(0), ms(5));
         tally.complete(ms(5), ms(35));
-        tally.fail(Failure::Eof, ms(36), || "reset".to_owned());
-        tally.fail(Failure::Eof, ms(36), || {
+        tally.fail(RequestFailure::Eof, ms(36), || "reset".to_owned());
+        tally.fail(RequestFailure::Eof, ms(36), || {
             unreachable!("there is an example already")
         });
         let counts: Vec<_> = tally

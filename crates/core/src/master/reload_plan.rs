@@ -29,6 +29,12 @@ pub fn is_applied(has_failed: bool, skips: bool, pools: usize) -> bool {
     !has_failed || (skips && pools > 0)
 }
 
+/// Whether a configuration that can't be applied gives up the sockets that it opened. At the start they stay open: the
+/// previous configuration is tried next, and may want the same ones.
+pub fn gives_up_sockets(is_first: bool) -> bool {
+    !is_first
+}
+
 /// The plan for a usable pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {

@@ -26,9 +26,9 @@ pub struct Document {
     pub last_generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
-    pub pools: Vec<Pool>,
+    pub pools: Vec<SavedPool>,
     /// Generations with present or past processes.
-    pub generations: Vec<Generation>,
+    pub generations: Vec<SavedGeneration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub enum Stopping {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pool {
+pub struct SavedPool {
     pub id: u32,
     pub name: String,
     pub address: Address,
@@ -82,7 +82,7 @@ pub struct HttpSocket {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Generation {
+pub struct SavedGeneration {
     pub id: u32,
     /// The pool's number; the pool may be closed already.
     pub pool: u32,
@@ -94,10 +94,10 @@ pub struct Generation {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rests: bool,
     /// Workers that are alive.
-    pub workers: Vec<Worker>,
+    pub workers: Vec<SavedWorker>,
     /// The processes of the pool's program that have started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub programs: Vec<Program>,
+    pub programs: Vec<SavedProgram>,
     /// The number of places for its program's processes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub places: u32,
@@ -113,10 +113,10 @@ fn is_zero(number: &u32) -> bool {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Program {
+pub struct SavedProgram {
     pub place: u32,
     pub pid: i32,
-    /// The process's start time, as in [`Worker`].
+    /// The process's start time, as in [`SavedWorker`].
     pub start_time: u64,
     /// A unique mark in its environment, inherited by descendants.
     pub mark: String,
@@ -139,7 +139,7 @@ pub struct SocketFile {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Worker {
+pub struct SavedWorker {
     pub id: u64,
     pub slot: u32,
     pub pid: i32,

@@ -256,7 +256,7 @@ impl Executor {
         view
     }
 
-    pub(super) fn poll_asked(&mut self, now: Tick) {
+    pub(in crate::master::executor) fn poll_asked(&mut self, now: Tick) {
         while let Some(at) = self
             .applications
             .statuses
@@ -368,7 +368,7 @@ impl Executor {
 }
 
 impl Applications {
-    pub(super) fn asking_deadline(&self) -> Option<Tick> {
+    pub(in crate::master::executor) fn asking_deadline(&self) -> Option<Tick> {
         self.statuses.iter().map(|status| status.until).min()
     }
 

@@ -190,7 +190,7 @@ impl Executor {
         Ok((pool, generation))
     }
 
-    pub(super) fn orphan_instances(&mut self, id: PoolId) {
+    pub(in crate::master::executor) fn orphan_instances(&mut self, id: PoolId) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };

@@ -388,7 +388,7 @@ impl Pools {
         generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
     }
 
-    pub(super) fn programs_of(&self, helpers: &Helpers, pool: PoolId) -> Vec<protocol::Process> {
+    pub(super) fn programs_of(&self, helpers: &Helpers, pool: PoolId) -> Vec<protocol::ProcessStatus> {
         let own = self
             .generations
             .iter()
@@ -443,14 +443,14 @@ impl Helpers {
         running.remains.signal_group(signal);
     }
 
-    pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
+    pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::ProcessStatus> {
         let Some(record) = self.programs.get(&id) else {
             return Vec::new();
         };
         let (now, table) = (clock::now(), record.share.table());
         let one = |(index, slot): (usize, &ProcessSlot)| {
             let running = slot.running.as_ref();
-            protocol::Process {
+            protocol::ProcessStatus {
                 place: u32::try_from(index).unwrap_or(u32::MAX),
                 pid: running.map(|running| running.pid),
                 state: record.program.state(index).to_owned(),
