@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 use serde::Deserialize;
+use toml::de::DeTable;
 
 use super::error::{Diagnostic, Errors, Kind, Location};
 use super::flat_keys::{Field, FlatKeys};
@@ -81,16 +82,29 @@ fn whole(path: &Path, kind: Kind) -> Diagnostic {
     Diagnostic::error(Location::of_file(path), kind)
 }
 
+/// The keys, for documents.
+pub fn keys() -> Vec<&'static str> {
+    let source = Source::new(Path::new(""), 0, "");
+    let mut flat_keys = FlatKeys::new(DeTable::new(), &source, None);
+    settings(&mut flat_keys, &mut Report::plain(&mut Diagnostics::default()));
+    flat_keys.known
+}
+
 fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> {
     let table = source.parse(diagnostics)?;
     let mut flat_keys = FlatKeys::new(table, source, None);
     let mut report = Report::plain(diagnostics);
-    let report = &mut report;
-    let settings = Settings {
+    let settings = settings(&mut flat_keys, &mut report);
+    flat_keys.finish(Section::Site, &mut report);
+    Some(settings)
+}
+
+fn settings(flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Settings {
+    Settings {
         runtime: runtime(&flat_keys.take("runtime", report), report),
         entry: text(&flat_keys.take("entry", report), report),
         start_command: text(&flat_keys.take("start_command", report), report),
-        env: env(&mut flat_keys, report),
+        env: env(flat_keys, report),
         max_per_app: number(&flat_keys.take("max_per_app", report), 1, MOST, report),
         min_instances: number(&flat_keys.take("min_instances", report), 0, MOST, report),
         max_requests: number(&flat_keys.take("max_requests", report), 1, MOST, report),
@@ -102,19 +116,17 @@ fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> 
         ),
         threads: number(&flat_keys.take("threads", report), 1, MOST_THREADS.into(), report),
         instances: number(&flat_keys.take("instances", report), 1, MOST, report),
-        handshake: get::<units::Handshake>("handshake", &mut flat_keys, report).map(where_it_listens),
-        preload: get::<units::PreloadRule>("preload", &mut flat_keys, report),
+        handshake: get::<units::Handshake>("handshake", flat_keys, report).map(where_it_listens),
+        preload: get::<units::PreloadRule>("preload", flat_keys, report),
         max_idle_time: time(&flat_keys.take("max_idle_time", report), report),
         max_request_time: time(&flat_keys.take("max_request_time", report), report),
         max_request_queue_size: number(&flat_keys.take("max_request_queue_size", report), 1, MOST, report),
         memory_limit: size(&flat_keys.take("memory_limit", report), report),
         start_timeout: time(&flat_keys.take("start_timeout", report), report),
-        rolling_restarts: get::<Flag>("rolling_restarts", &mut flat_keys, report),
+        rolling_restarts: get::<Flag>("rolling_restarts", flat_keys, report),
         app_log: file(&flat_keys.take("app_log", report), "log/app.log", report),
         env_file: file(&flat_keys.take("env_file", report), ".env", report),
-    };
-    flat_keys.finish(Section::Site, report);
-    Some(settings)
+    }
 }
 
 fn get<F: Form + Parse>(

@@ -56,12 +56,12 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
     rows().filter(|setting| !setting.key.is_empty())
 }
 
-/// The keys of a table.
+/// The rows of a table's keys.
 pub fn of(section: Section) -> impl Iterator<Item = &'static Setting> {
     all().filter(move |setting| setting.section == section)
 }
 
-/// The keys of a table, by name.
+/// The keys of a table.
 pub(crate) fn keys(section: Section) -> Vec<&'static str> {
     of(section).map(|setting| setting.key).collect()
 }

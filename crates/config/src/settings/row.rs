@@ -54,7 +54,7 @@ impl Section {
         !matches!(self, Section::Global | Section::Pool | Section::Applications) && !self.is_of_jobs()
     }
 
-    /// What its keys begin with in a pool's table.
+    /// The prefix of its keys in a pool's table.
     fn above(self) -> &'static str {
         match self {
             Section::Applications => "applications.",
@@ -152,7 +152,7 @@ pub(super) const fn without_key(
 }
 
 impl Setting {
-    /// The key within its pool, or within its own table of another kind.
+    /// The key with its tables below `[pool.NAME]`, such as `application.version`.
     pub(crate) fn path(&self) -> String {
         format!("{}{}", self.section.above(), self.key)
     }
@@ -241,7 +241,7 @@ impl Setting {
     }
 }
 
-/// What a draft has of a key: a value, or a table's entries.
+/// A part of a draft: the value of a key, or the entries of a table.
 pub(crate) trait Read: Sized {
     fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Self;
 }
@@ -258,7 +258,7 @@ impl<T: Parse> Read for Entries<T> {
     }
 }
 
-/// Defines a section: its rows (`ROWS`), and its draft with the keys as written. `below`: what its keys begin with in
+/// Defines a section: its rows (`ROWS`), and its draft with the keys as written. `below`: the prefix of its keys in
 /// the table that is read. `_`: a row without a field. `rows elsewhere`: fields whose rows are in another section's
 /// list, where php-fpm's dump has them.
 macro_rules! section {

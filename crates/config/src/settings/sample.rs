@@ -179,23 +179,23 @@ fn ini(directive: &Directive, value: &str) -> Vec<String> {
     match table.get("value") {
         Some(toml::Value::Table(entries)) => entries
             .iter()
-            .map(|(key, value)| format!("{name}[{key}] = {}", toml_literal(value)))
+            .map(|(key, value)| format!("{name}[{key}] = {}", ini_literal(value)))
             .collect(),
         Some(toml::Value::Array(items)) if is_list => items
             .iter()
-            .map(|item| format!("{name}[] = {}", toml_literal(item)))
+            .map(|item| format!("{name}[] = {}", ini_literal(item)))
             .collect(),
         Some(toml::Value::Array(items)) => {
             let by = if directive.form == Form::Blanks { " " } else { "," };
-            let words: Vec<String> = items.iter().map(toml_literal).collect();
+            let words: Vec<String> = items.iter().map(ini_literal).collect();
             vec![format!("{name} = {}", words.join(by)).trim_end().to_owned()]
         }
-        Some(value) => vec![format!("{name} = {}", toml_literal(value))],
+        Some(value) => vec![format!("{name} = {}", ini_literal(value))],
         None => vec![format!("{name} =")],
     }
 }
 
-fn toml_literal(value: &toml::Value) -> String {
+fn ini_literal(value: &toml::Value) -> String {
     match value {
         toml::Value::Boolean(true) => "yes".to_owned(),
         toml::Value::Boolean(false) => "no".to_owned(),

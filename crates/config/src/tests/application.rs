@@ -5,6 +5,12 @@ fn application(more: &str) -> String {
     format!("{}{more}\n", pool("").replace("\n\n\n", "\n\n"))
 }
 
+/// An application of WSGI, ASGI or Rack; `line` is line 11.
+fn wrapped(interface: &str, line: &str) -> String {
+    let application = format!("runtime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
+    pool("").replace("runtime = \"php\"\nversion = \"8.2\"\n", &application)
+}
+
 #[test]
 fn rules_of_the_application() {
     let missing = pool("").replace(
@@ -119,16 +125,8 @@ fn settings_of_php() {
 
 #[test]
 fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
-    let with = |line: &str| {
-        let application =
-            format!("[pool.www.application]\nruntime = \"wsgi\"\nroot = \"/srv/app\"\n{line}\n");
-        pool("").replace(
-            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
-            &application,
-        )
-    };
     let read = |line: &str| {
-        let config = valid(&with(line));
+        let config = valid(&wrapped("wsgi", line));
         match &config.pools[0].application {
             Application::Wrapped(wrapped) => wrapped.clone(),
             other => panic!("{other:?}"),
@@ -150,7 +148,7 @@ fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
     assert!(read("refork_after = [5, 0]").reforks() && !read("refork_after = [0, 5]").reforks());
     for (line, found) in [("refork_after = -1", "-1"), ("refork_after = [5, -2]", "-2")] {
         one(
-            &with(line),
+            &wrapped("wsgi", line),
             &ROOT,
             &format!(
                 "11:1: error: [pool www] application.refork_after: {found} is not a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]"
@@ -161,16 +159,8 @@ fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
 
 #[test]
 fn an_application_is_loaded_before_the_workers_or_in_each() {
-    let with = |interface: &str, line: &str| {
-        let application =
-            format!("[pool.www.application]\nruntime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
-        pool("").replace(
-            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
-            &application,
-        )
-    };
     for interface in ["wsgi", "asgi", "rack"] {
-        let read = |line: &str| match &valid(&with(interface, line)).pools[0].application {
+        let read = |line: &str| match &valid(&wrapped(interface, line)).pools[0].application {
             Application::Wrapped(wrapped) => wrapped.preload,
             other => panic!("{other:?}"),
         };
@@ -180,12 +170,12 @@ fn an_application_is_loaded_before_the_workers_or_in_each() {
         assert_eq!(read("preload = false\nrefork_after = 0"), Preload::Never);
     }
     one(
-        &with("rack", "preload = \"lazy\""),
+        &wrapped("rack", "preload = \"lazy\""),
         &ROOT,
         "11:1: error: [pool www] application.preload: \"lazy\" is not a place to load the application; write \"auto\", true or false",
     );
     one(
-        &with("wsgi", "preload = false\nrefork_after = 9"),
+        &wrapped("wsgi", "preload = false\nrefork_after = 9"),
         &ROOT,
         "12:1: error: [pool www] application.refork_after: with preload = false each worker loads the application, and no worker is forked from another; leave one out",
     );
@@ -193,15 +183,7 @@ fn an_application_is_loaded_before_the_workers_or_in_each() {
 
 #[test]
 fn several_requests_are_served_by_an_event_loop_or_by_threads() {
-    let with = |interface: &str, line: &str| {
-        let application =
-            format!("[pool.www.application]\nruntime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
-        pool("").replace(
-            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
-            &application,
-        )
-    };
-    let read = |interface: &str, line: &str| match &valid(&with(interface, line)).pools[0].application {
+    let read = |interface: &str, line: &str| match &valid(&wrapped(interface, line)).pools[0].application {
         Application::Wrapped(wrapped) => wrapped.concurrency,
         other => panic!("{other:?}"),
     };
@@ -240,6 +222,6 @@ fn several_requests_are_served_by_an_event_loop_or_by_threads() {
     ] {
         let key = line.split(' ').next().expect("a key");
         let location = format!("11:1: error: [pool www] application.{key}: {told}");
-        one(&with(interface, line), &ROOT, &location);
+        one(&wrapped(interface, line), &ROOT, &location);
     }
 }
