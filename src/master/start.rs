@@ -24,6 +24,7 @@ use signal_hook_mio::v1_0::Signals;
 use std::path::Path;
 use std::time::Duration;
 
+/// How long the daemon's end waits for the last output of applications.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Runs the daemon until it stops.

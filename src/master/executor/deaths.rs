@@ -304,7 +304,7 @@ impl Executor {
 }
 
 impl Processes {
-    /// Records a worker's end and its request for the core's log line; returns whether it was ever up.
+    /// Records a worker's end and its request for the core's log line; returns whether it ever had work.
     fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32) -> bool {
         let Some(worker) = pools.workers.get(&id) else {
             return false;
@@ -350,6 +350,7 @@ impl Helpers {
     }
 }
 
+/// The sender of a worker's signal, as the end of a sentence. The numbers come from the worker and are untrusted.
 fn by_whom(origin: Origin, worker: i32) -> String {
     let (pid, uid) = match origin {
         Origin::Kernel => return "the kernel".to_owned(),

@@ -199,6 +199,7 @@ impl Pools {
         })
     }
 
+    /// The request in a worker's slot: `, script '/x.php' (request: "GET /x.php")`.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
         let Some(worker) = self.workers.get(&id) else {
             return String::new();

@@ -10,10 +10,13 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(in crate::master) struct Helpers {
     pub(super) preloaders: HashMap<i32, preloader::Preloader>,
+    /// Second preloaders whose process is not known yet.
     pub(super) seconds: HashMap<GenerationId, preloader::Preloader>,
     pub(super) warm_ups: HashMap<GenerationId, warm::WarmUp>,
     pub(super) unfit: Unfit<Settings>,
+    /// Whether something has changed since the last search for unused zygotes.
     pub(super) zygotes_to_check: bool,
+    /// Whether a configuration has come since zygotes were last started.
     pub(super) zygotes_to_start: bool,
     pub(super) reporters: HashMap<PoolId, reporter::ReporterState>,
     pub(super) unavailable_responders: HashMap<PoolId, RunningHelper>,

@@ -332,8 +332,8 @@ impl Pools {
     }
 
     /// The jobs that a pool's workers show, and whether one may be on its way. The queue is read first: a job that
-    /// leaves it then is seen in a worker. Abandoned connections also come first: one that ends in between only counts
-    /// too much.
+    /// leaves it then is seen in a worker. Abandoned connections also come first: one that ends in between is only
+    /// counted once too often.
     fn running_jobs(&self, pool: String) -> ToJobs<JobsTold> {
         let (mut is_settled, mut abandoned) = (true, 0);
         for id in self.pools_named(&pool) {

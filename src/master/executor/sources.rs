@@ -63,7 +63,7 @@ impl Sources {
         }
     }
 
-    /// Holds lines until then.
+    /// Lines are held until `due`.
     pub(super) fn hold_entry(&mut self, due: Option<Tick>) {
         self.entries_due = self.entries_due.into_iter().chain(due).min();
     }
@@ -98,6 +98,7 @@ impl Sources {
         Ok(())
     }
 
+    /// Stops watching a descriptor, which must still be open. An unwatched one is no error.
     pub(super) fn forget(&mut self, fd: &impl AsFd) {
         let raw = fd.as_fd().as_raw_fd();
         if let Some(token) = self.by_descriptor.remove(&raw) {

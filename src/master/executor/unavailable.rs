@@ -6,6 +6,7 @@ use crate::reporter::Refusal;
 use crate::sys::{clock, process};
 use std::time::Duration;
 
+/// Longer pages are not sent: a message between processes has a limit.
 const LONGEST_PAGE: usize = 96 * 1024;
 
 impl Executor {
@@ -68,6 +69,7 @@ impl Executor {
 }
 
 impl Helpers {
+    /// Lets it go: it completes the answers that it has begun.
     pub(super) fn stop_unavailable_responder(&mut self, pool: PoolId) {
         self.unavailable_responders.remove(&pool);
     }

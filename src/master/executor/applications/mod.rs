@@ -73,6 +73,7 @@ struct Sockets {
 pub(super) struct RunningApplication {
     pub(super) pool: PoolId,
     pub(super) generation: GenerationId,
+    /// The router's number of the restart that the generation was made for.
     restarts: u32,
     settings: Pool,
     found: FoundApplication,
@@ -200,6 +201,7 @@ impl Executor {
         self.applications.routers.clear();
     }
 
+    /// Starts routers for pools without one, after an upgrade failed that was to end them.
     pub(in crate::master) fn raise_routers(&mut self) {
         let pools: Vec<Arc<Pool>> = self
             .reload

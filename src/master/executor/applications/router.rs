@@ -59,6 +59,7 @@ impl AppPool {
         (self.router.pid(), self.inspector.pid())
     }
 
+    /// Sends a message now or when there is room. Without a router it is dropped: the next router gets everything.
     pub(super) fn say(&mut self, message: &ToRouter, descriptors: Vec<OwnedFd>) {
         let Some(process) = &mut self.router.running else {
             return;
@@ -280,6 +281,7 @@ impl Applications {
         Ok(())
     }
 
+    /// Sends a new inspector the questions that the previous one has not answered.
     fn brief_inspector(&mut self, id: PoolId) -> Result<(), Error> {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return Ok(());
