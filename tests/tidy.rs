@@ -101,7 +101,14 @@ const WORLD: [&str; 10] = [
 const PURE: [(&str, &[&str]); 8] = [
     ("src/handover/", &[]),
     ("crates/base/", &[]),
-    ("crates/config/", &[]),
+    (
+        "crates/config/",
+        &[
+            "crates/config/src/host.rs",
+            "crates/config/src/fpm/host.rs",
+            "crates/config/src/watch/directories.rs",
+        ],
+    ),
     ("crates/core/", &[]),
     ("crates/fastcgi/", &[]),
     ("crates/jobs/src/core/", &[]),

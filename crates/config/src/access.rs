@@ -126,13 +126,10 @@ pub fn parse_format(format: &str) -> Result<Format, String> {
     if format == JSON_NAME {
         return Ok(json());
     }
-    let Some(rest) = format.strip_prefix(ESCAPE) else {
-        return Ok(Format {
-            tokens: parse_tokens(format)?,
-            escape: Escape::Default,
-        });
+    let (name, own) = match format.strip_prefix(ESCAPE) {
+        Some(rest) => rest.split_once(' ').unwrap_or((rest, "")),
+        None => ("default", format),
     };
-    let (name, own) = rest.split_once(' ').unwrap_or((rest, ""));
     let escape = match name {
         "default" => Escape::Default,
         "json" => Escape::Json,
@@ -217,31 +214,32 @@ fn token(letter: char, name: Option<&str>) -> Result<Token, String> {
     let plain = match letter {
         'C' => {
             return match modifier.as_str() {
-                "" | "total" => Ok(Token::Cpu(CpuPart::Total)),
-                "user" => Ok(Token::Cpu(CpuPart::User)),
-                "system" => Ok(Token::Cpu(CpuPart::System)),
+                "" | "total" => Ok(CpuPart::Total),
+                "user" => Ok(CpuPart::User),
+                "system" => Ok(CpuPart::System),
                 _ => Err(only("'total', 'user' or 'system'")),
-            };
+            }
+            .map(Token::Cpu);
         }
         'd' => {
             return match modifier.as_str() {
-                "" | "seconds" => Ok(Token::Duration(DurationUnit::Seconds)),
-                "mili" | "milli" | "miliseconds" | "milliseconds" => {
-                    Ok(Token::Duration(DurationUnit::Milliseconds))
-                }
-                "micro" | "microseconds" => Ok(Token::Duration(DurationUnit::Microseconds)),
+                "" | "seconds" => Ok(DurationUnit::Seconds),
+                "mili" | "milli" | "miliseconds" | "milliseconds" => Ok(DurationUnit::Milliseconds),
+                "micro" | "microseconds" => Ok(DurationUnit::Microseconds),
                 _ => Err(only(
                     "'seconds', 'milli', 'milliseconds', 'micro' or 'microseconds'",
                 )),
-            };
+            }
+            .map(Token::Duration);
         }
         'M' => {
             return match modifier.as_str() {
-                "" | "bytes" => Ok(Token::Memory(1)),
-                "kilo" | "kilobytes" => Ok(Token::Memory(1 << 10)),
-                "mega" | "megabytes" => Ok(Token::Memory(1 << 20)),
+                "" | "bytes" => Ok(1),
+                "kilo" | "kilobytes" => Ok(1 << 10),
+                "mega" | "megabytes" => Ok(1 << 20),
                 _ => Err(only("'bytes', 'kilo', 'kilobytes', 'mega' or 'megabytes'")),
-            };
+            }
+            .map(Token::Memory);
         }
         'e' => return named("environment variable").map(Token::Param),
         'o' => return named("header").map(Token::Header),

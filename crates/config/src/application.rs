@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each pool")]
 pub enum Application {
     Php(Php),
@@ -20,6 +20,7 @@ pub enum Application {
     FastCgi(FastCgi),
     /// An application in another language, loaded by a wrapper that forks workers.
     Wrapped(Wrapped),
+    #[default]
     Rust,
 }
 
@@ -309,12 +310,6 @@ pub enum Isolation {
 }
 
 impl WorkerMode {
-    pub fn from_word(word: &str) -> Option<WorkerMode> {
-        [WorkerMode::Loop, WorkerMode::Snapshot]
-            .into_iter()
-            .find(|mode| mode.as_str() == word)
-    }
-
     pub fn as_str(self) -> &'static str {
         match self {
             WorkerMode::Loop => "loop",
@@ -324,12 +319,6 @@ impl WorkerMode {
 }
 
 impl Isolation {
-    pub fn from_word(word: &str) -> Option<Isolation> {
-        [Isolation::Auto, Isolation::Rewind]
-            .into_iter()
-            .find(|isolation| isolation.as_str() == word)
-    }
-
     pub fn as_str(self) -> &'static str {
         match self {
             Isolation::Auto => "auto",

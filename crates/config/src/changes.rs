@@ -35,9 +35,7 @@ impl Listen {
             mode: other.mode,
             acl_users: other.acl_users.clone(),
             acl_groups: other.acl_groups.clone(),
-            address: self.address.clone(),
-            allowed_clients: self.allowed_clients.clone(),
-            wrong_clients: self.wrong_clients.clone(),
+            ..self.clone()
         }
     }
 }

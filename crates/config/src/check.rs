@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::effects::load;
 use super::error::{Diagnostic, Severity};
+use super::host::load;
 use super::skip::Skipped;
 use super::{Errors, Loaded};
 

@@ -37,21 +37,12 @@ impl Effective {
             line(text, &format!("{key} = {value}"), source);
         }
         for section in self.sections() {
-            let above = match section {
-                Section::Global | Section::Pool => "",
-                Section::Applications => "applications.",
-                _ => "application.",
-            };
             for setting in settings::of(section) {
-                let key = format!("{above}{}", setting.key);
+                let key = setting.path();
                 if self.says(&key) || setting.default.is_empty() || setting.default.starts_with("required") {
                     continue;
                 }
-                let literal = setting
-                    .default
-                    .strip_prefix('`')
-                    .and_then(|it| it.strip_suffix('`'));
-                match literal.filter(|literal| !literal.contains('`')) {
+                match setting.literal() {
                     Some(literal) => line(text, &format!("{key} = {literal}"), "default"),
                     None => line(text, &format!("# {key}: {}", setting.default), "default"),
                 }

@@ -17,6 +17,16 @@ pub struct Location {
 }
 
 impl Location {
+    /// A whole file, or what stands for one.
+    pub(super) fn of_file(file: impl Into<Arc<Path>>) -> Location {
+        Location {
+            file: file.into(),
+            line: 0,
+            column: 0,
+            order: 0,
+        }
+    }
+
     pub(super) fn rank(&self) -> (usize, usize, usize) {
         (self.order, self.line, self.column)
     }
@@ -77,6 +87,15 @@ pub enum Kind {
         problem: String,
         remedy: String,
     },
+}
+
+impl Kind {
+    pub(super) fn rule(problem: impl Into<String>, remedy: impl Into<String>) -> Kind {
+        Kind::Rule {
+            problem: problem.into(),
+            remedy: remedy.into(),
+        }
+    }
 }
 
 impl fmt::Display for Kind {

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -13,8 +12,8 @@ use super::known::{self, Section};
 use super::overrides::Override;
 use super::report::Report;
 use super::source::Source;
-use super::units::{Form, Time};
-use super::value::{self, Given};
+use super::units::{Children, Form, Text, Texts, Time};
+use super::value::{self, Given, Parse};
 
 /// May be a value or a table.
 const LISTEN: &str = "listen";
@@ -64,6 +63,29 @@ impl Field<Time> {
     }
 }
 
+impl Field<Text> {
+    pub(super) fn text(&self) -> Option<&str> {
+        self.written().map(|written| written.value.0.as_str())
+    }
+}
+
+impl Written<Texts> {
+    /// Each text of the list, at the list's place.
+    pub(super) fn each(&self) -> impl Iterator<Item = Written<Text>> {
+        self.value.0.iter().map(|text| Written {
+            value: Text(text.clone()),
+            location: self.location.clone(),
+            key: self.key,
+        })
+    }
+}
+
+impl Field<Children> {
+    pub(super) fn is_auto(&self) -> bool {
+        self.written().is_some_and(|written| written.value.0.is_none())
+    }
+}
+
 /// A table of free names (environment, php.ini settings), in text order.
 pub(super) type Entries<T> = Vec<KeyEntry<T>>;
 
@@ -79,6 +101,8 @@ pub(super) struct KeyEntry<T> {
 #[derive(Debug)]
 pub(super) struct FlatKeys<'t> {
     flat_keys: Vec<FlatKey<'t>>,
+    /// The keys that were asked for: those that may be written.
+    pub(super) known: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -95,7 +119,10 @@ impl<'t> FlatKeys<'t> {
         let mut flat_keys = Vec::new();
         flatten(table, &[], source, pool, &mut flat_keys);
         flat_keys.sort_by_key(|flat_key| flat_key.offset);
-        FlatKeys { flat_keys }
+        FlatKeys {
+            flat_keys,
+            known: Vec::new(),
+        }
     }
 
     pub(super) fn override_by<'o>(&mut self, overrides: impl Iterator<Item = &'o Override>) {
@@ -139,14 +166,12 @@ impl<'t> FlatKeys<'t> {
         };
         FlatKeys {
             flat_keys: said.filter_map(flat_key).collect(),
+            known: Vec::new(),
         }
     }
 
-    pub(super) fn take<T: DeserializeOwned>(
-        &mut self,
-        key: &'static str,
-        report: &mut Report<'_>,
-    ) -> Field<T> {
+    pub(super) fn take<T: Parse>(&mut self, key: &'static str, report: &mut Report<'_>) -> Field<T> {
+        self.known.push(key);
         let Some(at) = self.flat_keys.iter().position(|flat_key| flat_key.path == key) else {
             return Field::Absent;
         };
@@ -164,20 +189,15 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    pub(super) fn take_entries<T: DeserializeOwned>(
+    pub(super) fn take_entries<T: Parse>(
         &mut self,
         table: &'static str,
         report: &mut Report<'_>,
     ) -> Entries<T> {
-        let depth = table.split('.').count();
-        let within = |flat_key: &FlatKey<'_>| {
-            flat_key.segments.len() >= depth
-                && flat_key
-                    .segments
-                    .iter()
-                    .zip(table.split('.'))
-                    .all(|(a, b)| a == b)
-        };
+        self.known.push(table);
+        let above: Vec<String> = table.split('.').map(str::to_owned).collect();
+        let depth = above.len();
+        let within = |flat_key: &FlatKey<'_>| flat_key.segments.starts_with(&above);
         let (taken, rest) = std::mem::take(&mut self.flat_keys).into_iter().partition(within);
         self.flat_keys = rest;
         let mut entries = Vec::new();
@@ -224,7 +244,9 @@ impl<'t> FlatKeys<'t> {
         self.flat_keys.retain(|flat_key| flat_key.segments[0] != segment);
     }
 
-    pub(super) fn finish(self, section: Section, keys: &[&str], report: &mut Report<'_>) {
+    /// Reports the keys that are left.
+    pub(super) fn finish(self, section: Section, report: &mut Report<'_>) {
+        let keys = &self.known;
         let mut reported: Vec<&str> = Vec::new();
         for flat_key in &self.flat_keys {
             let within = |key: &&&str| {
@@ -239,14 +261,7 @@ impl<'t> FlatKeys<'t> {
                     if !reported.contains(key) {
                         reported.push(key);
                         let remedy = format!("write {key} = followed by one value");
-                        report.error(
-                            &flat_key.location,
-                            key,
-                            Kind::Rule {
-                                problem: "is not a table".to_owned(),
-                                remedy,
-                            },
-                        );
+                        report.error(&flat_key.location, key, Kind::rule("is not a table", remedy));
                     }
                 }
                 _ => {

@@ -1,7 +1,7 @@
 //! Suggests fixes for unknown keys: a similar key, its right section, or the name of a php-fpm setting here.
 
-use super::draft::{GlobalDraft, PoolDraft};
 use super::settings;
+use super::value::quoted;
 
 const LEAST_LIKENESS: f64 = 0.7;
 
@@ -120,6 +120,14 @@ pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str>
     (likeness(best) >= LEAST_LIKENESS).then_some(best)
 }
 
+/// Suggests the most similar of the names that are there.
+pub(super) fn suggestion(name: &str, names: &[&str], otherwise: &str) -> String {
+    match nearest_word(name, names) {
+        Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+        None => otherwise.to_owned(),
+    }
+}
+
 /// The name of a php-fpm setting here, if it differs.
 fn php_fpm(path: &str) -> Option<String> {
     let is_renamed = |setting: &&settings::Setting| {
@@ -153,8 +161,9 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
         let mut keys = settings::all().filter(|setting| setting.section.is_application());
         leaf == "runtime" || keys.any(|setting| is(&[setting.key], leaf))
     };
-    let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
-    let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);
+    let pool =
+        |leaf: &str| is(&settings::keys(settings::Section::Pool), leaf) && !leaf.starts_with("application.");
+    let global = |leaf: &str| is(&settings::keys(settings::Section::Global), leaf);
     let location = match (section, in_application) {
         (Section::Pool, None) if application(path) => "[pool.NAME.application]",
         (Section::Pool, Some(leaf)) if pool(leaf) => "[pool.NAME]",

@@ -3,7 +3,7 @@
 //! TOML becomes drafts (keys as written, with places), and drafts become the model. A [`Config`] is always valid. All
 //! errors are collected, so that one run reports them all. [`settings`] is the table of all keys and php-fpm
 //! directives; [`fpm`] reads php-fpm's files, and [`import`] converts them to TOML. Access to the machine goes through
-//! [`World`], implemented in `effects.rs`.
+//! [`World`], implemented in `host.rs`.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -17,7 +17,6 @@ pub mod difference;
 pub mod dotenv;
 mod draft;
 mod effective;
-mod effects;
 mod error;
 mod flat_keys;
 pub mod fpm;
@@ -25,6 +24,7 @@ mod fpm_setting;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod glob;
+mod host;
 pub mod import;
 mod jobs;
 mod known;
@@ -57,9 +57,9 @@ pub use application::*;
 pub use applications::{Applications, FALLBACK_USER, OWN_USER};
 pub use check::{EXIT_INVALID, check};
 pub use descriptors::{Descriptors, descriptors};
-pub use effects::{Host, control_socket, control_variable, effective, has_pools, load};
 pub use error::{Diagnostic, Errors, Kind, Location, Severity};
 pub use fpm_setting::FpmSetting;
+pub use host::{Host, control_socket, control_variable, effective, has_pools, load};
 pub use jobs::*;
 pub use main_file::{SYSTEM, SYSTEM_CONTROL};
 pub use model::*;

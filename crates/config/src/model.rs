@@ -109,16 +109,17 @@ pub enum CoreLimit {
     Unlimited,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReloadWhen {
     /// Replace the processes of pools with a change: in settings, PHP's files, or code that PHP doesn't recheck.
+    #[default]
     Changed,
     Always,
 }
 
 /// One pool: workers that share a listening socket and one application. Large fields that few pools need are boxed,
-/// because there may be ten thousand pools.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// because there may be ten thousand pools. The default has every setting off, empty or 0, and can't serve.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     pub name: String,
     pub title: String,
@@ -280,7 +281,7 @@ pub struct SlowLog {
 /// The only entry of a list that permits no TCP peer: no peer has this address.
 pub const NOT_ONE_CLIENT: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     pub address: Address,
     pub backlog: i32,
@@ -311,7 +312,7 @@ impl Listen {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub params_bytes: usize,
     pub params_count: usize,

@@ -3,13 +3,12 @@
 
 use std::cell::Cell;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::World;
-use super::draft::{GlobalDraft, PoolDraft};
 use super::error::{Diagnostic, Kind, Location, Severity};
 use super::known;
 use super::report::Diagnostics;
+use super::settings::{self, Section};
 
 const PREFIX: &str = "FORKYARD_";
 pub(super) const GLOBAL: &str = "FORKYARD_GLOBAL__";
@@ -30,7 +29,7 @@ pub(super) struct Override {
 impl Override {
     /// The variable's name, in place of a file.
     pub(super) fn location(&self) -> Location {
-        location(&self.variable)
+        Location::of_file(Path::new(&self.variable))
     }
 }
 
@@ -70,14 +69,14 @@ impl Overrides {
             .iter()
             .filter(|one| one.pool.is_some() && !one.is_used.get());
         for one in unused {
-            let problem = "there is no such pool, so the variable has no effect".to_owned();
+            let problem = "there is no such pool, so the variable has no effect";
             let remedy = "write the pool's name in capitals, with _ in place of each character that is not a \
                 letter or digit";
-            warn(diagnostics, &one.variable, problem, remedy.to_owned());
+            warn(diagnostics, &one.variable, problem, remedy);
         }
         for (variable, meant) in &self.missed {
-            let problem = "it stands for no key, so the variable has no effect".to_owned();
-            warn(diagnostics, variable, problem, format!("did you mean {meant}?"));
+            let problem = "it stands for no key, so the variable has no effect";
+            warn(diagnostics, variable, problem, &format!("did you mean {meant}?"));
         }
     }
 }
@@ -90,38 +89,29 @@ pub(super) fn is_variable(location: &Location) -> bool {
             .is_some_and(|name| name.starts_with(PREFIX))
 }
 
-fn location(variable: &str) -> Location {
-    Location {
-        file: Arc::from(Path::new(variable)),
-        line: 0,
-        column: 0,
-        order: 0,
-    }
-}
-
-fn warn(diagnostics: &mut Diagnostics, variable: &str, problem: String, remedy: String) {
-    let kind = Kind::Rule { problem, remedy };
+fn warn(diagnostics: &mut Diagnostics, variable: &str, problem: &str, remedy: &str) {
+    let location = Location::of_file(Path::new(variable));
     diagnostics.push(Diagnostic {
         severity: Severity::Warning,
-        ..Diagnostic::error(location(variable), kind)
+        ..Diagnostic::error(location, Kind::rule(problem, remedy))
     });
 }
 
 /// The likely intended name of an unknown variable. Returns `None` for an application's own variables.
 fn meant(variable: &str) -> Option<String> {
     let rest = variable.strip_prefix(PREFIX)?;
+    let [globals, pools] = [Section::Global, Section::Pool].map(settings::keys);
     if let Some(key) = rest.strip_prefix("GLOBAL") {
-        let key = nearest(key.trim_start_matches('_'), GlobalDraft::KEYS);
+        let key = nearest(key.trim_start_matches('_'), &globals);
         return Some(format!("{GLOBAL}{}", key.as_deref().unwrap_or("KEY")));
     }
     if let Some(of_pool) = rest.strip_prefix("POOL_") {
         let keys = of_pool.match_indices('_');
         let parts = keys.map(|(at, _)| (&of_pool[..at], &of_pool[at + 1..]));
-        let exact = |(pool, key): (&str, &str)| {
-            exact(key, PoolDraft::KEYS).map(|key| format!("{POOL}{pool}{DOT}{key}"))
-        };
+        let exact =
+            |(pool, key): (&str, &str)| exact(key, &pools).map(|key| format!("{POOL}{pool}{DOT}{key}"));
         let meant = parts.clone().find_map(exact).or_else(|| {
-            let mut near = parts.filter_map(|(pool, key)| Some((pool, nearest(key, PoolDraft::KEYS)?)));
+            let mut near = parts.filter_map(|(pool, key)| Some((pool, nearest(key, &pools)?)));
             near.next().map(|(pool, key)| format!("{POOL}{pool}{DOT}{key}"))
         });
         return Some(meant.unwrap_or_else(|| format!("{POOL}NAME{DOT}KEY")));
@@ -132,8 +122,8 @@ fn meant(variable: &str) -> Option<String> {
     }
     let rest = rest.trim_start_matches('_');
     let by = |find: fn(&str, &[&str]) -> Option<String>| {
-        let global = find(rest, GlobalDraft::KEYS).map(|key| format!("{GLOBAL}{key}"));
-        global.or_else(|| Some(format!("{POOL}NAME{DOT}{}", find(rest, PoolDraft::KEYS)?)))
+        let global = find(rest, &globals).map(|key| format!("{GLOBAL}{key}"));
+        global.or_else(|| Some(format!("{POOL}NAME{DOT}{}", find(rest, &pools)?)))
     };
     by(exact).or_else(|| by(nearest))
 }

@@ -2,6 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
@@ -77,15 +78,11 @@ fn mistake<T>(problem: impl Into<String>, remedy: impl Into<String>) -> Result<T
     })
 }
 
-/// The TLS parameters. The last value wins, as in libpq.
+/// The TLS parameters by name. The last value wins, as in libpq.
 #[derive(Default)]
-struct TlsOptions {
-    mode: Option<String>,
-    root: Option<String>,
-    certificate: Option<String>,
-    key: Option<String>,
-    negotiation: Option<String>,
-}
+struct TlsOptions(BTreeMap<&'static str, String>);
+
+const UNDERSTOOD: [&str; 5] = [MODE, ROOT, CERTIFICATE, KEY, NEGOTIATION];
 
 impl PostgresqlServer {
     /// Splits TLS parameters from a URL.
@@ -99,22 +96,20 @@ impl PostgresqlServer {
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let name = decoded(name)?;
-            match name.as_str() {
-                MODE => said.mode = Some(decoded(value)?),
-                ROOT => said.root = Some(decoded(value)?),
-                CERTIFICATE => said.certificate = Some(decoded(value)?),
-                KEY => said.key = Some(decoded(value)?),
-                NEGOTIATION => {
-                    said.negotiation = Some(decoded(value)?);
-                    others.push(parameter);
+            match UNDERSTOOD.iter().find(|understood| **understood == name) {
+                Some(understood) => {
+                    said.0.insert(understood, decoded(value)?);
+                    if *understood == NEGOTIATION {
+                        others.push(parameter);
+                    }
                 }
-                _ if name.starts_with("ssl") || name == "requiressl" => {
+                None if name.starts_with("ssl") || name == "requiressl" => {
                     let remedy = format!(
                         "leave it out; {MODE}, {ROOT}, {CERTIFICATE}, {KEY} and {NEGOTIATION} are understood"
                     );
                     return mistake(format!("{name} is not understood"), remedy);
                 }
-                _ => others.push(parameter),
+                None => others.push(parameter),
             }
         }
         let rest = match others.as_slice() {
@@ -137,10 +132,12 @@ impl PostgresqlServer {
 }
 
 impl TlsOptions {
-    fn meant(self) -> Result<Encryption, UrlMistake> {
-        let root = self.root.filter(|root| !root.is_empty());
-        let is_system = root.as_deref() == Some("system");
-        let mode = match &self.mode {
+    fn meant(&self) -> Result<Encryption, UrlMistake> {
+        let value = |name| self.0.get(name).map(String::as_str);
+        let path = |name| value(name).filter(|path| !path.is_empty());
+        let root = path(ROOT);
+        let is_system = root == Some("system");
+        let mode = match value(MODE) {
             Some(mode) => known(mode)?,
             None if is_system => SslMode::VerifyFull,
             None => SslMode::Prefer,
@@ -154,7 +151,7 @@ impl TlsOptions {
                 format!("write {MODE}=verify-full, or name a file as {ROOT}"),
             );
         }
-        if mode < SslMode::Require && self.negotiation.as_deref() == Some("direct") {
+        if mode < SslMode::Require && value(NEGOTIATION) == Some("direct") {
             let problem = format!("{NEGOTIATION}=direct leaves no choice, and {MODE} does");
             return mistake(problem, format!("write {MODE}=require or verify-full"));
         }
@@ -169,8 +166,7 @@ impl TlsOptions {
                 format!("add {ROOT}= followed by the path of a file with its certificate, or by system");
             return mistake(problem, remedy);
         }
-        let certificate = self.certificate.filter(|path| !path.is_empty());
-        let client = match (certificate, self.key.filter(|path| !path.is_empty())) {
+        let client = match (path(CERTIFICATE), path(KEY)) {
             (Some(certificate), Some(key)) => Some(ClientCertificate {
                 certificate: file(CERTIFICATE, certificate)?,
                 key: file(KEY, key)?,
@@ -197,8 +193,8 @@ fn known(mode: &str) -> Result<SslMode, UrlMistake> {
     }
 }
 
-fn file(name: &str, path: String) -> Result<PathBuf, UrlMistake> {
-    if Path::new(&path).is_absolute() {
+fn file(name: &str, path: &str) -> Result<PathBuf, UrlMistake> {
+    if Path::new(path).is_absolute() {
         Ok(path.into())
     } else {
         mistake(

@@ -132,37 +132,29 @@ pub(super) struct Report<'f> {
 }
 
 impl<'f> Report<'f> {
-    pub(super) fn global(diagnostics: &'f mut Diagnostics) -> Report<'f> {
+    fn new(diagnostics: &'f mut Diagnostics, pool: Option<&str>, prefix: &str) -> Report<'f> {
         Report {
             diagnostics,
-            pool: None,
-            prefix: "global.".to_owned(),
+            pool: pool.map(str::to_owned),
+            prefix: prefix.to_owned(),
         }
     }
 
+    pub(super) fn global(diagnostics: &'f mut Diagnostics) -> Report<'f> {
+        Report::new(diagnostics, None, "global.")
+    }
+
     pub(super) fn plain(diagnostics: &'f mut Diagnostics) -> Report<'f> {
-        Report {
-            diagnostics,
-            pool: None,
-            prefix: String::new(),
-        }
+        Report::new(diagnostics, None, "")
     }
 
     /// For a table whose keys are reported with their full path.
     pub(super) fn table(diagnostics: &'f mut Diagnostics, table: &str) -> Report<'f> {
-        Report {
-            diagnostics,
-            pool: None,
-            prefix: format!("{table}."),
-        }
+        Report::new(diagnostics, None, &format!("{table}."))
     }
 
     pub(super) fn pool(diagnostics: &'f mut Diagnostics, name: &str) -> Report<'f> {
-        Report {
-            diagnostics,
-            pool: Some(name.to_owned()),
-            prefix: String::new(),
-        }
+        Report::new(diagnostics, Some(name), "")
     }
 
     /// Whether php-fpm's rules apply instead of forkyard's.
@@ -219,18 +211,11 @@ impl<'f> Report<'f> {
     }
 
     pub(super) fn rule<T>(&mut self, at: &Written<T>, problem: impl Into<String>, remedy: impl Into<String>) {
-        let kind = Kind::Rule {
-            problem: problem.into(),
-            remedy: remedy.into(),
-        };
-        self.error(&at.location, at.key, kind);
+        self.error(&at.location, at.key, Kind::rule(problem, remedy));
     }
 
     pub(super) fn warn<T>(&mut self, at: &Written<T>, problem: impl Into<String>, remedy: impl Into<String>) {
-        let kind = Kind::Rule {
-            problem: problem.into(),
-            remedy: remedy.into(),
-        };
+        let kind = Kind::rule(problem, remedy);
         self.find(Severity::Warning, &at.location, at.key, kind);
     }
 
@@ -240,8 +225,7 @@ impl<'f> Report<'f> {
         problem: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        let (problem, remedy) = (problem.into(), remedy.into());
-        self.error(&entry.location, entry.table, Kind::Rule { problem, remedy });
+        self.error(&entry.location, entry.table, Kind::rule(problem, remedy));
     }
 
     /// Adds an error about a forbidden key.

@@ -3,8 +3,7 @@
 
 use super::application::{Application, Php, Preloading, RequestSettings};
 use super::jobs::JOBS_VARIABLE;
-use super::model::{Address, Confine, Limits, Listen, Pool, ProcessManager, ReloadWhen, Shares};
-use std::path::PathBuf;
+use super::model::Pool;
 use std::time::Duration;
 
 const START_VARIABLES: [&str; 3] = ["PHPRC", "PHP_INI_SCAN_DIR", JOBS_VARIABLE];
@@ -110,76 +109,21 @@ pub fn label(pool: &Pool) -> &str {
     }
 }
 
-/// Returns the settings that a zygote starts with: the pool without those that only its workers need. Pools with equal
+/// Returns the settings that a zygote starts with: of the pool's, those that PHP's start depends on. Pools with equal
 /// results can share a zygote.
 pub fn common(pool: &Pool) -> Pool {
     Pool {
-        name: String::new(),
         title: pool.title.clone(),
-        listen: Listen {
-            address: Address::Unix(PathBuf::new()),
-            backlog: 0,
-            owner: None,
-            group: None,
-            mode: 0,
-            allowed_clients: Vec::new(),
-            wrong_clients: Vec::new(),
-            acl_users: Vec::new(),
-            acl_groups: Vec::new(),
-        },
-        user: None,
-        group: None,
-        pm: ProcessManager::Static { max_children: 1 },
-        max_requests: None,
-        request_terminate_timeout: None,
-        request_terminate_timeout_track_finished: false,
-        stop_timeout: Duration::ZERO,
-        slow_log: None,
-        client_timeout: Duration::ZERO,
-        keepalive_timeout: Duration::ZERO,
-        wait_for_cpu: false,
-        limits: Limits {
-            params_bytes: 0,
-            params_count: 0,
-        },
-        chdir: None,
-        chroot: None,
         clear_env: pool.clear_env,
         env: START_VARIABLES
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), variable(pool, name)?.to_owned())))
             .collect(),
-        own_env: Vec::new(),
-        origin: None,
-        told_memory_limit: None,
-        memory_limit: None,
-        max_requests_jitter: 0,
-        rlimit_files: None,
-        rlimit_core: None,
-        process_priority: None,
-        process_dumpable: false,
-        no_new_privs: false,
-        confine: Confine::default(),
-        shares: Shares::default(),
-        rlimit_data: None,
-        status_path: None,
-        status_listen: None,
-        http_listen: None,
-        drain_timeout: None,
-        ping_path: None,
-        ping_response: String::new(),
-        catch_workers_output: false,
-        decorate_workers_output: false,
-        app_log: None,
-        env_file: None,
-        friendly_error_pages: false,
-        reload: ReloadWhen::Changed,
-        access: None,
-        applications: None,
         application: match &pool.application {
             Application::Php(php) => Application::Php(common_php(php)),
             other => other.clone(),
         },
+        ..Pool::default()
     }
 }
 

@@ -5,39 +5,17 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 use serde::Deserialize;
+use toml::de::DeTable;
 
-use super::error::{Diagnostic, Errors, Kind, Location, Severity};
+use super::error::{Diagnostic, Errors, Kind, Location};
 use super::flat_keys::{Field, FlatKeys};
 use super::known::{self, Section};
 use super::report::{Diagnostics, Report};
 use super::source::Source;
-use super::units::{self, Flag, Size, Text, Time, Whole};
-use super::value::quoted;
+use super::units::{self, Flag, Form, Size, Text, Time, Whole};
+use super::value::{Parse, quoted};
 use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
 use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
-
-pub const KEYS: [&str; 20] = [
-    "runtime",
-    "entry",
-    "start_command",
-    "env",
-    "max_per_app",
-    "min_instances",
-    "max_requests",
-    "concurrency",
-    "threads",
-    "instances",
-    "handshake",
-    "preload",
-    "max_idle_time",
-    "max_request_time",
-    "max_request_queue_size",
-    "memory_limit",
-    "start_timeout",
-    "rolling_restarts",
-    "app_log",
-    "env_file",
-];
 
 const RUNTIMES: [(&str, Runtime); 8] = [
     ("php", Runtime::Php),
@@ -93,8 +71,7 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
             let mut diagnostics = diagnostics.into_sorted();
             if has_more {
                 let problem = format!("has more than these {MOST_MISTAKES} mistakes");
-                let remedy = "correct these first".to_owned();
-                diagnostics.push(whole(path, Kind::Rule { problem, remedy }));
+                diagnostics.push(whole(path, Kind::rule(problem, "correct these first")));
             }
             Err(Errors { diagnostics })
         }
@@ -102,76 +79,62 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
 }
 
 fn whole(path: &Path, kind: Kind) -> Diagnostic {
-    let location = Location {
-        file: path.into(),
-        line: 0,
-        column: 0,
-        order: 0,
-    };
-    Diagnostic {
-        severity: Severity::Error,
-        location,
-        pool: None,
-        key: None,
-        kind,
-    }
+    Diagnostic::error(Location::of_file(path), kind)
+}
+
+/// The keys, for documents.
+pub fn keys() -> Vec<&'static str> {
+    let source = Source::new(Path::new(""), 0, "");
+    let mut flat_keys = FlatKeys::new(DeTable::new(), &source, None);
+    settings(&mut flat_keys, &mut Report::plain(&mut Diagnostics::default()));
+    flat_keys.known
 }
 
 fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> {
     let table = source.parse(diagnostics)?;
     let mut flat_keys = FlatKeys::new(table, source, None);
     let mut report = Report::plain(diagnostics);
-    let report = &mut report;
-    let runtime = runtime(&flat_keys.take("runtime", report), report);
-    let entry = text(&flat_keys.take("entry", report), report);
-    let start_command = text(&flat_keys.take("start_command", report), report);
-    let env = env(&mut flat_keys, report);
-    let max_per_app = number(&flat_keys.take("max_per_app", report), 1, report);
-    let min_instances = number(&flat_keys.take("min_instances", report), 0, report);
-    let max_requests = number(&flat_keys.take("max_requests", report), 1, report);
-    let concurrency = number_to(
-        &flat_keys.take("concurrency", report),
-        0,
-        MOST_CONCURRENCY.into(),
-        report,
-    );
-    let threads = number_to(&flat_keys.take("threads", report), 1, MOST_THREADS.into(), report);
-    let instances = number(&flat_keys.take("instances", report), 1, report);
-    let handshake: Field<units::Handshake> = flat_keys.take("handshake", report);
-    let preload: Field<units::PreloadRule> = flat_keys.take("preload", report);
-    let max_idle_time = time(&flat_keys.take("max_idle_time", report), report);
-    let max_request_time = time(&flat_keys.take("max_request_time", report), report);
-    let max_request_queue_size = number(&flat_keys.take("max_request_queue_size", report), 1, report);
-    let memory_limit = size(&flat_keys.take("memory_limit", report), report);
-    let start_timeout = time(&flat_keys.take("start_timeout", report), report);
-    let rolling: Field<Flag> = flat_keys.take("rolling_restarts", report);
-    let app_log = file(&flat_keys.take("app_log", report), "log/app.log", report);
-    let env_file = file(&flat_keys.take("env_file", report), ".env", report);
-    flat_keys.finish(Section::Site, &KEYS, report);
-    Some(Settings {
-        runtime,
-        entry,
-        start_command,
-        env,
-        max_per_app,
-        min_instances,
-        max_requests,
-        concurrency,
-        threads,
-        instances,
-        handshake: handshake
-            .written()
-            .map(|written| where_it_listens(written.value.0)),
-        preload: preload.written().map(|written| written.value.0),
-        max_idle_time,
-        max_request_time,
-        max_request_queue_size,
-        memory_limit,
-        start_timeout,
-        rolling_restarts: rolling.written().map(|written| written.value.0),
-        app_log,
-        env_file,
-    })
+    let settings = settings(&mut flat_keys, &mut report);
+    flat_keys.finish(Section::Site, &mut report);
+    Some(settings)
+}
+
+fn settings(flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Settings {
+    Settings {
+        runtime: runtime(&flat_keys.take("runtime", report), report),
+        entry: text(&flat_keys.take("entry", report), report),
+        start_command: text(&flat_keys.take("start_command", report), report),
+        env: env(flat_keys, report),
+        max_per_app: number(&flat_keys.take("max_per_app", report), 1, MOST, report),
+        min_instances: number(&flat_keys.take("min_instances", report), 0, MOST, report),
+        max_requests: number(&flat_keys.take("max_requests", report), 1, MOST, report),
+        concurrency: number(
+            &flat_keys.take("concurrency", report),
+            0,
+            MOST_CONCURRENCY.into(),
+            report,
+        ),
+        threads: number(&flat_keys.take("threads", report), 1, MOST_THREADS.into(), report),
+        instances: number(&flat_keys.take("instances", report), 1, MOST, report),
+        handshake: get::<units::Handshake>("handshake", flat_keys, report).map(where_it_listens),
+        preload: get::<units::PreloadRule>("preload", flat_keys, report),
+        max_idle_time: time(&flat_keys.take("max_idle_time", report), report),
+        max_request_time: time(&flat_keys.take("max_request_time", report), report),
+        max_request_queue_size: number(&flat_keys.take("max_request_queue_size", report), 1, MOST, report),
+        memory_limit: size(&flat_keys.take("memory_limit", report), report),
+        start_timeout: time(&flat_keys.take("start_timeout", report), report),
+        rolling_restarts: get::<Flag>("rolling_restarts", flat_keys, report),
+        app_log: file(&flat_keys.take("app_log", report), "log/app.log", report),
+        env_file: file(&flat_keys.take("env_file", report), ".env", report),
+    }
+}
+
+fn get<F: Form + Parse>(
+    key: &'static str,
+    flat_keys: &mut FlatKeys<'_>,
+    report: &mut Report<'_>,
+) -> Option<F::Value> {
+    flat_keys.take::<F>(key, report).get()
 }
 
 fn where_it_listens(listens: Listens) -> Handshake {
@@ -194,10 +157,7 @@ fn runtime(field: &Field<Text>, report: &mut Report<'_>) -> Option<Runtime> {
         return None;
     }
     let words: Vec<&str> = RUNTIMES.iter().map(|(word, _)| *word).collect();
-    let remedy = match known::nearest_word(name, &words) {
-        Some(nearest) => format!("did you mean \"{nearest}\"?"),
-        None => format!("it can be one of {}", words.join(", ")),
-    };
+    let remedy = known::suggestion(name, &words, &format!("it can be one of {}", words.join(", ")));
     report.rule(written, format!("{} is no known runtime", quoted(name)), remedy);
     None
 }
@@ -228,11 +188,7 @@ pub fn is_below(path: &Path) -> bool {
     path.file_name().is_some() && path.components().all(is_plain)
 }
 
-fn number(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u32> {
-    number_to(field, least, MOST, report)
-}
-
-fn number_to(field: &Field<Whole>, least: i64, most: i64, report: &mut Report<'_>) -> Option<u32> {
+fn number(field: &Field<Whole>, least: i64, most: i64, report: &mut Report<'_>) -> Option<u32> {
     report.range(field, least, most)
 }
 
@@ -271,8 +227,7 @@ fn env(flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> BTreeMap<String
             env.insert(name, entry.value.0);
         } else {
             let problem = format!("{} can't be the name of a variable", quoted(&name));
-            let remedy = "leave out = and what can't be seen".to_owned();
-            report.error(&entry.location, "env", Kind::Rule { problem, remedy });
+            report.rule_entry(&entry, problem, "leave out = and what can't be seen");
         }
     }
     env

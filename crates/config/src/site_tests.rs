@@ -70,62 +70,50 @@ fn every_key_is_read() {
 
 #[test]
 fn mistakes_have_their_place_and_what_would_be_right() {
-    let cases = [
-        (
-            "runtime = \"fastcg\"",
-            "1:1: error: runtime: \"fastcg\" is no known runtime; did you mean \"fastcgi\"?",
-        ),
-        (
-            "\nmax_per_app = 0",
-            "2:1: error: max_per_app: 0 is out of range; give a whole number from 1 to 1000000000",
-        ),
-        (
-            "max_requests = \"x\"",
-            "1:1: error: max_requests: \"x\" is not a whole number; write digits without quotes, for example 10",
-        ),
-        (
-            "threads = 0",
-            "1:1: error: threads: 0 is out of range; give a whole number from 1 to 256",
-        ),
-        (
-            "concurrency = 10001",
-            "1:1: error: concurrency: 10001 is out of range; give a whole number from 0 to 10000",
-        ),
-        (
-            "memory_limit = 0",
-            "1:1: error: memory_limit: is 0, and every process takes more; give a size such as \"200M\", or leave it out",
-        ),
-        (
-            "\nmax_request_time = 0",
-            "2:1: error: max_request_time: is 0, which is no time at all; give a time such as \"30s\", or leave it out",
-        ),
-        ("user = \"root\"", "1:1: error: user: unknown key"),
-        (
-            "min_instance = 1",
-            "1:1: error: min_instance: unknown key; did you mean min_instances?",
-        ),
-        (
-            "[pool.www]\nlisten = 1",
-            "2:1: error: pool.www.listen: unknown key",
-        ),
-        ("entry = \"\"", "1:1: error: entry: is empty; leave it out"),
-        (
-            "app_log = \"../other/app.log\"",
-            "1:1: error: app_log: \"../other/app.log\" is no file below the application's root; give its path from there, \
-             for example \"log/app.log\"",
-        ),
-        (
-            "[env]\n\"A=B\" = \"1\"",
-            "2:1: error: env: \"A=B\" can't be the name of a variable; leave out = and what can't be seen",
-        ),
-        (
-            "env = 1",
-            "1:1: error: env: 1 is not a table; write { NAME = \"value\" }",
-        ),
-    ];
-    for (text, error) in cases {
-        assert_eq!(parsed(text), Err(format!("{PATH}:{error}")));
-    }
+    let found = |text: &str| {
+        let errors = parsed(text).expect_err(text);
+        errors
+            .lines()
+            .map(|line| line.replace(&format!("{PATH}:"), ""))
+            .collect()
+    };
+    crate::tests::each_case(
+        r#"
+        runtime = "fastcg"
+        ! 1:1: error: runtime: "fastcg" is no known runtime; did you mean "fastcgi"?
+        # Two lines.
+        max_per_app = 0
+        ! 2:1: error: max_per_app: 0 is out of range; give a whole number from 1 to 1000000000
+        max_requests = "x"
+        ! 1:1: error: max_requests: "x" is not a whole number; write digits without quotes, for example 10
+        threads = 0
+        ! 1:1: error: threads: 0 is out of range; give a whole number from 1 to 256
+        concurrency = 10001
+        ! 1:1: error: concurrency: 10001 is out of range; give a whole number from 0 to 10000
+        memory_limit = 0
+        ! 1:1: error: memory_limit: is 0, and every process takes more; give a size such as "200M", or leave it out
+        # Two lines.
+        max_request_time = 0
+        ! 2:1: error: max_request_time: is 0, which is no time at all; give a time such as "30s", or leave it out
+        user = "root"
+        ! 1:1: error: user: unknown key
+        min_instance = 1
+        ! 1:1: error: min_instance: unknown key; did you mean min_instances?
+        [pool.www]
+        listen = 1
+        ! 2:1: error: pool.www.listen: unknown key
+        entry = ""
+        ! 1:1: error: entry: is empty; leave it out
+        app_log = "../other/app.log"
+        ! 1:1: error: app_log: "../other/app.log" is no file below the application's root; give its path from there, for example "log/app.log"
+        [env]
+        "A=B" = "1"
+        ! 2:1: error: env: "A=B" can't be the name of a variable; leave out = and what can't be seen
+        env = 1
+        ! 1:1: error: env: 1 is not a table; write { NAME = "value" }
+    "#,
+        found,
+    );
     let error = parsed("runtime = php").unwrap_err();
     assert!(
         error.starts_with(&format!("{PATH}:1:")) && error.contains("put the value in quotes"),

@@ -51,10 +51,8 @@ impl<'t> Source<'t> {
 
     pub(super) fn whole(&self) -> Location {
         Location {
-            file: self.file.clone(),
-            line: 0,
-            column: 0,
             order: self.order,
+            ..Location::of_file(self.file.clone())
         }
     }
 

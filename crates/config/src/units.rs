@@ -1,123 +1,16 @@
 //! Value formats: durations, sizes, numbers and words.
 
-use std::fmt;
 use std::time::Duration;
-
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 use super::application::{
     BootConnections, Isolation, Listens, Preload, Preloading, RequestSettings, WorkerMode,
 };
-use super::model::{CoreLimit, LogFormat, LogLevel, OnError, ReloadWhen};
+use super::error::Kind;
+use super::model::{CoreLimit, LogFormat, LogLevel, OnError, OnSigterm, ReloadWhen};
+use super::value::{Parse, Plain};
 
 /// Ten years, so that sums of times can't overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
-
-/// Seconds, or a number with a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Time(pub(super) Duration);
-
-/// Bytes, or a number with `K`, `M` or `G`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size(pub(super) u64);
-
-/// A size or `unlimited`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Core(pub(super) CoreLimit);
-
-/// Permission bits as an octal string.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileMode(pub(super) u32);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Whole(pub(super) i64);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flag(pub(super) bool);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Text(pub(super) String);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Texts(pub(super) Vec<String>);
-
-/// One or several non-negative numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Counts(pub(super) Vec<u64>);
-
-/// `"harmless"`, `"all"`, `"none"`, or an array of names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RequestRule(pub(super) RequestSettings);
-
-/// A string, number or flag for php.ini.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct IniValue(pub(super) String);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Level(pub(super) LogLevel);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Format(pub(super) LogFormat);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Facility(pub(super) u8);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manager {
-    Static,
-    Dynamic,
-    Ondemand,
-}
-
-impl Manager {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Manager::Static => "static",
-            Manager::Dynamic => "dynamic",
-            Manager::Ondemand => "ondemand",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Routing {
-    Pool,
-    Application,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reload(pub(super) ReloadWhen);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ErrorRule(pub(super) OnError);
-
-/// A flag or `"socket"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handshake(pub(super) Listens);
-
-/// A flag or `"auto"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PreloadRule(pub(super) Preload);
-
-/// `"own"` or `"zygote"`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PreloaderChoice(pub(super) Preloading);
-
-/// `"loop"` or `"snapshot"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct WorkerModeChoice(pub(super) WorkerMode);
-
-/// `"auto"` or `"rewind"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct IsolationChoice(pub(super) Isolation);
-
-/// `"cut"`, `"refuse"` or `"keep"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ConnectionsChoice(pub(super) BootConnections);
-
-/// Soft and hard limit: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
 
 pub(super) trait Form {
     type Value: Clone;
@@ -125,8 +18,13 @@ pub(super) trait Form {
     fn value(&self) -> &Self::Value;
 }
 
+/// Defines types of written values: newtypes of the values that they stand for.
 macro_rules! forms {
-    ($($form:ident: $value:ty,)*) => {$(
+    ($($(#[$doc:meta])* $form:ident($value:ty),)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub(crate) struct $form(pub(crate) $value);
+
         impl Form for $form {
             type Value = $value;
 
@@ -138,26 +36,77 @@ macro_rules! forms {
 }
 
 forms! {
-    Time: Duration,
-    Size: u64,
-    Core: CoreLimit,
-    FileMode: u32,
-    Flag: bool,
-    Text: String,
-    Texts: Vec<String>,
-    Counts: Vec<u64>,
-    RequestRule: RequestSettings,
-    Level: LogLevel,
-    Format: LogFormat,
-    Facility: u8,
-    Reload: ReloadWhen,
-    ErrorRule: OnError,
-    PreloaderChoice: Preloading,
-    WorkerModeChoice: WorkerMode,
-    IsolationChoice: Isolation,
-    ConnectionsChoice: BootConnections,
-    Handshake: Listens,
-    PreloadRule: Preload,
+    /// Seconds, or a number with a unit.
+    Time(Duration),
+    /// Bytes, or a number with `K`, `M` or `G`.
+    Size(u64),
+    /// A size or `unlimited`.
+    Core(CoreLimit),
+    /// Permission bits as an octal string.
+    FileMode(u32),
+    Flag(bool),
+    Text(String),
+    Texts(Vec<String>),
+    /// One or several non-negative numbers.
+    Counts(Vec<u64>),
+    /// A choice, or an array of names.
+    RequestRule(RequestSettings),
+    Level(LogLevel),
+    Format(LogFormat),
+    Facility(u8),
+    Reload(ReloadWhen),
+    ErrorRule(OnError),
+    TermRule(OnSigterm),
+    /// A flag or `"socket"`.
+    Handshake(Listens),
+    /// A flag or `"auto"`.
+    PreloadRule(Preload),
+    PreloaderChoice(Preloading),
+    WorkerModeChoice(WorkerMode),
+    IsolationChoice(Isolation),
+    ConnectionsChoice(BootConnections),
+}
+
+/// A number whose range is checked where it is resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Whole(pub(super) i64);
+
+/// A number, or `None` for `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Children(pub(super) Option<i64>);
+
+/// A string, number or flag for php.ini.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct IniValue(pub(super) String);
+
+/// Soft and hard limit: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manager {
+    Static,
+    Dynamic,
+    Ondemand,
+}
+
+const MANAGERS: [(&str, Manager); 3] = [
+    ("static", Manager::Static),
+    ("dynamic", Manager::Dynamic),
+    ("ondemand", Manager::Ondemand),
+];
+
+impl Manager {
+    pub(super) fn name(self) -> &'static str {
+        let found = MANAGERS.iter().find(|(_, manager)| *manager == self);
+        found.map_or("", |(name, _)| name)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Routing {
+    Pool,
+    Application,
 }
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
@@ -229,13 +178,6 @@ fn octal(text: &str) -> Option<u32> {
     (mode <= 0o777).then_some(mode)
 }
 
-fn core_limit(text: &str) -> Option<CoreLimit> {
-    match text {
-        "unlimited" => Some(CoreLimit::Unlimited),
-        _ => size(text).map(CoreLimit::Bytes),
-    }
-}
-
 fn bounds(text: &str) -> Option<Bounds> {
     let one = |text: &str| match text {
         "unlimited" => Some(None),
@@ -247,23 +189,23 @@ fn bounds(text: &str) -> Option<Bounds> {
     fits.then_some(Bounds(soft, hard))
 }
 
-pub(super) fn level(text: &str) -> Option<LogLevel> {
-    Some(match text.to_ascii_lowercase().as_str() {
-        "debug" => LogLevel::Debug,
-        "notice" => LogLevel::Notice,
-        "warning" | "warn" => LogLevel::Warning,
-        "error" => LogLevel::Error,
-        "alert" => LogLevel::Alert,
-        _ => return None,
-    })
+/// The value of a word in capital or small letters.
+fn any_case<T: Copy>(text: &str, words: &[(&str, T)]) -> Option<T> {
+    let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+    found.map(|(_, value)| *value)
 }
 
-fn log_format(text: &str) -> Option<LogFormat> {
-    match text {
-        "text" => Some(LogFormat::Text),
-        "json" => Some(LogFormat::Json),
-        _ => None,
-    }
+const LEVELS: [(&str, LogLevel); 6] = [
+    ("debug", LogLevel::Debug),
+    ("notice", LogLevel::Notice),
+    ("warning", LogLevel::Warning),
+    ("warn", LogLevel::Warning),
+    ("error", LogLevel::Error),
+    ("alert", LogLevel::Alert),
+];
+
+pub(super) fn level(text: &str) -> Option<LogLevel> {
+    any_case(text, &LEVELS)
 }
 
 pub(super) const FACILITIES: [(&str, u8); 20] = [
@@ -290,202 +232,196 @@ pub(super) const FACILITIES: [(&str, u8); 20] = [
 ];
 
 pub(super) fn facility(name: &str) -> Option<u8> {
-    FACILITIES
-        .iter()
-        .find(|(known, _)| known.eq_ignore_ascii_case(name))
-        .map(|(_, number)| *number)
+    any_case(name, &FACILITIES)
 }
 
 pub(super) fn manager(text: &str) -> Option<Manager> {
-    Some(match text.to_ascii_lowercase().as_str() {
-        "static" => Manager::Static,
-        "dynamic" => Manager::Dynamic,
-        "ondemand" => Manager::Ondemand,
-        _ => return None,
-    })
+    any_case(text, &MANAGERS)
 }
 
-fn reload(text: &str) -> Option<Reload> {
-    Some(Reload(match text.to_ascii_lowercase().as_str() {
-        "changed" => ReloadWhen::Changed,
-        "always" => ReloadWhen::Always,
-        _ => return None,
-    }))
-}
-
-/// Implements `Deserialize`: the expected form, and the accepted TOML types with their parsers.
+/// Defines what a type's value is expected to be, for messages, and which values it takes.
 macro_rules! form {
-    ($type:ident, $expected:literal $(, str $from_str:expr)? $(, int $from_int:expr)? $(, flag $from_flag:expr)? $(, float $from_float:expr)?) => {
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct FormVisitor;
-                impl Visitor<'_> for FormVisitor {
-                    type Value = $type;
-
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        f.write_str($expected)
-                    }
-                    $(fn visit_str<E: Error>(self, text: &str) -> Result<$type, E> {
-                        let read: fn(&str) -> Option<$type> = $from_str;
-                        read(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
-                    })?
-                    $(fn visit_i64<E: Error>(self, number: i64) -> Result<$type, E> {
-                        let read: fn(i64) -> Option<$type> = $from_int;
-                        read(number).ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
-                    })?
-                    $(fn visit_bool<E: Error>(self, flag: bool) -> Result<$type, E> {
-                        let read: fn(bool) -> $type = $from_flag;
-                        Ok(read(flag))
-                    })?
-                    $(fn visit_f64<E: Error>(self, number: f64) -> Result<$type, E> {
-                        let read: fn(f64) -> $type = $from_float;
-                        Ok(read(number))
-                    })?
-                }
-                deserializer.deserialize_any(FormVisitor)
+    ($type:ident, $expected:expr, $($written:pat => $value:expr),+ $(,)?) => {
+        impl Parse for $type {
+            fn parse(value: &Plain<'_>) -> Result<$type, Kind> {
+                let found = match value {
+                    $($written => $value,)+
+                    _ => None,
+                };
+                found.ok_or_else(|| value.is_not($expected))
             }
         }
     };
 }
 
-mod lists;
-mod service;
-pub(super) use service::{Children, TermRule};
-
 form!(
     Time,
     "a duration; write whole seconds, or a whole number with ms, s, m, h or d, for example \"10s\", at most \"3650d\"",
-    str | text | duration(text).map(Time),
-    int | number | duration(&number.to_string()).map(Time)
+    Plain::Text(text) => duration(text).map(Time),
+    Plain::Whole(number) => duration(&number.to_string()).map(Time)
 );
 form!(
     Size,
     "a size; write bytes, or a whole number with K, M or G, for example \"64K\"",
-    str | text | size(text).map(Size),
-    int | number | u64::try_from(number).ok().map(Size)
+    Plain::Text(text) => size(text).map(Size),
+    Plain::Whole(number) => u64::try_from(*number).ok().map(Size)
 );
 form!(
     Core,
     "a size; write bytes, a whole number with K, M or G, or \"unlimited\"",
-    str | text | core_limit(text).map(Core),
-    int | number
-        | u64::try_from(number)
-            .ok()
-            .map(|bytes| Core(CoreLimit::Bytes(bytes)))
+    Plain::Text("unlimited") => Some(Core(CoreLimit::Unlimited)),
+    Plain::Text(text) => size(text).map(|bytes| Core(CoreLimit::Bytes(bytes))),
+    Plain::Whole(number) => u64::try_from(*number).ok().map(|bytes| Core(CoreLimit::Bytes(bytes)))
 );
 form!(
     Bounds,
     "a limit; write a number, a size such as \"512M\", \"unlimited\", or two limits as \"SOFT:HARD\"",
-    str bounds,
-    int | number | u64::try_from(number).ok().map(|number| Bounds(Some(number), Some(number)))
+    Plain::Text(text) => bounds(text),
+    Plain::Whole(number) => u64::try_from(*number).ok().map(|number| Bounds(Some(number), Some(number)))
 );
 form!(
     FileMode,
     "a file mode; write octal digits in quotes, at most \"0777\", for example \"0660\"",
-    str | text | octal(text).map(FileMode)
+    Plain::Text(text) => octal(text).map(FileMode)
 );
 form!(
     Whole,
     "a whole number; write digits without quotes, for example 10",
-    int | number | Some(Whole(number))
+    Plain::Whole(number) => Some(Whole(*number))
 );
-form!(Flag, "true or false, without quotes", flag Flag);
+form!(Flag, "true or false, without quotes", Plain::Flag(flag) => Some(Flag(*flag)));
 form!(
     Text,
     "a string; write text in quotes, without NUL characters",
-    str | text | (!text.contains('\0')).then(|| Text(text.to_owned()))
+    Plain::Text(text) => (!text.contains('\0')).then(|| Text((*text).to_owned()))
+);
+form!(
+    Texts,
+    "an array of strings; write [\"one\", \"two\"]",
+    Plain::List(items) => Some(Texts(texts(items)?))
+);
+const COUNTS: &str = "a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]";
+form!(
+    Counts,
+    COUNTS,
+    Plain::Whole(number) => u64::try_from(*number).ok().map(|count| Counts(vec![count])),
+    Plain::List(items) => Some(Counts(counts(items)?))
+);
+form!(
+    RequestRule,
+    "a choice of settings; write \"harmless\", \"all\", \"none\", or names as [\"memory_limit\"]",
+    Plain::Text(text) => RequestSettings::from_word(text).map(RequestRule),
+    Plain::List(items) => Some(RequestRule(RequestSettings::Only(texts(items)?)))
 );
 form!(
     IniValue,
     "a php.ini value; write a string in quotes, a number, true or false",
-    str | text | (!text.contains('\0')).then(|| IniValue(text.to_owned())),
-    int | number | Some(IniValue(number.to_string())),
-    flag | flag | IniValue(if flag { "1" } else { "0" }.to_owned()),
-    float | number | IniValue(number.to_string())
+    Plain::Text(text) => (!text.contains('\0')).then(|| IniValue((*text).to_owned())),
+    Plain::Whole(number) => Some(IniValue(number.to_string())),
+    Plain::Flag(flag) => Some(IniValue(u8::from(*flag).to_string())),
+    Plain::Float(number) => Some(IniValue(number.to_string()))
 );
 form!(
     Level,
     "a log level; write \"debug\", \"notice\", \"warning\", \"error\" or \"alert\"",
-    str | text | level(text).map(Level)
+    Plain::Text(text) => level(text).map(Level)
 );
 form!(
     Format,
     "a log format; write \"text\" or \"json\"",
-    str | text | log_format(text).map(Format)
+    Plain::Text("text") => Some(Format(LogFormat::Text)),
+    Plain::Text("json") => Some(Format(LogFormat::Json))
 );
 form!(
     Facility,
     "a syslog facility; write \"daemon\", \"user\", \"local0\" to \"local7\", or another of syslog(3)",
-    str | text | facility(text).map(Facility)
+    Plain::Text(text) => facility(text).map(Facility)
 );
 form!(
     Manager,
     "a process manager; write \"static\", \"dynamic\" or \"ondemand\"",
-    str manager
+    Plain::Text(text) => manager(text)
+);
+form!(
+    Children,
+    "a number of workers; write digits without quotes, for example 10, or \"auto\"",
+    Plain::Text("auto") => Some(Children(None)),
+    Plain::Whole(number) => Some(Children(Some(*number)))
 );
 form!(
     Routing,
     "a kind of routing; write \"pool\" or \"application\"",
-    str | text
-        | match text {
-            "pool" => Some(Routing::Pool),
-            "application" => Some(Routing::Application),
-            _ => None,
-        }
+    Plain::Text("pool") => Some(Routing::Pool),
+    Plain::Text("application") => Some(Routing::Application)
 );
 form!(
     Reload,
     "a kind of reload; write \"changed\" or \"always\"",
-    str reload
+    Plain::Text(text) => any_case(text, &[("changed", ReloadWhen::Changed), ("always", ReloadWhen::Always)]).map(Reload)
 );
 form!(
     ErrorRule,
     "a rule for pools with errors; write \"fail\" or \"skip\"",
-    str | text
-        | match text {
-            "fail" => Some(ErrorRule(OnError::Fail)),
-            "skip" => Some(ErrorRule(OnError::Skip)),
-            _ => None,
-        }
+    Plain::Text("fail") => Some(ErrorRule(OnError::Fail)),
+    Plain::Text("skip") => Some(ErrorRule(OnError::Skip))
+);
+form!(
+    TermRule,
+    "what SIGTERM can mean; write \"terminate\" or \"finish\"",
+    Plain::Text("terminate") => Some(TermRule(OnSigterm::Terminate)),
+    Plain::Text("finish") => Some(TermRule(OnSigterm::Finish))
 );
 form!(
     Handshake,
     "a kind of handshake; write true, false or \"socket\"",
-    str | text | (text == "socket").then_some(Handshake(Listens::Socket)),
-    flag | flag | Handshake(if flag { Listens::Handshake } else { Listens::Port })
+    Plain::Text("socket") => Some(Handshake(Listens::Socket)),
+    Plain::Flag(true) => Some(Handshake(Listens::Handshake)),
+    Plain::Flag(false) => Some(Handshake(Listens::Port))
 );
 form!(
     PreloadRule,
     "a place to load the application; write \"auto\", true or false",
-    str | text | (text == "auto").then_some(PreloadRule(Preload::Auto)),
-    flag | flag | PreloadRule(if flag { Preload::Always } else { Preload::Never })
+    Plain::Text("auto") => Some(PreloadRule(Preload::Auto)),
+    Plain::Flag(true) => Some(PreloadRule(Preload::Always)),
+    Plain::Flag(false) => Some(PreloadRule(Preload::Never))
 );
 form!(
     PreloaderChoice,
     "a kind of preloader; write \"own\", or \"zygote\", which has taken the place of \"shared\"",
-    str | text | Preloading::from_word(text).map(PreloaderChoice)
+    Plain::Text(text) => Preloading::from_word(text).map(PreloaderChoice)
 );
 form!(
     WorkerModeChoice,
     "a way to run a worker script; write \"loop\" or \"snapshot\"",
-    str | text | WorkerMode::from_word(text).map(WorkerModeChoice)
+    Plain::Text("loop") => Some(WorkerModeChoice(WorkerMode::Loop)),
+    Plain::Text("snapshot") => Some(WorkerModeChoice(WorkerMode::Snapshot))
 );
 form!(
     IsolationChoice,
     "a way to get rid of a request; write \"rewind\", or \"auto\" to boot the application in each request where the kernel can't put a worker back",
-    str | text | Isolation::from_word(text).map(IsolationChoice)
+    Plain::Text("auto") => Some(IsolationChoice(Isolation::Auto)),
+    Plain::Text("rewind") => Some(IsolationChoice(Isolation::Rewind))
 );
 form!(
     ConnectionsChoice,
     "a way to treat connections of the boot; write \"cut\", \"refuse\" or \"keep\"",
-    str | text
-        | match text {
-            "cut" => Some(ConnectionsChoice(BootConnections::Cut)),
-            "refuse" => Some(ConnectionsChoice(BootConnections::Refuse)),
-            "keep" => Some(ConnectionsChoice(BootConnections::Keep)),
-            _ => None,
-        }
+    Plain::Text("cut") => Some(ConnectionsChoice(BootConnections::Cut)),
+    Plain::Text("refuse") => Some(ConnectionsChoice(BootConnections::Refuse)),
+    Plain::Text("keep") => Some(ConnectionsChoice(BootConnections::Keep))
 );
+
+fn texts(items: &[Plain<'_>]) -> Result<Vec<String>, Kind> {
+    let text = |item| Text::parse(item).map(|Text(text)| text);
+    items.iter().map(text).collect()
+}
+
+fn counts(items: &[Plain<'_>]) -> Result<Vec<u64>, Kind> {
+    let count = |item| {
+        let Whole(number) = Whole::parse(item)?;
+        u64::try_from(number).map_err(|_| item.is_not(COUNTS))
+    };
+    items.iter().map(count).collect()
+}
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,21 @@ pub trait World {
     fn user(&self, name: &str) -> Option<UserIds>;
     fn user_by_id(&self, uid: u32) -> Option<UserIds>;
     fn group(&self, name: &str) -> Option<u32>;
+    /// The entry of a user, by name or number.
+    fn entry(&self, user: &str) -> Option<UserIds> {
+        match user.parse() {
+            Ok(uid) => self.user_by_id(uid),
+            Err(_) => self.user(user),
+        }
+    }
+    /// The id of a user, by name or number. A number needs no entry.
+    fn uid(&self, user: &str) -> Option<u32> {
+        user.parse().ok().or_else(|| self.user(user).map(|ids| ids.uid))
+    }
+    /// The id of a group, likewise.
+    fn gid(&self, group: &str) -> Option<u32> {
+        group.parse().ok().or_else(|| self.group(group))
+    }
     fn env(&self, name: &str) -> Option<String>;
     /// Candidates for environment variables that override the files.
     fn variables(&self) -> Vec<(String, String)> {

@@ -49,6 +49,12 @@ pub enum ProcessManager {
     },
 }
 
+impl Default for ProcessManager {
+    fn default() -> ProcessManager {
+        ProcessManager::Static { max_children: 1 }
+    }
+}
+
 impl ProcessManager {
     /// The most workers the pool may have.
     pub fn max_children(&self) -> u32 {

@@ -14,6 +14,13 @@ pub enum Address {
     TcpAny(u16),
 }
 
+/// No address: the empty path.
+impl Default for Address {
+    fn default() -> Address {
+        Address::Unix(PathBuf::new())
+    }
+}
+
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -1,9 +1,7 @@
 //! forkyard-php without its master: the test plays the master.
 
 use super::{Setup, directory, is_root, wait_for};
-use forkyard::config::{
-    Address, Application, Limits, Listen, LogLevel, Php, Pool, ProcessManager, ReloadWhen,
-};
+use forkyard::config::{Address, Application, Limits, Listen, LogLevel, Php, Pool, ProcessManager};
 use forkyard::runtime::php::protocol::{Answer, Command, SOCKET};
 use forkyard::scoreboard::Board;
 use forkyard::sys::fd::{pipe, send_with, socket_pair};
@@ -217,24 +215,13 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         listen: Listen {
             address: Address::Unix(socket.to_owned()),
             backlog: -1,
-            owner: None,
-            group: None,
             mode: 0o660,
-            allowed_clients: Vec::new(),
-            wrong_clients: Vec::new(),
-            acl_users: Vec::new(),
-            acl_groups: Vec::new(),
+            ..Listen::default()
         },
-        user: None,
-        group: None,
         pm: ProcessManager::Static {
             max_children: setup.workers,
         },
-        max_requests: None,
-        request_terminate_timeout: None,
-        request_terminate_timeout_track_finished: false,
         stop_timeout: Duration::from_secs(10),
-        slow_log: None,
         client_timeout: Duration::from_secs(20),
         keepalive_timeout: Duration::from_secs(20),
         wait_for_cpu: true,
@@ -242,38 +229,13 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
             params_bytes: 1 << 20,
             params_count: 10_000,
         },
-        chdir: None,
-        chroot: None,
         clear_env: true,
         env: setup.env.clone(),
-        own_env: Vec::new(),
-        origin: None,
-        told_memory_limit: None,
-        memory_limit: None,
-        max_requests_jitter: 0,
-        rlimit_files: None,
-        rlimit_core: None,
-        process_priority: None,
-        process_dumpable: false,
-        no_new_privs: false,
-        shares: Default::default(),
-        rlimit_data: None,
-        confine: forkyard::config::Confine::default(),
-        status_path: None,
-        status_listen: None,
-        http_listen: None,
-        drain_timeout: None,
         ping_path: setup.ping.then(|| "/ping".to_owned()),
         ping_response: "pong".into(),
-        catch_workers_output: false,
-        app_log: None,
-        env_file: None,
         decorate_workers_output: true,
-        friendly_error_pages: false,
-        reload: ReloadWhen::Changed,
-        access: None,
         application: Application::Php(php),
-        applications: None,
+        ..Pool::default()
     };
     let identity = if is_root() {
         Identity::look_up("www-data", None).expect("there is a user www-data")

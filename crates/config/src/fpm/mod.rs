@@ -7,7 +7,7 @@
 mod constants;
 pub mod directives;
 mod dump;
-mod effects;
+mod host;
 mod ini;
 mod journal;
 mod machine;
@@ -25,7 +25,7 @@ mod validate;
 mod values;
 mod variables;
 
-pub use effects::release_of;
+pub use host::release_of;
 pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::PREFIX;
@@ -100,11 +100,7 @@ pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journa
     let path = options.path();
     let config = read(options, machine, &mut journal, false).and_then(|written| {
         journal.is_in_background = written.global.flag("daemonize");
-        let mut context = Context {
-            options,
-            machine,
-            journal: &mut journal,
-        };
+        let mut context = Context::new(options, machine, &mut journal);
         start::resolve_identities(&written, &mut context)?;
         Ok(resolve::resolve(&written, &path, &mut context)?.config)
     });
@@ -124,11 +120,7 @@ pub fn test(
 ) -> (bool, Journal) {
     let mut journal = Journal::new();
     let tested = read(options, machine, &mut journal, false).and_then(|written| {
-        let mut context = Context {
-            options,
-            machine,
-            journal: &mut journal,
-        };
+        let mut context = Context::new(options, machine, &mut journal);
         start::test_pools(&written, &mut context)?;
         if shows {
             dump::dump(&written, &mut journal);
@@ -136,11 +128,7 @@ pub fn test(
         let path = options.path();
         // php-fpm's test reports less than a start.
         let mut unsaid = Journal::new();
-        let mut context = Context {
-            options,
-            machine,
-            journal: &mut unsaid,
-        };
+        let mut context = Context::new(options, machine, &mut unsaid);
         match resolve::resolve(&written, &path, &mut context) {
             Ok(resolved) => warnings(&resolved.config)
                 .into_iter()
@@ -183,11 +171,7 @@ fn read(
         variables::write_over(&mut written, &Overrides::of(machine), journal)
             .map_err(|_| journal.error("failed to apply the environment"))?;
     }
-    let mut context = Context {
-        options,
-        machine,
-        journal,
-    };
+    let mut context = Context::new(options, machine, journal);
     validate::validate(&mut written, &mut context)
         .map_err(|_| journal.error("failed to post process the configuration"))?;
     Ok(written)

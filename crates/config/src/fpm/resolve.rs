@@ -28,12 +28,7 @@ pub(super) struct Resolved {
 
 pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) -> Result<Resolved, Failed> {
     let mut diagnostics = Diagnostics::php_fpm(context.options.line_end());
-    let file = Location {
-        file: Path::new(path).into(),
-        line: 0,
-        column: 0,
-        order: 0,
-    };
+    let file = Location::of_file(Path::new(path));
     let global = settings::global(&written.global, context.options);
     let mut keys = FlatKeys::of(&global, &file);
     let overrides = Overrides::of(context.machine);

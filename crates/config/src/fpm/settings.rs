@@ -8,7 +8,6 @@ use super::values::{Item, Value, Values, facility_name};
 use super::{Options, is_ours};
 use crate::FpmSetting;
 use crate::application::{Preloading, RequestSettings};
-use crate::settings::Setting;
 use toml_edit::{Array, Value as Toml};
 
 /// The allowed php.ini settings in requests. Not passed to PHP.
@@ -51,7 +50,7 @@ fn section(values: &Values, said: &mut Vec<FpmSetting>) {
     for (directive, setting, value, location) in values.given() {
         let one = |value: Toml| FpmSetting {
             name: directive.name,
-            key: path(setting),
+            key: setting.path(),
             location: location.cloned(),
             ..FpmSetting::fixed("", value)
         };
@@ -74,14 +73,6 @@ fn section(values: &Values, said: &mut Vec<FpmSetting>) {
                 ..one("".into())
             }),
         }
-    }
-}
-
-pub(super) fn path(setting: &Setting) -> String {
-    if setting.section.is_application() {
-        format!("application.{}", setting.key)
-    } else {
-        setting.key.to_owned()
     }
 }
 
@@ -250,7 +241,7 @@ mod tests {
                 let mut report = Report::pool(&mut diagnostics, "www");
                 if is_global {
                     GlobalDraft::read(&mut flat_keys, &mut report);
-                    flat_keys.finish(crate::known::Section::Global, GlobalDraft::KEYS, &mut report);
+                    flat_keys.finish(crate::known::Section::Global, &mut report);
                 } else {
                     // Reports keys that no draft reads.
                     pool_text("www".to_owned(), location.clone(), flat_keys, &mut report);

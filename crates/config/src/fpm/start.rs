@@ -89,10 +89,7 @@ fn refuse_root(pool: &PoolText, context: &mut Context<'_>) -> Result<(), Failed>
     }
     let world: &dyn World = context.machine;
     let user = pool.values.full("user");
-    let ids = user.and_then(|user| match user.parse() {
-        Ok(uid) => world.user_by_id(uid),
-        Err(_) => world.user(user),
-    });
+    let ids = user.and_then(|user| world.entry(user));
     let uid = user.and_then(|user| uid(user, world)).unwrap_or(0);
     let group = pool.values.full("group").and_then(|group| gid(group, world));
     let gid = group.or(ids.map(|ids| ids.gid)).unwrap_or(0);

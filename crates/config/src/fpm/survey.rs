@@ -22,11 +22,7 @@ pub struct Survey {
 pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Journal) {
     let mut journal = Journal::new();
     let survey = read(options, machine, &mut journal, true).and_then(|written| {
-        let mut context = Context {
-            options,
-            machine,
-            journal: &mut journal,
-        };
+        let mut context = Context::new(options, machine, &mut journal);
         let resolved = resolve::resolve(&written, &options.path(), &mut context)?;
         let section = |location, said: Vec<FpmSetting>| {
             let comments = |said: &FpmSetting| written.comments(said.location.as_ref());

@@ -19,6 +19,20 @@ pub(super) struct Context<'c> {
     pub(super) journal: &'c mut Journal,
 }
 
+impl<'c> Context<'c> {
+    pub(super) fn new(
+        options: &'c Options,
+        machine: &'c dyn Machine,
+        journal: &'c mut Journal,
+    ) -> Context<'c> {
+        Context {
+            options,
+            machine,
+            journal,
+        }
+    }
+}
+
 pub(super) fn validate(written: &mut Written, context: &mut Context<'_>) -> Result<(), Failed> {
     globals(written, context)?;
     if written.pools.is_empty() {

@@ -4,7 +4,6 @@
 use super::directives::{Directive, Form};
 use super::journal::{Failed, Journal};
 use super::parse::Written;
-use super::settings::path;
 use super::values::{Item, Values};
 use crate::overrides::{Override, Overrides};
 use crate::settings::{self, Setting};
@@ -12,7 +11,7 @@ use crate::settings::{self, Setting};
 fn directive(one: &Override, is_global: bool) -> Option<(&'static Directive, &'static Setting, String)> {
     let key = one.segments.join(".");
     settings::directives(is_global).find_map(|(directive, setting)| {
-        let rest = key.strip_prefix(&path(setting))?;
+        let rest = key.strip_prefix(&setting.path())?;
         if directive.form != Form::List || setting.values == "list" {
             return rest.is_empty().then(|| (directive, setting, String::new()));
         }

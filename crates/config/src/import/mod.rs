@@ -7,6 +7,7 @@ mod machine;
 mod split;
 mod write;
 
+use super::error::Location;
 use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
 use super::fpm_setting::FpmSetting;
 use super::model::{Address, Config};
@@ -186,47 +187,40 @@ impl Import<'_> {
     }
 
     fn options_for_php(&mut self) {
-        let mut lose = |name: String, reason: &str| {
-            self.lost.push(Lost {
-                location: None,
-                pool: None,
-                name,
-                reason: reason.to_owned(),
-            });
-        };
-        if self.options.no_php_ini {
-            lose("-n".to_owned(), "name an empty file as php_ini");
+        let options = self.options;
+        if options.no_php_ini {
+            self.lost(None, None, "-n".to_owned(), "name an empty file as php_ini");
         }
-        let defines = self.options.defines.iter();
-        for (name, _) in defines.filter(|(name, _)| !is_ours(name)) {
-            lose(format!("-d {name}"), "write it in php.ini, or as a php_value");
+        for (name, _) in options.defines.iter().filter(|(name, _)| !is_ours(name)) {
+            let reason = "write it in php.ini, or as a php_value";
+            self.lost(None, None, format!("-d {name}"), reason);
         }
-        if self.options.scan_dir.is_some() {
-            let advice = "give it to the pools in env, as PHP_INI_SCAN_DIR";
-            lose("PHP_INI_SCAN_DIR".to_owned(), advice);
+        if options.scan_dir.is_some() {
+            let reason = "give it to the pools in env, as PHP_INI_SCAN_DIR";
+            self.lost(None, None, "PHP_INI_SCAN_DIR".to_owned(), reason);
         }
     }
 
     fn lose_pool(&mut self, pool: &str, section: &Surveyed) {
         let location = section.said.iter().find_map(|(said, _)| said.location.as_ref());
-        self.lost.push(Lost {
-            location: location.map(|location| (location.file.display().to_string(), location.line)),
-            pool: Some(pool.escape_debug().to_string()),
-            name: "the pool".to_owned(),
-            reason: "give it a name of at least one character, without control characters".to_owned(),
-        });
+        let pool = pool.escape_debug().to_string();
+        let reason = "give it a name of at least one character, without control characters";
+        self.lost(location, Some(&pool), "the pool".to_owned(), reason);
     }
 
     fn lose(&mut self, pool: Option<&str>, said: &FpmSetting, reason: &str) {
-        let location = said.location.as_ref();
-        let name = said.name;
+        let name = match &said.item {
+            Some(item) => format!("{}[{item}]", said.name),
+            None => said.name.to_owned(),
+        };
+        self.lost(said.location.as_ref(), pool, name, reason);
+    }
+
+    fn lost(&mut self, location: Option<&Location>, pool: Option<&str>, name: String, reason: &str) {
         self.lost.push(Lost {
             location: location.map(|location| (location.file.display().to_string(), location.line)),
             pool: pool.map(str::to_owned),
-            name: said
-                .item
-                .as_ref()
-                .map_or_else(|| name.to_owned(), |item| format!("{name}[{item}]")),
+            name,
             reason: reason.to_owned(),
         });
     }

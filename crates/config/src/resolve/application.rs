@@ -1,6 +1,6 @@
 //! Resolves a pool's application.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::pool::{absolute, positive};
@@ -65,10 +65,7 @@ pub(super) fn read(
         "rust" => ApplicationDraft::Rust,
         name => {
             let names: Vec<&str> = RUNTIMES.iter().map(|(name, _)| *name).collect();
-            let remedy = match known::nearest_word(name, &names) {
-                Some(nearest) => format!("did you mean \"{nearest}\"?"),
-                None => kinds(),
-            };
+            let remedy = known::suggestion(name, &names, &kinds());
             report.rule(runtime, format!("{} is no known runtime", quoted(name)), remedy);
             ApplicationDraft::Wrong
         }
@@ -217,28 +214,13 @@ pub(super) fn script_root(
 
 pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = field.written()?;
-    let text = &written.value.0;
-    let path = Path::new(text);
-    if report.is_php_fpm() {
-        return Some(path.to_owned());
-    }
-    if !path.is_absolute() {
-        report.rule(
-            written,
-            format!("{} is not an absolute path", quoted(text)),
-            "start it with /",
-        );
+    let path = absolute(written, report)?;
+    if !report.is_php_fpm() && !world.exists(&path) {
+        let problem = format!("{} does not exist", quoted(&written.value.0));
+        report.rule(written, problem, "install it, or give another path");
         return None;
     }
-    if !world.exists(path) {
-        report.rule(
-            written,
-            format!("{} does not exist", quoted(text)),
-            "install it, or give another path",
-        );
-        return None;
-    }
-    Some(path.to_owned())
+    Some(path)
 }
 
 fn limit_extensions(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
@@ -278,12 +260,8 @@ fn settings(
         }
         if let Some((other, ..)) = settings.iter().find(|(_, other, _)| *other == name) {
             let problem = format!("it is already set at {}", other.location);
-            let remedy = "set it once".to_owned();
-            report.error(
-                &entry.location,
-                &format!("{}.{name}", entry.table),
-                Kind::Rule { problem, remedy },
-            );
+            let key = format!("{}.{name}", entry.table);
+            report.error(&entry.location, &key, Kind::rule(problem, "set it once"));
             continue;
         }
         settings.push((entry, name, value));

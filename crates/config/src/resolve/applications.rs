@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use super::pool::absolute;
+use super::pool::{absolute, existing, positive};
 use crate::World;
 use crate::application::MOST_CONCURRENCY;
 use crate::applications::Applications;
@@ -71,20 +71,12 @@ fn applications(
     }
     let directories = draft.directories.written();
     let directories = directories.map(|written| {
-        let one = |directory: &String| {
-            let at = Written {
-                value: Text(directory.clone()),
-                location: written.location.clone(),
-                key: written.key,
-            };
-            let path = absolute(&at, report)?;
-            if !world.is_dir(&path) {
-                let problem = format!("{} is not an existing directory", quoted(directory));
-                report.rule(&at, problem, "make it, or give another path");
-            }
+        let one = |directory: Written<Text>| {
+            let path = absolute(&directory, report)?;
+            existing(&directory, &path, world, report);
             Some(path)
         };
-        let all: Vec<_> = written.value.0.iter().filter_map(one).collect();
+        let all: Vec<_> = written.each().filter_map(one).collect();
         if written.value.0.is_empty() {
             report.rule(written, "it is empty", "give at least one directory");
         }
@@ -177,10 +169,10 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
             Some(_) => positive_count(&draft.max_request_queue_size, report),
             None => defaults.max_request_queue_size,
         },
-        start_timeout: super::pool::positive(&draft.start_timeout, defaults.start_timeout, report),
-        stop_timeout: super::pool::positive(&draft.stop_timeout, defaults.stop_timeout, report),
+        start_timeout: positive(&draft.start_timeout, defaults.start_timeout, report),
+        stop_timeout: positive(&draft.stop_timeout, defaults.stop_timeout, report),
         drain_timeout: draft.drain_timeout.above_zero(),
-        work_timeout: super::pool::positive(&draft.work_timeout, defaults.work_timeout, report),
+        work_timeout: positive(&draft.work_timeout, defaults.work_timeout, report),
         max_request_time: draft.max_request_time.above_zero(),
         memory_limit: draft.memory_limit.get().filter(|limit| *limit > 0),
         restart_method: match draft.rolling_restarts.written().map(|written| written.value.0) {
@@ -248,11 +240,7 @@ fn user(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Opti
         return None;
     }
     let name = &written.value.0;
-    let ids = match name.parse() {
-        Ok(uid) => world.user_by_id(uid),
-        Err(_) => world.user(name),
-    };
-    match ids {
+    match world.entry(name) {
         None => {
             let problem = format!("there is no user {}", quoted(name));
             report.rule(written, problem, "name an existing user");

@@ -62,18 +62,13 @@ fn paths(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Optio
     if draft.confine_read.is_absent() && draft.confine_write.is_absent() {
         return None;
     }
-    let chroot = draft.chroot.written().map(|written| written.value.0.as_str());
+    let chroot = draft.chroot.text();
     let mut list = |field: &Field<Texts>| -> Vec<PathBuf> {
         let Some(written) = field.written() else {
             return Vec::new();
         };
-        let existing = |text: &String| {
-            let single = Written {
-                value: Text(text.clone()),
-                location: written.location.clone(),
-                key: written.key,
-            };
-            let path = absolute(&single, report)?;
+        let existing = |one: Written<Text>| {
+            let path = absolute(&one, report)?;
             let root = chroot.filter(|_| world.is_root()).unwrap_or("/");
             let outside = PathBuf::from(root).join(path.strip_prefix("/").unwrap_or(&path));
             if !world.exists(&outside) {
@@ -82,7 +77,7 @@ fn paths(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Optio
             }
             Some(path)
         };
-        written.value.0.iter().filter_map(existing).collect()
+        written.each().filter_map(existing).collect()
     };
     let (read, write) = (list(&draft.confine_read), list(&draft.confine_write));
     if write.is_empty() {

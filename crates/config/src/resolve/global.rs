@@ -128,19 +128,13 @@ fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<Eme
             interval: interval.value.0,
         }),
         (Some(_), None) => {
-            report.useless(
-                &draft.emergency_restart_threshold,
-                "it has no effect without emergency_restart_interval",
-                "set both",
-            );
+            let problem = "it has no effect without emergency_restart_interval";
+            report.useless(&draft.emergency_restart_threshold, problem, "set both");
             None
         }
         (None, Some(interval)) => {
-            report.warn(
-                interval,
-                "it has no effect without emergency_restart_threshold",
-                "set both",
-            );
+            let problem = "it has no effect without emergency_restart_threshold";
+            report.warn(interval, problem, "set both");
             None
         }
         (None, None) => None,

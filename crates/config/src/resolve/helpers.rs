@@ -44,7 +44,7 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
     let helped = pools.iter().filter_map(|(text, pool)| {
         let is_switching = pool.applications.as_ref()?.user_switching;
         let named = named(text).filter(|_| is_switching)?;
-        Some((text.name.as_str(), uid_of(named, world)?, named.key))
+        Some((text.name.as_str(), world.uid(&named.value.0)?, named.key))
     });
     for (helped, user, key) in helped.collect::<Vec<_>>() {
         for (text, pool) in pools {
@@ -52,7 +52,7 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
             let (Some(written), None) = (written, &pool.applications) else {
                 continue;
             };
-            if uid_of(written, world) == Some(user) && Some(user) != own {
+            if world.uid(&written.value.0) == Some(user) && Some(user) != own {
                 let problem = format!(
                     "pool {} has it as {key}: the pool's router runs as this user, and a process of this pool \
                      could stop it",
@@ -79,13 +79,13 @@ fn check_pool(
             "applications run as their owners, and there is no user {OWN_USER} for router and inspector"
         );
         let remedy = format!("make it: {MAKE_IT}; or name one that nothing else runs as");
-        let kind = Kind::Rule { problem, remedy };
+        let kind = Kind::rule(problem, remedy);
         return report.error(&text.location, "applications.router_user", kind);
     }
     // With a single user for everything, that user must be configured explicitly.
     let is_said = named.is_some() && !applications.user_switching;
     let runs_as = match named {
-        Some(named) => uid_of(named, world),
+        Some(named) => world.uid(&named.value.0),
         None => own.or_else(|| world.user(FALLBACK_USER).map(|ids| ids.uid)),
     };
     let default_user = &text.applications.default_user;
@@ -106,10 +106,5 @@ fn named(text: &PoolText) -> Option<&Written<Text>> {
 }
 
 fn uid(field: &Field<Text>, world: &dyn World) -> Option<u32> {
-    uid_of(field.written()?, world)
-}
-
-fn uid_of(written: &Written<Text>, world: &dyn World) -> Option<u32> {
-    let name = &written.value.0;
-    name.parse().ok().or_else(|| world.user(name).map(|ids| ids.uid))
+    world.uid(&field.get()?)
 }

@@ -3,13 +3,14 @@
 mod places;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::global::{absolute_file, is_too_long_for_a_socket};
+use super::pool::absolute;
 use crate::World;
 use crate::application::{Application, Interface};
 use crate::draft::{JobQueueDraft, JobScheduleDraft, JobsDraft, JobsText, PoolText};
@@ -50,24 +51,18 @@ pub(super) fn read<'t>(
     source: &Source<'t>,
     diagnostics: &mut Diagnostics,
 ) -> JobsText {
-    let queues = named_tables(&mut table, "queue", source, diagnostics, |flat_keys, report| {
-        let draft = JobQueueDraft::read(flat_keys, report);
-        (draft, JobQueueDraft::KEYS)
-    });
+    let queues = named_tables(&mut table, "queue", source, diagnostics, JobQueueDraft::read);
     let schedules = named_tables(
         &mut table,
         "schedule",
         source,
         diagnostics,
-        |flat_keys, report| {
-            let draft = JobScheduleDraft::read(flat_keys, report);
-            (draft, JobScheduleDraft::KEYS)
-        },
+        JobScheduleDraft::read,
     );
     let mut flat_keys = FlatKeys::new(table, source, None);
     let mut report = Report::table(diagnostics, "jobs");
     let draft = JobsDraft::read(&mut flat_keys, &mut report);
-    flat_keys.finish(Section::Jobs, JobsDraft::KEYS, &mut report);
+    flat_keys.finish(Section::Jobs, &mut report);
     JobsText {
         location,
         draft,
@@ -82,7 +77,7 @@ fn named_tables<'t, D>(
     word: &str,
     source: &Source<'t>,
     diagnostics: &mut Diagnostics,
-    read: impl Fn(&mut FlatKeys<'t>, &mut Report<'_>) -> (D, &'static [&'static str]),
+    read: fn(&mut FlatKeys<'_>, &mut Report<'_>) -> D,
 ) -> Vec<(String, Location, D)> {
     let Some((key, value)) = table.remove_entry(word) else {
         return Vec::new();
@@ -107,17 +102,13 @@ fn named_tables<'t, D>(
         if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
             let problem = format!("{} can't be a name", quoted(&name));
             let remedy = format!("use up to {LONGEST_NAME} letters, digits, \"-\", \"_\" and \".\"");
-            super::loose(
-                diagnostics,
-                location.clone(),
-                &format!("jobs.{word}"),
-                Kind::Rule { problem, remedy },
-            );
+            let key = format!("jobs.{word}");
+            super::loose(diagnostics, location.clone(), &key, Kind::rule(problem, remedy));
         }
         let mut flat_keys = FlatKeys::new(table, source, None);
         let mut report = Report::table(diagnostics, &path);
-        let (draft, keys) = read(&mut flat_keys, &mut report);
-        flat_keys.finish(Section::Jobs, keys, &mut report);
+        let draft = read(&mut flat_keys, &mut report);
+        flat_keys.finish(Section::Jobs, &mut report);
         found.push((offset, (name, location, draft)));
     }
     found.sort_by_key(|(offset, _)| *offset);
@@ -233,17 +224,11 @@ pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
 /// Rejects a time too short for a disconnected machine to end its jobs.
 fn machine_timeout(field: &Field<Time>, report: &mut Report<'_>) -> Duration {
     let timeout = time(field, DEFAULT_MACHINE_TIMEOUT, report);
-    match field.written() {
-        Some(written) if timeout < LEAST_MACHINE_TIMEOUT => {
-            report.rule(
-                written,
-                "a machine that is cut off could not end its jobs in that time",
-                "write at least \"20s\"",
-            );
-            LEAST_MACHINE_TIMEOUT
-        }
-        _ => timeout,
+    if timeout < LEAST_MACHINE_TIMEOUT {
+        let problem = "a machine that is cut off could not end its jobs in that time";
+        report.refuse(field, problem, "write at least \"20s\"");
     }
+    timeout.max(LEAST_MACHINE_TIMEOUT)
 }
 
 fn path(field: &Field<Text>, default: &str, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
@@ -263,18 +248,16 @@ fn user(
         report.ignored_without_root(field);
         return None;
     }
-    let name = field
-        .written()
-        .map_or(JOBS_USER, |written| written.value.0.as_str());
-    let is_known = name.parse::<u32>().is_ok() || world.user(name).is_some();
-    let problem = format!("there is no user {}", quoted(name));
+    let name = field.or(JOBS_USER.to_owned());
+    let is_known = world.uid(&name).is_some();
+    let problem = format!("there is no user {}", quoted(&name));
     let remedy = format!("make it: adduser --system --group --no-create-home {name}; or name another");
     match field.written() {
         _ if is_known => {}
         Some(written) => report.rule(written, problem, remedy),
-        None => report.error(location, "user", Kind::Rule { problem, remedy }),
+        None => report.error(location, "user", Kind::rule(problem, remedy)),
     }
-    Some(name.to_owned())
+    Some(name)
 }
 
 fn queue(
@@ -297,10 +280,7 @@ fn queue(
         // The errors of a written pool are already reported.
         if texts.iter().all(|text| text.name != *pool_name) {
             let names: Vec<&str> = texts.iter().map(|text| text.name.as_str()).collect();
-            let remedy = match known::nearest_word(pool_name, &names) {
-                Some(nearest) => format!("did you mean {}?", quoted(nearest)),
-                None => "name one that is there".to_owned(),
-            };
+            let remedy = known::suggestion(pool_name, &names, "name one that is there");
             report.rule(written, format!("there is no pool {}", quoted(pool_name)), remedy);
         }
         return None;
@@ -309,20 +289,12 @@ fn queue(
     let timeout = time(&draft.timeout, DEFAULT_TIMEOUT, report);
     limited_by_pool(draft, timeout, pool, written, report);
     let (first, factor, most, jitter) = DEFAULT_BACKOFF;
-    let users = draft
-        .push_users
-        .written()
-        .into_iter()
-        .flat_map(|written| written.value.0.iter().map(move |user| (written, user)));
-    let mut may_push: Vec<u32> = pool.user.iter().filter_map(|user| uid(user, world)).collect();
-    for (written, user) in users {
-        match uid(user, world) {
+    let mut may_push: Vec<u32> = pool.user.iter().filter_map(|user| world.uid(user)).collect();
+    for user in draft.push_users.written().into_iter().flat_map(Written::each) {
+        let problem = format!("there is no user {}", quoted(&user.value.0));
+        match world.uid(&user.value.0) {
             Some(uid) => may_push.push(uid),
-            None => report.rule(
-                written,
-                format!("there is no user {}", quoted(user)),
-                "name one that exists",
-            ),
+            None => report.rule(&user, problem, "name one that exists"),
         }
     }
     let rate_jobs: u32 = report
@@ -439,21 +411,13 @@ fn script(
         );
         return None;
     }
-    let path = Path::new(&written.value.0);
-    if !path.is_absolute() {
-        report.rule(
-            written,
-            format!("{} is not an absolute path", quoted(&written.value.0)),
-            "start it with /",
-        );
-        return None;
-    }
+    let path = absolute(written, report)?;
     // The path refers to another file inside a chroot.
-    if pool.chroot.is_none() && !world.exists(path) {
+    if pool.chroot.is_none() && !world.exists(&path) {
         let problem = format!("{} does not exist", path.display());
         report.warn(written, problem, "jobs fail until it does");
     }
-    Some(path.to_owned())
+    Some(path)
 }
 
 fn schedule(
@@ -474,50 +438,26 @@ fn schedule(
     let (queue, cron) = (queue?, cron?);
     if !queues.contains(queue.value.0.as_str()) {
         let names: Vec<&str> = queues.iter().copied().collect();
-        let remedy = match known::nearest_word(&queue.value.0, &names) {
-            Some(nearest) => format!("did you mean {}?", quoted(nearest)),
-            None => "name one that is there".to_owned(),
-        };
-        report.rule(
-            &queue,
-            format!("there is no queue {}", quoted(&queue.value.0)),
-            remedy,
-        );
+        let remedy = known::suggestion(&queue.value.0, &names, "name one that is there");
+        let problem = format!("there is no queue {}", quoted(&queue.value.0));
+        report.rule(&queue, problem, remedy);
     }
     if let Err(reason) = crate::cron::check(&cron.value.0) {
         let remedy = "write five fields: minute, hour, day of month, month, day of week";
         report.rule(&cron, reason, remedy);
     }
-    let timezone = draft
-        .timezone
-        .written()
-        .map_or("UTC", |written| written.value.0.as_str());
-    if let Some(written) = draft
-        .timezone
-        .written()
-        .filter(|_| !crate::cron::is_zone(timezone))
-    {
-        let problem = format!("there is no time zone {}", quoted(timezone));
-        report.rule(
-            written,
-            problem,
-            "name one of /usr/share/zoneinfo, such as \"Europe/Berlin\"",
-        );
+    let timezone = draft.timezone.or("UTC".to_owned());
+    if !crate::cron::is_zone(&timezone) {
+        let problem = format!("there is no time zone {}", quoted(&timezone));
+        let remedy = "name one of /usr/share/zoneinfo, such as \"Europe/Berlin\"";
+        report.refuse(&draft.timezone, &problem, remedy);
     }
-    let kind = draft
-        .kind
-        .written()
-        .map_or(name, |written| written.value.0.as_str());
-    let payload = draft
-        .payload
-        .written()
-        .map_or("", |written| written.value.0.as_str());
     Some(Schedule {
         name: name.to_owned(),
         queue: queue.value.0,
-        kind: kind.to_owned(),
+        kind: draft.kind.or(name.to_owned()),
         cron: cron.value.0,
-        timezone: timezone.to_owned(),
+        timezone,
         missed: one_of(
             &draft.missed,
             &[
@@ -536,7 +476,7 @@ fn schedule(
             ],
             report,
         ),
-        payload: payload.to_owned(),
+        payload: draft.payload.or(String::new()),
     })
 }
 
@@ -559,31 +499,19 @@ fn number(field: &Field<Whole>, default: u32, most: i64, report: &mut Report<'_>
 }
 
 fn time(field: &Field<Time>, default: Duration, report: &mut Report<'_>) -> Duration {
-    if let Some(written) = field.written().filter(|written| written.value.0.is_zero()) {
-        report.rule(
-            written,
-            "is 0, which is no time at all",
-            "give a time such as \"30s\"",
-        );
+    if field.get().is_some_and(|time| time.is_zero()) {
+        let problem = "is 0, which is no time at all";
+        report.refuse(field, problem, "give a time such as \"30s\"");
         return default;
     }
     field.or(default)
 }
 
 fn size(field: &Field<Size>, default: u64, report: &mut Report<'_>) -> u64 {
-    let Some(written) = field.written() else {
-        return default;
-    };
-    if !(1..=MOST_BYTES).contains(&written.value.0) {
-        report.rule(
-            written,
-            "is not from 1 byte to 16M",
-            "give a size such as \"256K\"",
-        );
+    let bytes = field.or(default);
+    if !(1..=MOST_BYTES).contains(&bytes) {
+        let problem = "is not from 1 byte to 16M";
+        report.refuse(field, problem, "give a size such as \"256K\"");
     }
-    written.value.0
-}
-
-fn uid(user: &str, world: &dyn World) -> Option<u32> {
-    user.parse().ok().or_else(|| world.user(user).map(|ids| ids.uid))
+    bytes
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use super::global::new_file;
-use super::pool::group_id;
+use super::pool::{group_id, known_id};
 use crate::World;
 use crate::application::Interface;
 use crate::draft::{ApplicationDraft, PoolDraft, PoolText};
@@ -38,29 +38,21 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     }
     let address = written(draft).and_then(|written| pool_address(written, &text.name, world, report));
     let backlog = report.range(&draft.listen_backlog, -1, i64::from(i32::MAX));
-    let owner = draft
-        .listen_owner
-        .written()
-        .map(|written| owner(written, world, report));
-    let group = draft.listen_group.written().map(|written| {
+    if let Some(written) = draft.listen_owner.written() {
+        let name = &written.value.0;
+        known_id(written, "user", name, world.uid(name), report);
+    }
+    if let Some(written) = draft.listen_group.written() {
         group_id(written, world, report);
-        written.value.0.clone()
-    });
+    }
     let (allowed_clients, wrong_clients) = allowed_clients(draft, report);
     // A key without effect on this socket may affect the status or HTTP socket.
-    let status = draft
-        .status_listen
-        .written()
-        .map(|written| written.value.0.as_str());
-    let http = draft
-        .http_listen
-        .written()
-        .map(|written| written.value.0.as_str());
-    let mut others = [status, http].into_iter().flatten();
+    let others = [&draft.status_listen, &draft.http_listen];
+    let mut others = others.into_iter().filter_map(Field::text);
     let is_other_unix = others.clone().any(|address| address.starts_with('/'));
     let is_other_tcp = others.any(|address| !address.starts_with('/'));
-    let acl_users = acl_users(&draft.listen_acl_users, world, report);
-    let acl_groups = acl_groups(&draft.listen_acl_groups, world, report);
+    let acl_users = names(&draft.listen_acl_users, "user", |name| world.uid(name), report);
+    let acl_groups = names(&draft.listen_acl_groups, "group", |name| world.gid(name), report);
     let has_list = !acl_users.is_empty() || !acl_groups.is_empty();
     if let (Some(Address::Unix(_)), true) = (&address, has_list) {
         for field in [&draft.listen_owner, &draft.listen_group] {
@@ -101,8 +93,8 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     let listen = Listen {
         address: address?,
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG),
-        owner,
-        group,
+        owner: draft.listen_owner.get(),
+        group: draft.listen_group.get(),
         mode: draft.listen_mode.or(DEFAULT_MODE),
         allowed_clients,
         wrong_clients,
@@ -164,43 +156,19 @@ pub(super) fn http(
     })
 }
 
-fn acl_users(field: &Field<Texts>, world: &dyn World, report: &mut Report<'_>) -> Vec<String> {
-    names(field, "user", |name| world.user(name).is_some(), report)
-}
-
-fn acl_groups(field: &Field<Texts>, world: &dyn World, report: &mut Report<'_>) -> Vec<String> {
-    names(field, "group", |name| world.group(name).is_some(), report)
-}
-
 fn names(
     field: &Field<Texts>,
     kind: &str,
-    exists: impl Fn(&str) -> bool,
+    id: impl Fn(&str) -> Option<u32>,
     report: &mut Report<'_>,
 ) -> Vec<String> {
     let Some(written) = field.written() else {
         return Vec::new();
     };
     for name in &written.value.0 {
-        if name.parse::<u32>().is_err() && !exists(name) {
-            let problem = format!("there is no {kind} {}", quoted(name));
-            report.rule(
-                written,
-                problem,
-                format!("name an existing {kind}, or give a numeric id"),
-            );
-        }
+        known_id(written, kind, name, id(name), report);
     }
     written.value.0.clone()
-}
-
-fn owner(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> String {
-    let name = &written.value.0;
-    if name.parse::<u32>().is_err() && world.user(name).is_none() {
-        let problem = format!("there is no user {}", quoted(name));
-        report.rule(written, problem, "name an existing user, or give a numeric id");
-    }
-    name.clone()
 }
 
 /// Whether php-fpm treats an address as TCP.

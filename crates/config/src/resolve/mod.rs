@@ -50,9 +50,7 @@ const MAX_INCLUDED: usize = 10_000;
 /// # Errors
 /// All errors, with place and fix.
 pub fn parse(text: &str, path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
-    let mut diagnostics = Diagnostics::default();
-    let resolved = resolve(text, path, &Sources::of(world), &mut diagnostics);
-    finish(resolved, diagnostics)
+    parse_bytes(text.as_bytes(), path, world)
 }
 
 pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<String, Errors> {
@@ -60,10 +58,7 @@ pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<
         effective: Some(RefCell::default()),
         ..Sources::of(world)
     };
-    let mut diagnostics = Diagnostics::default();
-    let resolved = text(bytes, path, 0, &mut diagnostics)
-        .and_then(|text| resolve(text, path, &reading, &mut diagnostics));
-    finish(resolved, diagnostics)?;
+    load(bytes, path, &reading)?;
     let mut shown = String::new();
     for (at, table) in reading.effective.iter().flat_map(RefCell::take).enumerate() {
         shown.push_str(if at > 0 { "\n" } else { "" });
@@ -73,11 +68,21 @@ pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<
 }
 
 pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
+    load(bytes, path, &Sources::of(world))
+}
+
+fn load(bytes: &[u8], path: &Path, reading: &Sources<'_>) -> Result<Loaded, Errors> {
     let mut diagnostics = Diagnostics::default();
-    let reading = Sources::of(world);
     let resolved = text(bytes, path, 0, &mut diagnostics)
-        .and_then(|text| resolve(text, path, &reading, &mut diagnostics));
-    finish(resolved, diagnostics)
+        .and_then(|text| resolve(text, path, reading, &mut diagnostics));
+    let diagnostics = diagnostics.into_sorted();
+    match resolved {
+        Some(loaded) => Ok(Loaded {
+            warnings: diagnostics,
+            ..loaded
+        }),
+        None => Err(Errors { diagnostics }),
+    }
 }
 
 /// The control socket of a possibly invalid main file, configured or by default. Assumes root's daemon for every
@@ -92,35 +97,7 @@ pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Op
     global::control(&global.control, path, &[], world, &mut report)
 }
 
-fn finish(resolved: Option<Resolved>, diagnostics: Diagnostics) -> Result<Loaded, Errors> {
-    let diagnostics = diagnostics.into_sorted();
-    match resolved {
-        Some(Resolved {
-            config,
-            locations,
-            listens,
-        }) => Ok(Loaded {
-            config,
-            warnings: diagnostics,
-            locations,
-            listens,
-        }),
-        None => Err(Errors { diagnostics }),
-    }
-}
-
-struct Resolved {
-    config: Config,
-    locations: HashMap<String, Location>,
-    listens: HashMap<String, Location>,
-}
-
-fn resolve(
-    text: &str,
-    path: &Path,
-    reading: &Sources<'_>,
-    diagnostics: &mut Diagnostics,
-) -> Option<Resolved> {
+fn resolve(text: &str, path: &Path, reading: &Sources<'_>, diagnostics: &mut Diagnostics) -> Option<Loaded> {
     let world = reading.world;
     let source = Source::new(path, 0, text);
     let Sections {
@@ -155,8 +132,9 @@ fn resolve(
         Some((text.name.clone(), written.location.clone()))
     };
     let listens = texts.iter().filter_map(listen).collect();
-    skip::leave_out(&mut config, &mentions, diagnostics).then_some(Resolved {
+    skip::leave_out(&mut config, &mentions, diagnostics).then_some(Loaded {
         config,
+        warnings: Vec::new(),
         locations,
         listens,
     })
@@ -257,7 +235,7 @@ fn only_overridden(
 
 fn read_global(mut keys: FlatKeys<'_>, report: &mut Report<'_>) -> GlobalDraft {
     let global = GlobalDraft::read(&mut keys, report);
-    keys.finish(Section::Global, GlobalDraft::KEYS, report);
+    keys.finish(Section::Global, report);
     global
 }
 
@@ -376,15 +354,15 @@ fn include(
             Ok(found) => files.extend(found.into_iter().filter(|file| seen.insert(file.clone()))),
             Err(reason) => {
                 let problem = format!("{}: {reason}", quoted(&pattern));
-                let remedy = "make the directory readable".to_owned();
-                report.error(&location, "include", Kind::Rule { problem, remedy });
+                let kind = Kind::rule(problem, "make the directory readable");
+                report.error(&location, "include", kind);
             }
         }
     }
     if files.len() > MAX_INCLUDED {
         let problem = format!("{} files match", files.len());
-        let remedy = format!("include at most {MAX_INCLUDED}");
-        Report::global(diagnostics).error(&location, "include", Kind::Rule { problem, remedy });
+        let kind = Kind::rule(problem, format!("include at most {MAX_INCLUDED}"));
+        Report::global(diagnostics).error(&location, "include", kind);
         files.truncate(MAX_INCLUDED);
     }
     for (at, file) in files.iter().enumerate() {
@@ -422,9 +400,8 @@ fn included_pools(
         ("jobs", sections.jobs.is_some()),
     ] {
         if is_there {
-            let problem = "is not read from an included file".to_owned();
-            let remedy = "move it to the main file".to_owned();
-            loose(diagnostics, source.whole(), name, Kind::Rule { problem, remedy });
+            let kind = Kind::rule("is not read from an included file", "move it to the main file");
+            loose(diagnostics, source.whole(), name, kind);
         }
     }
     Some(sections.pools)
@@ -451,10 +428,7 @@ fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> 
         match locations.get(&text.name) {
             Some(first) => {
                 let problem = format!("this pool is already defined at {first}");
-                let kind = Kind::Rule {
-                    problem,
-                    remedy: "give one of the two another name".to_owned(),
-                };
+                let kind = Kind::rule(problem, "give one of the two another name");
                 diagnostics.push(Diagnostic {
                     pool: Some(text.name),
                     ..Diagnostic::error(text.location, kind)
@@ -545,10 +519,7 @@ fn overlap(a: &Address, b: &Address) -> bool {
 }
 
 fn not_a_table(diagnostics: &mut Diagnostics, location: Location, key: &str, write: &str) {
-    let kind = Kind::Rule {
-        problem: "is not a table".to_owned(),
-        remedy: format!("write {write}"),
-    };
+    let kind = Kind::rule("is not a table", format!("write {write}"));
     loose(diagnostics, location, key, kind);
 }
 

@@ -7,10 +7,7 @@ use super::global::{new_file, priority, rlimit_files};
 use super::{application, applications, confine, listen, manager, worker_script};
 use crate::World;
 use crate::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
-use crate::draft::{
-    ApplicationDraft, ApplicationsDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText,
-    WrappedDraft,
-};
+use crate::draft::{ApplicationDraft, ApplicationsDraft, PoolDraft, PoolText};
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::known::Section;
@@ -35,22 +32,14 @@ pub(crate) fn read(
     report: &mut Report<'_>,
 ) -> PoolText {
     let draft = PoolDraft::read(&mut flat_keys, report);
-    let application = application::read(&draft, &mut flat_keys, report);
     let applications_location = flat_keys.first_location("applications");
     let applications = Box::new(ApplicationsDraft::read(&mut flat_keys, report));
-    let mut keys = PoolDraft::KEYS.to_vec();
-    keys.extend(ApplicationsDraft::KEYS);
-    match application {
-        ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
-        ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
-        ApplicationDraft::FastCgi(_) => keys.extend(FastCgiDraft::KEYS),
-        ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => keys.extend(HttpDraft::KEYS),
-        ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
-        // With an unknown runtime the keys are unknown too; one error is enough.
-        ApplicationDraft::Wrong => flat_keys.discard("application"),
-        ApplicationDraft::Absent | ApplicationDraft::Rust => {}
+    let application = application::read(&draft, &mut flat_keys, report);
+    // With an unknown runtime the keys are unknown too; one error is enough.
+    if matches!(application, ApplicationDraft::Wrong) {
+        flat_keys.discard("application");
     }
-    flat_keys.finish(Section::Pool, &keys, report);
+    flat_keys.finish(Section::Pool, report);
     PoolText {
         name,
         location,
@@ -166,24 +155,18 @@ pub(crate) fn can_be_named(name: &str) -> bool {
 fn name(text: &PoolText, report: &mut Report<'_>) {
     if !can_be_named(&text.name) {
         let problem = format!("{} can't be the name of a pool", quoted(&text.name));
-        let remedy = "give it at least one character and no control characters".to_owned();
-        report.error(&text.location, "name", Kind::Rule { problem, remedy });
+        let remedy = "give it at least one character and no control characters";
+        report.error(&text.location, "name", Kind::rule(problem, remedy));
     }
 }
 
 pub(super) fn positive(field: &Field<Time>, default: Duration, report: &mut Report<'_>) -> Duration {
-    match field.written() {
-        Some(written) if written.value.0.is_zero() => {
-            report.rule(
-                written,
-                "0 is too short",
-                "give a duration above zero, for example \"10s\"",
-            );
-            default
-        }
-        Some(written) => written.value.0,
-        None => default,
+    if field.get().is_some_and(|time| time.is_zero()) {
+        let remedy = "give a duration above zero, for example \"10s\"";
+        report.refuse(field, "0 is too short", remedy);
+        return default;
     }
+    field.or(default)
 }
 
 fn identity(
@@ -213,13 +196,11 @@ fn identity(
     if let Some(written) = user.written() {
         let name = &written.value.0;
         let number: Option<u32> = name.parse().ok();
-        let ids = number.map_or_else(|| world.user(name), |uid| world.user_by_id(uid));
+        let ids = world.entry(name);
         match (ids, number) {
-            (None, None) => report.rule(
-                written,
-                format!("there is no user {}", quoted(name)),
-                "name an existing user, or give a numeric id",
-            ),
+            (None, None) => {
+                known_id(written, "user", name, None, report);
+            }
             (None, Some(_)) if group.is_absent() => report.rule(
                 written,
                 format!("user id {name} has no entry to take its group from"),
@@ -266,10 +247,21 @@ fn refuse_root(
 
 pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<u32> {
     let name = &written.value.0;
-    let id = name.parse().ok().or_else(|| world.group(name));
+    known_id(written, "group", name, world.gid(name), report)
+}
+
+/// Reports a user or group (`kind`) that has no id.
+pub(super) fn known_id<T>(
+    written: &Written<T>,
+    kind: &str,
+    name: &str,
+    id: Option<u32>,
+    report: &mut Report<'_>,
+) -> Option<u32> {
     if id.is_none() {
-        let problem = format!("there is no group {}", quoted(name));
-        report.rule(written, problem, "name an existing group, or give a numeric id");
+        let problem = format!("there is no {kind} {}", quoted(name));
+        let remedy = format!("name an existing {kind}, or give a numeric id");
+        report.rule(written, problem, remedy);
     }
     id
 }
@@ -305,16 +297,12 @@ fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
         params_bytes: DEFAULT_PARAMS_BYTES,
         params_count: DEFAULT_PARAMS_COUNT,
     };
-    if let Some(written) = draft.params_bytes.written() {
-        let bytes = written.value.0;
+    if let Some(bytes) = draft.params_bytes.get() {
         if (PARAMS_BYTES.0..=PARAMS_BYTES.1).contains(&bytes) {
             limits.params_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         } else {
-            report.rule(
-                written,
-                format!("{bytes} bytes is out of range"),
-                "give a size from \"4K\" to \"1G\"",
-            );
+            let problem = format!("{bytes} bytes is out of range");
+            report.refuse(&draft.params_bytes, &problem, "give a size from \"4K\" to \"1G\"");
         }
     }
     if let Some(count) = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1) {
@@ -328,22 +316,20 @@ fn directories(
     world: &dyn World,
     report: &mut Report<'_>,
 ) -> (Option<PathBuf>, Option<PathBuf>) {
-    let mut chroot = draft
-        .chroot
-        .written()
-        .and_then(|written| absolute(written, report));
-    if chroot.is_some() && !world.is_root() {
-        report.ignored_without_root(&draft.chroot);
-        chroot = None;
+    let mut chroot = None;
+    if let Some(written) = draft.chroot.written() {
+        chroot = absolute(written, report);
+        if chroot.is_some() && !world.is_root() {
+            report.ignored_without_root(&draft.chroot);
+            chroot = None;
+        }
+        if let Some(path) = &chroot {
+            existing(written, path, world, report);
+        }
     }
-    if let (Some(path), Some(written)) = (&chroot, draft.chroot.written()) {
-        existing(written, path, world, report);
-    }
-    let chdir = draft
-        .chdir
-        .written()
-        .and_then(|written| absolute(written, report));
-    if let (Some(path), Some(written)) = (&chdir, draft.chdir.written()) {
+    let written = draft.chdir.written();
+    let chdir = written.and_then(|written| absolute(written, report));
+    if let (Some(path), Some(written)) = (&chdir, written) {
         match &chroot {
             None => existing(written, path, world, report),
             Some(root) => {
@@ -373,7 +359,7 @@ pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Opti
     None
 }
 
-fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
+pub(super) fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
     if !world.is_dir(path) {
         let problem = format!("{} is not an existing directory", quoted(&path.to_string_lossy()));
         report.rule(written, problem, "make it, or give another path");
@@ -414,14 +400,11 @@ fn uri(field: &Field<Text>, least: usize, report: &mut Report<'_>) -> Option<Str
 }
 
 fn ping_response(draft: &PoolDraft, report: &mut Report<'_>) -> String {
-    match draft.ping_response.written() {
-        Some(written) if written.value.0.is_empty() => {
-            report.rule(written, "it is empty", "give at least one character");
-            String::new()
-        }
-        Some(written) => written.value.0.clone(),
-        None => "pong".to_owned(),
+    let response = draft.ping_response.or("pong".to_owned());
+    if response.is_empty() {
+        report.refuse(&draft.ping_response, "it is empty", "give at least one character");
     }
+    response
 }
 
 /// The workers' environment. A value `$NAME` comes from this process's environment.

@@ -82,8 +82,8 @@ pub(super) fn node(
                     let location = written
                         .map_or(text.runtime_location(), |written| &written.location)
                         .clone();
-                    let remedy = "write start_command = \"node FILE\"".to_owned();
-                    report.error(&location, "application.root", Kind::Rule { problem, remedy });
+                    let kind = Kind::rule(problem, "write start_command = \"node FILE\"");
+                    report.error(&location, "application.root", kind);
                     None
                 }
             })
@@ -185,8 +185,7 @@ fn settings_of_workers(text: &PoolText, listens: Listens, report: &mut Report<'_
     if let Some(entry) = pool.env.iter().find(|entry| entry.name == [name]) {
         let thing = name.to_lowercase();
         let problem = format!("forkyard chooses the {thing} and passes it in {name}");
-        let remedy = "leave it out".to_owned();
-        report.error(&entry.location, key, Kind::Rule { problem, remedy });
+        report.error(&entry.location, key, Kind::rule(problem, "leave it out"));
     }
 }
 

@@ -1,23 +1,28 @@
 //! The table of settings: each key of forkyard's configuration, its php-fpm directive, and their meaning.
 //!
 //! Rows are in the order of php-fpm's `-tt` dump; keys that php-fpm lacks are placed where they fit. php-fpm's files
-//! ([`super::fpm`]), advice about unknown keys, the import, both samples and the documents' tables use this table; a
-//! test compares the drafts with it.
+//! ([`super::fpm`]), advice about unknown keys, the import, both samples and the documents' tables use this table.
+//! Each section also has its draft: the keys as written.
 
-mod application;
 mod applications;
 mod directive;
 mod files;
 mod global;
 mod jobs;
-mod process;
+mod php;
+mod pool;
 mod render;
-mod requests;
 mod row;
+mod runtimes;
 mod sample;
 mod schema;
-mod service;
-mod workers;
+
+pub(crate) use applications::ApplicationsDraft;
+pub(crate) use global::GlobalDraft;
+pub(crate) use jobs::{JobQueueDraft, JobScheduleDraft, JobsDraft};
+pub(crate) use php::PhpDraft;
+pub(crate) use pool::PoolDraft;
+pub(crate) use runtimes::{CgiDraft, FastCgiDraft, HttpDraft, WrappedDraft};
 
 pub use directive::{Directive, Effect, Form, Limit, Shown};
 pub use files::{FILES, renewed};
@@ -26,16 +31,19 @@ pub use row::{Absence, Sample, Section, Setting};
 pub use sample::{php_fpm as sample_of_php_fpm, toml as sample};
 pub use schema::{RUNTIMES, schema};
 
-/// The table, by part.
+/// The table, by section.
 const PARTS: &[&[Setting]] = &[
-    global::ROWS,
-    service::ROWS,
-    workers::ROWS,
-    requests::ROWS,
-    process::ROWS,
-    application::ROWS,
-    applications::ROWS,
-    jobs::ROWS,
+    GlobalDraft::ROWS,
+    PoolDraft::ROWS,
+    PhpDraft::ROWS,
+    CgiDraft::ROWS,
+    FastCgiDraft::ROWS,
+    HttpDraft::ROWS,
+    WrappedDraft::ROWS,
+    ApplicationsDraft::ROWS,
+    JobsDraft::ROWS,
+    JobQueueDraft::ROWS,
+    JobScheduleDraft::ROWS,
 ];
 
 /// All rows, in order.
@@ -48,9 +56,14 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
     rows().filter(|setting| !setting.key.is_empty())
 }
 
-/// The keys of a table.
+/// The rows of a table's keys.
 pub fn of(section: Section) -> impl Iterator<Item = &'static Setting> {
     all().filter(move |setting| setting.section == section)
+}
+
+/// The keys of a table.
+pub(crate) fn keys(section: Section) -> Vec<&'static str> {
+    of(section).map(|setting| setting.key).collect()
 }
 
 /// Returns the directives of php-fpm's global section (`is_global`) or of its pools, with their rows, in the order of
@@ -59,14 +72,6 @@ pub fn directives(is_global: bool) -> impl Iterator<Item = (&'static Directive, 
     rows()
         .filter(move |setting| (setting.section == Section::Global) == is_global)
         .filter_map(|setting| setting.directive.as_ref().map(|directive| (directive, setting)))
-}
-
-/// Returns the row of a directive of php-fpm's global section (`is_global`) or of its pools.
-pub fn of_directive(name: &str, is_global: bool) -> Option<&'static Setting> {
-    directives(is_global)
-        .find(|(directive, _)| directive.name == name)
-        .map(|(_, setting)| setting)
-        .filter(|setting| !setting.key.is_empty())
 }
 
 /// Returns the reason why a directive has no key.

@@ -29,7 +29,7 @@ pub fn render(section: Section) -> String {
     text
 }
 
-/// The table of a runtime other than PHP.
+/// The table of a section that php-fpm has no directives for.
 pub fn render_runtime(section: Section) -> String {
     let mut text = String::from("| key | meaning | default |\n| --- | --- | --- |\n");
     for Setting {

@@ -1,7 +1,10 @@
-//! The type of a row, and its constructors.
+//! The type of a row, its constructors, and the macro that makes a draft of rows.
 
 use super::directive::{Directive, Effect, Form, Limit, Shown};
 use crate::LogLevel;
+use crate::flat_keys::{Entries, Field, FlatKeys};
+use crate::report::Report;
+use crate::value::Parse;
 
 /// The TOML table of a key. For a row without a key it is the place of its directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +54,15 @@ impl Section {
         !matches!(self, Section::Global | Section::Pool | Section::Applications) && !self.is_of_jobs()
     }
 
+    /// The prefix of its keys in a pool's table.
+    fn above(self) -> &'static str {
+        match self {
+            Section::Applications => "applications.",
+            section if section.is_application() => "application.",
+            _ => "",
+        }
+    }
+
     /// Whether it is about background jobs.
     pub fn is_of_jobs(self) -> bool {
         matches!(self, Section::Jobs | Section::JobQueue | Section::JobSchedule)
@@ -93,7 +105,8 @@ pub struct Setting {
     pub default: &'static str,
     /// The meaning. It names other settings by their keys.
     pub meaning: &'static str,
-    /// php-fpm's equivalent or its difference, apart from the directive's name.
+    /// php-fpm's equivalent or its difference, apart from the directive's name. Without a directive "not there", unless
+    /// a row has something else.
     pub in_php_fpm: &'static str,
     pub sample: Sample,
     /// The equivalent php-fpm directive, or `None`.
@@ -115,7 +128,7 @@ pub(super) const fn key(
         values,
         default,
         meaning,
-        in_php_fpm: "",
+        in_php_fpm: "not there",
         sample: Sample::Default,
         directive: None,
         absence: None,
@@ -139,6 +152,17 @@ pub(super) const fn without_key(
 }
 
 impl Setting {
+    /// The key with its tables below `[pool.NAME]`, such as `application.version`.
+    pub(crate) fn path(&self) -> String {
+        format!("{}{}", self.section.above(), self.key)
+    }
+
+    /// The default as it would be written, if it can be.
+    pub(crate) fn literal(&self) -> Option<&'static str> {
+        let text = self.default.strip_prefix('`')?.strip_suffix('`')?;
+        Some(text).filter(|text| !text.contains('`'))
+    }
+
     /// Adds the equivalent php-fpm directive, with php-fpm's default.
     pub(super) const fn fpm(self, name: &'static str, form: Form, default: &'static str) -> Setting {
         Setting {
@@ -151,6 +175,7 @@ impl Setting {
                 note: "",
                 limit: None,
             }),
+            in_php_fpm: "",
             ..self
         }
     }
@@ -215,3 +240,61 @@ impl Setting {
         }
     }
 }
+
+/// A part of a draft: the value of a key, or the entries of a table.
+pub(crate) trait Read: Sized {
+    fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Self;
+}
+
+impl<T: Parse> Read for Field<T> {
+    fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Field<T> {
+        flat_keys.take(key, report)
+    }
+}
+
+impl<T: Parse> Read for Entries<T> {
+    fn read(key: &'static str, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> Entries<T> {
+        flat_keys.take_entries(key, report)
+    }
+}
+
+/// Defines a section: its rows (`ROWS`), and its draft with the keys as written. `below`: the prefix of its keys in
+/// the table that is read. `_`: a row without a field. `rows elsewhere`: fields whose rows are in another section's
+/// list, where php-fpm's dump has them.
+macro_rules! section {
+    (
+        $draft:ident of $section:expr, below $above:literal {
+            $(
+                $(_ = $other:expr,)*
+                $field:ident: $type:ty =
+                    key($key:literal, $($about:expr),+) $(.$method:ident($($argument:expr),*))*,
+            )*
+        }
+        $(rows elsewhere { $($extra:ident: $extra_type:ty = $extra_key:literal,)* })?
+    ) => {
+        #[derive(Debug)]
+        pub(crate) struct $draft {
+            $(pub(crate) $field: $type,)*
+            $($(pub(crate) $extra: $extra_type,)*)?
+        }
+
+        impl $draft {
+            pub(super) const ROWS: &[$crate::settings::Setting] = &[$(
+                $($other,)*
+                $crate::settings::row::key($section, $key, $($about),+)$(.$method($($argument),*))*,
+            )*];
+
+            pub(crate) fn read(
+                flat_keys: &mut $crate::flat_keys::FlatKeys<'_>,
+                report: &mut $crate::report::Report<'_>,
+            ) -> $draft {
+                use $crate::settings::row::Read;
+                $draft {
+                    $($field: Read::read(concat!($above, $key), flat_keys, report),)*
+                    $($($extra: Read::read($extra_key, flat_keys, report),)*)?
+                }
+            }
+        }
+    };
+}
+pub(super) use section;

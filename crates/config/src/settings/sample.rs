@@ -98,7 +98,7 @@ pub fn toml() -> String {
 fn keys(section: Section, text: &mut String) {
     for setting in of(section) {
         let (mark, value) = match setting.sample {
-            Sample::Default => ("#", literal(setting.default).unwrap_or_default()),
+            Sample::Default => ("#", setting.literal().unwrap_or_default()),
             Sample::Off(value) => ("#", value),
             Sample::On(value) => ("", value),
             Sample::Beside(value) => ("# ", value),
@@ -120,7 +120,7 @@ fn remark(setting: &Setting) -> String {
     let is_required = default.starts_with("required");
     match setting.sample {
         Sample::Default | Sample::Beside(_) | Sample::Nowhere => {}
-        Sample::On(value) | Sample::Off(value) if literal(setting.default) == Some(value) => {}
+        Sample::On(value) | Sample::Off(value) if setting.literal() == Some(value) => {}
         _ if is_required => said.push_str(&format!(" {}", sentence(&default))),
         Sample::On(_) => said.push_str(&format!(" Default: {default}.")),
         Sample::Off(_) if default.is_empty() => said.push_str(" Example."),
@@ -158,7 +158,7 @@ fn lines(is_global: bool, text: &mut String) {
         }
         text.push('\n');
         comment(";", &said, text);
-        match value.or(literal(setting.default)) {
+        match value.or(setting.literal()) {
             _ if value.is_none() && has_default => {
                 text.push_str(&format!("{mark}{} = {}\n", directive.name, directive.default));
             }
@@ -179,23 +179,23 @@ fn ini(directive: &Directive, value: &str) -> Vec<String> {
     match table.get("value") {
         Some(toml::Value::Table(entries)) => entries
             .iter()
-            .map(|(key, value)| format!("{name}[{key}] = {}", toml_literal(value)))
+            .map(|(key, value)| format!("{name}[{key}] = {}", ini_literal(value)))
             .collect(),
         Some(toml::Value::Array(items)) if is_list => items
             .iter()
-            .map(|item| format!("{name}[] = {}", toml_literal(item)))
+            .map(|item| format!("{name}[] = {}", ini_literal(item)))
             .collect(),
         Some(toml::Value::Array(items)) => {
             let by = if directive.form == Form::Blanks { " " } else { "," };
-            let words: Vec<String> = items.iter().map(toml_literal).collect();
+            let words: Vec<String> = items.iter().map(ini_literal).collect();
             vec![format!("{name} = {}", words.join(by)).trim_end().to_owned()]
         }
-        Some(value) => vec![format!("{name} = {}", toml_literal(value))],
+        Some(value) => vec![format!("{name} = {}", ini_literal(value))],
         None => vec![format!("{name} =")],
     }
 }
 
-fn toml_literal(value: &toml::Value) -> String {
+fn ini_literal(value: &toml::Value) -> String {
     match value {
         toml::Value::Boolean(true) => "yes".to_owned(),
         toml::Value::Boolean(false) => "no".to_owned(),
@@ -211,13 +211,6 @@ fn toml_literal(value: &toml::Value) -> String {
         }
         other => other.to_string(),
     }
-}
-
-fn literal(default: &str) -> Option<&str> {
-    default
-        .strip_prefix('`')?
-        .strip_suffix('`')
-        .filter(|text| !text.contains('`'))
 }
 
 /// Removes Markdown from a text. A link relative to `docs/reference/` becomes the document's path.

@@ -19,25 +19,17 @@ pub const RUNTIMES: &[(&str, Option<Section>)] = &[
 
 /// The schema of `forkyard.toml`, and of the files that it includes.
 pub fn schema() -> Value {
-    let mut pool = Table::default();
-    of(Section::Pool)
-        .filter(|setting| !setting.key.starts_with("application."))
-        .for_each(|setting| pool.add(setting));
+    let own = of(Section::Pool).filter(|setting| !setting.key.starts_with("application."));
+    let mut pool = Table::with(own);
     pool.put("application", json!({ "anyOf": applications() }));
-    let mut of_many = Table::default();
-    of(Section::Applications).for_each(|setting| of_many.add(setting));
+    let of_many = Table::with(of(Section::Applications));
     pool.put("applications", of_many.object("The applications of the pool."));
     let mut pool = pool.object("A pool: workers that share one listening socket.");
     pool["required"] = json!(["listen"]);
-    let mut global = Table::default();
-    of(Section::Global).for_each(|setting| global.add(setting));
-    let named = |section| {
-        let mut table = Table::default();
-        of(section).for_each(|setting| table.add(setting));
-        json!({ "type": "object", "additionalProperties": table.object("") })
-    };
-    let mut jobs = Table::default();
-    of(Section::Jobs).for_each(|setting| jobs.add(setting));
+    let global = Table::with(of(Section::Global));
+    let named =
+        |section| json!({ "type": "object", "additionalProperties": Table::with(of(section)).object("") });
+    let mut jobs = Table::with(of(Section::Jobs));
     jobs.put("queue", named(Section::JobQueue));
     jobs.put("schedule", named(Section::JobSchedule));
     json!({
@@ -58,11 +50,7 @@ pub fn schema() -> Value {
 /// The schemas of an application's table.
 fn applications() -> Vec<Value> {
     let of_runtime = |(runtime, section): &(&str, Option<Section>)| {
-        let mut table = Table::default();
-        section
-            .iter()
-            .flat_map(|section| of(*section))
-            .for_each(|setting| table.add(setting));
+        let mut table = Table::with(section.iter().flat_map(|section| of(*section)));
         table.put("runtime", json!({ "enum": [runtime] }));
         let mut object = table.object(&format!("An application of the runtime {runtime}."));
         // PHP applications of an application pool need no runtime.
@@ -82,8 +70,10 @@ struct Table {
 }
 
 impl Table {
-    fn add(&mut self, setting: &Setting) {
-        self.add_below(setting.key, setting);
+    fn with(settings: impl Iterator<Item = &'static Setting>) -> Table {
+        let mut table = Table::default();
+        settings.for_each(|setting| table.add_below(setting.key, setting));
+        table
     }
 
     fn add_below(&mut self, key: &str, setting: &Setting) {
@@ -126,10 +116,7 @@ impl Table {
 fn described(setting: &Setting) -> Value {
     let mut value = form(setting.values);
     value["description"] = json!(setting.meaning);
-    let literal = setting
-        .default
-        .strip_prefix('`')
-        .and_then(|text| text.strip_suffix('`'));
+    let literal = setting.literal();
     let written = literal.and_then(|text| toml::from_str::<toml::Table>(&format!("value = {text}")).ok());
     if let Some(default) = written.and_then(|table| table.get("value").cloned()) {
         value["default"] = json!(default);

@@ -5,6 +5,12 @@ fn application(more: &str) -> String {
     format!("{}{more}\n", pool("").replace("\n\n\n", "\n\n"))
 }
 
+/// An application of WSGI, ASGI or Rack; `line` is line 11.
+fn wrapped(interface: &str, line: &str) -> String {
+    let application = format!("runtime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
+    pool("").replace("runtime = \"php\"\nversion = \"8.2\"\n", &application)
+}
+
 #[test]
 fn rules_of_the_application() {
     let missing = pool("").replace(
@@ -17,30 +23,21 @@ fn rules_of_the_application() {
         "1:7: error: [pool www] application: missing; write [pool.www.application] with runtime = \"php\" and version = \"8.2\"",
     );
     let with = |runtime: &str| pool("").replace("runtime = \"php\"", runtime);
-    for (line, expected) in [
-        (
-            "",
-            "10:1: error: [pool www] application.runtime: missing; write runtime = \"php\"",
-        ),
-        (
-            "runtime = \"pph\"",
-            "9:1: error: [pool www] application.runtime: \"pph\" is no known runtime; it can be \"php\", \"cgi\", \"fastcgi\", \"http\", \"node\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"",
-        ),
-        (
-            "runtime = \"noed\"",
-            "9:1: error: [pool www] application.runtime: \"noed\" is no known runtime; did you mean \"node\"?",
-        ),
-        (
-            "runtime = 1",
-            "9:1: error: [pool www] application.runtime: 1 is not a string; write text in quotes, without NUL characters",
-        ),
-        (
-            "runtime = \"rust\"",
-            "10:1: error: [pool www] application.version: unknown key",
-        ),
-    ] {
-        one(&with(line), &ROOT, expected);
-    }
+    cases(
+        with,
+        &ROOT,
+        r#"
+        ! 10:1: error: [pool www] application.runtime: missing; write runtime = "php"
+        runtime = "pph"
+        ! 9:1: error: [pool www] application.runtime: "pph" is no known runtime; it can be "php", "cgi", "fastcgi", "http", "node", "wsgi", "asgi", "rack" or "rust"
+        runtime = "noed"
+        ! 9:1: error: [pool www] application.runtime: "noed" is no known runtime; did you mean "node"?
+        runtime = 1
+        ! 9:1: error: [pool www] application.runtime: 1 is not a string; write text in quotes, without NUL characters
+        runtime = "rust"
+        ! 10:1: error: [pool www] application.version: unknown key
+    "#,
+    );
     let version = pool("").replace("version = \"8.2\"", "");
     one(
         &version,
@@ -53,79 +50,47 @@ fn rules_of_the_application() {
         &ROOT,
         "10:1: error: [pool www] application.version: \"8\" is not a PHP version; write major and minor number, for example \"8.2\"",
     );
-    for (line, expected) in [
-        (
-            "library = \"libphp.so\"",
-            "10:1: error: [pool www] application.library: \"libphp.so\" is not an absolute path; start it with /",
-        ),
-        (
-            "library = \"/gone.so\"",
-            "10:1: error: [pool www] application.library: \"/gone.so\" does not exist; install it, or give another path",
-        ),
-        (
-            "php_ini = \"/gone.ini\"",
-            "10:1: error: [pool www] application.php_ini: \"/gone.ini\" does not exist; install it, or give another path",
-        ),
-        (
-            "limit_extensions = [\"php\"]",
-            "10:1: error: [pool www] application.limit_extensions: \"php\" is not an extension; write a dot and the name, for example \".php\"",
-        ),
-        (
-            "limit_extensions = \".php\"",
-            "10:1: error: [pool www] application.limit_extensions: \".php\" is not an array of strings; write [\"one\", \"two\"]",
-        ),
-        (
-            "limit_extensions = [1]",
-            "10:1: error: [pool www] application.limit_extensions: 1 is not a string; write text in quotes, without NUL characters",
-        ),
-        (
-            "warm_up = 1001",
-            "10:1: error: [pool www] application.warm_up: 1001 is out of range; give a whole number from 0 to 1000",
-        ),
-        (
-            "warm_up_time = 0",
-            "10:1: error: [pool www] application.warm_up_time: 0 is too short; give a duration above zero, for example \"10s\"",
-        ),
-        (
-            "start_timeout = 0",
-            "10:1: error: [pool www] application.start_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
-        ),
-        (
-            "php_flag.display_errors = \"maybe\"",
-            "10:10: error: [pool www] application.php_flag.display_errors: \"maybe\" is not a flag; write true or false without quotes",
-        ),
-        (
-            "php_value.display_errors = 1\nphp_flag.display_errors = true",
-            "11:10: error: [pool www] application.php_flag.display_errors: it is already set at f.toml:10:11; set it once",
-        ),
-        (
-            "php_value = { \"a b\" = 1 }",
-            "10:15: error: [pool www] application.php_value: \"a b\" can't be the name of a setting; write it as in php.ini",
-        ),
-        (
-            "php_value.x = []",
-            "10:11: error: [pool www] application.php_value.x: an array is not a php.ini value; write a string in quotes, a number, true or false",
-        ),
-        (
-            "php_values.x = 1",
-            "10:12: error: [pool www] application.php_values.x: unknown key; did you mean application.php_value?",
-        ),
-        (
-            "startup_timeout = 1",
-            "10:1: error: [pool www] application.startup_timeout: unknown key; did you mean application.start_timeout?",
-        ),
-        (
-            "max_requests = 1",
-            "10:1: error: [pool www] application.max_requests: unknown key; it belongs in [pool.www]",
-        ),
-        (
-            "pid = \"/x\"",
-            "10:1: error: [pool www] application.pid: unknown key; it belongs in [global]",
-        ),
-    ] {
-        let diagnostics = found(&application(line), &ROOT);
-        assert_eq!(diagnostics, [expected.replace("f.toml:", "")], "{line}");
-    }
+    cases(
+        application,
+        &ROOT,
+        r#"
+        library = "libphp.so"
+        ! 10:1: error: [pool www] application.library: "libphp.so" is not an absolute path; start it with /
+        library = "/gone.so"
+        ! 10:1: error: [pool www] application.library: "/gone.so" does not exist; install it, or give another path
+        php_ini = "/gone.ini"
+        ! 10:1: error: [pool www] application.php_ini: "/gone.ini" does not exist; install it, or give another path
+        limit_extensions = ["php"]
+        ! 10:1: error: [pool www] application.limit_extensions: "php" is not an extension; write a dot and the name, for example ".php"
+        limit_extensions = ".php"
+        ! 10:1: error: [pool www] application.limit_extensions: ".php" is not an array of strings; write ["one", "two"]
+        limit_extensions = [1]
+        ! 10:1: error: [pool www] application.limit_extensions: 1 is not a string; write text in quotes, without NUL characters
+        warm_up = 1001
+        ! 10:1: error: [pool www] application.warm_up: 1001 is out of range; give a whole number from 0 to 1000
+        warm_up_time = 0
+        ! 10:1: error: [pool www] application.warm_up_time: 0 is too short; give a duration above zero, for example "10s"
+        start_timeout = 0
+        ! 10:1: error: [pool www] application.start_timeout: 0 is too short; give a duration above zero, for example "10s"
+        php_flag.display_errors = "maybe"
+        ! 10:10: error: [pool www] application.php_flag.display_errors: "maybe" is not a flag; write true or false without quotes
+        php_value.display_errors = 1
+        php_flag.display_errors = true
+        ! 11:10: error: [pool www] application.php_flag.display_errors: it is already set at 10:11; set it once
+        php_value = { "a b" = 1 }
+        ! 10:15: error: [pool www] application.php_value: "a b" can't be the name of a setting; write it as in php.ini
+        php_value.x = []
+        ! 10:11: error: [pool www] application.php_value.x: an array is not a php.ini value; write a string in quotes, a number, true or false
+        php_values.x = 1
+        ! 10:12: error: [pool www] application.php_values.x: unknown key; did you mean application.php_value?
+        startup_timeout = 1
+        ! 10:1: error: [pool www] application.startup_timeout: unknown key; did you mean application.start_timeout?
+        max_requests = 1
+        ! 10:1: error: [pool www] application.max_requests: unknown key; it belongs in [pool.www]
+        pid = "/x"
+        ! 10:1: error: [pool www] application.pid: unknown key; it belongs in [global]
+    "#,
+    );
 }
 
 #[test]
@@ -160,16 +125,8 @@ fn settings_of_php() {
 
 #[test]
 fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
-    let with = |line: &str| {
-        let application =
-            format!("[pool.www.application]\nruntime = \"wsgi\"\nroot = \"/srv/app\"\n{line}\n");
-        pool("").replace(
-            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
-            &application,
-        )
-    };
     let read = |line: &str| {
-        let config = valid(&with(line));
+        let config = valid(&wrapped("wsgi", line));
         match &config.pools[0].application {
             Application::Wrapped(wrapped) => wrapped.clone(),
             other => panic!("{other:?}"),
@@ -191,7 +148,7 @@ fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
     assert!(read("refork_after = [5, 0]").reforks() && !read("refork_after = [0, 5]").reforks());
     for (line, found) in [("refork_after = -1", "-1"), ("refork_after = [5, -2]", "-2")] {
         one(
-            &with(line),
+            &wrapped("wsgi", line),
             &ROOT,
             &format!(
                 "11:1: error: [pool www] application.refork_after: {found} is not a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]"
@@ -202,16 +159,8 @@ fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
 
 #[test]
 fn an_application_is_loaded_before_the_workers_or_in_each() {
-    let with = |interface: &str, line: &str| {
-        let application =
-            format!("[pool.www.application]\nruntime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
-        pool("").replace(
-            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
-            &application,
-        )
-    };
     for interface in ["wsgi", "asgi", "rack"] {
-        let read = |line: &str| match &valid(&with(interface, line)).pools[0].application {
+        let read = |line: &str| match &valid(&wrapped(interface, line)).pools[0].application {
             Application::Wrapped(wrapped) => wrapped.preload,
             other => panic!("{other:?}"),
         };
@@ -221,12 +170,12 @@ fn an_application_is_loaded_before_the_workers_or_in_each() {
         assert_eq!(read("preload = false\nrefork_after = 0"), Preload::Never);
     }
     one(
-        &with("rack", "preload = \"lazy\""),
+        &wrapped("rack", "preload = \"lazy\""),
         &ROOT,
         "11:1: error: [pool www] application.preload: \"lazy\" is not a place to load the application; write \"auto\", true or false",
     );
     one(
-        &with("wsgi", "preload = false\nrefork_after = 9"),
+        &wrapped("wsgi", "preload = false\nrefork_after = 9"),
         &ROOT,
         "12:1: error: [pool www] application.refork_after: with preload = false each worker loads the application, and no worker is forked from another; leave one out",
     );
@@ -234,15 +183,7 @@ fn an_application_is_loaded_before_the_workers_or_in_each() {
 
 #[test]
 fn several_requests_are_served_by_an_event_loop_or_by_threads() {
-    let with = |interface: &str, line: &str| {
-        let application =
-            format!("[pool.www.application]\nruntime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
-        pool("").replace(
-            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
-            &application,
-        )
-    };
-    let read = |interface: &str, line: &str| match &valid(&with(interface, line)).pools[0].application {
+    let read = |interface: &str, line: &str| match &valid(&wrapped(interface, line)).pools[0].application {
         Application::Wrapped(wrapped) => wrapped.concurrency,
         other => panic!("{other:?}"),
     };
@@ -281,6 +222,6 @@ fn several_requests_are_served_by_an_event_loop_or_by_threads() {
     ] {
         let key = line.split(' ').next().expect("a key");
         let location = format!("11:1: error: [pool www] application.{key}: {told}");
-        one(&with(interface, line), &ROOT, &location);
+        one(&wrapped(interface, line), &ROOT, &location);
     }
 }

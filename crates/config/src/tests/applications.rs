@@ -119,77 +119,58 @@ fn groups_are_tables_of_roots() {
 
 #[test]
 fn rules_of_applications() {
-    for (more, keys, expected) in [
-        (
-            "",
-            "max = 2",
-            "1:7: error: [pool www] applications.directories: missing; write directories = [\"/srv\"], below which the \
-             applications are",
-        ),
-        (
-            "",
-            "directories = []",
-            "6:1: error: [pool www] applications.directories: it is empty; give at least one directory",
-        ),
-        (
-            "",
-            "directories = [\"/nowhere\"]",
-            "6:1: error: [pool www] applications.directories: \"/nowhere\" is not an existing directory; make it, or \
-             give another path",
-        ),
-        (
-            "",
-            "directories = [\"/srv/www\"]\nmax = 0",
-            "7:1: error: [pool www] applications.max: 0 is out of range; give a whole number from 1 to 100000",
-        ),
-        (
-            "",
-            "directories = [\"/srv/www\"]\nmax = 2\nmin_instances = 3",
-            "8:1: error: [pool www] applications.min_instances: 3 is more than an application may have, which is 2; \
-             give at most 2",
-        ),
-        (
-            "",
-            "directories = [\"/srv/www\"]\nrestart_dir = \"../x\"",
-            "7:1: error: [pool www] applications.restart_dir: \"../x\" does not stay in the application; give a path \
-             without .., relative to the application's root",
-        ),
-        (
-            "",
-            "directories = [\"/srv/www\"]\nrouter_user = \"root\"",
-            "7:1: error: [pool www] applications.router_user: \"root\" is root; name another user",
-        ),
-        (
-            "",
-            "directories = [\"/srv/www\"]\nuser_switching = false",
-            "7:1: error: [pool www] applications.user_switching: it is false, and the user whom all applications run as is missing; set applications.default_user",
-        ),
-        (
-            "",
-            "directories = [\"/srv/www\"]\nroot_parameter = \"A B\"",
-            "7:1: error: [pool www] applications.root_parameter: \"A B\" can't be the name of a parameter; use \
-             letters, digits and _",
-        ),
-        (
-            "pm = \"static\"",
-            DIRECTORIES,
-            "4:1: error: [pool www] pm: it is not for routing = \"application\"; leave it out: the keys of \
-             [pool.www.applications] set the number of instances",
-        ),
-        (
-            "chroot = \"/srv/www\"",
-            DIRECTORIES,
-            "4:1: error: [pool www] chroot: it is not for routing = \"application\"; leave it out",
-        ),
-        (
-            "stop_timeout = \"5s\"",
-            DIRECTORIES,
-            "4:1: error: [pool www] stop_timeout: it is not for routing = \"application\"; write it into \
-             [pool.www.applications]",
-        ),
-    ] {
-        one(&routed(more, keys), &ROOT, expected);
-    }
+    cases(
+        in_halves(routed),
+        &ROOT,
+        r#"
+        --
+        max = 2
+        ! 1:7: error: [pool www] applications.directories: missing; write directories = ["/srv"], below which the applications are
+        --
+        directories = []
+        ! 6:1: error: [pool www] applications.directories: it is empty; give at least one directory
+        --
+        directories = ["/nowhere"]
+        ! 6:1: error: [pool www] applications.directories: "/nowhere" is not an existing directory; make it, or give another path
+        --
+        directories = ["/srv/www"]
+        max = 0
+        ! 7:1: error: [pool www] applications.max: 0 is out of range; give a whole number from 1 to 100000
+        --
+        directories = ["/srv/www"]
+        max = 2
+        min_instances = 3
+        ! 8:1: error: [pool www] applications.min_instances: 3 is more than an application may have, which is 2; give at most 2
+        --
+        directories = ["/srv/www"]
+        restart_dir = "../x"
+        ! 7:1: error: [pool www] applications.restart_dir: "../x" does not stay in the application; give a path without .., relative to the application's root
+        --
+        directories = ["/srv/www"]
+        router_user = "root"
+        ! 7:1: error: [pool www] applications.router_user: "root" is root; name another user
+        --
+        directories = ["/srv/www"]
+        user_switching = false
+        ! 7:1: error: [pool www] applications.user_switching: it is false, and the user whom all applications run as is missing; set applications.default_user
+        --
+        directories = ["/srv/www"]
+        root_parameter = "A B"
+        ! 7:1: error: [pool www] applications.root_parameter: "A B" can't be the name of a parameter; use letters, digits and _
+        pm = "static"
+        --
+        directories = ["/srv/www"]
+        ! 4:1: error: [pool www] pm: it is not for routing = "application"; leave it out: the keys of [pool.www.applications] set the number of instances
+        chroot = "/srv/www"
+        --
+        directories = ["/srv/www"]
+        ! 4:1: error: [pool www] chroot: it is not for routing = "application"; leave it out
+        stop_timeout = "5s"
+        --
+        directories = ["/srv/www"]
+        ! 4:1: error: [pool www] stop_timeout: it is not for routing = "application"; write it into [pool.www.applications]
+    "#,
+    );
     one(
         &pool("applications.max = 3"),
         &ROOT,

@@ -12,38 +12,27 @@ fn confine_of(lines: &str) -> Confine {
 
 #[test]
 fn what_is_wrong_with_them() {
-    for (line, expected) in [
-        (
-            "confine.read = [\"srv\"]\nconfine.write = [\"/run\"]",
-            "7:9: error: [pool www] confine.read: \"srv\" is not an absolute path; start it with /",
-        ),
-        (
-            "confine.write = [\"/nowhere\"]",
-            "7:9: error: [pool www] confine.write: \"/nowhere\" does not exist; make it, or leave it out",
-        ),
-        (
-            "confine.read = [\"/run\"]",
-            "7:9: error: [pool www] confine.read: there is nothing that may be written to; name at least one directory in confine.write: PHP keeps uploads, sessions and OPcache's lock somewhere",
-        ),
-        (
-            "cgroup.pids_max = 5",
-            "7:8: error: [pool www] cgroup.parent: missing; write parent = \"/sys/fs/cgroup/forkyard\", or a group that is delegated to forkyard",
-        ),
-        (
-            "cgroup = { parent = \"/run\", memory_max = \"1M\" }",
-            "7:29: error: [pool www] cgroup.memory_max: 1048576 bytes are too few for a single worker; give at least \"4M\"",
-        ),
-        (
-            "cgroup = { parent = \"/run\", cpu_percent = 0 }",
-            "7:29: error: [pool www] cgroup.cpu_percent: 0 is out of range; give a whole number from 1 to 100000",
-        ),
-        (
-            "apparmor_hat = \"a/b\"",
-            "7:1: error: [pool www] apparmor_hat: \"a/b\" can't be the name of a hat; write the hat's name alone, without its profile",
-        ),
-    ] {
-        one(&pool(line), &ROOT, expected);
-    }
+    cases(
+        pool,
+        &ROOT,
+        r#"
+        confine.read = ["srv"]
+        confine.write = ["/run"]
+        ! 7:9: error: [pool www] confine.read: "srv" is not an absolute path; start it with /
+        confine.write = ["/nowhere"]
+        ! 7:9: error: [pool www] confine.write: "/nowhere" does not exist; make it, or leave it out
+        confine.read = ["/run"]
+        ! 7:9: error: [pool www] confine.read: there is nothing that may be written to; name at least one directory in confine.write: PHP keeps uploads, sessions and OPcache's lock somewhere
+        cgroup.pids_max = 5
+        ! 7:8: error: [pool www] cgroup.parent: missing; write parent = "/sys/fs/cgroup/forkyard", or a group that is delegated to forkyard
+        cgroup = { parent = "/run", memory_max = "1M" }
+        ! 7:29: error: [pool www] cgroup.memory_max: 1048576 bytes are too few for a single worker; give at least "4M"
+        cgroup = { parent = "/run", cpu_percent = 0 }
+        ! 7:29: error: [pool www] cgroup.cpu_percent: 0 is out of range; give a whole number from 1 to 100000
+        apparmor_hat = "a/b"
+        ! 7:1: error: [pool www] apparmor_hat: "a/b" can't be the name of a hat; write the hat's name alone, without its profile
+    "#,
+    );
     one(
         &application("request_settings = \"some\""),
         &ROOT,
@@ -95,20 +84,17 @@ fn a_list_of_users_takes_the_owner_s_place() {
         .find(|line| line.starts_with("listen"))
         .unwrap_or_default();
     let with = |line: &str| text.replace(listen, line);
-    one(
-        &with("listen = { address = \"/run/a\", acl_users = [\"gone\"] }"),
+    cases(
+        with,
         &ROOT,
-        "2:32: error: [pool www] listen.acl_users: there is no user \"gone\"; name an existing user, or give a numeric id",
-    );
-    one(
-        &with("listen = { address = \"/run/a\", acl_groups = [\"33\"], owner = \"www-data\" }"),
-        &ROOT,
-        "2:53: warning: [pool www] listen.owner: it has no effect on a socket with acl_users or acl_groups; a list of users or groups takes the place of owner and group",
-    );
-    one(
-        &with("listen = { address = \"9000\", acl_users = [\"33\"] }"),
-        &ROOT,
-        "2:30: warning: [pool www] listen.acl_users: it has no effect on a TCP socket; use allowed_clients",
+        r#"
+        listen = { address = "/run/a", acl_users = ["gone"] }
+        ! 2:32: error: [pool www] listen.acl_users: there is no user "gone"; name an existing user, or give a numeric id
+        listen = { address = "/run/a", acl_groups = ["33"], owner = "www-data" }
+        ! 2:53: warning: [pool www] listen.owner: it has no effect on a socket with acl_users or acl_groups; a list of users or groups takes the place of owner and group
+        listen = { address = "9000", acl_users = ["33"] }
+        ! 2:30: warning: [pool www] listen.acl_users: it has no effect on a TCP socket; use allowed_clients
+    "#,
     );
 }
 

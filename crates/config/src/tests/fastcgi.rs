@@ -43,32 +43,24 @@ fn a_program_is_a_line_for_the_shell_or_a_path_with_arguments() {
 
 #[test]
 fn rules_of_fastcgi_programs() {
-    for (lines, expected) in [
-        (
-            "",
-            "9:1: error: [pool www] application.start_command: missing; write start_command = \"/usr/bin/php-cgi8.2\", or program = \"...\" with arguments = [...]",
-        ),
-        (
-            "start_command = \"a\"\nprogram = \"/a\"",
-            "11:1: error: [pool www] application.program: start_command already names the program; leave one out",
-        ),
-        (
-            "start_command = \"a\"\narguments = [\"b\"]",
-            "11:1: error: [pool www] application.arguments: start_command has its arguments in it; write them there",
-        ),
-        (
-            "start_command = \" \"",
-            "10:1: error: [pool www] application.start_command: there is no command in it; write the command that starts the program",
-        ),
-        (
-            "program = \"php-cgi\"",
-            "10:1: error: [pool www] application.program: \"php-cgi\" is not an absolute path; start it with /, or write start_command",
-        ),
-        (
-            "start_command = \"a\"\nstart_timeout = 0",
-            "11:1: error: [pool www] application.start_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
-        ),
-    ] {
-        one(&program(lines), &ROOT, expected);
-    }
+    cases(
+        program,
+        &ROOT,
+        r#"
+        ! 9:1: error: [pool www] application.start_command: missing; write start_command = "/usr/bin/php-cgi8.2", or program = "..." with arguments = [...]
+        start_command = "a"
+        program = "/a"
+        ! 11:1: error: [pool www] application.program: start_command already names the program; leave one out
+        start_command = "a"
+        arguments = ["b"]
+        ! 11:1: error: [pool www] application.arguments: start_command has its arguments in it; write them there
+        start_command = " "
+        ! 10:1: error: [pool www] application.start_command: there is no command in it; write the command that starts the program
+        program = "php-cgi"
+        ! 10:1: error: [pool www] application.program: "php-cgi" is not an absolute path; start it with /, or write start_command
+        start_command = "a"
+        start_timeout = 0
+        ! 11:1: error: [pool www] application.start_timeout: 0 is too short; give a duration above zero, for example "10s"
+    "#,
+    );
 }

@@ -2,114 +2,64 @@ use super::*;
 
 #[test]
 fn rules_of_global() {
-    for (line, expected) in [
-        (
-            "pid = \"a.pid\"",
-            "2:1: error: global.pid: \"a.pid\" is not the absolute path of a file; start it with /",
-        ),
-        (
-            "pid = \"/\"",
-            "2:1: error: global.pid: \"/\" is not the absolute path of a file; start it with /",
-        ),
-        (
-            "pid = \"/run/$pool.pid\"",
-            "2:1: error: global.pid: $pool means nothing outside a pool; write the path in full",
-        ),
-        (
-            "pid = \"/nodir/a.pid\"",
-            "2:1: warning: global.pid: \"/nodir\" is not an existing directory; make it before the start",
-        ),
-        (
-            "control = \"c.sock\"",
-            "2:1: error: global.control: \"c.sock\" is not the absolute path of a file; start it with /",
-        ),
-        (
-            "control = \"/run/a.sock\"",
-            "2:1: error: global.control: pool www listens on it; give the control socket its own path",
-        ),
-        (
-            "control = \"/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"",
-            "2:1: error: global.control: the path has more than 107 bytes; give a shorter one",
-        ),
-        (
-            "syslog.facility = \"loud\"",
-            "2:8: error: global.syslog.facility: \"loud\" is not a syslog facility; write \"daemon\", \"user\", \"local0\" to \"local7\", or another of syslog(3)",
-        ),
-        (
-            "log_limit = 511",
-            "2:1: error: global.log_limit: 511 is out of range; give a whole number from 512 to 2147483647",
-        ),
-        (
-            "log_format = \"xml\"",
-            "2:1: error: global.log_format: \"xml\" is not a log format; write \"text\" or \"json\"",
-        ),
-        (
-            "error_log = \"log\"",
-            "2:1: error: global.error_log: \"log\" is not the absolute path of a file; start it with /",
-        ),
-        (
-            "log_level = \"loud\"",
-            "2:1: error: global.log_level: \"loud\" is not a log level; write \"debug\", \"notice\", \"warning\", \"error\" or \"alert\"",
-        ),
-        (
-            "process.max = -1",
-            "2:9: error: global.process.max: -1 is out of range; give a whole number from 0 to 2147483647",
-        ),
-        (
-            "process.max = 1",
-            "2:9: warning: global.process.max: pool www may never have its 2 workers; raise it to 2 or more",
-        ),
-        (
-            "process.priority = 99",
-            "2:9: error: global.process.priority: 99 is out of range; give a whole number from -19 to 20",
-        ),
-        (
-            "daemonize = true",
-            "2:1: warning: global.daemonize: in the background there is no standard error stream; set error_log to a file",
-        ),
-        (
-            "max_children = 1",
-            "2:1: error: global.max_children: unknown key; it belongs in [pool.NAME]",
-        ),
-        (
-            "version = \"8.2\"",
-            "2:1: error: global.version: unknown key; it belongs in [pool.NAME.application]",
-        ),
-        (
-            "emergency_restart_interval = 1",
-            "2:1: warning: global.emergency_restart_interval: it has no effect without emergency_restart_threshold; set both",
-        ),
-        (
-            "emergency_restart_threshold = 3",
-            "2:1: warning: global.emergency_restart_threshold: it has no effect without emergency_restart_interval; set both",
-        ),
-        (
-            "events.mechanism = \"epoll\"",
-            "2:8: error: global.events.mechanism: unknown key; leave it out: epoll is always used",
-        ),
-        (
-            "daemonise = true",
-            "2:1: error: global.daemonise: unknown key; did you mean daemonize?",
-        ),
-        (
-            "process.maximum = 1",
-            "2:9: error: global.process.maximum: unknown key; did you mean process.max?",
-        ),
-        (
-            "include = [\"no/*.toml\"]",
-            "2:1: warning: global.include: \"no/*.toml\" matches no file; nothing is included by it",
-        ),
-        (
-            "include = [\"/etc/locked/*.toml\"]",
-            "2:1: error: global.include: \"/etc/locked/*.toml\": /etc/locked: Permission denied (os error 13); make the directory readable",
-        ),
-        (
-            "include = \"x\"",
-            "2:1: error: global.include: \"x\" is not an array of strings; write [\"one\", \"two\"]",
-        ),
-    ] {
-        one(&format!("[global]\n{line}\n{}", pool("")), &ROOT, expected);
-    }
+    cases(
+        |line| format!("[global]\n{line}\n{}", pool("")),
+        &ROOT,
+        r#"
+        pid = "a.pid"
+        ! 2:1: error: global.pid: "a.pid" is not the absolute path of a file; start it with /
+        pid = "/"
+        ! 2:1: error: global.pid: "/" is not the absolute path of a file; start it with /
+        pid = "/run/$pool.pid"
+        ! 2:1: error: global.pid: $pool means nothing outside a pool; write the path in full
+        pid = "/nodir/a.pid"
+        ! 2:1: warning: global.pid: "/nodir" is not an existing directory; make it before the start
+        control = "c.sock"
+        ! 2:1: error: global.control: "c.sock" is not the absolute path of a file; start it with /
+        control = "/run/a.sock"
+        ! 2:1: error: global.control: pool www listens on it; give the control socket its own path
+        control = "/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        ! 2:1: error: global.control: the path has more than 107 bytes; give a shorter one
+        syslog.facility = "loud"
+        ! 2:8: error: global.syslog.facility: "loud" is not a syslog facility; write "daemon", "user", "local0" to "local7", or another of syslog(3)
+        log_limit = 511
+        ! 2:1: error: global.log_limit: 511 is out of range; give a whole number from 512 to 2147483647
+        log_format = "xml"
+        ! 2:1: error: global.log_format: "xml" is not a log format; write "text" or "json"
+        error_log = "log"
+        ! 2:1: error: global.error_log: "log" is not the absolute path of a file; start it with /
+        log_level = "loud"
+        ! 2:1: error: global.log_level: "loud" is not a log level; write "debug", "notice", "warning", "error" or "alert"
+        process.max = -1
+        ! 2:9: error: global.process.max: -1 is out of range; give a whole number from 0 to 2147483647
+        process.max = 1
+        ! 2:9: warning: global.process.max: pool www may never have its 2 workers; raise it to 2 or more
+        process.priority = 99
+        ! 2:9: error: global.process.priority: 99 is out of range; give a whole number from -19 to 20
+        daemonize = true
+        ! 2:1: warning: global.daemonize: in the background there is no standard error stream; set error_log to a file
+        max_children = 1
+        ! 2:1: error: global.max_children: unknown key; it belongs in [pool.NAME]
+        version = "8.2"
+        ! 2:1: error: global.version: unknown key; it belongs in [pool.NAME.application]
+        emergency_restart_interval = 1
+        ! 2:1: warning: global.emergency_restart_interval: it has no effect without emergency_restart_threshold; set both
+        emergency_restart_threshold = 3
+        ! 2:1: warning: global.emergency_restart_threshold: it has no effect without emergency_restart_interval; set both
+        events.mechanism = "epoll"
+        ! 2:8: error: global.events.mechanism: unknown key; leave it out: epoll is always used
+        daemonise = true
+        ! 2:1: error: global.daemonise: unknown key; did you mean daemonize?
+        process.maximum = 1
+        ! 2:9: error: global.process.maximum: unknown key; did you mean process.max?
+        include = ["no/*.toml"]
+        ! 2:1: warning: global.include: "no/*.toml" matches no file; nothing is included by it
+        include = ["/etc/locked/*.toml"]
+        ! 2:1: error: global.include: "/etc/locked/*.toml": /etc/locked: Permission denied (os error 13); make the directory readable
+        include = "x"
+        ! 2:1: error: global.include: "x" is not an array of strings; write ["one", "two"]
+    "#,
+    );
     let text = format!(
         "[global]\nprocess.priority = 1\n{}",
         pool("").replace("user = \"www-data\"", "")
@@ -124,43 +74,47 @@ fn rules_of_global() {
 #[test]
 fn rules_of_the_file() {
     let at_the_end = |more: &str| format!("{}{more}\n", pool(""));
+    cases(
+        at_the_end,
+        &ROOT,
+        r#"
+        [www]
+        a = 1
+        ! 11:2: error: www: unknown key; if it is a pool, write [pool.www]
+        [pools.www]
+        a = 1
+        [pools.www.application]
+        b = 1
+        ! 11:2: error: pools: unknown key; did you mean [pool.www]?
+        [pools]
+        a = 1
+        ! 11:2: error: pools: unknown key; a pool is written [pool.NAME]
+        [globals]
+        ! 11:2: error: globals: unknown key; did you mean [global]?
+        [pool]
+        listen = "x"
+        user = "x"
+        pm = "x"
+        ! 12:1: error: pool.listen: is not a table; write [pool.NAME]
+    "#,
+    );
+    cases(
+        |line| format!("{line}\n{}", pool("")),
+        &ROOT,
+        r#"
+        daemonize = true
+        ! 1:1: error: daemonize: unknown key; it belongs in [global]
+        zzz = true
+        ! 1:1: error: zzz: unknown key
+        global = 1
+        ! 1:1: error: global: is not a table; write [global]
+    "#,
+    );
     for (text, expected) in [
         (
             String::new(),
             " error: pool: missing; write a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application], or let \
              forkyard init php (python, ruby, node, sites) write it",
-        ),
-        (
-            at_the_end("[www]\na = 1"),
-            "11:2: error: www: unknown key; if it is a pool, write [pool.www]",
-        ),
-        (
-            at_the_end("[pools.www]\na = 1\n[pools.www.application]\nb = 1"),
-            "11:2: error: pools: unknown key; did you mean [pool.www]?",
-        ),
-        (
-            at_the_end("[pools]\na = 1"),
-            "11:2: error: pools: unknown key; a pool is written [pool.NAME]",
-        ),
-        (
-            at_the_end("[globals]"),
-            "11:2: error: globals: unknown key; did you mean [global]?",
-        ),
-        (
-            format!("daemonize = true\n{}", pool("")),
-            "1:1: error: daemonize: unknown key; it belongs in [global]",
-        ),
-        (
-            format!("zzz = true\n{}", pool("")),
-            "1:1: error: zzz: unknown key",
-        ),
-        (
-            format!("global = 1\n{}", pool("")),
-            "1:1: error: global: is not a table; write [global]",
-        ),
-        (
-            at_the_end("[pool]\nlisten = \"x\"\nuser = \"x\"\npm = \"x\""),
-            "12:1: error: pool.listen: is not a table; write [pool.NAME]",
         ),
         (
             pool("").replace("www]", "\"\"]").replace("www.", "\"\"."),
@@ -178,42 +132,31 @@ fn rules_of_the_file() {
 
 #[test]
 fn syntax_errors_know_what_was_meant() {
-    for (line, expected) in [
-        (
-            "user = www-data",
-            "2:8: error: not valid TOML: string values must be quoted; put the value in quotes: user = \"www-data\"",
-        ),
-        (
-            "clear_env = no",
-            "2:13: error: not valid TOML: invalid float; write clear_env = false",
-        ),
-        (
-            "; comment",
-            "2:1: error: not valid TOML: invalid unquoted key; a comment starts with #",
-        ),
-        (
-            "pm = \"static\"\npm.max_children = 1",
-            "3:1: error: not valid TOML: cannot extend value of type string with a dotted key; php-fpm's pm.max_children is written max_children",
-        ),
-        (
-            "listen = { address = \"/a\", mode = 0660 }",
-            "2:35: error: not valid TOML: unexpected leading zero; put octal digits in quotes: \"0660\"",
-        ),
-        (
-            "listen = \"/a\"\nlisten.mode = \"0660\"",
-            "3:1: error: not valid TOML: cannot extend value of type string with a dotted key; to give mode, write listen = { address = \"...\", mode = ... }",
-        ),
-        (
-            "php_value[memory_limit] = 32M",
-            "2:10: error: not valid TOML: key with no value; write php_value = { memory_limit = \"...\" }",
-        ),
-        (
-            "user = \"a\"\nuser = \"b\"",
-            "3:1: error: not valid TOML: user is already there in line 2; leave one of the two out",
-        ),
-    ] {
-        one(&format!("[pool.www]\n{line}\n"), &ROOT, expected);
-    }
+    cases(
+        |line| format!("[pool.www]\n{line}\n"),
+        &ROOT,
+        r#"
+        user = www-data
+        ! 2:8: error: not valid TOML: string values must be quoted; put the value in quotes: user = "www-data"
+        clear_env = no
+        ! 2:13: error: not valid TOML: invalid float; write clear_env = false
+        ; comment
+        ! 2:1: error: not valid TOML: invalid unquoted key; a comment starts with #
+        pm = "static"
+        pm.max_children = 1
+        ! 3:1: error: not valid TOML: cannot extend value of type string with a dotted key; php-fpm's pm.max_children is written max_children
+        listen = { address = "/a", mode = 0660 }
+        ! 2:35: error: not valid TOML: unexpected leading zero; put octal digits in quotes: "0660"
+        listen = "/a"
+        listen.mode = "0660"
+        ! 3:1: error: not valid TOML: cannot extend value of type string with a dotted key; to give mode, write listen = { address = "...", mode = ... }
+        php_value[memory_limit] = 32M
+        ! 2:10: error: not valid TOML: key with no value; write php_value = { memory_limit = "..." }
+        user = "a"
+        user = "b"
+        ! 3:1: error: not valid TOML: user is already there in line 2; leave one of the two out
+    "#,
+    );
 }
 
 #[test]

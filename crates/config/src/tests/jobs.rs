@@ -125,53 +125,46 @@ fn a_schedule_says_when_and_what() {
 
 #[test]
 fn what_is_wrong_is_told_with_its_place() {
-    for (queue, more, expected) in [
-        (
-            "",
-            "",
-            "12:13: error: jobs.queue.mail.pool: missing; write pool = followed by the name of a pool",
-        ),
-        (
-            "pool = \"wwww\"",
-            "",
-            "13:1: error: jobs.queue.mail.pool: there is no pool \"wwww\"; did you mean \"www\"?",
-        ),
-        (
-            "pool = \"www\"",
-            "",
-            "12:13: error: jobs.queue.mail.script: missing; write script = followed by the path of the script that runs the jobs",
-        ),
-        (
-            "pool = \"www\"\nscript = \"jobs.php\"",
-            "",
-            "14:1: error: jobs.queue.mail.script: \"jobs.php\" is not an absolute path; start it with /",
-        ),
-        (
-            "pool = \"www\"\nscript = \"/srv/jobs.php\"\ntimeout = \"10m\"",
-            "",
-            "15:1: error: jobs.queue.mail.timeout: jobs may take 600 s, and pool www ends requests after 300 s \
-             (request_terminate_timeout); give the pool a longer time, or the queue a shorter one",
-        ),
-        (
-            "pool = \"www\"\nscript = \"/srv/jobs.php\"\nweigth = 2",
-            "",
-            "15:1: error: jobs.queue.mail.weigth: unknown key; did you mean weight?",
-        ),
-        (
-            QUEUE,
-            "[jobs.schedule.s]\nqueue = \"mial\"\ncron = \"0 1 * *\"\ntimezone = \"Europe/Nowhere\"\nmissed = \"never\"",
-            "17:1: error: jobs.schedule.s.queue: there is no queue \"mial\"; did you mean \"mail\"?\n\
-             18:1: error: jobs.schedule.s.cron: it has 4 fields, not 5; write five fields: minute, hour, day of month, month, day of week\n\
-             19:1: error: jobs.schedule.s.timezone: there is no time zone \"Europe/Nowhere\"; name one of /usr/share/zoneinfo, such as \"Europe/Berlin\"\n\
-             20:1: error: jobs.schedule.s.missed: \"never\" is not known; write one of \"once\", \"skip\", \"all\"",
-        ),
-    ] {
-        assert_eq!(
-            found(&jobs(queue, more), &ROOT).join("\n"),
-            expected,
-            "{queue}{more}"
-        );
-    }
+    cases(
+        in_halves(jobs),
+        &ROOT,
+        r#"
+        --
+        ! 12:13: error: jobs.queue.mail.pool: missing; write pool = followed by the name of a pool
+        pool = "wwww"
+        --
+        ! 13:1: error: jobs.queue.mail.pool: there is no pool "wwww"; did you mean "www"?
+        pool = "www"
+        --
+        ! 12:13: error: jobs.queue.mail.script: missing; write script = followed by the path of the script that runs the jobs
+        pool = "www"
+        script = "jobs.php"
+        --
+        ! 14:1: error: jobs.queue.mail.script: "jobs.php" is not an absolute path; start it with /
+        pool = "www"
+        script = "/srv/jobs.php"
+        timeout = "10m"
+        --
+        ! 15:1: error: jobs.queue.mail.timeout: jobs may take 600 s, and pool www ends requests after 300 s (request_terminate_timeout); give the pool a longer time, or the queue a shorter one
+        pool = "www"
+        script = "/srv/jobs.php"
+        weigth = 2
+        --
+        ! 15:1: error: jobs.queue.mail.weigth: unknown key; did you mean weight?
+        pool = "www"
+        script = "/srv/jobs.php"
+        --
+        [jobs.schedule.s]
+        queue = "mial"
+        cron = "0 1 * *"
+        timezone = "Europe/Nowhere"
+        missed = "never"
+        ! 16:1: error: jobs.schedule.s.queue: there is no queue "mial"; did you mean "mail"?
+        ! 17:1: error: jobs.schedule.s.cron: it has 4 fields, not 5; write five fields: minute, hour, day of month, month, day of week
+        ! 18:1: error: jobs.schedule.s.timezone: there is no time zone "Europe/Nowhere"; name one of /usr/share/zoneinfo, such as "Europe/Berlin"
+        ! 19:1: error: jobs.schedule.s.missed: "never" is not known; write one of "once", "skip", "all"
+    "#,
+    );
 }
 
 #[test]

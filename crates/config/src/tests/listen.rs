@@ -11,120 +11,78 @@ fn listening(listen: &str) -> String {
 
 #[test]
 fn rules_of_the_listening_socket() {
-    const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
-    for (listen, problem) in [
-        (
-            "127.0.0.1:99999",
-            "\"99999\" is not a port; give a number from 1 to 65535",
-        ),
-        (
-            "127.0.0.1:0",
-            "\"0\" is not a port; give a number from 1 to 65535",
-        ),
-        (
-            "127.0.0.1:+80",
-            "\"+80\" is not a port; give a number from 1 to 65535",
-        ),
-        ("127.0.0.1:", "\"\" is not a port; give a number from 1 to 65535"),
-        ("70000", "\"70000\" is not a port; give a number from 1 to 65535"),
-        ("", "\"\" is not an address; {FORMS}"),
-        ("run/a.sock", "\"run/a.sock\" is not an address; {FORMS}"),
-        (
-            "::1:9000",
-            "the IPv6 address \"::1\" is not in brackets; write \"[IPV6]:PORT\"",
-        ),
-        (
-            "[::1:9000",
-            "\"[::1\" is not an IPv6 address in brackets; {FORMS}",
-        ),
-        (
-            "[::g]:9000",
-            "\"[::g]\" is not an IPv6 address in brackets; {FORMS}",
-        ),
-        (
-            "nowhere:9000",
-            "the host \"nowhere\" is not known; give a name that this machine can resolve, or an address",
-        ),
-        (
-            ":9000",
-            "the host \"\" is not known; give a name that this machine can resolve, or an address",
-        ),
-    ] {
-        let problem = problem.replace("{FORMS}", FORMS);
-        let expected = format!("2:1: error: [pool www] listen: {problem}");
-        one(&listening(&format!("listen = \"{listen}\"")), &ROOT, &expected);
-    }
+    cases(
+        |address| listening(&format!("listen = \"{address}\"")),
+        &ROOT,
+        r#"
+        ! 2:1: error: [pool www] listen: "" is not an address; write an absolute path, "ADDRESS:PORT", "[IPV6]:PORT" or a port
+        127.0.0.1:99999
+        ! 2:1: error: [pool www] listen: "99999" is not a port; give a number from 1 to 65535
+        127.0.0.1:0
+        ! 2:1: error: [pool www] listen: "0" is not a port; give a number from 1 to 65535
+        127.0.0.1:+80
+        ! 2:1: error: [pool www] listen: "+80" is not a port; give a number from 1 to 65535
+        127.0.0.1:
+        ! 2:1: error: [pool www] listen: "" is not a port; give a number from 1 to 65535
+        70000
+        ! 2:1: error: [pool www] listen: "70000" is not a port; give a number from 1 to 65535
+        run/a.sock
+        ! 2:1: error: [pool www] listen: "run/a.sock" is not an address; write an absolute path, "ADDRESS:PORT", "[IPV6]:PORT" or a port
+        ::1:9000
+        ! 2:1: error: [pool www] listen: the IPv6 address "::1" is not in brackets; write "[IPV6]:PORT"
+        [::1:9000
+        ! 2:1: error: [pool www] listen: "[::1" is not an IPv6 address in brackets; write an absolute path, "ADDRESS:PORT", "[IPV6]:PORT" or a port
+        [::g]:9000
+        ! 2:1: error: [pool www] listen: "[::g]" is not an IPv6 address in brackets; write an absolute path, "ADDRESS:PORT", "[IPV6]:PORT" or a port
+        nowhere:9000
+        ! 2:1: error: [pool www] listen: the host "nowhere" is not known; give a name that this machine can resolve, or an address
+        :9000
+        ! 2:1: error: [pool www] listen: the host "" is not known; give a name that this machine can resolve, or an address
+    "#,
+    );
     let long = format!("listen = \"/run/{}\"", "x".repeat(103));
-    let missing = "1:7: error: [pool www] listen: missing; write listen = \"/run/forkyard-www.sock\" or listen = \"127.0.0.1:9000\"";
-    for (line, expected) in [
-        (
-            long.as_str(),
-            "2:1: error: [pool www] listen: the path has 108 bytes; a unix socket's path may have 107",
-        ),
-        ("", missing),
-        (
-            "listen = {}",
-            "2:1: error: [pool www] listen: a table is not a string; write text in quotes, without NUL characters",
-        ),
-        (
-            "listen = 9000",
-            "2:1: error: [pool www] listen: 9000 is not a string; write text in quotes, without NUL characters",
-        ),
-        (
-            "listen = \"/run\"",
-            "2:1: error: [pool www] listen: \"/run\" is a directory; give the path of the socket itself",
-        ),
-        (
-            "listen = \"/nodir/a.sock\"",
-            "2:1: warning: [pool www] listen: \"/nodir\" is not an existing directory; make it before the start",
-        ),
-        (
-            "listen = { address = \"9000\", backlog = -2 }",
-            "2:30: error: [pool www] listen.backlog: -2 is out of range; give a whole number from -1 to 2147483647",
-        ),
-        (
-            "listen = { address = \"/run/a\", mode = \"0999\" }",
-            "2:32: error: [pool www] listen.mode: \"0999\" is not a file mode; write octal digits in quotes, at most \"0777\", for example \"0660\"",
-        ),
-        (
-            "listen = { address = \"/run/a\", mode = 660 }",
-            "2:32: error: [pool www] listen.mode: 660 is not a file mode; write octal digits in quotes, at most \"0777\", for example \"0660\"",
-        ),
-        (
-            "listen = { address = \"/run/a\", owner = \"gone\" }",
-            "2:32: error: [pool www] listen.owner: there is no user \"gone\"; name an existing user, or give a numeric id",
-        ),
-        (
-            "listen = { address = \"/run/a\", group = \"gone\" }",
-            "2:32: error: [pool www] listen.group: there is no group \"gone\"; name an existing group, or give a numeric id",
-        ),
-        (
-            "listen = { address = \"9000\", mode = \"0600\" }",
-            "2:30: warning: [pool www] listen.mode: it has no effect on a TCP socket; use allowed_clients",
-        ),
-        (
-            "listen = { address = \"/run/a\", allowed_clients = [\"::1\"] }",
-            "2:32: warning: [pool www] listen.allowed_clients: it has no effect on a unix socket; use owner, group and mode",
-        ),
-        (
-            "listen = { address = \"9000\", allowed_clients = [\"10.0.0.0/8\"] }",
-            "2:30: error: [pool www] listen.allowed_clients: \"10.0.0.0/8\" is not an IP address; write single addresses, for example [\"127.0.0.1\", \"::1\"]",
-        ),
-        (
-            "listen = { address = \"9000\", allowed_clients = [] }",
-            "2:30: error: [pool www] listen.allowed_clients: no address is in the list; name one, or leave the setting out to let every address connect",
-        ),
-        (
-            "listen = { address = \"9000\", allowed_clients = \"::1\" }",
-            "2:30: error: [pool www] listen.allowed_clients: \"::1\" is not an array of strings; write [\"one\", \"two\"]",
-        ),
-        (
-            "listen = { address = \"9000\", acl_users = \"a\" }",
-            "2:30: error: [pool www] listen.acl_users: \"a\" is not an array of strings; write [\"one\", \"two\"]",
-        ),
-    ] {
-        one(&listening(line), &ROOT, expected);
-    }
+    one(
+        &listening(&long),
+        &ROOT,
+        "2:1: error: [pool www] listen: the path has 108 bytes; a unix socket's path may have 107",
+    );
+    cases(
+        listening,
+        &ROOT,
+        r#"
+        ! 1:7: error: [pool www] listen: missing; write listen = "/run/forkyard-www.sock" or listen = "127.0.0.1:9000"
+        listen = {}
+        ! 2:1: error: [pool www] listen: a table is not a string; write text in quotes, without NUL characters
+        listen = 9000
+        ! 2:1: error: [pool www] listen: 9000 is not a string; write text in quotes, without NUL characters
+        listen = "/run"
+        ! 2:1: error: [pool www] listen: "/run" is a directory; give the path of the socket itself
+        listen = "/nodir/a.sock"
+        ! 2:1: warning: [pool www] listen: "/nodir" is not an existing directory; make it before the start
+        listen = { address = "9000", backlog = -2 }
+        ! 2:30: error: [pool www] listen.backlog: -2 is out of range; give a whole number from -1 to 2147483647
+        listen = { address = "/run/a", mode = "0999" }
+        ! 2:32: error: [pool www] listen.mode: "0999" is not a file mode; write octal digits in quotes, at most "0777", for example "0660"
+        listen = { address = "/run/a", mode = 660 }
+        ! 2:32: error: [pool www] listen.mode: 660 is not a file mode; write octal digits in quotes, at most "0777", for example "0660"
+        listen = { address = "/run/a", owner = "gone" }
+        ! 2:32: error: [pool www] listen.owner: there is no user "gone"; name an existing user, or give a numeric id
+        listen = { address = "/run/a", group = "gone" }
+        ! 2:32: error: [pool www] listen.group: there is no group "gone"; name an existing group, or give a numeric id
+        listen = { address = "9000", mode = "0600" }
+        ! 2:30: warning: [pool www] listen.mode: it has no effect on a TCP socket; use allowed_clients
+        listen = { address = "/run/a", allowed_clients = ["::1"] }
+        ! 2:32: warning: [pool www] listen.allowed_clients: it has no effect on a unix socket; use owner, group and mode
+        listen = { address = "9000", allowed_clients = ["10.0.0.0/8"] }
+        ! 2:30: error: [pool www] listen.allowed_clients: "10.0.0.0/8" is not an IP address; write single addresses, for example ["127.0.0.1", "::1"]
+        listen = { address = "9000", allowed_clients = [] }
+        ! 2:30: error: [pool www] listen.allowed_clients: no address is in the list; name one, or leave the setting out to let every address connect
+        listen = { address = "9000", allowed_clients = "::1" }
+        ! 2:30: error: [pool www] listen.allowed_clients: "::1" is not an array of strings; write ["one", "two"]
+        listen = { address = "9000", acl_users = "a" }
+        ! 2:30: error: [pool www] listen.acl_users: "a" is not an array of strings; write ["one", "two"]
+    "#,
+    );
 }
 
 #[test]
@@ -206,14 +164,14 @@ fn the_status_address_is_like_the_pool_s() {
     assert_eq!(status.address, Address::Tcp("127.0.0.1:9001".parse().unwrap()));
     assert_eq!((status.mode, status.backlog), (0o600, -1));
     assert_eq!(both.status_path.as_deref(), Some("/"));
-    one(
-        &with("status_listen = \"/run/a\""),
+    cases(
+        with,
         &ROOT,
-        "4:1: error: [pool www] status_listen: pool www already listens on \"/run/a\"; give each pool its own address",
-    );
-    one(
-        &with("status_listen = \"nowhere\""),
-        &ROOT,
-        "4:1: error: [pool www] status_listen: \"nowhere\" is not an address; write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port",
+        r#"
+        status_listen = "/run/a"
+        ! 4:1: error: [pool www] status_listen: pool www already listens on "/run/a"; give each pool its own address
+        status_listen = "nowhere"
+        ! 4:1: error: [pool www] status_listen: "nowhere" is not an address; write an absolute path, "ADDRESS:PORT", "[IPV6]:PORT" or a port
+    "#,
     );
 }

@@ -12,50 +12,47 @@ fn dynamic(more: &str) -> String {
 
 #[test]
 fn rules_of_the_process_manager() {
-    for (lines, expected) in [
-        (
-            "max_spare_servers = 3",
-            "1:7: error: [pool www] min_spare_servers: missing; write min_spare_servers = 1, the fewest idle workers",
-        ),
-        (
-            "min_spare_servers = 1",
-            "1:7: error: [pool www] max_spare_servers: missing; write max_spare_servers = 3, the most idle workers",
-        ),
-        (
-            "min_spare_servers = 0\nmax_spare_servers = 3",
-            "6:1: error: [pool www] min_spare_servers: 0 is out of range; give a whole number from 1 to 1000000",
-        ),
-        (
-            "min_spare_servers = 1\nmax_spare_servers = 0",
-            "7:1: error: [pool www] max_spare_servers: 0 is out of range; give a whole number from 1 to 1000000",
-        ),
-        (
-            "min_spare_servers = 1\nmax_spare_servers = 6\nstart_servers = 1",
-            "7:1: error: [pool www] max_spare_servers: 6 is more than max_children, which is 5; give at most 5",
-        ),
-        (
-            "min_spare_servers = 3\nmax_spare_servers = 2",
-            "7:1: error: [pool www] max_spare_servers: 2 is less than min_spare_servers, which is 3; give at least 3",
-        ),
-        (
-            "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = 3",
-            "8:1: error: [pool www] start_servers: 3 is not between min_spare_servers and max_spare_servers; give a whole number from 1 to 2",
-        ),
-        (
-            "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = -3",
-            "8:1: error: [pool www] start_servers: -3 is out of range; give a whole number from 0 to 1000000",
-        ),
-        (
-            "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = 1\nmax_spawn_rate = 0",
-            "9:1: error: [pool www] max_spawn_rate: 0 is out of range; give a whole number from 1 to 1000000",
-        ),
-        (
-            "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = 1\nprocess_idle_timeout = 0",
-            "9:1: error: [pool www] process_idle_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
-        ),
-    ] {
-        one(&dynamic(lines), &ROOT, expected);
-    }
+    cases(
+        dynamic,
+        &ROOT,
+        r#"
+        max_spare_servers = 3
+        ! 1:7: error: [pool www] min_spare_servers: missing; write min_spare_servers = 1, the fewest idle workers
+        min_spare_servers = 1
+        ! 1:7: error: [pool www] max_spare_servers: missing; write max_spare_servers = 3, the most idle workers
+        min_spare_servers = 0
+        max_spare_servers = 3
+        ! 6:1: error: [pool www] min_spare_servers: 0 is out of range; give a whole number from 1 to 1000000
+        min_spare_servers = 1
+        max_spare_servers = 0
+        ! 7:1: error: [pool www] max_spare_servers: 0 is out of range; give a whole number from 1 to 1000000
+        min_spare_servers = 1
+        max_spare_servers = 6
+        start_servers = 1
+        ! 7:1: error: [pool www] max_spare_servers: 6 is more than max_children, which is 5; give at most 5
+        min_spare_servers = 3
+        max_spare_servers = 2
+        ! 7:1: error: [pool www] max_spare_servers: 2 is less than min_spare_servers, which is 3; give at least 3
+        min_spare_servers = 1
+        max_spare_servers = 2
+        start_servers = 3
+        ! 8:1: error: [pool www] start_servers: 3 is not between min_spare_servers and max_spare_servers; give a whole number from 1 to 2
+        min_spare_servers = 1
+        max_spare_servers = 2
+        start_servers = -3
+        ! 8:1: error: [pool www] start_servers: -3 is out of range; give a whole number from 0 to 1000000
+        min_spare_servers = 1
+        max_spare_servers = 2
+        start_servers = 1
+        max_spawn_rate = 0
+        ! 9:1: error: [pool www] max_spawn_rate: 0 is out of range; give a whole number from 1 to 1000000
+        min_spare_servers = 1
+        max_spare_servers = 2
+        start_servers = 1
+        process_idle_timeout = 0
+        ! 9:1: error: [pool www] process_idle_timeout: 0 is too short; give a duration above zero, for example "10s"
+    "#,
+    );
     for (lines, expected) in [
         ("min_spare_servers = 1\nmax_spare_servers = 4", 2),
         (

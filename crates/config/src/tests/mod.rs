@@ -186,3 +186,29 @@ fn pool(more: &str) -> String {
 fn one(text: &str, world: &Machine, expected: &str) {
     assert_eq!(found(text, world), [expected], "in\n{text}");
 }
+
+/// Checks what is found in each of several texts: the lines of a case, then its findings, marked with `! `. A case
+/// without lines is the first.
+fn cases(text: impl Fn(&str) -> String, world: &Machine, cases: &str) {
+    each_case(cases, |case| found(&text(case), world));
+}
+
+pub(crate) fn each_case(cases: &str, found: impl Fn(&str) -> Vec<String>) {
+    let lines = cases.lines().map(str::trim);
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    let is_same = |a: &&str, b: &&str| !a.starts_with("! ") || b.starts_with("! ");
+    for case in lines.chunk_by(is_same) {
+        let (findings, lines): (Vec<&str>, Vec<&str>) = case.iter().partition(|line| line.starts_with("! "));
+        let expected: Vec<&str> = findings.iter().map(|finding| &finding[2..]).collect();
+        assert!(!expected.is_empty(), "nothing is expected of {lines:?}");
+        assert_eq!(found(&lines.join("\n")), expected, "in\n{lines:#?}");
+    }
+}
+
+/// A text of two parts for [`cases`]. A line `--` is between them.
+fn in_halves(text: impl Fn(&str, &str) -> String) -> impl Fn(&str) -> String {
+    move |case| {
+        let (first, second) = case.split_once("--").unwrap_or((case, ""));
+        text(first.trim_end(), second.trim_start())
+    }
+}

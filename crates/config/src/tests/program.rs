@@ -75,86 +75,76 @@ fn a_program_is_started_or_is_there() {
 
 #[test]
 fn rules_of_programs() {
-    for (pool, application, expected) in [
-        (
-            "",
-            "",
-            "10:1: error: [pool www] application.address: missing; write address = \"127.0.0.1:3000\", or the path of the program's socket; or start_command and root, if forkyard starts the program",
-        ),
-        (
-            "",
-            "address = \"127.0.0.1:3000\"\nstart_command = \"./x\"",
-            "12:1: error: [pool www] application.start_command: the program has an address already; keep start_command if forkyard starts the program, otherwise address",
-        ),
-        (
-            "",
-            "address = \"127.0.0.1:3000\"\ninstances = 2",
-            "12:1: error: [pool www] application.instances: it is for a program that forkyard starts; leave it out, or write start_command instead of address",
-        ),
-        (
-            "",
-            "start_command = \"./x\"",
-            "10:1: error: [pool www] application.root: missing; write root = \"/srv/app\", the directory of the application",
-        ),
-        (
-            "",
-            "root = \"/srv/gone\"\nstart_command = \"./x\"",
-            "11:1: error: [pool www] application.root: \"/srv/gone\" does not exist; install it, or give another path",
-        ),
-        (
-            "",
-            "root = \"/usr/lib/libphp8.2.so\"\nstart_command = \"./x\"",
-            "11:1: error: [pool www] application.root: \"/usr/lib/libphp8.2.so\" is not a directory; give the directory of the application",
-        ),
-        (
-            "",
-            "root = \"/srv/app\"\nstart_command = \" \"",
-            "12:1: error: [pool www] application.start_command: it is empty; write what starts the program",
-        ),
-        (
-            "",
-            "root = \"/srv/app\"\nstart_command = \"x\"\ninstances = 0",
-            "13:1: error: [pool www] application.instances: 0 is out of range; give a whole number from 1 to 256",
-        ),
-        (
-            "",
-            "root = \"/srv/app\"\nstart_command = \"x\"\napp_env = \"\"",
-            "13:1: error: [pool www] application.app_env: it is empty; write \"production\", or leave it out",
-        ),
-        (
-            "",
-            "root = \"/srv/app\"\nstart_command = \"x\"\nrlimits.files = 1",
-            "13:9: error: [pool www] application.rlimits: \"files\" is no resource limit; it can be as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, stack",
-        ),
-        (
-            "",
-            "root = \"/srv/app\"\nstart_command = \"x\"\nrlimits.nofile = \"2:1\"",
-            "13:9: error: [pool www] application.rlimits.nofile: \"2:1\" is not a limit; write a number, a size such as \"512M\", \"unlimited\", or two limits as \"SOFT:HARD\"",
-        ),
-        (
-            "memory_limit = \"100M\"",
-            "address = \"127.0.0.1:3000\"",
-            "8:1: error: [pool www] memory_limit: a program that forkyard does not start is not replaced for it; leave it out, or have forkyard start the program (application.start_command)",
-        ),
-        (
-            "chroot = \"/srv/www\"",
-            START,
-            "8:1: error: [pool www] chroot: it is not available for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
-        ),
-        (
-            "confine.deny_system_calls = true",
-            START,
-            "8:9: error: [pool www] confine.deny_system_calls: it is not available for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
-        ),
-        (
-            "env.PORT = \"3000\"",
-            START,
-            "8:5: error: [pool www] env.PORT: forkyard chooses the port and passes it in PORT; leave it out",
-        ),
-    ] {
-        let diagnostics = found(&app("http", pool, application), &ROOT);
-        assert_eq!(diagnostics, [expected], "{pool} {application}");
-    }
+    cases(
+        in_halves(|pool, application| app("http", pool, application)),
+        &ROOT,
+        r#"
+        --
+        ! 10:1: error: [pool www] application.address: missing; write address = "127.0.0.1:3000", or the path of the program's socket; or start_command and root, if forkyard starts the program
+        --
+        address = "127.0.0.1:3000"
+        start_command = "./x"
+        ! 12:1: error: [pool www] application.start_command: the program has an address already; keep start_command if forkyard starts the program, otherwise address
+        --
+        address = "127.0.0.1:3000"
+        instances = 2
+        ! 12:1: error: [pool www] application.instances: it is for a program that forkyard starts; leave it out, or write start_command instead of address
+        --
+        start_command = "./x"
+        ! 10:1: error: [pool www] application.root: missing; write root = "/srv/app", the directory of the application
+        --
+        root = "/srv/gone"
+        start_command = "./x"
+        ! 11:1: error: [pool www] application.root: "/srv/gone" does not exist; install it, or give another path
+        --
+        root = "/usr/lib/libphp8.2.so"
+        start_command = "./x"
+        ! 11:1: error: [pool www] application.root: "/usr/lib/libphp8.2.so" is not a directory; give the directory of the application
+        --
+        root = "/srv/app"
+        start_command = " "
+        ! 12:1: error: [pool www] application.start_command: it is empty; write what starts the program
+        --
+        root = "/srv/app"
+        start_command = "x"
+        instances = 0
+        ! 13:1: error: [pool www] application.instances: 0 is out of range; give a whole number from 1 to 256
+        --
+        root = "/srv/app"
+        start_command = "x"
+        app_env = ""
+        ! 13:1: error: [pool www] application.app_env: it is empty; write "production", or leave it out
+        --
+        root = "/srv/app"
+        start_command = "x"
+        rlimits.files = 1
+        ! 13:9: error: [pool www] application.rlimits: "files" is no resource limit; it can be as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, stack
+        --
+        root = "/srv/app"
+        start_command = "x"
+        rlimits.nofile = "2:1"
+        ! 13:9: error: [pool www] application.rlimits.nofile: "2:1" is not a limit; write a number, a size such as "512M", "unlimited", or two limits as "SOFT:HARD"
+        memory_limit = "100M"
+        --
+        address = "127.0.0.1:3000"
+        ! 8:1: error: [pool www] memory_limit: a program that forkyard does not start is not replaced for it; leave it out, or have forkyard start the program (application.start_command)
+        chroot = "/srv/www"
+        --
+        root = "/srv/app"
+        start_command = "./server --port $PORT"
+        ! 8:1: error: [pool www] chroot: it is not available for a program that forkyard starts; leave it out, or start the program elsewhere and write its address
+        confine.deny_system_calls = true
+        --
+        root = "/srv/app"
+        start_command = "./server --port $PORT"
+        ! 8:9: error: [pool www] confine.deny_system_calls: it is not available for a program that forkyard starts; leave it out, or start the program elsewhere and write its address
+        env.PORT = "3000"
+        --
+        root = "/srv/app"
+        start_command = "./server --port $PORT"
+        ! 8:5: error: [pool www] env.PORT: forkyard chooses the port and passes it in PORT; leave it out
+    "#,
+    );
     let both = found(&app("node", "", &format!("{START}\naddress = \"80\"")), &ROOT);
     assert_eq!(
         both,

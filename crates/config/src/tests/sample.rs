@@ -4,10 +4,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
-use crate::draft::{
-    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, JobQueueDraft, JobScheduleDraft,
-    JobsDraft, PhpDraft, PoolDraft, WrappedDraft,
-};
 use crate::settings::{self, Sample, Section};
 
 const SAMPLE: &str = include_str!("../../../../conf/forkyard.toml");
@@ -95,13 +91,23 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     assert_eq!(*all, examples);
 }
 
+/// The keys of a section, below the name of its table.
+fn paths(section: Section) -> impl Iterator<Item = String> {
+    let table = match section {
+        Section::Global => "global",
+        Section::Jobs => "jobs",
+        Section::JobQueue => "jobs.queue",
+        Section::JobSchedule => "jobs.schedule",
+        _ => "pool",
+    };
+    settings::of(section).map(move |setting| format!("{table}.{}", setting.path()))
+}
+
 fn all_keys() -> BTreeSet<String> {
-    let global = GlobalDraft::KEYS.iter().map(|key| format!("global.{key}"));
-    let pool = PoolDraft::KEYS
-        .iter()
-        .chain(PhpDraft::KEYS)
-        .map(|key| format!("pool.{key}"));
-    global.chain(pool).collect()
+    [Section::Global, Section::Pool, Section::Php]
+        .into_iter()
+        .flat_map(paths)
+        .collect()
 }
 
 #[test]
@@ -147,33 +153,22 @@ fn every_key_is_in_the_sample() {
         }
     }
     let others = [
-        CgiDraft::KEYS,
-        FastCgiDraft::KEYS,
-        HttpDraft::KEYS,
-        WrappedDraft::KEYS,
-        ApplicationsDraft::KEYS,
+        Section::Cgi,
+        Section::FastCgi,
+        Section::Http,
+        Section::Wrapped,
+        Section::Applications,
+        Section::Jobs,
+        Section::JobQueue,
+        Section::JobSchedule,
     ];
-    let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
-    let jobs = [
-        ("jobs", JobsDraft::KEYS),
-        ("jobs.queue", JobQueueDraft::KEYS),
-        ("jobs.schedule", JobScheduleDraft::KEYS),
-    ];
-    let jobs = jobs
-        .into_iter()
-        .flat_map(|(table, keys)| keys.iter().map(move |key| format!("{table}.{key}")));
-    let others = others.chain(jobs);
+    let others = others.into_iter().flat_map(paths);
     // Keys that conflict with others appear only in the documents.
     let hidden = settings::all().filter(|setting| {
         matches!(setting.sample, Sample::Nowhere | Sample::Beside(_))
             && (setting.section.is_application() || setting.section == Section::Pool)
     });
-    let hidden: BTreeSet<String> = hidden
-        .map(|setting| match setting.section {
-            Section::Pool => format!("pool.{}", setting.key),
-            _ => format!("pool.application.{}", setting.key),
-        })
-        .collect();
+    let hidden: BTreeSet<String> = hidden.map(|setting| format!("pool.{}", setting.path())).collect();
     let expected = all_keys().into_iter().chain(others);
     let expected: BTreeSet<String> = expected
         .filter(|key| shown.contains(key) || !hidden.contains(key))

@@ -1,35 +1,20 @@
 //! Compares the settings table with other lists of keys.
 
 use super::*;
-use crate::draft::{
-    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, JobQueueDraft, JobScheduleDraft,
-    JobsDraft, PhpDraft, PoolDraft, WrappedDraft,
-};
-use crate::settings::{self, Section, of};
+use crate::draft::PoolDraft;
+use crate::flat_keys::FlatKeys;
+use crate::report::{Diagnostics, Report};
+use crate::settings::{self, Section};
 use std::collections::BTreeSet;
 
+/// The rows of two keys of a pool are in another list.
 #[test]
 fn what_is_read_is_what_is_in_the_table() {
-    let listed = |section, prefix: &str| -> BTreeSet<String> {
-        of(section)
-            .map(|setting| format!("{prefix}{}", setting.key))
-            .collect()
-    };
-    let read = |keys: &[&str]| -> BTreeSet<String> { keys.iter().map(|key| (*key).to_owned()).collect() };
-    assert_eq!(listed(Section::Global, ""), read(GlobalDraft::KEYS));
-    assert_eq!(listed(Section::Pool, ""), read(PoolDraft::KEYS));
-    let mut php = listed(Section::Php, "application.");
-    php.remove("application.runtime");
-    assert_eq!(php, read(PhpDraft::KEYS));
-    assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
-    assert_eq!(listed(Section::FastCgi, "application."), read(FastCgiDraft::KEYS));
-    assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
-    assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
-    let applications = listed(Section::Applications, "applications.");
-    assert_eq!(applications, read(ApplicationsDraft::KEYS));
-    assert_eq!(listed(Section::Jobs, ""), read(JobsDraft::KEYS));
-    assert_eq!(listed(Section::JobQueue, ""), read(JobQueueDraft::KEYS));
-    assert_eq!(listed(Section::JobSchedule, ""), read(JobScheduleDraft::KEYS));
+    let mut flat_keys = FlatKeys::of(&[], &Location::of_file(Path::new("f.toml")));
+    let mut diagnostics = Diagnostics::default();
+    PoolDraft::read(&mut flat_keys, &mut Report::pool(&mut diagnostics, "www"));
+    let read: BTreeSet<&str> = flat_keys.known.into_iter().collect();
+    assert_eq!(read, settings::keys(Section::Pool).into_iter().collect());
 }
 
 #[test]
@@ -105,11 +90,7 @@ fn a_default_that_is_written_changes_nothing() {
     for setting in
         settings::all().filter(|setting| !setting.section.is_application() || setting.section == Section::Php)
     {
-        let literal = setting
-            .default
-            .strip_prefix('`')
-            .and_then(|text| text.strip_suffix('`'));
-        let Some(value) = literal.filter(|text| !text.contains(['/', '`'])) else {
+        let Some(value) = setting.literal().filter(|text| !text.contains('/')) else {
             continue;
         };
         let machine = Machine {

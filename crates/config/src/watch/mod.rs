@@ -1,11 +1,11 @@
 //! Directories to watch for changes of included files.
 
-mod effects;
+mod directories;
 
 use crate::glob;
 use std::path::{Path, PathBuf};
 
-pub use effects::{missing_directory, watched};
+pub use directories::{missing_directory, watched};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {

@@ -574,7 +574,7 @@ fn the_document_s_example_is_right_and_every_key_and_file_is_told_of() {
         let settings = found.settings.unwrap();
         assert_eq!((settings.max_per_app, settings.env.len()), (Some(3), 1));
     }
-    for key in site::KEYS {
+    for key in site::keys() {
         assert!(text.contains(&format!("\n| `{key}` | ")), "{key}");
     }
     for sign in STARTUP_FILES {

@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use forkyard_sys::accounts::{self, Account};
 use forkyard_sys::entry::HeldEntry;
@@ -14,7 +13,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::geteuid;
 
-use super::error::{Diagnostic, Errors, Kind, Location, Severity};
+use super::error::{Diagnostic, Errors, Kind, Location};
 use super::{Loaded, UserIds, World, glob, memory, overrides, resolve};
 
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -46,23 +45,11 @@ pub fn has_pools(path: &Path) -> bool {
 }
 
 fn with_bytes<T>(path: &Path, read: fn(&[u8], &Path, &dyn World) -> Result<T, Errors>) -> Result<T, Errors> {
-    let failure = |reason: String| {
-        let location = Location {
-            file: Arc::from(path),
-            line: 0,
-            column: 0,
-            order: 0,
-        };
-        let kind = Kind::Unreadable { reason };
-        Errors {
-            diagnostics: vec![Diagnostic {
-                severity: Severity::Error,
-                location,
-                pool: None,
-                key: None,
-                kind,
-            }],
-        }
+    let failure = |reason| Errors {
+        diagnostics: vec![Diagnostic::error(
+            Location::of_file(path),
+            Kind::Unreadable { reason },
+        )],
     };
     let host = Host::default();
     let named = |reason| format!("{reason}; name the configuration with -c FILE, and let this user read it");
@@ -205,14 +192,7 @@ impl World for Host {
     fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
         log::debug!(target: "forkyard::config", "reading {}", path.display());
         let file = fs::File::open(path).map_err(|error| error.to_string())?;
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| error.to_string())?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(format!("it is longer than {MAX_FILE_BYTES} bytes"));
-        }
-        Ok(bytes)
+        read_at_most(MAX_FILE_BYTES, file)
     }
 
     fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, String> {
@@ -255,9 +235,13 @@ fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
     if opened.nlink() > 1 && !entry.is_guarded() {
         return Err("it has several names; copy it".to_owned());
     }
+    read_at_most(MAX_APPLICATION_FILE_BYTES, file)
+}
+
+fn read_at_most(most: u64, file: fs::File) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let most = MAX_APPLICATION_FILE_BYTES;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(said)?;
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
     if bytes.len() as u64 > most {
         return Err(format!("it is longer than {most} bytes"));
     }
