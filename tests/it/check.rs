@@ -2,7 +2,7 @@
 
 use super::security::NOBODY;
 use crate::support::daemon::{directory, forkyard, php_pool, pool};
-use crate::support::{PHP_VERSION, is_root};
+use crate::support::{PHP_VERSION, assert_contains, assert_lacks, is_root};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -39,13 +39,16 @@ fn php_is_asked_whether_it_starts() {
     let text = php_pool(path, ONDEMAND, "").replace(concat!("\"", env!("FORKYARD_PHP"), "\""), "\"7.0\"");
     let (code, said) = check(path, &text, &[]);
     assert_eq!(code, Some(78), "{said}");
-    assert!(
-        said.contains("error: [pool www] application: forkyard-php was built without PHP 7.0's headers")
-            && said.contains(concat!(
-                "write a version that forkyard-php was built for (",
-                env!("FORKYARD_PHP")
-            )),
-        "{said}"
+    assert_contains(
+        &said,
+        "error: [pool www] application: forkyard-php was built without PHP 7.0's headers",
+    );
+    assert_contains(
+        &said,
+        concat!(
+            "write a version that forkyard-php was built for (",
+            env!("FORKYARD_PHP")
+        ),
     );
 
     let ini = path.join("php.ini");
@@ -53,10 +56,8 @@ fn php_is_asked_whether_it_starts() {
     fs::write(&ini, "memory_limit = 64M\nfoo = \"not closed\n").expect("php.ini");
     let (code, said) = of_php(path, &named);
     assert_eq!(code, Some(78), "{said}");
-    assert!(
-        said.contains("syntax error, ") && said.contains("php.ini on line 3; correct it: PHP does without"),
-        "{said}"
-    );
+    assert_contains(&said, "syntax error, ");
+    assert_contains(&said, "php.ini on line 3; correct it: PHP does without");
     assert_eq!(said.lines().count(), 1, "{said}");
 
     fs::write(
@@ -66,13 +67,14 @@ fn php_is_asked_whether_it_starts() {
     .expect("php.ini");
     let (code, said) = of_php(path, &named);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("warning: [pool www] application: PHP Warning:  PHP Startup: Unable to load dynamic library 'nonexistent'"), "{said}");
+    assert_contains(
+        &said,
+        "warning: [pool www] application: PHP Warning:  PHP Startup: Unable to load dynamic library 'nonexistent'",
+    );
     let (code, said) = check(path, &php_pool(path, ONDEMAND, &named), &["--strict"]);
     assert_eq!(code, Some(78), "{said}");
-    assert!(
-        said.contains("error: [pool www] application: PHP Warning:") && !said.contains("valid"),
-        "{said}"
-    );
+    assert_contains(&said, "error: [pool www] application: PHP Warning:");
+    assert_lacks(&said, "valid");
 
     let preload = path.join("preload.php");
     let seen = path.join("seen");
@@ -91,19 +93,17 @@ fn php_is_asked_whether_it_starts() {
 
     let (code, said) = of_php(path, &format!("{named}library = \"{}\"\n", preload.display()));
     assert_eq!(code, Some(78), "{said}");
-    assert!(
-        said.contains("preload.php is not libphp; name libphp of the pool's version"),
-        "{said}"
+    assert_contains(
+        &said,
+        "preload.php is not libphp; name libphp of the pool's version",
     );
 
     if is_root() {
         fs::set_permissions(&ini, fs::Permissions::from_mode(0o600)).expect("chmod");
         let (code, said) = of_php(path, &named);
         assert_eq!(code, Some(78), "{said}");
-        assert!(
-            said.contains("Permission denied") && said.contains("let the pool's user read the file"),
-            "{said}"
-        );
+        assert_contains(&said, "Permission denied");
+        assert_contains(&said, "let the pool's user read the file");
     }
 }
 
@@ -239,10 +239,8 @@ fn programs_that_are_missing_are_told_once() {
     );
     let (code, said) = run(&["php"]);
     assert_eq!(code, Some(70), "{said}");
-    assert!(
-        said.contains("can't run") && said.contains("forkyard-php"),
-        "{said}"
-    );
+    assert_contains(&said, "can't run");
+    assert_contains(&said, "forkyard-php");
 }
 
 #[test]
@@ -345,9 +343,9 @@ fn strict_takes_warnings_for_errors() {
     );
     let (code, said) = check(path, &text, &[]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("warning: [pool www] access.log: \"/nowhere\" is not an existing directory"),
-        "{said}"
+    assert_contains(
+        &said,
+        "warning: [pool www] access.log: \"/nowhere\" is not an existing directory",
     );
     let (code, said) = check(path, &text, &["--strict"]);
     assert_eq!(code, Some(78), "{said}");
@@ -396,15 +394,15 @@ fn the_versions_of_php_are_listed() {
         .lines()
         .find(|line| line.starts_with(concat!(env!("FORKYARD_PHP"), ": ")))
         .expect("a line");
-    assert!(
-        line.contains(concat!(
+    assert_contains(
+        &line,
+        concat!(
             "libphp",
             env!("FORKYARD_PHP"),
             ".so, php.ini: /etc/php/",
             env!("FORKYARD_PHP"),
             "/"
-        )),
-        "{line}"
+        ),
     );
 }
 
@@ -458,10 +456,8 @@ fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
         let lines: Vec<&str> = said.lines().filter(|line| line.contains(&problem)).collect();
         assert_eq!(lines.len(), 1, "{problem}\n{said}");
         assert!(lines[0].ends_with(remedy), "{said}");
-        assert!(
-            !said.contains(": warning:") && !said.contains(": error:"),
-            "{said}"
-        );
+        assert_lacks(&said, ": warning:");
+        assert_lacks(&said, ": error:");
     }
 }
 
@@ -509,5 +505,5 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
     }
     let text = php_pool(path, &format!("listen = \"127.0.0.1:9\"\n{ONDEMAND}"), "");
     let (_, said) = check(path, &text, &[]);
-    assert!(!said.contains("warning"), "{said}");
+    assert_lacks(&said, "warning");
 }

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, place_library, until};
+use crate::support::{StopAtEnd, place_library, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::Barrier;
@@ -127,9 +127,9 @@ fn workers_that_compute_are_as_many_as_processors() {
             ("pm = \"ondemand\"", false),
         ] {
             let daemon = start(runtime, settings);
-            until(&format!("{runtime} {settings}"), || {
+            wait_until(&format!("{runtime} {settings}"), || {
                 let beside = beside(&daemon, "computes");
-                (if waits { beside < 40 } else { beside > 60 }).then_some(())
+                if waits { beside < 40 } else { beside > 60 }
             });
         }
     }
@@ -139,7 +139,7 @@ fn workers_that_compute_are_as_many_as_processors() {
 fn workers_that_wait_leave_the_processor_to_others() {
     for runtime in RUNTIMES {
         let daemon = start(runtime, "pm = \"static\"");
-        until(runtime, || (beside(&daemon, "sleeps") > 80).then_some(()));
+        wait_until(runtime, || beside(&daemon, "sleeps") > 80);
     }
 }
 
@@ -147,13 +147,13 @@ fn workers_that_wait_leave_the_processor_to_others() {
 fn a_request_that_takes_longer_than_usual_delays_none() {
     for runtime in RUNTIMES {
         let daemon = start(runtime, "pm = \"static\"");
-        until(runtime, || (beside(&daemon, "computes") < 40).then_some(()));
+        wait_until(runtime, || beside(&daemon, "computes") < 40);
         std::thread::scope(|scope| {
             let long: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(&daemon, "long"))).collect();
-            until("two long requests", || {
+            wait_until("two long requests", || {
                 let files = fs::read_dir(&daemon.dir).expect("files").flatten();
                 let begun = files.filter(|file| file.file_name().to_string_lossy().starts_with("long-"));
-                (begun.count() == 2).then_some(())
+                begun.count() == 2
             });
             let short = ask(&daemon, "computes");
             for long in long {
@@ -166,9 +166,7 @@ fn a_request_that_takes_longer_than_usual_delays_none() {
 #[test]
 fn nothing_is_lost_while_workers_that_leave_connections_are_replaced() {
     let daemon = start("php", "pm = \"static\"\nreload = \"always\"");
-    until("workers know what is usual", || {
-        (beside(&daemon, "computes") < 40).then_some(())
-    });
+    wait_until("workers know what is usual", || beside(&daemon, "computes") < 40);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&is_over);

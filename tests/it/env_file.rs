@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, forkyard, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{is_root, place_library, until};
+use crate::support::{assert_contains, is_root, place_library, wait_until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -236,38 +236,34 @@ fn refused(spoil: impl Fn(&Path)) -> String {
     });
     let root = daemon.dir.join("wsgi");
     let answer = ask(&daemon, "wsgi", &root, case);
-    assert!(answer.text().contains("503"), "{}", answer.text());
-    until("the failure in the log", || {
-        daemon.log().contains("env_file").then_some(())
-    });
+    assert_contains(&answer.text(), "503");
+    wait_until("the failure in the log", || daemon.log().contains("env_file"));
     let (_, said) = run(&daemon, &["error"]);
-    assert!(said.contains("env_file: ") && said.contains("/.env"), "{said}");
+    assert_contains(&said, "env_file: ");
+    assert_contains(&said, "/.env");
     said
 }
 
 #[test]
 fn a_file_that_is_not_safe_or_not_right_keeps_the_application_from_starting() {
     let said = refused(|root| write(&root.join(".env"), "A=1\n\nSECRET 'x'\n", 0o600));
-    assert!(
-        said.contains("/.env:3: there is no =; write NAME=value"),
-        "{said}"
-    );
+    assert_contains(&said, "/.env:3: there is no =; write NAME=value");
     let said = refused(|root| write(&root.join(".env"), "SECRET=x\n", 0o640));
-    assert!(said.contains("(mode 0640); chmod 600 it"), "{said}");
+    assert_contains(&said, "(mode 0640); chmod 600 it");
     let said = refused(|root| fs::remove_file(root.join(".env")).expect("remove"));
-    assert!(said.contains("No such file"), "{said}");
+    assert_contains(&said, "No such file");
     let said = refused(|root| {
         fs::rename(root.join(".env"), root.join("real")).expect("rename");
         symlink("real", root.join(".env")).expect("link");
     });
-    assert!(said.contains("a link is not followed"), "{said}");
+    assert_contains(&said, "a link is not followed");
     let said = refused(|root| fs::hard_link(root.join(".env"), root.join("other")).expect("link"));
-    assert!(said.contains("2 names"), "{said}");
+    assert_contains(&said, "2 names");
     let said = refused(|root| {
         fs::remove_file(root.join(".env")).expect("remove");
         nix::unistd::mkfifo(&root.join(".env"), nix::sys::stat::Mode::S_IRUSR).expect("mkfifo");
     });
-    assert!(said.contains("no regular file"), "{said}");
+    assert_contains(&said, "no regular file");
 }
 
 #[test]
@@ -276,7 +272,7 @@ fn another_user_s_file_is_not_read() {
         return;
     }
     let said = refused(|root| chown(root.join(".env"), Some(34), Some(34)).expect("chown"));
-    assert!(said.contains("belongs to user 34"), "{said}");
+    assert_contains(&said, "belongs to user 34");
     let said = refused(|root| {
         let other = root.with_file_name("other");
         fs::create_dir(&other).expect("mkdir");
@@ -285,7 +281,7 @@ fn another_user_s_file_is_not_read() {
         fs::remove_dir_all(root).expect("remove");
         symlink(&other, root).expect("link");
     });
-    assert!(said.contains("a link is on the way"), "{said}");
+    assert_contains(&said, "a link is on the way");
 }
 
 #[test]
@@ -315,7 +311,7 @@ fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
         });
         let answer = ask(&daemon, "sites", &daemon.dir.join("apps/wsgi"), case);
         if own {
-            assert!(answer.text().contains("503"), "{}", answer.text());
+            assert_contains(&answer.text(), "503");
             daemon.wait_for("it is root's, and the application itself names it");
         } else {
             assert_eq!(answer.body(), "SECRET root-s", "{}", daemon.log());

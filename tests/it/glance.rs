@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, forkyard, pool};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, until, wait_until};
 use std::fs;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -82,9 +82,9 @@ fn three_hundred_pools_have_a_line_each_and_a_sum() {
 fn one_pool_is_shown_with_its_requests() {
     let daemon = two_pools();
     assert_eq!(daemon.get("two", "a.php").body(), "a");
-    until("idle workers", || {
+    wait_until("idle workers", || {
         let table = text(&status(&daemon, &[]).stdout);
-        (line(&table, "one")[3..5] == ["0", "2"] && line(&table, "two")[4] == "1").then_some(())
+        line(&table, "one")[3..5] == ["0", "2"] && line(&table, "two")[4] == "1"
     });
     let mut busy = daemon.client("one");
     busy.send(&Params::get(&daemon.dir, "wait.php", "who=me"), b"")
@@ -97,19 +97,15 @@ fn one_pool_is_shown_with_its_requests() {
         .lines()
         .find(|line| line.contains("Running"))
         .expect("a line");
-    assert!(running.contains(" GET /wait.php?who=me  /"), "{running}");
-    assert!(
-        running.contains(" MiB ") && running.contains("1 requests"),
-        "{running}"
+    assert_contains(&running, " GET /wait.php?who=me  /");
+    assert_contains(&running, " MiB ");
+    assert_contains(&running, "1 requests");
+    assert_contains(
+        &shown,
+        "\n  static, serving: 1 busy, 1 idle, 0 starting of 2; 0 connections wait of ",
     );
-    assert!(
-        shown.contains("\n  static, serving: 1 busy, 1 idle, 0 starting of 2; 0 connections wait of "),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("\n  workers made 2\n") && !shown.contains("pool two"),
-        "{shown}"
-    );
+    assert_contains(&shown, "\n  workers made 2\n");
+    assert_lacks(&shown, "pool two");
     let table = text(&status(&daemon, &["--sort", "busy"]).stdout);
     assert_eq!(
         line(&table, "one")[..6],
@@ -161,7 +157,8 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
         text(&output.expect("script (Debian package bsdutils)").stdout)
     };
     let plain = shown("TERM=xterm NO_COLOR=1");
-    assert!(plain.contains("2 pools") && plain.contains("\none "), "{plain}");
+    assert_contains(&plain, "2 pools");
+    assert_contains(&plain, "\none ");
     assert!(
         !plain.contains('\x1b') && !shown("TERM=dumb").contains('\x1b'),
         "{plain}"
@@ -170,7 +167,7 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
         assert!(line.trim_end().chars().count() <= 64, "{line}");
     }
     let coloured = shown("TERM=xterm NO_COLOR=");
-    assert!(coloured.contains("\x1b[1mPOOL"), "{coloured}");
+    assert_contains(&coloured, "\x1b[1mPOOL");
     assert_eq!(
         coloured.matches("\x1b[32mserving\x1b[0m").count(),
         2,

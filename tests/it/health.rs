@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{self, Daemon, make_writable, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -27,9 +27,7 @@ fn occupy(daemon: &Daemon) -> Client {
     client
         .send(&Params::get(&daemon.dir, "slow.php", ""), b"")
         .expect("request");
-    until("the request to run", || {
-        daemon.dir.join("begun").exists().then_some(())
-    });
+    wait_until("the request to run", || daemon.dir.join("begun").exists());
     client
 }
 
@@ -50,9 +48,7 @@ fn a_probe_sees_what_the_daemon_is_about() {
         &["health", "--busy", "--pool", "www"],
     ] {
         let how = how.to_vec();
-        until("the daemon to be well", || {
-            (daemon.said(&how).0 == Some(0)).then_some(())
-        });
+        wait_until("the daemon to be well", || daemon.said(&how).0 == Some(0));
     }
     let (code, text) = daemon.said(&["health", "--ready", "--pool", "nope"]);
     assert_eq!(
@@ -102,16 +98,14 @@ fn a_probe_sees_what_the_daemon_is_about() {
 fn a_daemon_that_hangs_is_not_waited_for() {
     let daemon = start("");
     daemon.signal(Signal::SIGSTOP);
-    until("the daemon to stand still", || {
-        (process::state(daemon.pid()) == Some('T')).then_some(())
+    wait_until("the daemon to stand still", || {
+        process::state(daemon.pid()) == Some('T')
     });
     let (code, text) = daemon.said(&["health"]);
     daemon.signal(Signal::SIGCONT);
     assert_eq!(code, Some(69), "{text}");
-    assert!(text.contains("the daemon did not answer within 1 s"), "{text}");
-    until("the daemon to answer", || {
-        (daemon.said(&["health"]).0 == Some(0)).then_some(())
-    });
+    assert_contains(&text, "the daemon did not answer within 1 s");
+    wait_until("the daemon to answer", || daemon.said(&["health"]).0 == Some(0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_starts, process, wait_until};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -111,9 +111,7 @@ fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
         let mut other = daemon.client("www");
         assert!(daemon.get("www", "pid.php").ended);
         process::signal(worker, Signal::SIGSTOP);
-        until("the worker to stop", || {
-            (process::state(worker) == Some('T')).then_some(())
-        });
+        wait_until("the worker to stop", || process::state(worker) == Some('T'));
         let mut killer = daemon.client("www");
         let end = Params::get(&daemon.dir, "end.php", "");
         killer.send(&end, b"").expect("send");
@@ -164,7 +162,7 @@ fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
     let pid = idle.request(&params, b"").expect("answer").body();
     let endless = Params::get(&daemon.dir, "endless.php", "");
     let answer = daemon.client("www").request(&endless, b"").expect("answer");
-    assert!(answer.text().starts_with("Status: 504"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 504");
     let other = idle
         .request(&params, b"")
         .expect("the connection went on to the next worker")

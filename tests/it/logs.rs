@@ -1,7 +1,7 @@
 //! Log destinations, formats, and a full disk.
 
 use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
-use crate::support::{PATIENCE, ear, hear, until};
+use crate::support::{PATIENCE, assert_contains, assert_lacks, assert_starts, ear, hear, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -173,10 +173,8 @@ fn an_access_log_that_can_not_be_opened_is_an_error() {
     daemon.write("forkyard.toml", &text);
     daemon.signal(Signal::SIGUSR2);
     let line = daemon.wait_for("the old one stays in force");
-    assert!(
-        line.contains("[pool www] access.log: failed to open") && line.contains("No such file"),
-        "{line}"
-    );
+    assert_contains(&line, "[pool www] access.log: failed to open");
+    assert_contains(&line, "No such file");
     assert_eq!(daemon.get("www", "a.php").body(), "served");
     daemon.signal(Signal::SIGQUIT);
     assert!(daemon.wait().success());
@@ -275,9 +273,7 @@ fn go_to_the_background(arguments: &[&str]) {
         .expect("a pid");
     let is_running = crate::support::process::runs(pid);
     crate::support::process::signal(pid, Signal::SIGQUIT);
-    until("the daemon to end", || {
-        (!crate::support::process::runs(pid)).then_some(())
-    });
+    wait_until("the daemon to end", || !crate::support::process::runs(pid));
     let output = output.expect("the streams end").expect("forkyard");
     assert!(output.status.success() && is_running);
 }
@@ -306,7 +302,7 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
         control.display()
     );
     let all = said(Some("debug"));
-    assert!(all.starts_with(&format!("{reads}{connects}")), "{all}");
+    assert_starts(&all, &format!("{reads}{connects}"));
     assert_eq!(said(Some("forkyard::config=debug")), reads);
 }
 
@@ -328,8 +324,8 @@ fn the_daemon_tells_what_it_does_until_its_log_is_open() {
         let text = fs::read_to_string(&log).ok()?;
         (text.contains("ready to handle connections") && text.contains("child ")).then_some(text)
     });
-    assert!(logged.contains("] DEBUG: "), "{logged}");
-    assert!(!logged.contains("forkyard.toml"), "{logged}");
+    assert_contains(&logged, "] DEBUG: ");
+    assert_lacks(&logged, "forkyard.toml");
     daemon.signal(Signal::SIGQUIT);
     assert!(daemon.wait().success());
     let reads = format!(
@@ -338,7 +334,7 @@ fn the_daemon_tells_what_it_does_until_its_log_is_open() {
     );
     let said = daemon.log();
     assert_eq!(said.lines().next(), Some(&*reads), "{said}");
-    assert!(!said.contains("ready to handle"), "{said}");
+    assert_lacks(&said, "ready to handle");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, process};
+use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, process};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -173,7 +173,7 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
         if is_root() {
             assert_eq!(body, format!("hello from {}", USERS[number % USERS.len()]));
         } else {
-            assert!(body.starts_with("hello from "), "{body}");
+            assert_starts(&body, "hello from ");
         }
     }
     let said = skipped(&daemon);
@@ -186,7 +186,7 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
         let found = said.iter().find(|(known, ..)| known == name).expect("known");
         assert!(!found.1 && found.2.contains(words), "{found:?}");
         let line = daemon.wait_for(&format!("[pool {name}] is skipped"));
-        assert!(line.contains("ERROR"), "{line}");
+        assert_contains(&line, "ERROR");
         assert!(daemon.log().lines().any(|line| line.contains(words)), "{words}");
         assert!(!daemon.socket(name).exists(), "{name}");
     }
@@ -205,9 +205,10 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
         "{table}"
     );
     let pools = 300 + wrong.len() + 1;
-    assert!(table.contains(&format!("\n{pools} pools ")), "{table}");
+    assert_contains(&table, &format!("\n{pools} pools "));
     let own = text(&order(&daemon, &["status", "value"]).stdout);
-    assert!(own.contains("  skipped: ") && !own.contains("p000"), "{own}");
+    assert_contains(&own, "  skipped: ");
+    assert_lacks(&own, "p000");
     let numbers = text(&order(&daemon, &["status", "--metrics"]).stdout);
     for line in [
         "forkyard_pool_up{pool=\"value\"} 0\n".to_owned(),
@@ -220,10 +221,8 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
     let check = order(&daemon, &["check"]);
     assert_eq!(check.status.code(), Some(78));
     let check = text(&check.stdout);
-    assert!(
-        check.contains("pools/value.toml:") && check.contains("pools, without ["),
-        "{check}"
-    );
+    assert_contains(&check, "pools/value.toml:");
+    assert_contains(&check, "pools, without [");
 
     for (name, ..) in &wrong {
         let text = pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP);
@@ -273,11 +272,8 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
         done.contains("replaced other: its settings changed"),
         "{done}{errors}"
     );
-    assert!(
-        errors.contains("[pool value] goes on with the settings that it had"),
-        "{errors}"
-    );
-    assert!(errors.contains("[pool new] is skipped"), "{errors}");
+    assert_contains(&errors, "[pool value] goes on with the settings that it had");
+    assert_contains(&errors, "[pool new] is skipped");
     assert_ne!(pid("other"), other);
     for (name, before) in names.iter().zip(&before) {
         assert_eq!(pid(name), *before, "{name}");
@@ -293,11 +289,8 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     let table = text(&order(&daemon, &["status"]).stdout);
     let line = table.lines().find(|line| line.starts_with("value "));
     assert!(line.is_some_and(|line| line.contains(" serving ")), "{table}");
-    assert!(
-        table.contains("\nvalue: goes on with the settings that it had: ")
-            && table.contains("\nnew: skipped: "),
-        "{table}"
-    );
+    assert_contains(&table, "\nvalue: goes on with the settings that it had: ");
+    assert_contains(&table, "\nnew: skipped: ");
 
     let output = order(&daemon, &["reload"]);
     assert_eq!(output.status.code(), Some(78), "{output:?}");

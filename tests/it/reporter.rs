@@ -3,7 +3,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{is_root, process, until};
+use crate::support::{assert_lacks, is_root, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Read;
@@ -62,9 +62,9 @@ fn the_status_is_told_while_every_worker_is_busy() {
     let mut busy = daemon.client("www");
     busy.send(&Params::get(&daemon.dir, "wait.php", "x=1"), b"")
         .expect("send");
-    until("a busy worker", || {
+    wait_until("a busy worker", || {
         let text = ask(&daemon, "/", "full");
-        text.contains("\nstate:                Running\n").then_some(())
+        text.contains("\nstate:                Running\n")
     });
     let text = ask(&daemon, "/", "full");
     assert_eq!(field(&text, "pool:"), "www");
@@ -179,12 +179,10 @@ fn a_reload_shows_the_new_workers() {
         .collect();
     daemon.write("forkyard.toml", &lines.join("\n"));
     daemon.signal(Signal::SIGUSR2);
-    until("the address to be closed", || {
-        (!daemon.dir.join("status.sock").exists()).then_some(())
+    wait_until("the address to be closed", || {
+        !daemon.dir.join("status.sock").exists()
     });
-    until("the reporter to be gone", || {
-        reporters(&daemon).is_empty().then_some(())
-    });
+    wait_until("the reporter to be gone", || reporters(&daemon).is_empty());
     assert_eq!(daemon.get("www", "a.php").body(), "a");
 }
 
@@ -197,9 +195,9 @@ fn a_pool_that_moves_keeps_its_status_address() {
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
     assert_eq!(daemon.get("other", "a.php").body(), "a");
-    until("the moved pool's status", || {
+    wait_until("the moved pool's status", || {
         let text = ask(&daemon, "/", "");
-        (field(&text, "accepted conn:") == "1").then_some(())
+        field(&text, "accepted conn:") == "1"
     });
 }
 
@@ -288,12 +286,10 @@ fn a_reporter_that_nobody_asks_leaves_and_comes_back() {
     let first = reporters(&daemon);
     assert_eq!(first.len(), 1);
     drop(kept);
-    until("the reporter to leave", || {
-        reporters(&daemon).is_empty().then_some(())
-    });
+    wait_until("the reporter to leave", || reporters(&daemon).is_empty());
     ask(&daemon, "/", "");
     assert_ne!(reporters(&daemon), first);
-    assert!(!daemon.log().contains("not well"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "not well");
 }
 
 #[test]
@@ -303,9 +299,9 @@ fn a_reporter_that_waits_makes_no_system_calls() {
         .expect("connect")
         .kept();
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/");
-    until("an idle worker", || {
+    wait_until("an idle worker", || {
         let text = kept.request(&params, b"").expect("answer").body();
-        (field(&text, "idle processes:") == "1").then_some(())
+        field(&text, "idle processes:") == "1"
     });
     assert_eq!(daemon.get("www", "a.php").body(), "a");
     let reporter = reporters(&daemon)[0];
@@ -314,11 +310,11 @@ fn a_reporter_that_waits_makes_no_system_calls() {
         switches.parse::<u64>().expect("a number")
     };
     let both = [reporter, daemon.pid()];
-    until("both to sleep", || {
+    wait_until("both to sleep", || {
         let before = both.map(calls);
         crate::support::pause();
         let is_asleep = both.iter().all(|pid| process::state(*pid) == Some('S'));
-        (is_asleep && both.map(calls) == before).then_some(())
+        is_asleep && both.map(calls) == before
     });
     let before = both.map(calls);
     for _ in 0..100 {

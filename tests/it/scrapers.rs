@@ -8,7 +8,7 @@ use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
@@ -68,10 +68,10 @@ impl Site {
             port,
             busy,
         };
-        until("a busy worker", || {
+        wait_until("a busy worker", || {
             let text = curl(&[&site.url("/status?full")]);
             let is_busy = text.contains("\nstate:                Running\n");
-            (is_busy && text.contains("\nidle processes:       1\n")).then_some(())
+            is_busy && text.contains("\nidle processes:       1\n")
         });
         site
     }

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -44,9 +44,9 @@ fn hold(daemon: &Daemon, name: &str) -> Client {
 }
 
 fn wait_until_busy(daemon: &Daemon, count: usize) {
-    until("busy workers", || {
+    wait_until("busy workers", || {
         let (text, _) = forkyard(daemon, &["status", "www"]);
-        (text.matches("  Running ").count() >= count).then_some(())
+        text.matches("  Running ").count() >= count
     });
 }
 
@@ -115,13 +115,12 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     fs::remove_file(&path).expect("remove");
     fs::write(&path, "mine").expect("write");
     let (text, code) = forkyard(&daemon, &["reload"]);
-    assert!(
-        text.contains(
-            "failed www: the path of the pool's private socket leads to another file, and can't be bound again: "
-        ) && text.contains("exists and is no socket")
-            && text.contains("kept other\n"),
-        "{text}"
+    assert_contains(
+        &text,
+        "failed www: the path of the pool's private socket leads to another file, and can't be bound again: ",
     );
+    assert_contains(&text, "exists and is no socket");
+    assert_contains(&text, "kept other\n");
     assert_ne!(code, Some(0));
     assert_eq!(fs::read_to_string(&path).expect("the file"), "mine");
     assert_eq!(
@@ -130,10 +129,7 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
         "it goes on"
     );
     let (text, _) = forkyard(&daemon, &["status"]);
-    assert!(
-        text.contains("it can't be reached: the path leads to something else"),
-        "{text}"
-    );
+    assert_contains(&text, "it can't be reached: the path leads to something else");
 
     fs::remove_file(&path).expect("remove");
     let alien = UnixListener::bind(&path).expect("bind");
@@ -148,10 +144,7 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     drop((alien, connected));
 
     let (text, code) = forkyard(&daemon, &["reload"]);
-    assert!(
-        text.contains("replaced www: clients could not reach its socket\n"),
-        "{text}"
-    );
+    assert_contains(&text, "replaced www: clients could not reach its socket\n");
     assert_eq!(code, Some(0));
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
     assert_eq!(daemon.get("other", "ok.php").body(), "fine");

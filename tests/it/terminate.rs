@@ -3,7 +3,7 @@
 use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ fn a_script_that_sleeps() {
         ", script '{}' (request: \"GET /sleep.php?a=1\") execution timed out (1.",
         place.display()
     );
-    assert!(line.contains("WARNING: [pool www] child "), "{line}");
+    assert_contains(&line, "WARNING: [pool www] child ");
     assert!(
         line.contains(&expected) && line.ends_with(" sec), terminating"),
         "{line}"
@@ -206,8 +206,8 @@ fn work_after_the_answer_takes_its_time() {
     daemon.write("on.php", WORKS_ON);
     assert_eq!(daemon.get("www", "on.php").body(), "answer");
     let done = daemon.dir.join("done");
-    until("the script to end", || done.exists().then_some(()));
-    assert!(!daemon.log().contains("timed out"), "{}", daemon.log());
+    wait_until("the script to end", || done.exists());
+    assert_lacks(&daemon.log(), "timed out");
 }
 
 #[test]
@@ -249,5 +249,5 @@ fn a_program_goes_with_its_request() {
     assert!(is_timeout(&answer), "{}", answer.text());
     let text = std::fs::read_to_string(daemon.dir.join("pid")).expect("it ran");
     let pid: u32 = text.trim().parse().expect("a pid");
-    until("the program's end", || (!process::runs(pid)).then_some(()));
+    wait_until("the program's end", || !process::runs(pid));
 }

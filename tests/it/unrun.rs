@@ -3,7 +3,7 @@
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::until;
+use crate::support::{until, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -221,9 +221,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     let before = refusals(&daemon, "own");
     let output = forkyard(&["reload", "--all"], dir).output().expect("forkyard");
     assert!(output.status.success(), "{output:?}");
-    until("the old workers to leave", || {
-        (refusals(&daemon, "own") == before).then_some(())
-    });
+    wait_until("the old workers to leave", || refusals(&daemon, "own") == before);
     set_mode(&www.join("closed"), 0o755);
 }
 

@@ -1,6 +1,7 @@
 //! The store file: after a stop, copied, damaged, and of another version.
 
 use super::Jobs;
+use crate::support::assert_contains;
 use crate::support::daemon::forkyard;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -27,7 +28,7 @@ fn the_file_has_all_jobs_after_a_stop_and_a_copy_has_them_at_any_time() {
     assert!(said.ends_with("copy.db: 1 jobs\n"), "{said}");
     let (code, _, errors) = backed_up(&dir, "copy.db");
     assert_eq!(code, Some(73));
-    assert!(errors.contains("there already"), "{errors}");
+    assert_contains(&errors, "there already");
     jobs.done("echo", json!({}));
     jobs.daemon.signal(Signal::SIGTERM);
     assert!(jobs.daemon.wait().success());
@@ -60,10 +61,8 @@ fn of_a_damaged_file_a_copy_has_what_can_be_read() {
     drop(file);
     let (code, _, errors) = backed_up(&dir, "copy.db");
     assert_eq!(code, Some(65), "{errors}");
-    assert!(
-        errors.contains("is damaged") && errors.contains("what could be read"),
-        "{errors}"
-    );
+    assert_contains(&errors, "is damaged");
+    assert_contains(&errors, "what could be read");
     fs::write(&store, fs::read(dir.join("copy.db")).expect("the copy")).expect("the store");
     let again = jobs.again();
     let queues = again.ask(&json!({"command": "queues"}));
@@ -84,8 +83,8 @@ fn a_store_of_a_later_version_is_refused_with_what_to_do() {
     file.write_all_at(&99_u32.to_be_bytes(), 60).expect("a version");
     let again = jobs.again();
     let log = again.daemon.wait_for("has version 99");
-    assert!(
-        log.contains("a later forkyard wrote it; install that one, or put back the copy"),
-        "{log}"
+    assert_contains(
+        &log,
+        "a later forkyard wrote it; install that one, or put back the copy",
     );
 }

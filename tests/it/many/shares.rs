@@ -2,7 +2,7 @@
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::{cgroup2, is_root, process, until};
+use crate::support::{assert_contains, assert_lacks, cgroup2, is_root, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,13 +73,13 @@ fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
         said.starts_with(wanted) && said.contains("RLIMIT_DATA 268435456"),
         "{said}"
     );
-    assert!(said.contains("without control groups: "), "{said}");
+    assert_contains(&said, "without control groups: ");
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
     let data = limits
         .lines()
         .find(|line| line.starts_with("Max data size"))
         .expect("a limit");
-    assert!(data.contains("268435456"), "{data}");
+    assert_contains(&data, "268435456");
     if is_root() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
         let nice = stat
@@ -112,7 +112,7 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
     let (pid, own) = pid_and_group(&daemon);
     assert!(own.ends_with("/p0"), "{own}");
     assert_eq!(group.members("p0"), [pid]);
-    assert!(!daemon.log().contains("ERROR"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "ERROR");
     let said = status(dir.path())["pools"][0]["shares"]
         .as_str()
         .expect("shares")
@@ -120,9 +120,7 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
     assert_eq!(said, format!("control group {}", group.0.join("p0").display()));
     daemon.signal(Signal::SIGKILL);
     daemon.wait();
-    until("the workers leave", || {
-        group.members("p0").is_empty().then_some(())
-    });
+    wait_until("the workers leave", || group.members("p0").is_empty());
     let mut daemon = Daemon::start_in(dir.path());
     assert!(pid_and_group(&daemon).1.ends_with("/p0"));
     daemon.signal(Signal::SIGTERM);

@@ -2,6 +2,7 @@
 
 use super::{ask, mode_pool, ordinary_pool, post, status_of, worker_pool};
 use crate::it::documents::blocks;
+use crate::support::assert_contains;
 use crate::support::daemon::{Daemon, make_writable};
 use crate::support::fcgi::Params;
 use std::fs;
@@ -203,7 +204,7 @@ fn plain_php_answers_as_the_recipe_says() {
     ] {
         let answer = daemon.get("www", &format!("any.php?{query}"));
         assert_eq!(answer.body(), format!("{expected}\n"));
-        assert!(answer.text().contains("text/plain"), "{}", answer.text());
+        assert_contains(&answer.text(), "text/plain");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{PHP, mode_pool, status_of};
 use crate::support::daemon::{Daemon, make_writable};
 use crate::support::fcgi::Params;
-use crate::support::{process, strace, until};
+use crate::support::{process, strace, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
@@ -44,9 +44,9 @@ fn params(daemon: &Daemon, query: &str) -> Params {
 }
 
 fn is_idle(pid: u32) {
-    until("the worker to wait", || {
+    wait_until("the worker to wait", || {
         let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
-        place.contains("ep").then_some(())
+        place.contains("ep")
     });
 }
 
@@ -121,9 +121,9 @@ fn more_connections_than_workers_are_all_served_and_no_worker_is_replaced() {
             .clone();
         workers.iter().filter_map(|worker| worker["kept"].as_u64()).sum()
     };
-    until("all connections to be held", || (held() == 7).then_some(()));
+    wait_until("all connections to be held", || held() == 7);
     drop(clients);
-    until("no connection to be held", || (held() == 0).then_some(()));
+    wait_until("no connection to be held", || held() == 0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The mode in effect if it differs from the setting: in the status, its JSON, the metrics and `forkyard_worker()`.
 
 use super::{ONE, mode_pool, ordinary_pool, status, status_of};
+use crate::support::assert_contains;
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
 use std::fs;
@@ -142,12 +143,9 @@ fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
             None => format!("{{pool=\"{name}\",mode=\"{}\"}} 1", case.mode),
         };
         let metrics = metrics_of();
-        assert!(
-            metrics.contains(&format!("forkyard_pool_boot_info{labels}")),
-            "{metrics}"
-        );
+        assert_contains(&metrics, &format!("forkyard_pool_boot_info{labels}"));
     }
     let line = daemon.wait_for("each request boots the application: this kernel can't put a worker back");
-    assert!(line.contains("[pool auto]"), "{line}");
+    assert_contains(&line, "[pool auto]");
     assert!(status_of(&daemon, "www")["generations"][0]["boot"].is_null());
 }

@@ -4,7 +4,7 @@ use super::super::runtimes::fastcgi_programs::ODD;
 use super::trials::{PMS, workers};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, until};
+use crate::support::{place_library, wait_until};
 use std::fs;
 use std::path::Path;
 
@@ -89,9 +89,7 @@ fn the_old_one_serves(runtime: &str) {
                 "dynamic" => 2,
                 _ => u64::from(stays),
             };
-            until("its workers", || {
-                (workers(&daemon, name) == settled).then_some(())
-            });
+            wait_until("its workers", || workers(&daemon, name) == settled);
             fs::write(&after, millis).expect("write");
             let (code, text) = daemon.said(&["restart", name, "--wait"]);
             assert_eq!(code, Some(70), "{label}: {text}");

@@ -4,7 +4,7 @@
 use super::super::cells::RUNTIMES;
 use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, until};
+use crate::support::{assert_lacks, place_library, wait_until};
 use std::fs;
 
 pub(super) const PMS: [(&str, &str, bool); 4] = [
@@ -59,7 +59,7 @@ fn tries_before_it_serves(name: &str, file: &str) {
         let file = daemon.dir.join(name).join(case.file);
         assert_eq!(ask(), "one", "{label}");
         if !stays {
-            until("no worker", || (workers(&daemon, name) == 0).then_some(()));
+            wait_until("no worker", || workers(&daemon, name) == 0);
         }
         fs::write(&file, case.broken).expect("write");
         let (code, text) = daemon.said(&["restart", name, "--wait"]);
@@ -135,7 +135,7 @@ fn plain_php_is_tried_however_the_reload_comes() {
         for way in [by_command as Way, by_signal, by_package] {
             page();
             if !stays {
-                until("no worker", || daemon.workers("www").is_empty().then_some(()));
+                wait_until("no worker", || daemon.workers("www").is_empty());
             }
             break_php(&daemon);
             way(&daemon, false);
@@ -241,7 +241,7 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
         .spawn()
         .expect("forkyard");
     let running = || fs::read_dir(daemon.dir.join("running")).expect("running").count();
-    until("four that are tried", || (running() >= 4).then_some(()));
+    wait_until("four that are tried", || running() >= 4);
     let preloaders = |at: usize| daemon.own_preloaders(&format!("p{at}")).len();
     assert_eq!((0..POOLS).map(preloaders).sum::<usize>(), POOLS + 4);
     fs::write(daemon.dir.join("go"), "").expect("write");
@@ -275,6 +275,6 @@ fn pools_that_nobody_asks_cost_no_process() {
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text.matches("replaced p").count(), 20, "{text}");
     // The master's inspector process may exist for a moment, before and after.
-    until("no process more", || (children() <= before).then_some(()));
-    assert!(!daemon.log().contains("preloader"), "{}", daemon.log());
+    wait_until("no process more", || children() <= before);
+    assert_lacks(&daemon.log(), "preloader");
 }

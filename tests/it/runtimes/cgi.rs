@@ -4,7 +4,7 @@ use super::assert_echoes;
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{process, until};
+use crate::support::{assert_lacks, process, until, wait_until};
 use std::fs;
 
 fn start(settings: &str) -> Daemon {
@@ -32,9 +32,7 @@ fn pid_in(daemon: &Daemon, name: &str) -> u32 {
 }
 
 fn wait_for_end(pid: u32) {
-    until(&format!("the end of {pid}"), || {
-        (!process::runs(pid)).then_some(())
-    });
+    wait_until(&format!("the end of {pid}"), || !process::runs(pid));
 }
 
 #[test]
@@ -64,10 +62,8 @@ fn a_program_finds_what_cgi_promises() {
     ] {
         assert!(body.lines().any(|seen| seen == line), "{line} in\n{body}");
     }
-    assert!(
-        !body.contains("HTTP_PROXY") && !body.contains("CONTENT_"),
-        "{body}"
-    );
+    assert_lacks(&body, "HTTP_PROXY");
+    assert_lacks(&body, "CONTENT_");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::python::start_as;
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_lacks, process, wait_until};
 use nix::sys::signal::Signal;
 use std::net::TcpListener;
 
@@ -130,7 +130,7 @@ fn every_start_method_of_multiprocessing_works() {
             );
         }
         assert_eq!(ask(daemon, "/pid", ""), worker, "{}", daemon.log());
-        assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
+        assert_lacks(&daemon.log(), "Traceback");
     });
 }
 
@@ -158,10 +158,10 @@ fn a_worker_ends_with_the_executor_that_it_keeps() {
             let child: u32 = ask(daemon, "/kept", method).parse().expect("a pid");
             assert!(process::runs(child));
             daemon.signal(Signal::SIGUSR2);
-            until("the worker and its child to end", || {
-                (!process::runs(worker) && !process::runs(child)).then_some(())
+            wait_until("the worker and its child to end", || {
+                !process::runs(worker) && !process::runs(child)
             });
-            assert!(!daemon.log().contains("SIGKILL"), "{}", daemon.log());
+            assert_lacks(&daemon.log(), "SIGKILL");
         });
     }
 }

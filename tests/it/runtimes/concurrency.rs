@@ -6,7 +6,7 @@ use super::websockets::{ASGI, Socket};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Client;
 use crate::support::nginx::{curl, free_port};
-use crate::support::{place_library, until};
+use crate::support::{assert_contains, assert_starts, place_library, wait_until};
 use std::fs;
 
 const MANAGERS: [&str; 3] = [
@@ -47,9 +47,7 @@ fn idle_streams_do_not_count_against_concurrency() {
     for settings in MANAGERS {
         let (daemon, root) = start(settings, 4);
         let mut streams: Vec<Client> = (0..9).map(|n| send(&daemon, "begins", &n.to_string())).collect();
-        until("all of them", || {
-            (marks(&root, "streams.").len() == 9).then_some(())
-        });
+        wait_until("all of them", || marks(&root, "streams.").len() == 9);
         let pid = body(&mut send(&daemon, "pid", ""));
         assert_eq!(
             daemon.wait_for_workers("www", 1)[0].to_string(),
@@ -60,9 +58,9 @@ fn idle_streams_do_not_count_against_concurrency() {
         let page: serde_json::Value = serde_json::from_str(&page).expect(&page);
         assert_eq!(page["requests in flight"], 10, "{page}");
         assert!(page["idle streams"].as_u64() >= Some(6), "{page}");
-        until("the table", || {
+        wait_until("the table", || {
             let table = table(&daemon);
-            (table.contains("9 in flight (") && table.contains(" idle)")).then_some(())
+            table.contains("9 in flight (") && table.contains(" idle)")
         });
         fs::write(root.path().join("go"), "").expect("go");
         for stream in &mut streams {
@@ -82,24 +80,20 @@ fn idle_streams_do_not_count_against_concurrency() {
 fn requests_whose_answers_have_not_begun_count_and_a_full_pool_says_so() {
     let (daemon, root) = start("pm = \"static\"\nmax_children = 2\n", 2);
     let mut clients: Vec<Client> = (0..4).map(|n| send(&daemon, "until", &n.to_string())).collect();
-    until("as many as may", || {
-        (marks(&root, "begun.").len() == 4).then_some(())
-    });
+    wait_until("as many as may", || marks(&root, "begun.").len() == 4);
     clients.push(send(&daemon, "until", "late"));
     daemon.wait_for(
         "all workers are full, and requests wait: 2 workers have 4 requests (concurrency: 2 each), and 0 idle streams and WebSockets",
     );
-    until("the status", || {
-        table(&daemon)
-            .contains("all workers are full: 4 requests, and 0 idle streams and WebSockets")
-            .then_some(())
+    wait_until("the status", || {
+        table(&daemon).contains("all workers are full: 4 requests, and 0 idle streams and WebSockets")
     });
     assert_eq!(marks(&root, "begun.").len(), 4, "the fifth waits");
     fs::write(root.path().join("go"), "").expect("go");
     for client in &mut clients {
         client.answer().expect("answer");
     }
-    until("room", || (!table(&daemon).contains("are full")).then_some(()));
+    wait_until("room", || !table(&daemon).contains("are full"));
     assert_eq!(
         daemon.log().matches("all workers are full").count(),
         1,
@@ -113,9 +107,7 @@ fn idle_streams_are_limited_by_descriptors() {
     // Half of 80 may be idle: 38 of 42 streams are not enough for two more requests to begin.
     let (daemon, root) = start("pm = \"static\"\nmax_children = 1\nrlimit_files = 80\n", 2);
     let mut streams: Vec<Client> = (0..42).map(|n| send(&daemon, "begins", &n.to_string())).collect();
-    until("as many as may", || {
-        (marks(&root, "streams.").len() == 42).then_some(())
-    });
+    wait_until("as many as may", || marks(&root, "streams.").len() == 42);
     let mut late = daemon.client("www");
     late.send(&params("begins", "late"), b"").expect("send");
     daemon.wait_for("1 workers have 2 requests (concurrency: 2 each), and 40 idle streams and WebSockets (half of a worker's descriptors: 40 each)");
@@ -140,11 +132,11 @@ fn idle_websockets_do_not_count_against_concurrency() {
     for _ in 0..6 {
         let mut socket = Socket::open(&format!("ws://127.0.0.1:{port}/ws"));
         let first = socket.hear();
-        assert!(first.starts_with("ready "), "{first}");
+        assert_starts(&first, "ready ");
         sockets.push(socket);
     }
     let page = curl(&[&format!("http://127.0.0.1:{port}/page")]);
-    assert!(page.contains("\"pid\""), "{page}");
+    assert_contains(&page, "\"pid\"");
     for socket in &mut sockets {
         assert!(socket.ask("still").ends_with(" still"));
     }

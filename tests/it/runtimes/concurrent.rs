@@ -4,7 +4,7 @@ use super::python::start_as;
 use crate::it::sites::heartbeat::hold;
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{is_root, once_in, pause, until};
+use crate::support::{assert_lacks, is_root, once_in, pause, until, wait_until};
 use forkyard::fastcgi::Request;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -207,9 +207,7 @@ fn there_are_never_more_than_concurrency_allows() {
             .send(&params("until", &number.to_string()), b"")
             .expect("send");
     }
-    until("those that may begin", || {
-        (marks(&root, "begun.").len() >= 3).then_some(())
-    });
+    wait_until("those that may begin", || marks(&root, "begun.").len() >= 3);
     fs::write(root.path().join("go"), "").expect("go");
     for client in clients.iter_mut().chain(&mut kept) {
         client.answer().expect("answer");
@@ -228,7 +226,7 @@ fn tasks_run_on_while_nothing_is_asked() {
     let (daemon, root) = start(ONE, "");
     assert_eq!(body(&mut send(&daemon, "task", "")), "begun");
     fs::write(root.path().join("stop"), "").expect("stop");
-    until("the task", || root.path().join("ticked").exists().then_some(()));
+    wait_until("the task", || root.path().join("ticked").exists());
 }
 
 #[test]
@@ -242,10 +240,10 @@ fn each_request_has_a_context_of_its_own() {
 fn an_application_waits_while_its_client_does_not_read() {
     let (daemon, root) = start(ONE, "");
     let mut client = send(&daemon, "stream", "50");
-    until("the first piece", || {
+    wait_until("the first piece", || {
         let others = body(&mut send(&daemon, "pid", ""));
         assert!(!others.is_empty(), "others are served meanwhile");
-        (!marks(&root, "begun").is_empty() || root.path().join("asgi.py").exists()).then_some(())
+        !marks(&root, "begun").is_empty() || root.path().join("asgi.py").exists()
     });
     std::thread::sleep(std::time::Duration::from_millis(300));
     let sent = marks(&root, "sent.").len();
@@ -258,9 +256,7 @@ fn an_application_waits_while_its_client_does_not_read() {
     assert_eq!(answer.body().len(), 50_000_000);
     until("its end", || fs::remove_file(root.path().join("over")).ok());
     drop(send(&daemon, "stream", "50"));
-    until("the end of the other", || {
-        root.path().join("over").exists().then_some(())
-    });
+    wait_until("the end of the other", || root.path().join("over").exists());
 }
 
 #[test]
@@ -309,9 +305,7 @@ fn what_has_come_of_a_body_is_given_in_one_piece() {
     let whole = encoded(&[b'x'; 150_000]);
     let mut client = daemon.client("www");
     client.send_raw(&whole[..head]).expect("send");
-    until("the application to wait", || {
-        root.path().join("reads").exists().then_some(())
-    });
+    wait_until("the application to wait", || root.path().join("reads").exists());
     let _holder = send(&daemon, "hold", "go");
     until("the loop to be held up", || marks(&root, "held.").pop());
     client.send_raw(&whole[head..]).expect("send");
@@ -324,13 +318,11 @@ fn open_streams_leave_others_alone_and_end_when_their_clients_leave() {
     let (daemon, root) = start(ONE, "concurrency = 30\n");
     let streams = (0..25).map(|n| send(&daemon, "events", &n.to_string()));
     let streams: Vec<Client> = streams.collect();
-    until("all streams", || {
-        (marks(&root, "open.").len() == 25).then_some(())
-    });
+    wait_until("all streams", || marks(&root, "open.").len() == 25);
     body(&mut send(&daemon, "pid", ""));
     drop(streams);
     assert_eq!(body(&mut send(&daemon, "gone", "25")), "25");
-    assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "Traceback");
 }
 
 #[test]
@@ -340,23 +332,21 @@ fn a_request_whose_client_left_makes_room_when_the_application_has_answered() {
         let clients: Vec<Client> = (0..4)
             .map(|number| send(&daemon, "file", &format!("{file}.{number}")))
             .collect();
-        until("all requests", || {
-            (marks(&root, &format!("waits.{file}")).len() == 4).then_some(())
+        wait_until("all requests", || {
+            marks(&root, &format!("waits.{file}")).len() == 4
         });
         drop(clients);
         body(&mut send(&daemon, "pid", ""));
         fs::write(root.path().join(file), "").expect("a file");
     }
-    assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "Traceback");
 }
 
 pub(super) fn shares(daemon: &Daemon, root: &tempfile::TempDir, requests: usize) -> BTreeMap<String, u32> {
     let mut clients = Vec::new();
     for number in 1..=requests {
         clients.push(send(daemon, "until", &number.to_string()));
-        until("its beginning", || {
-            (marks(root, "begun.").len() >= number).then_some(())
-        });
+        wait_until("its beginning", || marks(root, "begun.").len() >= number);
     }
     fs::write(root.path().join("go"), "").expect("go");
     let mut shares = BTreeMap::new();

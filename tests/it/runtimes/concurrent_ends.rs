@@ -3,7 +3,7 @@
 use super::concurrent::{APPLICATION, ONE, body, marks, params, send, start};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Client;
-use crate::support::{place_library, process, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, place_library, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -25,22 +25,20 @@ fn a_reload_waits_for_all_requests_of_a_worker() {
     let (daemon, root) = start(ONE, "");
     let old = daemon.wait_for_workers("www", 1)[0];
     let mut clients: Vec<Client> = (0..6).map(|n| send(&daemon, "until", &n.to_string())).collect();
-    until("their beginning", || {
-        (marks(&root, "begun.").len() == 6).then_some(())
-    });
+    wait_until("their beginning", || marks(&root, "begun.").len() == 6);
     daemon.signal(Signal::SIGUSR2);
-    until("a new worker", || {
-        (body(&mut send(&daemon, "pid", "")) != old.to_string()).then_some(())
+    wait_until("a new worker", || {
+        body(&mut send(&daemon, "pid", "")) != old.to_string()
     });
     assert!(process::runs(old));
     fs::write(root.path().join("go"), "").expect("go");
     for client in &mut clients {
         assert_eq!(body(client), old.to_string());
     }
-    until("the lifespan's end", || {
-        root.path().join(format!("shutdown.{old}")).exists().then_some(())
+    wait_until("the lifespan's end", || {
+        root.path().join(format!("shutdown.{old}")).exists()
     });
-    until("the old worker's end", || (!process::runs(old)).then_some(()));
+    wait_until("the old worker's end", || !process::runs(old));
 }
 
 #[test]
@@ -49,17 +47,17 @@ fn streams_without_an_end_are_cancelled_at_the_deadline() {
     let old = daemon.wait_for_workers("www", 1)[0];
     let streams = (0..3).map(|n| send(&daemon, "endless", &n.to_string()));
     let _streams: Vec<Client> = streams.collect();
-    until("all streams", || (marks(&root, "open.").len() == 3).then_some(()));
+    wait_until("all streams", || marks(&root, "open.").len() == 3);
     daemon.signal(Signal::SIGUSR2);
     for n in 0..3 {
         let mark = root.path().join(format!("cancelled.{n}"));
-        until("the stream's end", || mark.exists().then_some(()));
+        wait_until("the stream's end", || mark.exists());
     }
-    until("the lifespan's end", || {
-        root.path().join(format!("shutdown.{old}")).exists().then_some(())
+    wait_until("the lifespan's end", || {
+        root.path().join(format!("shutdown.{old}")).exists()
     });
-    until("the old worker's end", || (!process::runs(old)).then_some(()));
-    assert!(!daemon.log().contains("killing"), "{}", daemon.log());
+    wait_until("the old worker's end", || !process::runs(old));
+    assert_lacks(&daemon.log(), "killing");
 }
 
 #[test]
@@ -71,30 +69,22 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
     let mut stuck = send(&daemon, "stuck", "");
     let mut endless = send(&daemon, "endless", "x");
     let answer = stuck.answer().expect("answer");
-    assert!(
-        answer.text().starts_with("Status: 504 Gateway Timeout"),
-        "{}",
-        answer.text()
-    );
+    assert_starts(&answer.text(), "Status: 504 Gateway Timeout");
     assert!(answer.ended);
     let lines = fs::read_to_string(daemon.dir.join("access")).expect("the access log");
     assert!(lines.lines().any(|line| line == "504 /stuck"), "{lines}");
-    until("its end", || root.path().join("cancelled").exists().then_some(()));
+    wait_until("its end", || root.path().join("cancelled").exists());
     let answer = endless.answer();
     assert!(
         !answer.is_ok_and(|answer| answer.ended),
         "the client sees that it is cut"
     );
-    until("its end", || {
-        root.path().join("cancelled.x").exists().then_some(())
-    });
+    wait_until("its end", || root.path().join("cancelled.x").exists());
     daemon.wait_for("(request: \"GET /stuck\") execution timed out (1.0");
     assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
     let _held = send(&daemon, "hold", "never");
     daemon.wait_for("(request: \"GET /hold?never\") execution timed out");
-    until("another worker", || {
-        (body(&mut send(&daemon, "pid", "")) != worker).then_some(())
-    });
+    wait_until("another worker", || body(&mut send(&daemon, "pid", "")) != worker);
 }
 
 #[test]
@@ -114,7 +104,7 @@ fn a_worker_that_has_served_its_requests_ends_with_none_lost() {
         }
     }
     assert!(workers.len() >= 8, "{} workers for 300 requests", workers.len());
-    assert!(!daemon.log().contains("WARNING"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "WARNING");
 }
 
 #[test]
@@ -147,9 +137,9 @@ fn an_application_that_exits_ends_its_worker_after_the_others() {
     let mut sleeping = send(&daemon, "x", "sleep");
     let mut exiting = send(&daemon, "x", "exit");
     let text = exiting.answer().expect("answer").text();
-    assert!(text.starts_with("Status: 500 "), "{text}");
+    assert_starts(&text, "Status: 500 ");
     let pid: u32 = body(&mut sleeping).parse().expect("pid");
-    until("the worker's end", || (!process::runs(pid)).then_some(()));
+    wait_until("the worker's end", || !process::runs(pid));
     assert_ne!(body(&mut send(&daemon, "x", "")), pid.to_string());
 }
 
@@ -160,20 +150,18 @@ fn status_counts_requests_under_way() {
         &format!("{ONE}status_path = \"/status\"\n"),
     );
     let mut clients: Vec<Client> = (0..4).map(|n| send(&daemon, "until", &n.to_string())).collect();
-    until("their beginning", || {
-        (marks(&root, "begun.").len() == 4).then_some(())
-    });
+    wait_until("their beginning", || marks(&root, "begun.").len() == 4);
     let page = body(&mut send(&daemon, "status", "json"));
     let page: serde_json::Value = serde_json::from_str(&page).expect(&page);
     assert_eq!(page["requests in flight"], 5, "{page}");
     assert_eq!(page["active processes"], 1, "{page}");
     let metrics = body(&mut send(&daemon, "status", "openmetrics"));
-    assert!(metrics.contains("\nphpfpm_requests_in_flight 5\n"), "{metrics}");
-    until("the others alone", || {
+    assert_contains(&metrics, "\nphpfpm_requests_in_flight 5\n");
+    wait_until("the others alone", || {
         let told = crate::support::daemon::forkyard(&["status", "--json"], &daemon.dir).output();
         let told: serde_json::Value =
             serde_json::from_slice(&told.expect("forkyard status").stdout).expect("JSON");
-        told.to_string().contains("\"in_flight\":4").then_some(())
+        told.to_string().contains("\"in_flight\":4")
     });
     let metrics = crate::support::daemon::forkyard(&["status", "--metrics"], &daemon.dir).output();
     let metrics = String::from_utf8_lossy(&metrics.expect("forkyard status").stdout).into_owned();
@@ -190,32 +178,24 @@ fn of_several_requests_the_longest_is_ended_by_command() {
     let (daemon, root) = start_with("control = \"DIR/control.sock\"", ONE);
     let worker = body(&mut send(&daemon, "pid", ""));
     let mut stuck = send(&daemon, "stuck", "");
-    until("it to begin", || (in_flight(&daemon) == 1).then_some(()));
+    wait_until("it to begin", || in_flight(&daemon) == 1);
     let mut waiting = send(&daemon, "until", "x");
-    until("the other", || (marks(&root, "begun.").len() == 1).then_some(()));
+    wait_until("the other", || marks(&root, "begun.").len() == 1);
     let terminate = || {
         let mut command = forkyard(&["terminate", &worker], &daemon.dir);
         command.output().expect("forkyard").status.code()
     };
     assert_eq!(terminate(), Some(0));
     let answer = stuck.answer().expect("answer");
-    assert!(
-        answer.text().starts_with("Status: 504 Gateway Timeout"),
-        "{}",
-        answer.text()
-    );
+    assert_starts(&answer.text(), "Status: 504 Gateway Timeout");
     daemon.wait_for("is ended by forkyard terminate (");
     fs::write(root.path().join("go"), "").expect("go");
     assert_eq!(body(&mut waiting), worker, "the worker goes on");
-    until("nothing to be under way", || {
-        (in_flight(&daemon) == 0).then_some(())
-    });
+    wait_until("nothing to be under way", || in_flight(&daemon) == 0);
     assert_eq!(terminate(), Some(70));
     assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
     daemon.signal(Signal::SIGUSR2);
-    until("a new worker", || {
-        (body(&mut send(&daemon, "pid", "")) != worker).then_some(())
-    });
+    wait_until("a new worker", || body(&mut send(&daemon, "pid", "")) != worker);
 }
 
 fn in_flight(daemon: &Daemon) -> u64 {

@@ -4,7 +4,7 @@ use super::programs::Site;
 use super::threads;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{place_library, until};
+use crate::support::{assert_contains, place_library, until, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -43,17 +43,14 @@ fn assert_tells(daemon: &Daemon, count: u64) {
     let element = format!("<requests-in-flight>{count}</requests-in-flight>");
     assert_eq!(xml.matches(&element).count(), 2, "{xml}");
     let html = page(daemon, "html&full");
-    assert!(html.contains("<th>requests in flight</th>"), "{html}");
+    assert_contains(&html, "<th>requests in flight</th>");
     let metrics = page(daemon, "openmetrics");
-    assert!(
-        metrics.contains(&format!("\nphpfpm_requests_in_flight {count}\n")),
-        "{metrics}"
-    );
+    assert_contains(&metrics, &format!("\nphpfpm_requests_in_flight {count}\n"));
     let output = forkyard(&["status", "www"], &daemon.dir)
         .output()
         .expect("forkyard");
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(table.contains(&format!(", {count} in flight ")), "{table}");
+    assert_contains(&table, &format!(", {count} in flight "));
 }
 
 fn is_told(daemon: &Daemon, root: &Path, begun: impl Fn() -> bool) {
@@ -64,7 +61,7 @@ fn is_told(daemon: &Daemon, root: &Path, begun: impl Fn() -> bool) {
         client
     };
     let mut clients: Vec<Client> = (0..2).map(|n| send(&n.to_string())).collect();
-    until("two requests", || begun().then_some(()));
+    wait_until("two requests", || begun());
     clients.extend((2..7).map(|n| send(&n.to_string())));
     assert_tells(daemon, 2);
     let told = json(daemon);
@@ -127,9 +124,7 @@ fn the_status_tells_of_requests_in_flight_of_a_worker_before_a_program() {
             client
         })
         .collect();
-    until("three requests", || {
-        (json(&site.daemon)["requests in flight"] == 3).then_some(())
-    });
+    wait_until("three requests", || json(&site.daemon)["requests in flight"] == 3);
     let told = json(&site.daemon);
     assert_eq!(
         (
@@ -140,7 +135,5 @@ fn the_status_tells_of_requests_in_flight_of_a_worker_before_a_program() {
         "{told}"
     );
     drop(clients);
-    until("none", || {
-        (json(&site.daemon)["requests in flight"] == 0).then_some(())
-    });
+    wait_until("none", || json(&site.daemon)["requests in flight"] == 0);
 }

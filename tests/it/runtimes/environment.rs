@@ -3,7 +3,7 @@
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, place_library, write_program};
+use crate::support::{assert_contains, is_root, place_library, write_program};
 use nix::unistd::{Uid, User};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -156,7 +156,7 @@ fn a_user_without_an_entry_has_the_root_directory_as_home() {
         .request(&params, b"")
         .expect("an answer")
         .body();
-    assert!(body.contains("\nHOME=/\n"), "{body}");
+    assert_contains(&body, "\nHOME=/\n");
     for name in ["USER", "LOGNAME", "SHELL"] {
         assert!(
             !body.lines().any(|line| line.starts_with(&format!("{name}="))),

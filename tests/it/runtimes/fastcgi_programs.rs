@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -163,7 +163,5 @@ pub fn pid_in(daemon: &Daemon, name: &str) -> u32 {
 }
 
 pub fn wait_for_end(pid: u32) {
-    until(&format!("the end of {pid}"), || {
-        (!process::runs(pid)).then_some(())
-    });
+    wait_until(&format!("the end of {pid}"), || !process::runs(pid));
 }

@@ -2,7 +2,7 @@
 
 use super::fastcgi_programs::{ODD, pid_of, start};
 use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, until};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -75,10 +75,8 @@ fn the_operator_can_ask_for_the_report() {
     );
     assert!(subprocess["pid"].as_i64().is_some_and(|pid| pid > 1), "{json:#}");
     let html = said(&daemon, &["error", &id, "--html"]);
-    assert!(
-        html.contains("<html") && html.contains("the database is not there"),
-        "{html}"
-    );
+    assert_contains(&html, "<html");
+    assert_contains(&html, "the database is not there");
     assert!(last_error(&daemon, "other").is_none());
     let table = said(&daemon, &["status"]);
     let (_, line) = table
@@ -90,14 +88,8 @@ fn the_operator_can_ask_for_the_report() {
         "{table}"
     );
     let metrics = said(&daemon, &["status", "--metrics"]);
-    assert!(
-        metrics.contains("forkyard_pool_failed_starts_total{pool=\"other\"} 0\n"),
-        "{metrics}"
-    );
-    assert!(
-        !metrics.contains("forkyard_pool_failed_starts_total{pool=\"www\"} 0\n"),
-        "{metrics}"
-    );
+    assert_contains(&metrics, "forkyard_pool_failed_starts_total{pool=\"other\"} 0\n");
+    assert_lacks(&metrics, "forkyard_pool_failed_starts_total{pool=\"www\"} 0\n");
 }
 
 #[test]
@@ -113,10 +105,8 @@ fn a_report_with_much_output_is_cut_and_arrives() {
     let text = until("the report", || {
         Some(said(&daemon, &["error", &id])).filter(|text| !text.is_empty())
     });
-    assert!(
-        text.contains("the last word") && text.contains("exited with code 1"),
-        "{text}"
-    );
+    assert_contains(&text, "the last word");
+    assert_contains(&text, "exited with code 1");
 }
 
 fn reports_of(worker: u32) -> OwnedFd {
@@ -175,10 +165,8 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     let mine = until("the pool's own report", || last_error(&daemon, "other"));
     assert_eq!(mine["id"], "00000001");
     let text = said(&daemon, &["error", &id]);
-    assert!(
-        text.contains("the database is not there") && !text.contains("forged"),
-        "{text}"
-    );
+    assert_contains(&text, "the database is not there");
+    assert_lacks(&text, "forged");
     let text = said(&daemon, &["error", "00000001"]);
     assert!(text.contains("forged") && !text.contains('\u{1b}'), "{text}");
     for bytes in [
@@ -217,7 +205,7 @@ fn reports_arrive_after_an_upgrade() {
     assert!(text.contains("has taken over"), "{text}\n{}", daemon.log());
     let error = until("an error of after the upgrade", || last_error(&daemon, "www"));
     let text = said(&daemon, &["error", error["id"].as_str().expect("an id")]);
-    assert!(text.contains("the database is not there"), "{text}");
+    assert_contains(&text, "the database is not there");
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     daemon.wait();
 }

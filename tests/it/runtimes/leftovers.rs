@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, process, until, write_program};
+use crate::support::{place_library, process, until, wait_until, write_program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -207,9 +207,9 @@ impl Site {
     }
 
     fn wait_for_end(&self, what: &str, pid: u32) {
-        until(
+        wait_until(
             &format!("{}: {what} to end\n{}", self.kind.name, self.daemon.log()),
-            || (!process::runs(pid)).then_some(()),
+            || !process::runs(pid),
         );
     }
 
@@ -236,7 +236,7 @@ impl Site {
         };
         match self.kind.runtime {
             "php" => assert!(!is_counted(), "{}: {}", self.kind.name, self.status()),
-            name => until(&format!("{name}: the count"), || is_counted().then_some(())),
+            name => wait_until(&format!("{name}: the count"), || is_counted()),
         }
     }
 }
@@ -340,8 +340,8 @@ fn it_ends_with_a_worker_that_uses_too_much_memory() {
     each_but(&["cgi", "php"], |kind| {
         let mut site = Site::start(kind, "memory_limit = \"150M\"\n");
         let [child, worker] = site.begin("/eat");
-        until("the worker's memory to be looked at", || {
-            (site.begin("/")[1] != worker).then_some(())
+        wait_until("the worker's memory to be looked at", || {
+            site.begin("/")[1] != worker
         });
         site.wait_for_end("the worker", worker);
         site.ends("a child of a worker that used too much", child);
@@ -407,10 +407,8 @@ fn what_starts_before_the_first_request_belongs_to_its_worker() {
     let [child, worker] = site.begin("/early");
     site.wait_for_end("the worker", worker);
     assert!(process::runs(child));
-    until("the count", || {
-        site.status()
-            .contains("left by workers that are gone: ")
-            .then_some(())
+    wait_until("the count", || {
+        site.status().contains("left by workers that are gone: ")
     });
     site.daemon.signal(Signal::SIGTERM);
     site.daemon.wait();

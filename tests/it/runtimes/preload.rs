@@ -4,7 +4,7 @@ use super::python::start_as;
 use super::rack::Application;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, place_library, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, place_library, wait_until};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -260,10 +260,8 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
         assert_eq!(warnings.len(), usize::from(is_found), "{cell:?}: {log}");
         for line in warnings {
             assert!(line.contains("WARNING") && line.contains(&server), "{line}");
-            assert!(
-                line.contains("orkyard.after_fork, ") && line.contains(", or write preload = false"),
-                "{line}"
-            );
+            assert_contains(&line, "orkyard.after_fork, ");
+            assert_contains(&line, ", or write preload = false");
         }
         let status = status(&daemon, &pool);
         let told: Vec<&str> = status
@@ -341,29 +339,21 @@ fn a_thread_of_the_loaded_application_is_a_warning_and_there_is_none_where_each_
     let settings = "pm = \"static\"\nmax_children = 2\n";
     let (daemon, _root) = start_as("wsgi", &[("wsgi.py", HOLDER)], settings, "");
     let line = daemon.wait_for(THREADS);
-    assert!(
-        line.contains("WARNING: [pool www]") && line.contains("preload = false"),
-        "{line}"
-    );
+    assert_contains(&line, "WARNING: [pool www]");
+    assert_contains(&line, "preload = false");
     assert_eq!(daemon.get("www", "x").body(), "['MainThread']");
     let (daemon, _root) = start_as("wsgi", &[("wsgi.py", HOLDER)], settings, "preload = false\n");
     assert_eq!(daemon.get("www", "x").body(), "['MainThread', 'metrics']");
-    assert!(!daemon.log().contains("threads while"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "threads while");
 
     let ruby = Application::start_with(&[("config.ru", RUBY_HOLDER)], settings, "");
     let line = ruby.daemon.wait_for(THREADS);
-    assert!(
-        line.contains("WARNING: [pool www]") && line.contains("Forkyard.after_fork"),
-        "{line}"
-    );
+    assert_contains(&line, "WARNING: [pool www]");
+    assert_contains(&line, "Forkyard.after_fork");
     assert!(!ruby.get("x", "").body().contains("metrics"));
     let ruby = Application::start_with(&[("config.ru", RUBY_HOLDER)], settings, "preload = false\n");
     assert!(ruby.get("x", "").body().contains("metrics"));
-    assert!(
-        !ruby.daemon.log().contains("threads while"),
-        "{}",
-        ruby.daemon.log()
-    );
+    assert_lacks(&ruby.daemon.log(), "threads while");
 }
 
 const CLOSER: &str = "
@@ -426,13 +416,11 @@ fn a_preloader_that_is_started_again_remembers_and_the_log_has_one_warning() {
         )
     });
     assert_eq!(daemon.get("www", "x?1").body(), "1");
-    until("the preloader's end", || {
-        daemon.preloaders("www").is_empty().then_some(())
-    });
+    wait_until("the preloader's end", || daemon.preloaders("www").is_empty());
     assert_eq!(daemon.get("www", "x?2").body(), "2");
     assert_eq!(daemon.log().matches(LEFT_OPEN).count(), 1, "{}", daemon.log());
     let status = status(&daemon, "www");
-    assert!(status.contains("each worker loads the application"), "{status}");
+    assert_contains(&status, "each worker loads the application");
 }
 
 #[test]
@@ -441,20 +429,20 @@ fn an_application_that_a_worker_can_not_load_is_refused_and_reported() {
     let python = "import nowhere_to_be_found\ndef application(environ, start): pass\n";
     let (daemon, root) = start_as("wsgi", &[("wsgi.py", python)], settings, "preload = false\n");
     let answer = daemon.get("www", "x");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     daemon.wait_for("a worker can't begin: ModuleNotFoundError: No module named 'nowhere_to_be_found'");
     let right = "def application(environ, start):\n    start(\"200 OK\", [])\n    return [b\"right\"]\n";
     fs::write(root.path().join("wsgi.py"), right).expect("write");
-    until("the application to be right", || {
-        (daemon.get("www", "x").body() == "right").then_some(())
+    wait_until("the application to be right", || {
+        daemon.get("www", "x").body() == "right"
     });
 
     let ruby = "raise \"the cache is down\"\n";
     let ruby = Application::start_with(&[("config.ru", ruby)], settings, "preload = false\n");
     let answer = ruby.get("x", "");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     let line = ruby.daemon.wait_for("a worker can't begin: ");
-    assert!(line.contains("the cache is down"), "{line}");
+    assert_contains(&line, "the cache is down");
 }
 
 #[test]
@@ -464,12 +452,12 @@ fn a_worker_in_which_loading_takes_too_long_ends() {
     let application = "preload = false\nstart_timeout = \"1s\"\n";
     let (daemon, _root) = start_as("wsgi", &[("wsgi.py", python)], settings, application);
     let answer = daemon.get("www", "x");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     daemon.wait_for("wsgi.py\", line 2 in <module>");
 
     let ruby = Application::start_with(&[("config.ru", "sleep\n")], settings, application);
     let answer = ruby.get("x", "");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     ruby.daemon.wait_for("The application is still being loaded, at:");
 }
 

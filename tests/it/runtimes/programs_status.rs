@@ -3,7 +3,7 @@
 use super::fastcgi_programs::{ODD, pid_of};
 use super::programs::SERVER;
 use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -120,10 +120,8 @@ fn processes_are_shown_with_what_they_use() {
     let table = status(&daemon, &["node"]);
     let line = table.lines().find(|line| line.contains("program 1, up, up "));
     let line = line.unwrap_or_else(|| panic!("{table}"));
-    assert!(
-        line.contains("restarts 1, memory ") && line.contains(" MiB, cpu "),
-        "{line}"
-    );
+    assert_contains(&line, "restarts 1, memory ");
+    assert_contains(&line, " MiB, cpu ");
     let metrics = status(&daemon, &["--metrics"]);
     for pool in ["node", "fcgi"] {
         let up = format!("forkyard_program_up{{pool=\"{pool}\",generation=");

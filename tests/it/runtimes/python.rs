@@ -2,7 +2,7 @@
 
 use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::{place_library, process, until};
+use crate::support::{assert_starts, place_library, process, until, wait_until};
 use std::fs;
 use std::process::Command;
 
@@ -124,10 +124,10 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
                 "{own} is nothing that its author wrote:\n{log}"
             );
         }
-        until("another try", || {
+        wait_until("another try", || {
             let refused = daemon.get("www", "x").text();
-            assert!(refused.starts_with("Status: 503 "), "{refused}");
-            (daemon.log().matches(" is started again in ").count() >= 2).then_some(())
+            assert_starts(&refused, "Status: 503 ");
+            daemon.log().matches(" is started again in ").count() >= 2
         });
     }
 }
@@ -138,7 +138,7 @@ fn an_application_of_the_other_interface_is_told() {
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
     let (daemon, _root) = start_as("asgi", &[("app.py", app)], settings, "");
     let refused = daemon.get("www", "x").text();
-    assert!(refused.starts_with("Status: 503 "), "{refused}");
+    assert_starts(&refused, "Status: 503 ");
     daemon.wait_for("is a WSGI application, and the runtime is asgi");
 }
 
@@ -223,8 +223,8 @@ fn threads_of_a_loading_application_are_warned_of_and_forked_with_care() {
     let (daemon, _root) = start(&[("wsgi.py", THREADS)], STATIC, "");
     daemon.wait_for("the application has started threads while it was loaded (reporter)");
     let wanted = format!("1 {}", daemon.pid());
-    until("the worker to be the master's child", || {
-        (daemon.get("www", "x").body() == wanted).then_some(())
+    wait_until("the worker to be the master's child", || {
+        daemon.get("www", "x").body() == wanted
     });
     assert_eq!(daemon.wait_for_workers("www", 1).len(), 1);
 }
@@ -297,9 +297,7 @@ fn a_worker_goes_on_without_its_preloader() {
     assert!(daemon.get("www", "x").text().contains("200 OK"));
     for preloader in daemon.preloaders("www") {
         process::signal(preloader, nix::sys::signal::Signal::SIGKILL);
-        until("the preloader's end", || {
-            (!process::runs(preloader)).then_some(())
-        });
+        wait_until("the preloader's end", || !process::runs(preloader));
     }
     assert!(daemon.get("www", "x").text().contains("200 OK"));
 }
@@ -357,7 +355,7 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
     }
     server.set_nonblocking(true).expect("non-blocking");
     let mut told = Vec::new();
-    until("each worker's own connection", || {
+    wait_until("each worker's own connection", || {
         if let Ok((mut connection, _)) = server.accept() {
             connection.set_nonblocking(false).expect("blocking");
             connection
@@ -367,7 +365,7 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
             let _ = std::io::Read::read_to_end(&mut connection, &mut bytes);
             told.extend((!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned()));
         }
-        (told.len() == served.len()).then_some(())
+        told.len() == served.len()
     });
     told.sort();
     served.sort();

@@ -2,7 +2,7 @@
 
 use super::rack::Application;
 use crate::support::daemon::{Daemon, directory, pool};
-use crate::support::{place_library, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, place_library, wait_until};
 use std::fs;
 
 fn fails(files: &[(&str, &str)], line: &str) -> String {
@@ -23,7 +23,7 @@ fn fails(files: &[(&str, &str)], line: &str) -> String {
 #[test]
 fn a_missing_file_is_named() {
     let log = fails(&[], "config.ru does not exist");
-    assert!(log.contains("entry = \"FILE.ru\""), "{log}");
+    assert_contains(&log, "entry = \"FILE.ru\"");
 }
 
 #[test]
@@ -37,9 +37,9 @@ fn a_library_that_is_missing_is_named_with_who_wants_it() {
         &[("config.ru", "require 'nowhere/to/be/found'\nrun ->(env) {}\n")],
         "nowhere/to/be/found",
     );
-    assert!(log.contains("LoadError"), "{log}");
-    assert!(log.contains("config.ru:1"), "{log}");
-    assert!(!log.contains("\\x0a"), "{log}");
+    assert_contains(&log, "LoadError");
+    assert_contains(&log, "config.ru:1");
+    assert_lacks(&log, "\\x0a");
 }
 
 #[test]
@@ -67,18 +67,10 @@ fn an_exception_is_an_answer_and_its_backtrace_is_in_both_logs() {
         "",
     );
     let answer = application.get("x", "");
-    assert!(answer.text().starts_with("Status: 500 "), "{}", answer.text());
-    assert!(!answer.text().contains("it broke"), "{}", answer.text());
-    assert!(
-        answer.error_text().contains("it broke (Oops)"),
-        "{}",
-        answer.error_text()
-    );
-    assert!(
-        answer.error_text().contains("config.ru:2"),
-        "{}",
-        answer.error_text()
-    );
+    assert_starts(&answer.text(), "Status: 500 ");
+    assert_lacks(&answer.text(), "it broke");
+    assert_contains(&answer.error_text(), "it broke (Oops)");
+    assert_contains(&answer.error_text(), "config.ru:2");
     application.daemon.wait_for("it broke (Oops)");
 }
 
@@ -129,7 +121,7 @@ run ->(env) {
         }
         assert_eq!(application.get("x", "").body(), "fine");
         let log = application.daemon.log();
-        assert!(!log.contains("/proc/self"), "{log}");
+        assert_lacks(&log, "/proc/self");
     }
     for text in [
         "raise 'it broke'\n",
@@ -137,7 +129,8 @@ run ->(env) {
         "def f = raise('it broke')\nf\n",
     ] {
         let log = fails(&[("config.ru", text)], "the preloader can't start: ");
-        assert!(log.contains("config.ru:") && !log.contains("/proc/self"), "{log}");
+        assert_contains(&log, "config.ru:");
+        assert_lacks(&log, "/proc/self");
     }
 }
 
@@ -151,11 +144,7 @@ run ->(env) { [200, {}, body] }"##,
     )]);
     let answer = application.get("x", "");
     assert_eq!(answer.body(), "begun");
-    assert!(
-        answer.error_text().contains("it broke"),
-        "{}",
-        answer.error_text()
-    );
+    assert_contains(&answer.error_text(), "it broke");
     assert_eq!(application.get("x", "").body(), "begun");
 }
 
@@ -167,9 +156,9 @@ fn a_process_that_the_application_ends_has_answered_and_is_replaced() {
     )]);
     let first = application.daemon.wait_for_workers("www", 1);
     assert!(application.get("x", "").text().starts_with("Status: 500 "));
-    until("another worker", || {
+    wait_until("another worker", || {
         let now = application.daemon.workers("www");
-        (now.len() == 1 && now != first).then_some(())
+        now.len() == 1 && now != first
     });
     assert!(application.root.path().join("ended").exists());
 }
@@ -225,6 +214,6 @@ fn a_request_whose_time_is_up_is_answered_and_its_worker_ended() {
         "",
     );
     let answer = application.get("slow", "");
-    assert!(answer.text().starts_with("Status: 504 "), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 504 ");
     assert_eq!(application.get("x", "").body(), "fast");
 }

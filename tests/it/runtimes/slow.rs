@@ -3,7 +3,9 @@
 use super::fastcgi_programs::{ODD, pid_of};
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, process, until};
+use crate::support::{
+    assert_contains, assert_lacks, assert_starts, place_library, process, until, wait_until,
+};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -308,11 +310,8 @@ fn asgi_shows_what_its_tasks_wait_for() {
         request.contains("inner() ROOT/asgi.py:4\nouter() ROOT/asgi.py:7\napplication() ROOT/asgi.py:19"),
         "{calls}"
     );
-    assert!(
-        calls.contains("task = another\nother() ROOT/asgi.py:10"),
-        "{calls}"
-    );
-    assert!(!calls.contains("serve()"), "{calls}");
+    assert_contains(&calls, "task = another\nother() ROOT/asgi.py:10");
+    assert_lacks(&calls, "serve()");
     assert_eq!(site.slow("x?gather", 2, 0), "whole");
     let entries = site.entries(2, 0);
     let calls = site.without_header(&entries[1]);
@@ -357,10 +356,7 @@ fn rack_shows_rubys_calls_and_is_not_disturbed() {
     assert_eq!(site.slow("x?asleep", 1, 0), "whole");
     let entries = site.entries(1, 0);
     let calls = site.without_header(&entries[0]);
-    assert!(
-        calls.starts_with("sleep() ROOT/config.ru:3\nasleep() ROOT/config.ru:3\n"),
-        "{calls}"
-    );
+    assert_starts(&calls, "sleep() ROOT/config.ru:3\nasleep() ROOT/config.ru:3\n");
     assert!(
         calls.ends_with(" ROOT/config.ru:18") && !calls.contains("/proc/self"),
         "{calls}"
@@ -368,7 +364,7 @@ fn rack_shows_rubys_calls_and_is_not_disturbed() {
     assert_eq!(site.slow("x?compute", 2, 0), "whole");
     let entries = site.entries(2, 0);
     let calls = site.without_header(&entries[1]);
-    assert!(calls.contains("compute() ROOT/config.ru:9\n"), "{calls}");
+    assert_contains(&calls, "compute() ROOT/config.ru:9\n");
     assert_eq!(site.slow("x?silenced", 2, 1), "whole");
     let entries = site.entries(2, 1);
     assert!(entries[2].ends_with("x?silenced\n+++ dump failed"), "{entries:?}");
@@ -384,7 +380,7 @@ fn workers_that_can_be_asked_leave_in_order() {
         let site = Site::start(runtime, name, text);
         let worker = site.daemon.workers("www")[0];
         process::signal(site.daemon.pid(), nix::sys::signal::Signal::SIGKILL);
-        until("the worker's end", || (!process::runs(worker)).then_some(()));
+        wait_until("the worker's end", || !process::runs(worker));
     }
 }
 
@@ -427,7 +423,7 @@ fn fastcgi_shows_the_program_and_what_it_has_started() {
         answer.text()
     );
     let entry = site.entries(1, 0).remove(0);
-    assert!(entry.contains("\nrequest = GET /x?a=b"), "{entry}");
+    assert_contains(&entry, "\nrequest = GET /x?a=b");
     let lines: Vec<&str> = entry
         .lines()
         .filter(|line| line.starts_with("program = "))
@@ -481,10 +477,8 @@ fn a_rust_handler_is_named_by_its_request() {
     let text = until("an entry", || {
         fs::read_to_string(&log).ok().filter(|text| !text.is_empty())
     });
-    assert!(
-        text.contains("\nrequest = GET /x?a=b\n") && !text.contains("+++"),
-        "{text}"
-    );
+    assert_contains(&text, "\nrequest = GET /x?a=b\n");
+    assert_lacks(&text, "+++");
     client.send_raw(end).expect("send");
     assert!(client.answer().expect("answer").body().contains("4 bytes"));
 }

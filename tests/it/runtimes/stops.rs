@@ -3,7 +3,7 @@
 use super::fastcgi_programs::compiled;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{place_library, until, write_program};
+use crate::support::{place_library, wait_until, write_program};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -186,8 +186,8 @@ impl Running {
     }
 
     fn wait_for(&self, word: &str) {
-        until(&format!("{word:?} in {}", self.daemon.log()), || {
-            self.notes().contains(word).then_some(())
+        wait_until(&format!("{word:?} in {}", self.daemon.log()), || {
+            self.notes().contains(word)
         });
     }
 }

@@ -3,7 +3,7 @@
 use super::concurrent::{body, marks, params, send, shares};
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{once_in, place_library, process, until};
+use crate::support::{assert_lacks, assert_starts, once_in, place_library, process, until, wait_until};
 use forkyard::fastcgi::Request;
 use std::collections::BTreeSet;
 use std::fs;
@@ -283,9 +283,7 @@ fn there_are_never_more_requests_than_threads() {
     for language in LANGUAGES {
         let (daemon, root) = start(language, 3, ONE);
         let mut clients: Vec<Client> = (0..7).map(|n| send(&daemon, "until", &n.to_string())).collect();
-        until("those that may begin", || {
-            (marks(&root, "begun").len() == 3).then_some(())
-        });
+        wait_until("those that may begin", || marks(&root, "begun").len() == 3);
         fs::write(root.path().join("go"), "").expect("go");
         for client in &mut clients {
             client.answer().expect("answer");
@@ -299,9 +297,7 @@ fn slow_requests_leave_fast_ones_alone() {
     for language in LANGUAGES {
         let (daemon, root) = start(language, 3, ONE);
         let mut slow: Vec<Client> = (0..2).map(|n| send(&daemon, "until", &n.to_string())).collect();
-        until("their beginning", || {
-            (marks(&root, "begun").len() == 2).then_some(())
-        });
+        wait_until("their beginning", || marks(&root, "begun").len() == 2);
         let mut kept = daemon.client("www").kept();
         for _ in 0..100 {
             assert!(!body(&mut send(&daemon, "pid", "")).is_empty());
@@ -352,18 +348,18 @@ fn exceptions_and_exits_are_those_of_one_request() {
         let mut waiting = send(&daemon, "until", "x");
         until("its beginning", || marks(&root, "begun").pop());
         let answer = send(&daemon, "raise", "it").answer().expect("answer");
-        assert!(answer.text().starts_with("Status: 500 "), "{}", answer.text());
+        assert_starts(&answer.text(), "Status: 500 ");
         assert!(answer.ended);
         assert!(String::from_utf8_lossy(&answer.stderr).contains("broken it"));
         daemon.wait_for("broken it");
         assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
         let answer = send(&daemon, "exit", "").answer().expect("answer");
-        assert!(answer.text().starts_with("Status: 500 "), "{}", answer.text());
+        assert_starts(&answer.text(), "Status: 500 ");
         let pid: u32 = worker.parse().expect("pid");
         assert!(process::runs(pid));
         fs::write(root.path().join("go"), "").expect("go");
         assert_eq!(body(&mut waiting), worker);
-        until("its end", || (!process::runs(pid)).then_some(()));
+        wait_until("its end", || !process::runs(pid));
         assert_ne!(body(&mut send(&daemon, "pid", "")), worker);
     }
 }
@@ -404,7 +400,7 @@ fn an_answer_waits_for_its_client_and_ends_when_that_leaves() {
         drop(send(&daemon, "stream", "30"));
         until("the end of the other", || marks(&root, "over").pop());
         let mut clients: Vec<Client> = (0..2).map(|n| send(&daemon, "until", &n.to_string())).collect();
-        until("both", || (marks(&root, "begun").len() == 2).then_some(()));
+        wait_until("both", || marks(&root, "begun").len() == 2);
         fs::write(root.path().join("go"), "").expect("go");
         for client in &mut clients {
             client.answer().expect("answer");
@@ -437,7 +433,7 @@ fn a_client_that_leaves_or_falls_silent_in_its_body_frees_its_thread() {
         let silent = [half("count"), half("count")];
         assert!(!body(&mut send(&daemon, "pid", "")).is_empty());
         drop(silent);
-        assert!(!daemon.log().contains("ERROR"), "{}", daemon.log());
+        assert_lacks(&daemon.log(), "ERROR");
     }
 }
 
@@ -460,18 +456,14 @@ fn an_ondemand_pool_grows_when_all_threads_are_busy() {
         let (daemon, root) = start(language, 3, "pm = \"ondemand\"\nmax_children = 2\n");
         let mut clients = vec![send(&daemon, "until", "0")];
         for number in 1..4 {
-            until("the one before", || {
-                (marks(&root, "begun.").len() == number).then_some(())
-            });
+            wait_until("the one before", || marks(&root, "begun.").len() == number);
             assert!(
                 number == 1 || daemon.wait_for_workers("www", 1).len() == 1,
                 "one has threads for all"
             );
             clients.push(send(&daemon, "until", &number.to_string()));
         }
-        until("another worker", || {
-            (marks(&root, "begun.").len() == 4).then_some(())
-        });
+        wait_until("another worker", || marks(&root, "begun.").len() == 4);
         daemon.wait_for_workers("www", 2);
         fs::write(root.path().join("go"), "").expect("go");
         let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();

@@ -4,7 +4,7 @@ use super::concurrent::{body, marks, params, send};
 use super::threads::{LANGUAGES, ONE, start, start_with};
 use crate::support::daemon::forkyard;
 use crate::support::fcgi::Client;
-use crate::support::{pause, process, until};
+use crate::support::{assert_lacks, assert_starts, pause, process, wait_until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ fn a_reload_under_load_loses_nothing() {
         daemon.wait_for_workers("www", 2);
         let old: BTreeSet<u32> = daemon.workers("www").into_iter().collect();
         let mut waiting: Vec<Client> = (0..4).map(|n| send(&daemon, "until", &n.to_string())).collect();
-        until("all", || (marks(&root, "begun.").len() == 4).then_some(()));
+        wait_until("all", || marks(&root, "begun.").len() == 4);
         let socket = daemon.socket("www");
         let clients: Vec<_> = (0..4)
             .map(|number| {
@@ -39,9 +39,9 @@ fn a_reload_under_load_loses_nothing() {
         clients
             .into_iter()
             .for_each(|client| client.join().expect("a client"));
-        until("a new worker", || {
+        wait_until("a new worker", || {
             let pid: u32 = body(&mut send(&daemon, "pid", "")).parse().expect("pid");
-            (!old.contains(&pid)).then_some(())
+            !old.contains(&pid)
         });
         assert!(
             old.iter().any(|pid| process::runs(*pid)),
@@ -52,7 +52,7 @@ fn a_reload_under_load_loses_nothing() {
             assert!(old.contains(&body(client).parse().expect("pid")));
         }
         for pid in old {
-            until("its end", || (!process::runs(pid)).then_some(()));
+            wait_until("its end", || !process::runs(pid));
         }
     }
 }
@@ -62,7 +62,7 @@ fn a_killed_worker_takes_along_its_requests_and_is_replaced() {
     for language in LANGUAGES {
         let (daemon, root) = start(language, 4, ONE);
         let mut waiting: Vec<Client> = (0..3).map(|n| send(&daemon, "until", &n.to_string())).collect();
-        until("all", || (marks(&root, "begun.").len() == 3).then_some(()));
+        wait_until("all", || marks(&root, "begun.").len() == 3);
         let worker = daemon.wait_for_workers("www", 1)[0];
         process::signal(worker, Signal::SIGKILL);
         for client in &mut waiting {
@@ -90,7 +90,7 @@ fn a_worker_that_has_served_its_requests_ends_with_none_lost() {
             }
         }
         assert!(workers.len() >= 7, "{} workers for 200 requests", workers.len());
-        assert!(!daemon.log().contains("WARNING"), "{}", daemon.log());
+        assert_lacks(&daemon.log(), "WARNING");
     }
 }
 
@@ -102,19 +102,13 @@ fn a_request_whose_time_is_up_is_answered_and_the_worker_ends_after_the_others()
         let worker = body(&mut send(&daemon, "pid", ""));
         let mut stuck = send(&daemon, "until", "stuck");
         let answer = stuck.answer().expect("answer");
-        assert!(
-            answer.text().starts_with("Status: 504 Gateway Timeout"),
-            "{}",
-            answer.text()
-        );
+        assert_starts(&answer.text(), "Status: 504 Gateway Timeout");
         assert!(answer.ended);
         daemon.wait_for("(request: \"GET /until?stuck\") execution timed out (1.0");
-        until("another worker", || {
-            (body(&mut send(&daemon, "pid", "")) != worker).then_some(())
-        });
+        wait_until("another worker", || body(&mut send(&daemon, "pid", "")) != worker);
         let pid: u32 = worker.parse().expect("pid");
-        until("its end", || (!process::runs(pid)).then_some(()));
-        assert!(!daemon.log().contains("SIGKILL"), "{}", daemon.log());
+        wait_until("its end", || !process::runs(pid));
+        assert_lacks(&daemon.log(), "SIGKILL");
     }
 }
 
@@ -138,7 +132,7 @@ fn others_are_finished_before_a_worker_with_a_stuck_thread_ends() {
             .map(body)
             .filter(|body| *body == worker.to_string());
         assert!(finished.count() > 0);
-        until("the worker's end", || (!process::runs(worker)).then_some(()));
+        wait_until("the worker's end", || !process::runs(worker));
     }
 }
 
@@ -183,15 +177,15 @@ fn status_counts_requests_under_way_in_threads() {
         let settings = format!("{ONE}status_path = \"/status\"\n");
         let (daemon, root) = start_with("control = \"DIR/control.sock\"", language, 6, &settings);
         let mut clients: Vec<Client> = (0..4).map(|n| send(&daemon, "until", &n.to_string())).collect();
-        until("all", || (marks(&root, "begun.").len() == 4).then_some(()));
+        wait_until("all", || marks(&root, "begun.").len() == 4);
         let page = body(&mut send(&daemon, "status", "json"));
         let page: serde_json::Value = serde_json::from_str(&page).expect(&page);
         assert_eq!(page["requests in flight"], 5, "{page}");
-        until("the others alone", || {
+        wait_until("the others alone", || {
             let told = forkyard(&["status", "--json"], &daemon.dir).output();
             let told: serde_json::Value =
                 serde_json::from_slice(&told.expect("forkyard status").stdout).expect("JSON");
-            told.to_string().contains("\"in_flight\":4").then_some(())
+            told.to_string().contains("\"in_flight\":4")
         });
         fs::write(root.path().join("go"), "").expect("go");
         for client in &mut clients {

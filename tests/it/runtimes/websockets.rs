@@ -2,7 +2,7 @@
 
 use super::programs::Site;
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -176,7 +176,7 @@ fn has_pages_and_websockets(runtime: &str) {
     let site = site_of(runtime, STATIC);
     let nginx = nginx(&site);
     let page = curl(&[&nginx.url("/page")]);
-    assert!(page.contains("\"url\":\"/page\""), "{page}");
+    assert_contains(&page, "\"url\":\"/page\"");
     let mut socket = Socket::open(&format!("ws://127.0.0.1:{}/ws", nginx.port));
     let headers: serde_json::Value = serde_json::from_str(&socket.hear()).expect("headers");
     for (name, expected) in [
@@ -221,23 +221,22 @@ fn requests_pass_by_http_as_they_are() {
         .expect("write");
     let mut text = String::new();
     client.read_to_string(&mut text).expect("read");
-    assert!(text.contains("/one") && !text.contains("/hidden"), "{text}");
+    assert_contains(&text, "/one");
+    assert_lacks(&text, "/hidden");
     let mut client = UnixStream::connect(http(&site)).expect("connect");
     client
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
         .expect("write");
     let mut text = String::new();
     client.read_to_string(&mut text).expect("read");
-    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    assert_starts(&text, "HTTP/1.1 400 ");
     let mut client = UnixStream::connect(http(&site)).expect("connect");
     client
         .write_all(b"GET /gone HTTP/1.1\r\nHost: a\r\n\r\n")
         .expect("write");
     client.read_exact(&mut [0; 12]).expect("the head");
     drop(client);
-    until("the program to see it", || {
-        site.root.join("gone").exists().then_some(())
-    });
+    wait_until("the program to see it", || site.root.join("gone").exists());
 }
 
 fn set_control_timeout(site: &Site, time: &str) {
@@ -264,10 +263,10 @@ fn reload_under_websocket(
     fs::write(site.root.join(file), code).expect("write");
     let begun = Instant::now();
     site.daemon.signal(Signal::SIGUSR2);
-    until("the new version", || {
+    wait_until("the new version", || {
         let mut new = Socket::open(address);
         new.hear();
-        new.ask("b").ends_with(&format!(" {version} b")).then_some(())
+        new.ask("b").ends_with(&format!(" {version} b"))
     });
     (old, begun)
 }
@@ -330,14 +329,14 @@ fn a_killed_keeper_leaves_websockets_open() {
     let keeper = site.daemon.pid();
     let master = site.daemon.kept_master();
     process::signal(keeper, Signal::SIGKILL);
-    until("the keeper's end", || (!process::runs(keeper)).then_some(()));
+    wait_until("the keeper's end", || !process::runs(keeper));
     assert!(process::runs(master));
     assert_eq!(socket.ask("x"), before, "the same program");
     let mut other = Socket::open(&address);
     other.hear();
     assert!(other.ask("y").ends_with(" one y"));
     process::signal(master, Signal::SIGTERM);
-    until("the master's end", || (!process::runs(master)).then_some(()));
+    wait_until("the master's end", || !process::runs(master));
     assert!(socket.hear().starts_with("closed"));
 }
 
@@ -382,22 +381,22 @@ fn a_thousand_requests_are_under_way_in_one_worker() {
     for client in &mut clients {
         client.send(&params, b"").expect("send");
     }
-    until("all of them", || {
+    wait_until("all of them", || {
         let params =
             crate::support::fcgi::Params::get(&site.daemon.dir, "open", "").with("REQUEST_URI", "/open");
         let mut client = site.daemon.client("app");
         client.send(&params, b"").expect("send");
-        (client.answer().expect("an answer").body() == "1000").then_some(())
+        client.answer().expect("an answer").body() == "1000"
     });
     assert_eq!(site.daemon.workers("app").len(), 1);
     drop(slow);
     drop(clients);
-    until("them to be gone", || {
+    wait_until("them to be gone", || {
         let params =
             crate::support::fcgi::Params::get(&site.daemon.dir, "open", "").with("REQUEST_URI", "/open");
         let mut client = site.daemon.client("app");
         client.send(&params, b"").expect("send");
-        (client.answer().expect("an answer").body() == "0").then_some(())
+        client.answer().expect("an answer").body() == "0"
     });
 }
 
@@ -441,7 +440,7 @@ fn asgi_applications_serve_pages_by_fastcgi_and_websockets_by_http() {
     let site = asgi("entry = \"main:app\"\ninterpreter = \"/usr/bin/python3\"");
     let nginx = nginx(&site);
     let page = curl(&[&nginx.url("/page")]);
-    assert!(page.contains("\"client\":\"127.0.0.1\""), "{page}");
+    assert_contains(&page, "\"client\":\"127.0.0.1\"");
     let proxied = curl(&[
         "-H",
         "X-Real-IP: 6.6.6.6",
@@ -526,10 +525,8 @@ fn without_uvicorn_http_is_refused_with_its_reason() {
         .expect("write");
     let mut text = String::new();
     client.read_to_string(&mut text).expect("read");
-    assert!(
-        text.starts_with("HTTP/1.1 503 ") && text.contains("uvicorn is not installed"),
-        "{text}"
-    );
+    assert_starts(&text, "HTTP/1.1 503 ");
+    assert_contains(&text, "uvicorn is not installed");
     site.daemon
         .wait_for("there is no uvicorn in the application's environment");
 }

@@ -3,7 +3,7 @@
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl, upload};
-use crate::support::{place_library, until};
+use crate::support::{place_library, wait_until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -166,7 +166,7 @@ impl Site {
 
     fn wait_for_file(&self, name: &str) {
         let path = self.root.path().join(name);
-        until(name, || path.exists().then_some(()));
+        wait_until(name, || path.exists());
     }
 
     fn nginx(&self, locations: &str) -> Nginx {
@@ -336,7 +336,7 @@ fn the_peak_of_memory_is_on_the_status_page() {
     );
     // A worker that shows the page has begun another request; the other one still shows its last. A connection occupies
     // the preferred worker while the other one answers, then releases it for the page.
-    until("memory on the status page", || {
+    wait_until("memory on the status page", || {
         let held = site.daemon.client("www");
         site.get("sized");
         drop(held);
@@ -347,7 +347,6 @@ fn the_peak_of_memory_is_on_the_status_page() {
         sizes
             .map(|size| size.trim().parse::<u64>().expect("bytes"))
             .any(|bytes| bytes > 1 << 20)
-            .then_some(())
     });
 }
 

@@ -3,7 +3,7 @@
 use super::{needs_root, python_as};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, until, wait_until};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,10 +134,8 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     assert!(secret.exists());
     assert_eq!(reopened(pid(&daemon, "one"), WWW_DATA), "");
     let page = daemon.get("one", "status?json&full").body();
-    assert!(
-        page.contains("\"pool\":\"one\"") && !page.contains("secret.php"),
-        "{page}"
-    );
+    assert_contains(&page, "\"pool\":\"one\"");
+    assert_lacks(&page, "secret.php");
 }
 
 fn shareable(pid: u32) -> BTreeSet<String> {
@@ -225,8 +223,8 @@ fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
             .count()
     };
     let all = || one.iter().chain(&two).copied();
-    until("no descriptor of the scoreboard", || {
-        all().all(|worker| boards(worker) == 0).then_some(())
+    wait_until("no descriptor of the scoreboard", || {
+        all().all(|worker| boards(worker) == 0)
     });
     let pages: Vec<Vec<String>> = all().map(own_pages).collect();
     assert!(pages.iter().all(|pages| pages.len() == 1), "{pages:?}");

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{is_root, until};
+use crate::support::{assert_starts, is_root, until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -56,7 +56,7 @@ fn spellings(header: &str) -> [String; 4] {
 
 fn heard(client: &mut Client, params: &Params) -> BTreeMap<String, Vec<String>> {
     let answer = client.request(params, b"").expect("answer");
-    assert!(answer.text().starts_with("Status: 200"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 200");
     let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in answer.body().lines() {
         let (name, value) = line.split_once(": ").expect("a header");

@@ -2,7 +2,7 @@
 
 use super::{NOBODY, needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{strace, until};
+use crate::support::{strace, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -81,9 +81,9 @@ fn with_logs(dir: &Path, path: impl Fn(&str) -> PathBuf) -> String {
 fn assert_refused(dir: &Path, wanted: &str) {
     let mut daemon = Daemon::launch(dir, forkyard(&["run"], dir));
     assert!(!daemon.wait().success());
-    until(wanted, || {
+    wait_until(wanted, || {
         let log = fs::read_to_string(dir.join("error_log")).unwrap_or_default();
-        (daemon.log() + &log).contains(wanted).then_some(())
+        (daemon.log() + &log).contains(wanted)
     });
 }
 
@@ -283,7 +283,7 @@ fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
     assert_eq!(mode(&socket), 0o600);
     fs::write(&file, configuration("0622")).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    until("the new mode", || (mode(&socket) == 0o622).then_some(()));
+    wait_until("the new mode", || mode(&socket) == 0o622);
     fs::remove_file(&socket).expect("unlink");
     symlink(dir.path().join("precious"), &socket).expect("symlink");
     fs::write(&file, configuration("0666")).expect("write");

@@ -3,8 +3,7 @@
 use super::{NOBODY, needs_root};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::nginx::curl;
-use crate::support::process;
-use crate::support::until;
+use crate::support::{process, wait_until};
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -157,9 +156,9 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
                     "http://x/",
                 ])
             });
-            until("connections that were refused", || {
+            wait_until("connections that were refused", || {
                 let are_over = by_fastcgi.is_finished() || by_http.is_finished();
-                (are_over || refused(port) >= 2).then_some(())
+                are_over || refused(port) >= 2
             });
             daemon.signal(Signal::SIGCONT);
             (

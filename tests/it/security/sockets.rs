@@ -5,7 +5,7 @@ use crate::skip::skip_unless;
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{StopAtEnd, pause, until};
+use crate::support::{StopAtEnd, assert_contains, pause, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Read;
@@ -94,16 +94,14 @@ fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
     }
     fs::write(&file, configuration(", acl_users = [\"daemon\"]")).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    until("the other list", || {
-        list(&socket)
-            .contains(&"user:daemon:rw-".to_owned())
-            .then_some(())
+    wait_until("the other list", || {
+        list(&socket).contains(&"user:daemon:rw-".to_owned())
     });
     assert!(connects("daemon", &socket) && !connects("nobody", &socket));
     fs::write(&file, configuration(", owner = \"games\"")).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    until("no list", || {
-        (list(&socket) == ["user::rw-", "group::---", "other::---"]).then_some(())
+    wait_until("no list", || {
+        list(&socket) == ["user::rw-", "group::---", "other::---"]
     });
     assert!(connects("games", &socket) && !connects("daemon", &socket));
 }
@@ -122,10 +120,7 @@ fn an_unknown_user_in_a_list_is_an_error_with_its_place() {
     fs::write(&file, pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)).expect("write");
     let output = forkyard(&["check"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
-    assert!(
-        said.contains("listen.acl_users: there is no user \"no-such-user\""),
-        "{said}"
-    );
+    assert_contains(&said, "listen.acl_users: there is no user \"no-such-user\"");
 }
 
 /// A TCP pool with an address list, and the answers to clients from 127.0.0.1 and ::1.

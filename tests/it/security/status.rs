@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{self, Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::until;
+use crate::support::wait_until;
 use forkyard::fastcgi::Request;
 use forkyard_base::text::is_control;
 use std::fs::OpenOptions;
@@ -139,9 +139,7 @@ fn what_a_client_chose_is_a_value_in_every_form_of_the_status() {
             let params = Params::get(&daemon.dir, "", query).with("SCRIPT_NAME", "/status");
             reporter.request(&params, b"").expect("an answer").body()
         };
-        until("the request to be shown", || {
-            full("full").contains("forged").then_some(())
-        });
+        wait_until("the request to be shown", || full("full").contains("forged"));
         for query in ["", "full"] {
             assert_lines(query, &full(query));
             for kind in ["html", "xml", "json", "openmetrics"] {

@@ -5,7 +5,7 @@ use super::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{place_library, process, until, write_program};
+use crate::support::{assert_lacks, assert_starts, place_library, process, until, wait_until, write_program};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
@@ -264,9 +264,9 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
             assert_eq!(answer.body(), format!("own {uri}"), "{name}\n{}", daemon.log());
         };
         next(&mut client);
-        until("the late answer", || {
+        wait_until("the late answer", || {
             next(&mut client);
-            done.exists().then_some(())
+            done.exists()
         });
         for _ in 0..20 {
             next(&mut client);
@@ -284,14 +284,13 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
         };
         let said =
             say("GET /late HTTP/1.1\r\nHost: a\r\n\r\nGET /behind HTTP/1.1\r\nHost: a\r\n\r\n".to_owned());
-        assert!(
-            said.starts_with("HTTP/1.1 504 ") && !said.contains("own") && !said.contains("late"),
-            "{said}"
-        );
-        until("the late answer", || {
+        assert_starts(&said, "HTTP/1.1 504 ");
+        assert_lacks(&said, "own");
+        assert_lacks(&said, "late");
+        wait_until("the late answer", || {
             let said = say("GET /after HTTP/1.1\r\nHost: a\r\n\r\n".to_owned());
             assert!(said.ends_with("own /after"), "{said}");
-            done.exists().then_some(())
+            done.exists()
         });
     }
 }
@@ -333,11 +332,11 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
             .body()
     };
     let worker = ask("0");
-    until("its end", || (process::children(master).len() == 1).then_some(()));
+    wait_until("its end", || process::children(master).len() == 1);
     let lines = daemon.log().lines().count();
     for code in ["3", "4", "78", "70", "1", "255"] {
         assert_eq!(ask(code), worker, "{code}\n{}", daemon.log());
-        until("its end", || (process::children(master).len() == 1).then_some(()));
+        wait_until("its end", || process::children(master).len() == 1);
     }
     assert_eq!(ask("0"), worker);
     let log = daemon.log();
@@ -406,10 +405,8 @@ echo 'done';
             assert!(said.starts_with(&begin), "{line}");
             let others = marks.iter().filter(|other| **other != mark);
             for other in others {
-                assert!(
-                    !line.contains(&format!("<{other} ")) && !line.contains(&format!(" {other}>")),
-                    "{line}"
-                );
+                assert_lacks(&line, &format!("<{other} "));
+                assert_lacks(&line, &format!(" {other}>"));
             }
         }
         let all = own.join("\n");

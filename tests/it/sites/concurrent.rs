@@ -4,7 +4,7 @@ use super::Sites;
 use crate::it::runtimes::concurrent::APPLICATION;
 use crate::it::runtimes::threads::LANGUAGES;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{pause, process, until};
+use crate::support::{assert_contains, assert_starts, pause, process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ impl Bench {
             before.push(std::mem::replace(&mut other, self.send(root, "until", "")));
         }
         let text = answer.join().expect("the client");
-        assert!(text.starts_with("Status: 504"), "{text}");
+        assert_starts(&text, "Status: 504");
         other
     }
 
@@ -79,9 +79,9 @@ impl Bench {
     }
 
     pub(super) fn wait_for_sessions(&self, root: &Path, wanted: &[u64]) {
-        until(&format!("sessions {wanted:?}"), || {
+        wait_until(&format!("sessions {wanted:?}"), || {
             let found = self.sessions(root);
-            (found == wanted).then_some(())
+            found == wanted
         });
     }
 }
@@ -121,7 +121,7 @@ fn slow_requests_of_one_application_do_not_stop_another() {
         assert!(bench.get(&fast, "pid", "").parse::<u32>().is_ok());
     }
     let table = bench.sites.table(&["sites"]);
-    assert!(table.contains("20"), "{table}");
+    assert_contains(&table, "20");
     go(&slow);
     let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
     assert_eq!(pids.len(), 1, "{pids:?}");
@@ -159,9 +159,7 @@ fn no_instance_has_more_than_concurrency_allows() {
     let mut clients: Vec<Client> = (0..8).map(|_| bench.send(&root, "until", "")).collect();
     bench.wait_for_sessions(&root, &[3, 3]);
     assert_eq!(bench.status(&root)["waiting"], 2);
-    until("two instances have begun", || {
-        (marks(&root, "begun.") == 2).then_some(())
-    });
+    wait_until("two instances have begun", || marks(&root, "begun.") == 2);
     go(&root);
     for client in &mut clients {
         assert!(body(client).parse::<u32>().is_ok());
@@ -177,7 +175,7 @@ fn a_client_that_leaves_ends_its_session_and_no_other() {
     let root = bench.add("app", "");
     let mut other = bench.send(&root, "until", "");
     let leaving = bench.send(&root, "events", "1");
-    until("it is open", || (marks(&root, "open.1") == 1).then_some(()));
+    wait_until("it is open", || marks(&root, "open.1") == 1);
     bench.wait_for_sessions(&root, &[2]);
     drop(leaving);
     assert_eq!(bench.get(&root, "gone", "1"), "1");
@@ -195,13 +193,13 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_requests_under_way(
     bench.wait_for_sessions(&root, &[5]);
     let router = bench.sites.companion("router");
     process::signal(router, Signal::SIGKILL);
-    until("its end", || (!process::runs(router)).then_some(()));
+    wait_until("its end", || !process::runs(router));
     assert_ne!(bench.sites.companion("router"), router);
     bench.wait_for_sessions(&root, &[5]);
     clients.push(bench.send(&root, "until", ""));
     clients.push(bench.send(&root, "until", ""));
-    until("one waits", || {
-        (bench.status(&root)["waiting"] == 1 && bench.sessions(&root) == [6]).then_some(())
+    wait_until("one waits", || {
+        bench.status(&root)["waiting"] == 1 && bench.sessions(&root) == [6]
     });
     go(&root);
     let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
@@ -230,8 +228,8 @@ fn a_restart_waits_for_the_requests_under_way() {
         let pid: u32 = body(client).parse().expect("a pid");
         assert!(old.contains(&pid));
     }
-    until("the end of the old one", || {
-        (bench.sites.instances() == BTreeSet::from([new])).then_some(())
+    wait_until("the end of the old one", || {
+        bench.sites.instances() == BTreeSet::from([new])
     });
     bench.sites.end();
 }
@@ -271,7 +269,7 @@ fn an_instance_whose_loop_does_not_run_when_the_time_is_up_is_killed() {
     let bench = Bench::start("max_request_time = \"1s\"");
     let root = bench.add("app", "");
     let mut holds = bench.send(&root, "hold", "never");
-    until("it is held up", || (marks(&root, "held.") == 1).then_some(()));
+    wait_until("it is held up", || marks(&root, "held.") == 1);
     let before = bench.sites.instances();
     assert!(!holds.answer().expect("no answer").text().contains("Status: 200"));
     let next: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
@@ -306,13 +304,13 @@ fn an_application_is_spread_over_the_instances_it_asks_for() {
     let bench = Bench::start("max = 6\nmax_per_app = 3");
     let root = bench.add("app", "instances = 2\n");
     let mut clients: Vec<Client> = (0..4).map(|_| bench.send(&root, "until", "")).collect();
-    until("another instance", || {
+    wait_until("another instance", || {
         let status = bench.status(&root).to_string();
-        status.contains("\"state\":\"idle\"").then_some(())
+        status.contains("\"state\":\"idle\"")
     });
     clients.extend((0..6).map(|_| bench.send(&root, "until", "")));
-    until("all are under way", || {
-        (bench.sessions(&root).iter().sum::<u64>() == 10).then_some(())
+    wait_until("all are under way", || {
+        bench.sessions(&root).iter().sum::<u64>() == 10
     });
     let sessions = bench.sessions(&root);
     assert!(
@@ -331,7 +329,7 @@ fn a_loop_that_is_held_up_gets_no_more_requests() {
     let root = bench.add("app", "");
     let first = bench.get(&root, "pid", "");
     let mut holds = bench.send(&root, "hold", "free");
-    until("it is held up", || (marks(&root, "held.") == 1).then_some(()));
+    wait_until("it is held up", || marks(&root, "held.") == 1);
     // The stuck loop shows only when a request arrives that it doesn't accept: that request waits.
     let (tell, answers) = std::sync::mpsc::channel();
     let other = until("an answer of another instance", || {
@@ -401,12 +399,11 @@ fn a_key_without_effect_on_a_runtime_is_refused() {
         let root = bench.sites.add(name, 0, &[(file, ""), ("forkyard.toml", key)]);
         let (status, _) = bench.sites.get(&format!("/{name}/"));
         assert!(status >= 500, "{name}: {status}");
-        until(&format!("the log says what is wrong with {name}"), || {
+        wait_until(&format!("the log says what is wrong with {name}"), || {
             let log = bench.sites.daemon.log();
             let root = root.display().to_string();
             log.lines()
                 .any(|line| line.contains(&root) && line.contains(problem))
-                .then_some(())
         });
     }
     bench.sites.end();

@@ -3,7 +3,7 @@
 use super::Sites;
 use super::concurrent::{Bench, body, go, marks};
 use crate::support::fcgi::Client;
-use crate::support::{process, until};
+use crate::support::{assert_starts, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -100,7 +100,7 @@ fn a_client_that_leaves_is_missed_by_the_program_and_by_no_other_client() {
     let root = add(&bench, "app", "");
     let mut other = bench.send(&root, "until", "");
     let leaving = bench.send(&root, "events", "1");
-    until("it is open", || (marks(&root, "open.1") == 1).then_some(()));
+    wait_until("it is open", || marks(&root, "open.1") == 1);
     bench.wait_for_sessions(&root, &[2]);
     drop(leaving);
     assert_eq!(bench.get(&root, "gone", "1"), "1");
@@ -141,7 +141,7 @@ fn bodies_are_streamed_both_ways_and_wait_for_who_is_slow() {
         );
     }
     let mut slow = bench.send(&root, "large", "100");
-    until("it has begun", || (marks(&root, "sent.") > 0).then_some(()));
+    wait_until("it has begun", || marks(&root, "sent.") > 0);
     std::thread::sleep(std::time::Duration::from_millis(300));
     let ahead = marks(&root, "sent.");
     assert!(ahead < 60, "{ahead} MB are sent");
@@ -158,7 +158,7 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_requests_under_way(
     bench.wait_for_sessions(&root, &[7]);
     let router = bench.sites.companion("router");
     process::signal(router, Signal::SIGKILL);
-    until("its end", || (!process::runs(router)).then_some(()));
+    wait_until("its end", || !process::runs(router));
     assert_ne!(bench.sites.companion("router"), router);
     bench.wait_for_sessions(&root, &[7]);
     go(&root);
@@ -185,8 +185,8 @@ fn a_restart_waits_for_the_requests_under_way() {
     let answered = pids(&mut clients);
     assert_eq!(answered.len(), 1);
     assert!(!answered.contains_key(&new), "the old one has answered");
-    until("the end of the old one", || {
-        (!answered.keys().any(|pid| process::runs(*pid))).then_some(())
+    wait_until("the end of the old one", || {
+        !answered.keys().any(|pid| process::runs(*pid))
     });
     bench.sites.end();
 }
@@ -196,10 +196,10 @@ fn a_program_is_replaced_after_max_requests_and_no_request_is_lost() {
     let bench = Bench::start("max_requests = 40\nmax = 4");
     let root = add(&bench, "app", "");
     let mut seen = BTreeSet::new();
-    until("three programs", || {
+    wait_until("three programs", || {
         let mut clients = many(&bench, &root, "pid", "", 16);
         seen.extend(pids(&mut clients).into_keys());
-        (seen.len() >= 3).then_some(())
+        seen.len() >= 3
     });
     bench.sites.end();
 }
@@ -213,9 +213,7 @@ fn a_request_that_takes_too_long_is_ended_alone() {
     let mut other = bench.beside_until_its_time_is_up(stuck, &root);
     go(&root);
     assert_eq!(body(&mut other), pid);
-    until("the program to notice", || {
-        root.join("left.1").exists().then_some(())
-    });
+    wait_until("the program to notice", || root.join("left.1").exists());
     bench.sites.end();
 }
 
@@ -226,10 +224,10 @@ fn a_program_that_dies_takes_its_own_requests_with_it() {
     let mut unharmed = bench.send(&other, "until", "");
     let first = bench.get(&root, "pid", "");
     let mut clients = many(&bench, &root, "events", "1", 3);
-    until("they are open", || (marks(&root, "open.1") == 1).then_some(()));
+    wait_until("they are open", || marks(&root, "open.1") == 1);
     bench.wait_for_sessions(&root, &[3]);
     let answer = bench.send(&root, "dies", "").answer().expect("answer");
-    assert!(answer.text().starts_with("Status: 50"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 50");
     for client in &mut clients {
         assert!(!client.answer().is_ok_and(|answer| answer.ended), "it is cut");
     }
@@ -248,8 +246,8 @@ fn requests_are_spread_over_the_processes_that_an_application_asks_for() {
     let programs = bench.status(&root)["programs"].as_array().map_or(0, Vec::len);
     assert_eq!(programs, 2);
     let mut clients = many(&bench, &root, "until", "", 20);
-    until("all are under way", || {
-        (bench.sessions(&root).iter().sum::<u64>() == 20).then_some(())
+    wait_until("all are under way", || {
+        bench.sessions(&root).iter().sum::<u64>() == 20
     });
     go(&root);
     let answered = pids(&mut clients);
@@ -282,7 +280,7 @@ fn requests_wait_for_a_program_that_starts_and_are_told_that_it_can_not() {
         .send(&bench.sites.apps.join("broken"), "pid", "")
         .answer()
         .expect("answer");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     fs::remove_dir_all(bench.sites.apps.join("broken")).expect("rmdir");
     bench.sites.end();
 }

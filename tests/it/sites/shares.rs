@@ -3,7 +3,7 @@
 use super::Sites;
 use crate::skip::needs_root;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::process::Command;
@@ -60,8 +60,8 @@ fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
     }
     let sites = Sites::start("max = 2\nmax_per_app = 1");
     let waiting = |count: u64| {
-        until("the requests to wait", || {
-            (sites.status()["book"]["waiting"] == count).then_some(())
+        wait_until("the requests to wait", || {
+            sites.status()["book"]["waiting"] == count
         });
     };
     let send = |root: &std::path::Path| {

@@ -5,7 +5,7 @@ use crate::it::runtimes::fastcgi_programs::compiled;
 use crate::it::rust_handler::handlers;
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{is_root, place_library, process, until};
+use crate::support::{is_root, place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -389,19 +389,19 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
             None => format!("[pool sites:{}]", cell.directory),
         };
         let mut to_web_server = String::new();
-        until(&format!("the line of {}", cell.name()), || {
+        wait_until(&format!("the line of {}", cell.name()), || {
             to_web_server += &cell.ask(query).error_text();
             let log = cell.daemon.log();
             let is_logged = log
                 .lines()
                 .any(|line| line.contains(&name) && line.contains(wanted));
-            (is_logged || to_web_server.contains(wanted)).then_some(())
+            is_logged || to_web_server.contains(wanted)
         });
     });
     table.each(false, |cell| {
         let first = cell.pid("");
-        until(&format!("another process of {}", cell.name()), || {
-            (cell.pid("") != first).then_some(())
+        wait_until(&format!("another process of {}", cell.name()), || {
+            cell.pid("") != first
         });
     });
     let before: Vec<u32> = {
@@ -418,8 +418,8 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
         if cell.pool.is_some() && !cell.row.table.contains("root") && cell.row.name != "cgi" {
             return assert!(["php", RUST].contains(&cell.row.name));
         }
-        until(&format!("another process of {}", cell.name()), || {
-            (cell.pid("") != before).then_some(())
+        wait_until(&format!("another process of {}", cell.name()), || {
+            cell.pid("") != before
         });
     });
 }
@@ -450,9 +450,9 @@ fn every_runtime_tells_why_it_can_not_be_started_in_every_kind_of_pool() {
             let told: Vec<&str> = log.lines().filter(is_about).collect();
             assert_eq!(told.len(), 1, "{name}: the cause is told once: {told:#?}");
         } else {
-            until(&format!("why {name} fails"), || {
+            wait_until(&format!("why {name} fails"), || {
                 let said = cell.ask("").error_text() + &cell.daemon.log();
-                said.contains("the database is not there").then_some(())
+                said.contains("the database is not there")
             });
         }
     });

@@ -1,6 +1,7 @@
 //! Applications that do everything wrong.
 
 use super::{Kit, SHORT, UP};
+use crate::support::assert_contains;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::plan::Limit;
 use forkyard::spawn::step::Step;
@@ -208,7 +209,7 @@ fn it_is_killed_by_a_limit() {
     });
     let report = kit.failure(plan);
     let exit = report.exit.map(|ended| ended.describe()).unwrap_or_default();
-    assert!(exit.contains("SIGXCPU"), "{exit}");
+    assert_contains(&exit, "SIGXCPU");
     assert!(report.failure.problem.as_str().contains("CPU time"));
     let mut kit = Kit::new();
     let report = kit.failure(kit.native("kill -9 $$"));

@@ -1,7 +1,7 @@
 //! The daemon's end and its renewal while something is being started.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::{process, until};
+use crate::support::{assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -43,14 +43,8 @@ fn a_reload_calls_a_start_off() {
     let text = fs::read_to_string(&config).expect("read");
     fs::write(&config, text.replace("max_children = 2", "max_children = 3")).expect("write");
     broken.daemon.signal(Signal::SIGUSR2);
-    until("the old preloader to be gone", || {
-        (!process::runs(pid)).then_some(())
-    });
-    until("an answer", || (broken.ask().body() == "well").then_some(()));
-    assert!(
-        !broken.daemon.log().contains("can't start"),
-        "{}",
-        broken.daemon.log()
-    );
+    wait_until("the old preloader to be gone", || !process::runs(pid));
+    wait_until("an answer", || broken.ask().body() == "well");
+    assert_lacks(&broken.daemon.log(), "can't start");
     broken.is_clean();
 }

@@ -3,7 +3,7 @@
 use super::WELL_WSGI;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, until};
+use crate::support::{assert_contains, place_library, wait_until};
 use std::fs;
 use std::process::Command;
 
@@ -38,14 +38,14 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
                 .expect("an answer")
                 .text()
         };
-        until("a refusal", || ask().starts_with("Status: 503 ").then_some(()));
+        wait_until("a refusal", || ask().starts_with("Status: 503 "));
         let (error, shown) = status(&daemon);
         assert_eq!(
             (&error["refusing"], &error["is_over"]),
             (&true.into(), &false.into()),
             "{error}"
         );
-        assert!(shown.contains(" ago, requests are refused: "), "{shown}");
+        assert_contains(&shown, " ago, requests are refused: ");
         let place = match is_link {
             true => daemon.dir.join("environment"),
             false => root.path().join(".venv"),
@@ -59,13 +59,13 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
         if is_link {
             std::os::unix::fs::symlink(&place, root.path().join(".venv")).expect("symlink");
         }
-        until("an answer", || ask().ends_with("well").then_some(()));
+        wait_until("an answer", || ask().ends_with("well"));
         let (error, shown) = status(&daemon);
         assert_eq!(
             (&error["refusing"], &error["is_over"]),
             (&false.into(), &true.into()),
             "{error}"
         );
-        assert!(shown.contains(" ago, over: the pool serves: "), "{shown}");
+        assert_contains(&shown, " ago, over: the pool serves: ");
     }
 }

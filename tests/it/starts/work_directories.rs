@@ -2,7 +2,7 @@
 
 use super::{Broken, work_directories};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{place_library, process, until};
+use crate::support::{place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -62,19 +62,17 @@ fn what_a_killed_master_has_left_is_removed_by_the_next() {
     broken.daemon.wait();
     for pid in preloaders {
         process::signal(pid, Signal::SIGKILL);
-        until("its processes to end", || (!process::runs(pid)).then_some(()));
+        wait_until("its processes to end", || !process::runs(pid));
     }
     assert!(full.join("full").exists());
     let next = another(&broken.temporary);
     next.write("hello.php", "<?php echo 'hello';");
     assert_eq!(next.get("www", "hello.php").body(), "hello");
-    until("the left directory to go", || (!base.exists()).then_some(()));
+    wait_until("the left directory to go", || !base.exists());
     assert_eq!(bases(&broken.temporary).len(), 2, "those of the two that live");
     drop(other);
     drop(next);
-    until("nothing to be left", || {
-        bases(&broken.temporary).is_empty().then_some(())
-    });
+    wait_until("nothing to be left", || bases(&broken.temporary).is_empty());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{PHP, STATIC, member, user};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,13 +50,9 @@ fn falls_back(values: &str, application: &str, why: &str) -> Daemon {
                 .body()
                 .starts_with(&user(name).to_string())
         );
-        until("its own preloader", || {
-            (daemon.preloaders(name).len() == 1).then_some(())
-        });
+        wait_until("its own preloader", || daemon.preloaders(name).len() == 1);
     }
-    until("the zygote to end", || {
-        daemon.preloaders("zygote").is_empty().then_some(())
-    });
+    wait_until("the zygote to end", || daemon.preloaders("zygote").is_empty());
     daemon
 }
 
@@ -134,9 +130,7 @@ fn a_php_ini_that_only_the_pools_user_may_read_is_read_by_it_and_the_next_reload
     fs::write(&ini, "memory_limit = 202M\n").expect("php.ini");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
-    until("a zygote", || {
-        (daemon.preloaders("zygote").len() == 1).then_some(())
-    });
+    wait_until("a zygote", || daemon.preloaders("zygote").len() == 1);
     assert_eq!(daemon.get("a", "limit.php").body(), "202M");
 }
 
@@ -168,10 +162,7 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         .find(|pid| super::process::title(*pid) == "forkyard: preloader zygote")
         .expect("a zygote");
     let of_a = status(&["a"]);
-    assert!(
-        of_a.contains(&format!(", 2 workers, zygote {zygote}\n")),
-        "{of_a}"
-    );
+    assert_contains(&of_a, &format!(", 2 workers, zygote {zygote}\n"));
     let of_b = status(&["b"]);
     let reason = "    has its own preloader and no zygote: php.ini has opcache.preload\n";
     assert!(
@@ -179,10 +170,8 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         "{of_b}"
     );
     let of_c = status(&["c"]);
-    assert!(
-        of_c.contains(", 2 workers, preloader ") && !of_c.contains("zygote"),
-        "{of_c}"
-    );
+    assert_contains(&of_c, ", 2 workers, preloader ");
+    assert_lacks(&of_c, "zygote");
     let all: serde_json::Value = serde_json::from_str(&status(&["--json"])).expect("JSON");
     let kinds = all["pools"].as_array().expect("pools").iter().map(|pool| {
         let generation = &pool["generations"][0];

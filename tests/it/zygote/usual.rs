@@ -3,7 +3,7 @@
 use super::{FIRST_USER, PHP};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
-use crate::support::{is_root, process, until};
+use crate::support::{assert_contains, is_root, process, wait_until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -102,9 +102,7 @@ fn check_kinds(daemon: &Daemon, names: &[String], usual: &str, uid: impl Fn(u32)
     let mut processes: Vec<String> = names.iter().filter(|name| kind(name) == "own").cloned().collect();
     processes.push("zygote".to_owned());
     processes.sort_unstable();
-    until("their preloaders", || {
-        (preloaders(daemon) == processes).then_some(())
-    });
+    wait_until("their preloaders", || preloaders(daemon) == processes);
 }
 
 #[test]
@@ -154,9 +152,9 @@ fn many_dynamic_pools_cost_one_process_beside_their_workers() {
         let pools = (0..POOLS).map(|user| plain(dir, &format!("p{user}"), user, DYNAMIC, ""));
         pools.collect()
     });
-    until("a worker of each pool and one zygote", || {
+    wait_until("a worker of each pool and one zygote", || {
         let children = process::children(daemon.pid());
-        (children.len() == POOLS as usize + 1 && preloaders(&daemon) == ["zygote"]).then_some(())
+        children.len() == POOLS as usize + 1 && preloaders(&daemon) == ["zygote"]
     });
 }
 
@@ -214,8 +212,8 @@ fn shared_preloaders_are_refused_with_what_to_write_now() {
     let said =
         String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
     assert!(!checked.status.success());
-    assert!(
-        said.contains("\"shared:x\" is not a kind of preloader; write \"own\", or \"zygote\", which has taken the place of \"shared\""),
-        "{said}"
+    assert_contains(
+        &said,
+        "\"shared:x\" is not a kind of preloader; write \"own\", or \"zygote\", which has taken the place of \"shared\"",
     );
 }
