@@ -1,7 +1,7 @@
 //! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
-use crate::support::daemon::{directory, forkyard, php_pool, pool};
+use crate::support::daemon::{application_in, directory, forkyard, php_pool, pool};
 use crate::support::{PHP_VERSION, assert_contains, assert_lacks, is_root};
 use std::fs;
 use std::net::TcpListener;
@@ -248,7 +248,7 @@ fn what_a_user_who_is_not_root_can_not_do_is_named() {
     let dir = directory();
     let path = dir.path();
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("chmod");
-    let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", path.display());
+    let application = application_in("cgi", path, "");
     let text = format!(
         "[pool.a]\npm = \"ondemand\"\nmax_children = 1\n\
          listen = {{ address = \"/forkyard-a.sock\", owner = \"www-data\", group = \"www-data\" }}\n\

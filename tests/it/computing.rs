@@ -1,8 +1,8 @@
 //! Requests that use the CPU, on one processor.
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool};
+use crate::support::daemon::{Daemon, application_in, folder, forkyard, php_pool, pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, place_library, wait_until};
+use crate::support::{StopAtEnd, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::Barrier;
@@ -47,17 +47,12 @@ run ->(env) {
 "##;
 
 fn start(runtime: &str, settings: &str) -> Daemon {
-    place_library();
-    let dir = directory();
-    make_writable(dir.path());
-    for (name, text) in [("x.php", PHP), ("wsgi.py", PYTHON), ("config.ru", RUBY)] {
-        fs::write(dir.path().join(name), text).expect("write");
-    }
+    let dir = folder(&[("x.php", PHP), ("wsgi.py", PYTHON), ("config.ru", RUBY)]);
     let settings = format!("max_children = {WORKERS}\n{settings}");
     let text = match runtime {
         "php" => php_pool(dir.path(), &settings, ""),
         other => {
-            let application = format!("runtime = \"{other}\"\nroot = \"{}\"", dir.path().display());
+            let application = application_in(other, dir.path(), "");
             pool(dir.path(), "www", &settings, &application)
         }
     };

@@ -44,9 +44,7 @@ fn ask(daemon: &Daemon, request: &str) -> serde_json::Value {
 }
 
 fn forkyard(daemon: &Daemon, arguments: &[&str]) -> Output {
-    crate::support::daemon::forkyard(arguments, &daemon.dir)
-        .output()
-        .expect("forkyard")
+    daemon.run(arguments)
 }
 
 fn texts(output: &Output) -> (String, String) {

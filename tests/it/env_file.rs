@@ -1,6 +1,6 @@
 //! `env_file`: secrets of an application, for every runtime, in both kinds of pool.
 
-use crate::support::daemon::{Daemon, forkyard, pool};
+use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{assert_contains, is_root, place_library, wait_until};
 use std::fs;
@@ -134,7 +134,7 @@ fn ask(daemon: &Daemon, name: &str, root: &Path, case: &Case) -> Answer {
 }
 
 fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {
-    let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
+    let output = daemon.run(arguments);
     let said = [output.stdout, output.stderr].concat();
     (
         output.status.success(),

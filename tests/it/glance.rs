@@ -1,6 +1,6 @@
 //! `forkyard status`: a summary of all pools, and one in full.
 
-use crate::support::daemon::{Daemon, forkyard, pool};
+use crate::support::daemon::{Daemon, application_in, pool};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, assert_lacks, until, wait_until};
 use std::fs;
@@ -11,7 +11,7 @@ const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"
 
 fn status(daemon: &Daemon, arguments: &[&str]) -> Output {
     let arguments = [&["status"], arguments].concat();
-    forkyard(&arguments, &daemon.dir).output().expect("forkyard")
+    daemon.run(&arguments)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -48,7 +48,7 @@ fn two_pools() -> Daemon {
 fn three_hundred_pools_have_a_line_each_and_a_sum() {
     let daemon = Daemon::start(|dir| {
         let name = |number: u32| format!("site{number:03}");
-        let cgi = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let cgi = application_in("cgi", dir, "");
         let settings = "pm = \"ondemand\"\nmax_children = 2\n";
         let pools: String = (0..300)
             .map(|number| pool(dir, &name(number), settings, &cgi))

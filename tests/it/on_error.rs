@@ -22,7 +22,7 @@ fn global(dir: &Path) -> String {
 }
 
 fn order(daemon: &Daemon, arguments: &[&str]) -> Output {
-    forkyard(arguments, &daemon.dir).output().expect("forkyard")
+    daemon.run(arguments)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -1,6 +1,6 @@
 //! The three process managers, as an operator sees them.
 
-use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool};
+use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::fcgi::Params;
 use crate::support::strace::Failing;
 use crate::support::{is_root, process, until, wait_until};
@@ -122,9 +122,7 @@ fn a_worker_that_had_to_wait_for_a_request_goes_when_it_has_answered() {
     daemon.write("pid.php", PID);
     let mut client = daemon.client("www");
     until("the connection to be held", || {
-        let status = forkyard(&["status", "--json"], &daemon.dir)
-            .output()
-            .expect("forkyard");
+        let status = daemon.run(&["status", "--json"]);
         let status: serde_json::Value = serde_json::from_slice(&status.stdout).ok()?;
         let worker = &status["pools"][0]["generations"][0]["workers"][0];
         (worker["kept"] == 1).then_some(())

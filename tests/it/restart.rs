@@ -1,6 +1,6 @@
 //! `forkyard restart` for pools of one application: by name and by directory, with an outcome.
 
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, until};
 use std::fs;
@@ -17,7 +17,7 @@ fn configure(dir: &Path) -> String {
     fs::create_dir_all(&application).expect("app");
     make_writable(dir);
     fs::write(application.join("app.py"), OLD).expect("app.py");
-    let text = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", application.display());
+    let text = application_in("wsgi", application, "");
     format!(
         "[global]\ncontrol = \"{}/control.sock\"\n{}{}",
         dir.display(),

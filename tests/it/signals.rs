@@ -88,7 +88,7 @@ fn a_killed_master_takes_its_workers_along_after_their_requests_and_can_be_repla
 #[test]
 fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
-    let second = forkyard(&["run"], &daemon.dir).output().expect("forkyard");
+    let second = daemon.run(&["run"]);
     let said = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(78), "{said}");
     assert_contains(&said, &format!("pid {}", daemon.pid()));

@@ -27,9 +27,7 @@ fn start(pools: &[(&str, &str)]) -> Daemon {
 }
 
 fn forkyard(daemon: &Daemon, arguments: &[&str]) -> (String, Option<i32>) {
-    let output = crate::support::daemon::forkyard(arguments, &daemon.dir)
-        .output()
-        .expect("forkyard");
+    let output = daemon.run(arguments);
     let text = [output.stdout, output.stderr].concat();
     (String::from_utf8_lossy(&text).into_owned(), output.status.code())
 }

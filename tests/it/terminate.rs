@@ -1,6 +1,6 @@
 //! Requests over `request_terminate_timeout`: their client gets an answer, other clients lose nothing.
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, php_pool};
 use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::nginx::{Nginx, curl};
 use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
@@ -237,7 +237,7 @@ fn no_shutdown_function_runs() {
 fn a_program_goes_with_its_request() {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
-        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let application = application_in("cgi", dir, "");
         let settings = "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = \"1s\"\n";
         crate::support::daemon::pool(dir, "www", settings, &application)
     });

@@ -1,7 +1,7 @@
 //! Scripts that are not run: the client's words are php-fpm's, and the log and the status say why.
 
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
+use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{until, wait_until};
 use std::fs;
@@ -15,8 +15,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 fn refusals(daemon: &Daemon, pool: &str) -> Vec<(String, u64, String, Option<String>)> {
-    let output = forkyard(&["status", "--json", pool], &daemon.dir).output();
-    let output = output.expect("forkyard");
+    let output = daemon.run(&["status", "--json", pool]);
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let all = status["pools"][0]["counts"]["refusals"].as_array().cloned();
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
@@ -262,7 +261,7 @@ fn a_root_that_a_chroot_does_not_have_is_told() {
 fn why_a_program_is_not_run_is_counted() {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
-        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let application = application_in("cgi", dir, "");
         let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
         global + &pool(dir, "www", STATIC, &application)
     });

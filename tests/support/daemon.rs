@@ -1,7 +1,7 @@
 //! A real forkyard daemon in a temporary directory.
 
 use super::fcgi::{Answer, Client, Params};
-use super::{ear, is_root, process, until};
+use super::{ear, is_root, place_library, process, until, write_program};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 pub struct Daemon {
@@ -57,6 +57,22 @@ pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String
     text
 }
 
+/// A folder of an application, with its files, that the pool's user may write to.
+pub fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    place_library();
+    let root = directory();
+    make_writable(root.path());
+    for (name, text) in files {
+        write_program(&root.path().join(name), text);
+    }
+    root
+}
+
+pub fn application_in(runtime: &str, root: impl AsRef<Path>, more: &str) -> String {
+    let root = root.as_ref().display();
+    format!("runtime = \"{runtime}\"\nroot = \"{root}\"\n{more}")
+}
+
 pub fn forkyard(arguments: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(arguments).arg("-c").arg(dir.join("forkyard.toml"));
@@ -76,6 +92,10 @@ pub fn make_writable(dir: &Path) {
 impl Daemon {
     pub fn said(&self, arguments: &[&str]) -> (Option<i32>, String) {
         said_by(&mut forkyard(arguments, &self.dir))
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        forkyard(arguments, &self.dir).output().expect("forkyard")
     }
 
     pub fn start_logged(configure: impl FnOnce(&Path) -> String, file: &str) -> Daemon {

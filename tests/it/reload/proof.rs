@@ -2,7 +2,7 @@
 
 use super::super::runtimes::fastcgi_programs::ODD;
 use super::trials::{PMS, workers};
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{place_library, wait_until};
 use std::fs;
@@ -53,7 +53,7 @@ pub(in super::super) fn program(runtime: &str) -> (&'static str, String, &'stati
 fn application(root: &Path, runtime: &str) -> String {
     let (file, text, start) = program(runtime);
     fs::write(root.join(file), text).expect("write");
-    format!("runtime = \"{runtime}\"\nroot = \"{}\"\n{start}", root.display())
+    application_in(runtime, root, start)
 }
 
 fn the_old_one_serves(runtime: &str) {

@@ -2,7 +2,7 @@
 //! code.
 
 use super::super::cells::RUNTIMES;
-use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
+use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::Params;
 use crate::support::{assert_lacks, place_library, wait_until};
 use std::fs;
@@ -218,7 +218,7 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
             let root = dir.join(format!("p{at}"));
             fs::create_dir(&root).expect("mkdir");
             fs::write(root.join("wsgi.py"), code).expect("write");
-            let root = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.display());
+            let root = application_in("wsgi", root, "");
             text += &pool(
                 dir,
                 &format!("p{at}"),
@@ -263,7 +263,7 @@ fn pools_that_nobody_asks_cost_no_process() {
         let code = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
         fs::write(dir.join("wsgi.py"), code).expect("write");
         for at in 0..20 {
-            let root = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
+            let root = application_in("wsgi", dir, "");
             let pm = "pm = \"ondemand\"\nmax_children = 1\n";
             text += &pool(dir, &format!("p{at}"), pm, &root);
         }

@@ -1,7 +1,7 @@
 //! CGI programs: environment, bodies in both directions, and failures.
 
 use super::assert_echoes;
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl};
 use crate::support::{assert_lacks, process, until, wait_until};
@@ -11,7 +11,7 @@ fn start(settings: &str) -> Daemon {
     Daemon::start(|dir| {
         make_writable(dir);
         let settings = format!("pm = \"static\"\nmax_children = 2\ncatch_workers_output = true\n{settings}");
-        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let application = application_in("cgi", dir, "");
         pool(dir, "www", &settings, &application)
     })
 }

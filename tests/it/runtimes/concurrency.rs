@@ -3,10 +3,10 @@
 use super::concurrent::{APPLICATION, body, marks, params, send};
 use super::programs::Site;
 use super::websockets::{ASGI, Socket};
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, folder, pool};
 use crate::support::fcgi::Client;
 use crate::support::nginx::{curl, free_port};
-use crate::support::{assert_contains, assert_starts, place_library, wait_until};
+use crate::support::{assert_contains, assert_starts, wait_until};
 use std::fs;
 
 const MANAGERS: [&str; 3] = [
@@ -16,10 +16,7 @@ const MANAGERS: [&str; 3] = [
 ];
 
 fn start(settings: &str, concurrency: u32) -> (Daemon, tempfile::TempDir) {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
-    fs::write(root.path().join("asgi.py"), APPLICATION).expect("write");
+    let root = folder(&[("asgi.py", APPLICATION)]);
     let daemon = Daemon::start(|dir| {
         let application = format!(
             "runtime = \"asgi\"\nroot = \"{}\"\nconcurrency = {concurrency}\n",
@@ -36,9 +33,7 @@ fn start(settings: &str, concurrency: u32) -> (Daemon, tempfile::TempDir) {
 }
 
 fn table(daemon: &Daemon) -> String {
-    let output = forkyard(&["status", "www"], &daemon.dir)
-        .output()
-        .expect("forkyard");
+    let output = daemon.run(&["status", "www"]);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -1,18 +1,15 @@
 //! How requests of a worker that serves many at a time end, and how the worker does.
 
 use super::concurrent::{APPLICATION, ONE, body, marks, params, send, start};
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, folder, forkyard, pool};
 use crate::support::fcgi::Client;
-use crate::support::{assert_contains, assert_lacks, assert_starts, place_library, process, wait_until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
 fn start_with(global: &str, settings: &str) -> (Daemon, tempfile::TempDir) {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
-    fs::write(root.path().join("asgi.py"), APPLICATION).expect("write");
-    let application = format!("runtime = \"asgi\"\nroot = \"{}\"\n", root.path().display());
+    let root = folder(&[("asgi.py", APPLICATION)]);
+    let application = application_in("asgi", root.path(), "");
     let daemon = Daemon::start(|dir| {
         let pool = pool(dir, "www", settings, &application);
         format!("[global]\n{global}\n{pool}").replace("DIR", &dir.display().to_string())
@@ -199,9 +196,7 @@ fn of_several_requests_the_longest_is_ended_by_command() {
 }
 
 fn in_flight(daemon: &Daemon) -> u64 {
-    let output = forkyard(&["status", "--json"], &daemon.dir)
-        .output()
-        .expect("forkyard");
+    let output = daemon.run(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     status["pools"][0]["generations"][0]["workers"][0]["in_flight"]
         .as_u64()

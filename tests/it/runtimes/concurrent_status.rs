@@ -2,9 +2,9 @@
 
 use super::programs::Site;
 use super::threads;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, folder, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, place_library, until, wait_until};
+use crate::support::{assert_contains, until, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -46,9 +46,7 @@ fn assert_tells(daemon: &Daemon, count: u64) {
     assert_contains(&html, "<th>requests in flight</th>");
     let metrics = page(daemon, "openmetrics");
     assert_contains(&metrics, &format!("\nphpfpm_requests_in_flight {count}\n"));
-    let output = forkyard(&["status", "www"], &daemon.dir)
-        .output()
-        .expect("forkyard");
+    let output = daemon.run(&["status", "www"]);
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_contains(&table, &format!(", {count} in flight "));
 }
@@ -82,10 +80,7 @@ fn is_told(daemon: &Daemon, root: &Path, begun: impl Fn() -> bool) {
 
 #[test]
 fn the_status_tells_of_requests_in_flight_of_an_asgi_worker() {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
-    fs::write(root.path().join("asgi.py"), super::concurrent::APPLICATION).expect("write");
+    let root = folder(&[("asgi.py", super::concurrent::APPLICATION)]);
     let daemon = Daemon::start(|dir| {
         let application = format!(
             "runtime = \"asgi\"\nroot = \"{}\"\nconcurrency = 2\n",

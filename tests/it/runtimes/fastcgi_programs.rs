@@ -1,6 +1,6 @@
 //! The programs that the tests of the FastCGI runtime start, and how they are started.
 
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{process, until, wait_until};
 use std::fs;
@@ -110,11 +110,7 @@ pub fn start(settings: &str, application: impl FnOnce(&Path) -> String) -> Daemo
         };
         let settings = settings.replace("DIR", &dir.display().to_string());
         let settings = format!("{manager}catch_workers_output = true\n{settings}");
-        let application = format!(
-            "runtime = \"fastcgi\"\nroot = \"{}\"\n{}",
-            dir.display(),
-            application(dir)
-        );
+        let application = application_in("fastcgi", dir, &application(dir));
         pool(dir, "www", &settings, &application)
     })
 }

@@ -1,14 +1,14 @@
 //! Reports of FastCGI programs that failed to start: for the operator, and only of their own pool.
 
 use super::fastcgi_programs::{ODD, pid_of, start};
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::{assert_contains, assert_lacks, process, until};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 fn said(daemon: &Daemon, arguments: &[&str]) -> String {
-    let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
+    let output = daemon.run(arguments);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -1,8 +1,8 @@
 //! Processes that a worker started and left: which of its ends kill them.
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, folder, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, process, until, wait_until, write_program};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -141,10 +141,7 @@ impl Site {
     }
 
     fn start_with(kind: Kind, settings: &str, files: &[&str]) -> Site {
-        place_library();
-        let root = directory();
-        make_writable(root.path());
-        write_program(&root.path().join(kind.file), kind.text);
+        let root = folder(&[(kind.file, kind.text)]);
         for file in files {
             fs::write(root.path().join(file), "").expect("write");
         }
@@ -214,8 +211,8 @@ impl Site {
     }
 
     fn status(&self) -> String {
-        let output = forkyard(&["status", "www"], &self.daemon.dir).output();
-        String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned()
+        let output = self.daemon.run(&["status", "www"]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn ends(&mut self, what: &str, child: u32) {

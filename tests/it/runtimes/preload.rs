@@ -2,7 +2,7 @@
 
 use super::python::start_as;
 use super::rack::Application;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, place_library, wait_until};
 use std::collections::HashSet;
@@ -194,9 +194,7 @@ fn configure(dir: &Path, port: u16) -> String {
 }
 
 fn status(daemon: &Daemon, pool: &str) -> String {
-    let output = forkyard(&["status", pool], &daemon.dir)
-        .output()
-        .expect("forkyard");
+    let output = daemon.run(&["status", pool]);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -296,7 +294,7 @@ fn requests_of_workers_get_their_own_answers_and_none_fails() {
     make_writable(root.path());
     serve(root.path());
     fs::write(root.path().join("wsgi.py"), SHARER).expect("write");
-    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
+    let application = application_in("wsgi", root.path(), "");
     let daemon = Daemon::start(|dir| pool(dir, "www", "pm = \"static\"\nmax_children = 4\n", &application));
     std::thread::scope(|scope| {
         for client in 0..8 {
@@ -388,7 +386,7 @@ fn a_connection_that_is_closed_before_the_fork_is_none() {
         make_writable(root.path());
         serve(root.path());
         fs::write(root.path().join(file), text).expect("write");
-        let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.path().display());
+        let application = application_in(runtime, root.path(), "");
         let daemon =
             Daemon::start(|dir| pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application));
         assert_eq!(daemon.get("www", "x").body(), "False 1", "{runtime}");

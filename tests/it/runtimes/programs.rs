@@ -1,6 +1,6 @@
 //! Programs that speak HTTP and are started by the daemon: how they come, serve and go.
 
-use crate::support::daemon::{Daemon, forkyard, pool};
+use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl, upload};
 use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
@@ -106,7 +106,7 @@ impl Site {
     }
 
     pub(super) fn order(&self, order: &str) -> String {
-        let output = forkyard(&[order], &self.daemon.dir).output().expect("forkyard");
+        let output = self.daemon.run(&[order]);
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 

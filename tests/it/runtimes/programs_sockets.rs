@@ -1,7 +1,7 @@
 //! Unix sockets of native programs are removed with their process, however it exits.
 
 use super::programs::{ONDEMAND, Site};
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
 use crate::support::{assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -83,7 +83,7 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
     fs::create_dir(&root).expect("mkdir");
     make_writable(&root);
     fs::write(root.join("native.py"), NATIVE).expect("write");
-    let application = format!("runtime = \"http\"\nroot = \"{}\"\n{APPLICATION}", root.display());
+    let application = application_in("http", &root, APPLICATION);
     let text = pool(&path, "www", "pm = \"static\"\nmax_children = 1\n", &application);
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));

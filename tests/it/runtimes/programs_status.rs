@@ -2,7 +2,7 @@
 
 use super::fastcgi_programs::{ODD, pid_of};
 use super::programs::SERVER;
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::{assert_contains, process, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -40,7 +40,7 @@ fn start() -> Daemon {
 
 fn status(daemon: &Daemon, form: &[&str]) -> String {
     let arguments = [&["status"], form].concat();
-    let output = forkyard(&arguments, &daemon.dir).output().expect("forkyard");
+    let output = daemon.run(&arguments);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -132,7 +132,7 @@ fn processes_are_shown_with_what_they_use() {
             "{metrics}"
         );
     }
-    let said = forkyard(&["upgrade"], &daemon.dir).output().expect("forkyard");
+    let said = daemon.run(&["upgrade"]);
     assert!(said.status.success(), "{said:?}");
     let after = programs(&daemon, "node", |all| again(all, 1, killed));
     assert!(

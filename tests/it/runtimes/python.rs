@@ -1,7 +1,7 @@
 //! How an application in Python is loaded, or is not, and how workers are forked from it.
 
 use crate::it::documents::blocks;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
 use crate::support::{assert_starts, place_library, process, until, wait_until};
 use std::fs;
 use std::process::Command;
@@ -18,12 +18,7 @@ pub(super) fn start_as(
     settings: &str,
     application: &str,
 ) -> (Daemon, tempfile::TempDir) {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
-    for (name, text) in files {
-        fs::write(root.path().join(name), text).expect("write");
-    }
+    let root = folder(files);
     let application = application.replace("ROOT", &root.path().display().to_string());
     let application = format!(
         "runtime = \"{interface}\"\nroot = \"{}\"\n{application}",
@@ -259,11 +254,9 @@ fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
     };
     place_library();
     for (name, interpreter) in [("env", true), ("venv", false), (".venv", false)] {
-        let root = directory();
-        make_writable(root.path());
-        fs::write(root.path().join("wsgi.py"), WHERE).expect("write");
+        let root = folder(&[("wsgi.py", WHERE)]);
         let place = make(root.path(), name);
-        let mut application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
+        let mut application = application_in("wsgi", root.path(), "");
         if interpreter {
             application += &format!("interpreter = \"{}/bin/python\"\n", place.display());
         }

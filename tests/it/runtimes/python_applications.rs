@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{assert_contains, assert_lacks, is_root, place_library, until, wait_until};
+use crate::support::{assert_contains, assert_lacks, is_root, place_library, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

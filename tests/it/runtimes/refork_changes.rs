@@ -1,12 +1,12 @@
 //! An upgrade and a reload while a pool's preloader is one that was made from a worker.
 
 use super::refork::{PYTHON, RUBY, STATIC, Site, assert_renewed, under_load};
-use crate::support::daemon::forkyard;
+
 use crate::support::{assert_lacks, process, wait_until};
 use std::fs;
 
 fn order(site: &Site, order: &str) -> String {
-    let output = forkyard(&[order], &site.daemon.dir).output().expect("forkyard");
+    let output = site.daemon.run(&[order]);
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");
     text

@@ -2,7 +2,7 @@
 
 use super::fastcgi_programs::compiled;
 use super::programs::Site;
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{StopAtEnd, assert_lacks, place_library, process, wait_until};
 use nix::sys::signal::Signal;
@@ -153,12 +153,7 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
             make_writable(&root);
             deploy(&root, row.file, &row.text.replace("VERSION", "the first"), 1);
             let settings = "pm = \"static\"\nmax_children = 2\n";
-            let table = format!(
-                "runtime = \"{}\"\nroot = \"{}\"\n{}",
-                row.name,
-                root.display(),
-                row.table
-            );
+            let table = application_in(row.name, root, row.table);
             pool(dir, row.name, settings, &table)
         });
         pools.collect::<String>()

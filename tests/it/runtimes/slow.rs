@@ -1,11 +1,9 @@
 //! The log of slow requests, for runtimes other than PHP.
 
 use super::fastcgi_programs::{ODD, pid_of};
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{
-    assert_contains, assert_lacks, assert_starts, place_library, process, until, wait_until,
-};
+use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -29,13 +27,8 @@ impl Site {
     }
 
     fn start_with(runtime: &str, files: &[(&str, &str)], more: &str) -> Site {
-        place_library();
-        let root = directory();
-        make_writable(root.path());
-        for (name, text) in files {
-            crate::support::write_program(&root.path().join(name), text);
-        }
-        let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.path().display());
+        let root = folder(files);
+        let application = application_in(runtime, root.path(), "");
         let daemon = Daemon::start(|dir| pool(dir, "www", &(settings(dir) + more), &application));
         daemon.wait_for_workers("www", 1);
         Site { daemon, root }
@@ -406,9 +399,7 @@ fn cgi_shows_the_programs_that_are_waited_for() {
 
 #[test]
 fn fastcgi_shows_the_program_and_what_it_has_started() {
-    let root = directory();
-    make_writable(root.path());
-    fs::write(root.path().join("odd.py"), ODD).expect("write");
+    let root = folder(&[("odd.py", ODD)]);
     let application = format!(
         "runtime = \"fastcgi\"\nroot = \"{}\"\nstart_command = \"python3 odd.py slow\"",
         root.path().display()

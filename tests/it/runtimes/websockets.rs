@@ -347,9 +347,7 @@ fn an_upgrade_leaves_websockets_open() {
     let address = format!("ws://127.0.0.1:{}/ws", nginx.port);
     let mut socket = Socket::open(&address);
     socket.hear();
-    let output = crate::support::daemon::forkyard(&["upgrade"], &site.daemon.dir)
-        .output()
-        .expect("forkyard");
+    let output = site.daemon.run(&["upgrade"]);
     assert!(output.status.success(), "{output:?}");
     site.daemon.wait_for_count("ready to handle connections", 2);
     assert!(socket.ask("hello").ends_with(" one hello"));

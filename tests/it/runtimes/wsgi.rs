@@ -1,9 +1,9 @@
 //! Python's WSGI (PEP 3333), in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::daemon::{Daemon, folder, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl, upload};
-use crate::support::{place_library, wait_until};
+use crate::support::wait_until;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -141,12 +141,7 @@ struct Site {
 
 impl Site {
     fn start(files: &[(&str, &str)], settings: &str, application: &str) -> Site {
-        place_library();
-        let root = directory();
-        crate::support::daemon::make_writable(root.path());
-        for (name, text) in files {
-            fs::write(root.path().join(name), text).expect("write");
-        }
+        let root = folder(files);
         let application = format!(
             "runtime = \"wsgi\"\nroot = \"{}\"\n{application}",
             root.path().display()

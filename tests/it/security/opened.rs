@@ -2,7 +2,7 @@
 //! (CVE-2026-54420, CVE-2026-48172).
 
 use super::{NOBODY, needs_root};
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, forkyard, make_writable, pool};
 use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -170,7 +170,7 @@ fn a_package_json_that_is_no_file_of_its_own_holds_up_nobody_and_shows_nothing()
     fs::write(&precious, r#"{"scripts": {"start": "node of-root.js"}}"#).expect("write");
     let package = theirs.join("package.json");
     fs::write(&package, r#"{"scripts": {"start": "node server.js"}}"#).expect("write");
-    let application = format!("runtime = \"node\"\nroot = \"{}\"\n", theirs.display());
+    let application = application_in("node", theirs, "");
     let settings = "user = \"nobody\"\npm = \"ondemand\"\nmax_children = 1\n";
     let daemon = Daemon::start(|own| {
         format!("[global]\ncontrol = \"{}/control\"\n", own.display())

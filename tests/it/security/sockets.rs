@@ -2,7 +2,7 @@
 
 use super::{needs_root, python_as};
 use crate::skip::skip_unless;
-use crate::support::daemon::{Daemon, directory, forkyard, pool};
+use crate::support::daemon::{Daemon, application_in, directory, forkyard, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
 use crate::support::{StopAtEnd, assert_contains, pause, until, wait_until};
@@ -321,9 +321,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
             text
         });
         let forkyard = |arguments: &[&str]| {
-            let output = crate::support::daemon::forkyard(arguments, &daemon.dir)
-                .output()
-                .expect("forkyard");
+            let output = daemon.run(arguments);
             let text = [output.stdout, output.stderr].concat();
             (String::from_utf8_lossy(&text).into_owned(), output.status.code())
         };
@@ -402,7 +400,7 @@ fn nobody_sends_descriptors_to_the_master() {
              return [' '.join(send(socket.socket(fileno=os.dup(fd))) for fd in (1, 2)).encode()]\n"
         );
         fs::write(dir.join("wsgi.py"), application).expect("write");
-        let keys = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
+        let keys = application_in("wsgi", dir, "");
         let settings = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
         let pool = pool(dir, "www", settings, &keys);
         fs::create_dir(dir.join("apps")).expect("mkdir");
@@ -458,7 +456,7 @@ def application(environ, start):
 ";
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("wsgi.py"), code).expect("write");
-        let keys = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
+        let keys = application_in("wsgi", dir, "");
         let timeout = "process_control_timeout = \"300s\"\n";
         let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &keys);
         format!(

@@ -1,6 +1,6 @@
 //! What clients and tenants choose, in every form of the status: it stays a value (CVE-2026-6735).
 
-use crate::support::daemon::{self, Daemon, php_pool};
+use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::wait_until;
 use forkyard::fastcgi::Request;
@@ -166,9 +166,7 @@ fn what_a_client_chose_is_a_value_in_every_form_of_the_status() {
             (&["status", "--metrics"], "openmetrics"),
             (&["status", "--metrics=prometheus"], "openmetrics"),
         ] {
-            let output = daemon::forkyard(arguments, &daemon.dir)
-                .output()
-                .expect("forkyard");
+            let output = daemon.run(arguments);
             assert!(output.status.success(), "{arguments:?}: {output:?}");
             assert_lines(
                 &arguments.join(" "),

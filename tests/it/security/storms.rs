@@ -2,7 +2,7 @@
 //! pieces.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
 use crate::support::{assert_lacks, assert_starts, place_library, process, until, wait_until, write_program};
@@ -183,9 +183,7 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     let mut status = Client::connect(&daemon.dir.join("status.sock")).expect("connect");
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/ping");
     assert_eq!(status.request(&params, b"").expect("an answer").body(), "pong");
-    let health = forkyard(&["health", "--ready"], &daemon.dir)
-        .output()
-        .expect("forkyard");
+    let health = daemon.run(&["health", "--ready"]);
     assert!(health.status.success(), "{health:?}");
     let mut http = TcpStream::connect(("127.0.0.1", port)).expect("connect");
     http.write_all(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -224,11 +222,7 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
         ),
         ("asgi", format!("runtime = \"asgi\"\n{python}")),
     ] {
-        let root = directory();
-        make_writable(root.path());
-        for (file, text) in [("app.js", NODE), ("main.py", ASGI)] {
-            fs::write(root.path().join(file), text).expect("write");
-        }
+        let root = folder(&[("app.js", NODE), ("main.py", ASGI)]);
         let port = free_port();
         let daemon = Daemon::start(|dir| {
             let http = match name {
@@ -306,7 +300,7 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
         "[global]\ncontrol = \"{}/control\"\nlog_level = \"debug\"\n",
         path.display()
     );
-    let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", path.display());
+    let application = application_in("cgi", path, "");
     fs::write(
         path.join("forkyard.toml"),
         control + &pool(path, "app", ONE, &application),

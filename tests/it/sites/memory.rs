@@ -1,7 +1,7 @@
 //! `memory_limit`: a larger process is replaced after its request, in application pools and pools of one.
 
 use super::Sites;
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, application_in, pool};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, process, wait_until};
 use std::collections::BTreeMap;
@@ -213,7 +213,7 @@ fn no_request_begins_in_a_worker_that_was_found_to_use_more_than_it_may() {
             fs::write(root.join(file), text).expect("write");
             let one = |(pm, more): &(&str, &str)| {
                 let settings = format!("pm = \"{pm}\"\nmax_children = 1\n{more}memory_limit = \"100M\"\n");
-                let application = format!("runtime = \"{kind}\"\nroot = \"{}\"\n", root.display());
+                let application = application_in(kind, &root, "");
                 pool(dir, pm, &settings, &application)
             };
             let pools: Vec<String> = managers.iter().map(one).collect();

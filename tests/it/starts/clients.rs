@@ -1,7 +1,7 @@
 //! What clients see, through a real nginx, while an application can't be started.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::daemon::{directory, forkyard, make_writable};
+use crate::support::daemon::{directory, make_writable};
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl};
 use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
@@ -176,9 +176,7 @@ fn the_operator_is_told_by_the_status() {
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", "", "");
     let id = broken.refused();
     let show = || {
-        let output = forkyard(&["status"], &broken.daemon.dir)
-            .output()
-            .expect("forkyard");
+        let output = broken.daemon.run(&["status"]);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let shown = show();

@@ -1,7 +1,7 @@
 //! Each way to fail: the step, the summary, a refusal with the id, and afterwards nothing is left.
 
 use super::{Broken, WELL_RACK, WELL_WSGI, id_of};
-use crate::support::daemon::forkyard;
+
 use crate::support::{pause, process, until, wait_until};
 use std::fs;
 
@@ -239,8 +239,8 @@ fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing_of_that_name\n", "", "");
     broken.refused();
     let said = |command: &[&str]| {
-        let output = forkyard(command, &broken.daemon.dir).output();
-        String::from_utf8(output.expect("forkyard").stdout).expect("text")
+        let output = broken.daemon.run(command);
+        String::from_utf8(output.stdout).expect("text")
     };
     let count = |pool: &str| -> Option<u64> {
         let status: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");

@@ -1,7 +1,7 @@
 //! A repaired pool: the next try succeeds, and the status shows the error as past.
 
 use super::WELL_WSGI;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, place_library, wait_until};
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 fn status(daemon: &Daemon) -> (serde_json::Value, String) {
     let said = |arguments: &[&str]| {
-        let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
+        let output = daemon.run(arguments);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let value: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
@@ -24,7 +24,7 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
         make_writable(root.path());
         let code = format!("import only_there\n{WELL_WSGI}");
         fs::write(root.path().join("wsgi.py"), code).expect("write");
-        let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
+        let application = application_in("wsgi", root.path(), "");
         let daemon = Daemon::start(|dir| {
             let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
             let pm = format!("pm = \"{pm}\"\nmax_children = 1\n");

@@ -1,7 +1,7 @@
 //! Work directories of a killed master, and the process that removes them.
 
 use super::{Broken, work_directories};
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, forkyard, make_writable, pool};
 use crate::support::{place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -83,7 +83,7 @@ fn root_s_daemons_have_their_work_directories_in_run() {
     place_library();
     let dir = directory();
     make_writable(dir.path());
-    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.path().display());
+    let application = application_in("wsgi", dir.path(), "");
     fs::write(
         dir.path().join("wsgi.py"),
         format!(
