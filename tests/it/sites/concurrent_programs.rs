@@ -1,13 +1,11 @@
 //! HTTP programs with concurrent requests in one instance.
 
 use super::Sites;
-use super::concurrent::{Bench, body, go, marks};
-use crate::support::fcgi::Client;
-use crate::support::{assert_starts, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::collections::{BTreeMap, BTreeSet};
+use super::concurrent::{Bench, go, many, marks, pids};
+use crate::support::{assert_starts, wait_until};
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const PROGRAM: &str = r#"
 const fs = require('fs');
@@ -41,73 +39,11 @@ require('http').createServer((request, response) => {
 }).listen(process.env.PORT, '127.0.0.1');
 "#;
 
-fn add(bench: &Bench, name: &str, own: &str) -> PathBuf {
+pub(super) fn add(bench: &Bench, name: &str, own: &str) -> PathBuf {
     let own = format!("runtime = \"node\"\n{own}");
     bench
         .sites
         .add(name, 0, &[("app.js", PROGRAM), ("forkyard.toml", &own)])
-}
-
-fn many(bench: &Bench, root: &Path, path: &str, query: &str, count: usize) -> Vec<Client> {
-    (0..count).map(|_| bench.send(root, path, query)).collect()
-}
-
-fn pids(clients: &mut [Client]) -> BTreeMap<u32, usize> {
-    let mut pids = BTreeMap::new();
-    for client in clients {
-        let body = body(client);
-        let pid = body.parse().unwrap_or_else(|_| panic!("no pid: {body}"));
-        *pids.entry(pid).or_default() += 1;
-    }
-    pids
-}
-
-#[test]
-fn requests_of_one_program_wait_at_the_same_time_and_take_one_place() {
-    let bench = Bench::start("max = 2");
-    let root = add(&bench, "app", "");
-    assert!(bench.get(&root, "pid", "").parse::<u32>().is_ok());
-    let mut clients = many(&bench, &root, "met", "200", 150);
-    bench.wait_for_sessions(&root, &[150]);
-    bench.sites.php("other", 1, "echo 'other';");
-    assert_eq!(bench.sites.body("/other/"), "other");
-    clients.extend(many(&bench, &root, "met", "200", 50));
-    assert_eq!(pids(&mut clients).len(), 1);
-    bench.wait_for_sessions(&root, &[0]);
-    bench.sites.end();
-}
-
-#[test]
-fn kept_connections_have_many_requests() {
-    let bench = Bench::start("user_switching = false\ndefault_user = \"www-data\"\nrouter_user = \"nobody\"");
-    let root = add(&bench, "app", "");
-    let pid: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
-    let mut clients: Vec<Client> = (0..8)
-        .map(|_| bench.sites.daemon.client("sites").kept())
-        .collect();
-    for _ in 0..4 {
-        for client in &mut clients {
-            client.send(&Bench::params(&root, "met", "8"), b"").expect("send");
-        }
-        assert_eq!(pids(&mut clients), BTreeMap::from([(pid, 8)]));
-    }
-    bench.sites.end();
-}
-
-#[test]
-fn a_client_that_leaves_is_missed_by_the_program_and_by_no_other_client() {
-    let bench = Bench::start("");
-    let root = add(&bench, "app", "");
-    let mut other = bench.send(&root, "until", "");
-    let leaving = bench.send(&root, "events", "1");
-    wait_until("it is open", || marks(&root, "open.1") == 1);
-    bench.wait_for_sessions(&root, &[2]);
-    drop(leaving);
-    assert_eq!(bench.get(&root, "gone", "1"), "1");
-    bench.wait_for_sessions(&root, &[1]);
-    go(&root);
-    assert!(body(&mut other).parse::<u32>().is_ok());
-    bench.sites.end();
 }
 
 #[test]
@@ -151,47 +87,6 @@ fn bodies_are_streamed_both_ways_and_wait_for_who_is_slow() {
 }
 
 #[test]
-fn a_router_that_is_killed_is_followed_by_one_that_knows_the_requests_under_way() {
-    let bench = Bench::start("");
-    let root = add(&bench, "app", "");
-    let mut clients = many(&bench, &root, "until", "", 7);
-    bench.wait_for_sessions(&root, &[7]);
-    let router = bench.sites.companion("router");
-    process::signal(router, Signal::SIGKILL);
-    wait_until("its end", || !process::runs(router));
-    assert_ne!(bench.sites.companion("router"), router);
-    bench.wait_for_sessions(&root, &[7]);
-    go(&root);
-    assert_eq!(pids(&mut clients).len(), 1);
-    bench.wait_for_sessions(&root, &[0]);
-    bench.sites.end();
-}
-
-#[test]
-fn a_restart_waits_for_the_requests_under_way() {
-    let bench = Bench::start("max = 4");
-    let root = add(&bench, "app", "");
-    let mut clients = many(&bench, &root, "until", "", 5);
-    bench.wait_for_sessions(&root, &[5]);
-    let name = root.display().to_string();
-    let output = bench.sites.forkyard(&["restart", &name, "--rolling"]);
-    assert!(output.status.success(), "{output:?}");
-    let old: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
-    let new = until("another program", || {
-        let pid: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
-        (old != pid).then_some(pid)
-    });
-    go(&root);
-    let answered = pids(&mut clients);
-    assert_eq!(answered.len(), 1);
-    assert!(!answered.contains_key(&new), "the old one has answered");
-    wait_until("the end of the old one", || {
-        !answered.keys().any(|pid| process::runs(*pid))
-    });
-    bench.sites.end();
-}
-
-#[test]
 fn a_program_is_replaced_after_max_requests_and_no_request_is_lost() {
     let bench = Bench::start("max_requests = 40\nmax = 4");
     let root = add(&bench, "app", "");
@@ -201,40 +96,6 @@ fn a_program_is_replaced_after_max_requests_and_no_request_is_lost() {
         seen.extend(pids(&mut clients).into_keys());
         seen.len() >= 3
     });
-    bench.sites.end();
-}
-
-#[test]
-fn a_request_that_takes_too_long_is_ended_alone() {
-    let bench = Bench::start("max_request_time = \"1s\"");
-    let root = add(&bench, "app", "");
-    let pid = bench.get(&root, "pid", "");
-    let stuck = bench.send(&root, "stuck", "");
-    let mut other = bench.beside_until_its_time_is_up(stuck, &root);
-    go(&root);
-    assert_eq!(body(&mut other), pid);
-    wait_until("the program to notice", || root.join("left.1").exists());
-    bench.sites.end();
-}
-
-#[test]
-fn a_program_that_dies_takes_its_own_requests_with_it() {
-    let bench = Bench::start("");
-    let [root, other] = ["app", "other"].map(|name| add(&bench, name, ""));
-    let mut unharmed = bench.send(&other, "until", "");
-    let first = bench.get(&root, "pid", "");
-    let mut clients = many(&bench, &root, "events", "1", 3);
-    wait_until("they are open", || marks(&root, "open.1") == 1);
-    bench.wait_for_sessions(&root, &[3]);
-    let answer = bench.send(&root, "dies", "").answer().expect("answer");
-    assert_starts(&answer.text(), "Status: 50");
-    for client in &mut clients {
-        assert!(!client.answer().is_ok_and(|answer| answer.ended), "it is cut");
-    }
-    assert_ne!(bench.get(&root, "pid", ""), first);
-    bench.wait_for_sessions(&root, &[0]);
-    go(&other);
-    assert!(body(&mut unharmed).parse::<u32>().is_ok());
     bench.sites.end();
 }
 
