@@ -116,8 +116,7 @@ fn a_router_s_whose_descriptors_are_used_up() {
         assert!(prlimit.status().expect("prlimit").success());
     };
     limit("4:");
-    let mut client = daemon.client("sites");
-    client.send(&params, b"").expect("send");
+    let mut client = daemon.send("sites", &params);
     daemon.wait_for("can't accept a connection");
     limit("1024:");
     assert!(client.answer().expect("answer").text().contains("site"));

@@ -78,7 +78,7 @@ fn start(runtime: &str, settings: &str) -> Daemon {
 
 fn ask(daemon: &Daemon, query: &str) -> (u64, u64) {
     let params = Params::get(&daemon.dir, "x.php", query);
-    let answer = daemon.client("www").request(&params, b"").expect("an answer");
+    let answer = daemon.ask("www", &params);
     let body = answer.body();
     let (begun, ended) = body.split_once(' ').unwrap_or_else(|| panic!("{body}"));
     (begun.parse().expect("a time"), ended.parse().expect("a time"))

@@ -130,7 +130,7 @@ fn lay_out(root: &Path, case: &Case) {
 
 fn ask(daemon: &Daemon, name: &str, root: &Path, case: &Case) -> Answer {
     let params = Params::get(root, case.file, "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-    daemon.client(name).request(&params, b"").expect("answer")
+    daemon.ask(name, &params)
 }
 
 fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {

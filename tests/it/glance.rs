@@ -86,9 +86,7 @@ fn one_pool_is_shown_with_its_requests() {
         let table = text(&status(&daemon, &[]).stdout);
         line(&table, "one")[3..5] == ["0", "2"] && line(&table, "two")[4] == "1"
     });
-    let mut busy = daemon.client("one");
-    busy.send(&Params::get(&daemon.dir, "wait.php", "who=me"), b"")
-        .expect("send");
+    let mut busy = daemon.send("one", &Params::get(&daemon.dir, "wait.php", "who=me"));
     let shown = until("a request that runs", || {
         let shown = text(&status(&daemon, &["one"]).stdout);
         shown.contains("Running").then_some(shown)

@@ -23,10 +23,7 @@ fn occupy(daemon: &Daemon) -> Client {
     make_writable(&daemon.dir);
     let script = "<?php touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/go')) usleep(10000); echo 'finished';";
     daemon.write("slow.php", script);
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "slow.php", ""), b"")
-        .expect("request");
+    let client = daemon.send("www", &Params::get(&daemon.dir, "slow.php", ""));
     wait_until("the request to run", || daemon.dir.join("begun").exists());
     client
 }
@@ -57,10 +54,7 @@ fn a_probe_sees_what_the_daemon_is_about() {
     );
 
     let mut client = occupy(&daemon);
-    let mut waiting = daemon.client("www");
-    waiting
-        .send(&Params::get(&daemon.dir, "slow.php", ""), b"")
-        .expect("request");
+    let waiting = daemon.send("www", &Params::get(&daemon.dir, "slow.php", ""));
     let busy = until("the connection to wait", || {
         Some(daemon.said(&["health", "--busy"])).filter(|(code, _)| *code == Some(1))
     });

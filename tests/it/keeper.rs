@@ -59,9 +59,7 @@ impl Kept {
     fn hold(&self) -> Client {
         let query = format!("until={}", self.daemon.dir.join("go").display());
         let params = Params::get(&self.daemon.dir, "hold.php", &query);
-        let mut client = self.daemon.client("www");
-        client.send(&params, b"").expect("send");
-        client
+        self.daemon.send("www", &params)
     }
 
     fn release(&self, mut held: Client) {

@@ -138,7 +138,7 @@ fn kept_requests_are_counted_one_by_one() {
         assert!(client.request(&params, b"").expect("answer").ended);
     }
     let status = Params::get(&daemon.dir, "status", "json&full");
-    let page = daemon.client("www").request(&status, b"").expect("answer").body();
+    let page = daemon.ask("www", &status).body();
     let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
     assert_eq!(page["accepted conn"], 4, "{page}");
     assert_eq!(page["processes"][0]["requests"], 4, "{page}");
@@ -161,7 +161,7 @@ fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
     let mut idle = daemon.client("www").kept();
     let pid = idle.request(&params, b"").expect("answer").body();
     let endless = Params::get(&daemon.dir, "endless.php", "");
-    let answer = daemon.client("www").request(&endless, b"").expect("answer");
+    let answer = daemon.ask("www", &endless);
     assert_starts(&answer.text(), "Status: 504");
     let other = idle
         .request(&params, b"")

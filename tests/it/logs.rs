@@ -39,8 +39,7 @@ fn syslog_gets_what_php_fpm_would_send() {
     drop(socket);
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for("error log file re-opened");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -53,8 +52,7 @@ fn a_full_system_log_is_not_waited_for() {
     let flood = UnixDatagram::unbound().expect("socket");
     flood.set_nonblocking(true).expect("it is ours");
     while flood.send_to(b"noise", path.join("log")).is_ok() {}
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     daemon.wait_for("NOTICE: exiting, bye-bye!");
 }
 
@@ -83,8 +81,7 @@ fn lines_can_be_json() {
         (&said["pid"], &said["level"]),
         (&worker.into(), &"warning".into())
     );
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     for line in daemon.log().lines() {
         let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let time = object["time"].as_str().expect("a time");
@@ -124,8 +121,7 @@ fn lines_of_json_say_whose_words_they_are_decorated_or_not() {
             .is_some_and(|text| text.starts_with("{\"level\"")),
         "{line}"
     );
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -137,8 +133,7 @@ fn a_log_of_everything_says_where_it_comes_from() {
     assert_eq!(time.len(), "[20-Nov-2026 18:53:09.000042".len(), "{line}");
     let start = format!("NOTICE: pid {}, start(), line ", daemon.pid());
     assert!(rest.starts_with(&start), "{line}");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -155,8 +150,7 @@ fn a_full_disk_does_not_stop_requests() {
         assert_eq!(daemon.get("www", "a.php").body(), "served");
     }
     daemon.wait_for("the access log /dev/full can't be written: No space left on device");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     let said = daemon.log().matches("can't be written").count();
     assert_eq!(said, 1, "it is said once:\n{}", daemon.log());
 }
@@ -176,8 +170,7 @@ fn an_access_log_that_can_not_be_opened_is_an_error() {
     assert_contains(&line, "[pool www] access.log: failed to open");
     assert_contains(&line, "No such file");
     assert_eq!(daemon.get("www", "a.php").body(), "served");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -207,8 +200,7 @@ fn no_line_is_lost_over_reloads_and_rotations() {
             daemon.wait_for_count("access log file re-opened", rotated.len());
         }
     }
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     rotated.push(daemon.dir.join("access"));
     let mut lines: Vec<String> = Vec::new();
     for path in &rotated {
@@ -239,8 +231,7 @@ fn the_service_manager_is_told_what_the_pools_do() {
     assert!(text.starts_with(expected), "{text}");
     assert!(text.ends_with("req/sec"), "{text}");
     hear(&socket, "Traffic: 0.00req/sec");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 /// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error reads its end.
@@ -326,8 +317,7 @@ fn the_daemon_tells_what_it_does_until_its_log_is_open() {
     });
     assert_contains(&logged, "] DEBUG: ");
     assert_lacks(&logged, "forkyard.toml");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     let reads = format!(
         "[DEBUG forkyard::config] reading {}",
         path.join("forkyard.toml").display()

@@ -167,7 +167,7 @@ fn ask(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
         ),
         _ => Params::get(&daemon.dir, script, query),
     };
-    let answer = daemon.client(pool).request(&params, b"").expect("an answer");
+    let answer = daemon.ask(pool, &params);
     answer.body()
 }
 

@@ -71,10 +71,7 @@ fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daem
         process::signal(first, Signal::SIGKILL);
         daemon.wait_for(&format!("child {first} exited on signal 9"));
         let query = format!("until={}", daemon.dir.join("go").display());
-        let mut client = daemon.client("www");
-        client
-            .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
-            .expect("send");
+        let mut client = daemon.send("www", &Params::get(&daemon.dir, "hold.php", &query));
         let own: u32 = until("a worker that serves", || {
             let pid = std::fs::read_to_string(daemon.dir.join("go.pid")).ok()?;
             pid.trim_end().parse().ok()
@@ -83,8 +80,7 @@ fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daem
         process::signal(preloader, Signal::SIGKILL);
         daemon.wait_for(&format!("child {own} started"));
         if kind == "own" {
-            daemon.signal(Signal::SIGTERM);
-            assert!(daemon.wait().success());
+            daemon.end(Signal::SIGTERM);
             assert!(!process::runs(own), "it ends with the daemon");
         } else {
             daemon.write("go", "");

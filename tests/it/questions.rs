@@ -240,10 +240,7 @@ fn whether_the_web_server_can_connect() {
 }
 
 fn occupy(daemon: &Daemon, script: &str) -> Client {
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, script, ""), b"")
-        .expect("send");
+    let client = daemon.send("www", &Params::get(&daemon.dir, script, ""));
     wait_until("the request to run", || daemon.dir.join("begun").exists());
     client
 }

@@ -59,9 +59,7 @@ fn field(text: &str, name: &str) -> String {
 fn the_status_is_told_while_every_worker_is_busy() {
     let daemon = start("");
     assert!(reporters(&daemon).is_empty(), "nobody has asked");
-    let mut busy = daemon.client("www");
-    busy.send(&Params::get(&daemon.dir, "wait.php", "x=1"), b"")
-        .expect("send");
+    let mut busy = daemon.send("www", &Params::get(&daemon.dir, "wait.php", "x=1"));
     wait_until("a busy worker", || {
         let text = ask(&daemon, "/", "full");
         text.contains("\nstate:                Running\n")
@@ -74,10 +72,7 @@ fn the_status_is_told_while_every_worker_is_busy() {
     let reporter = reporters(&daemon)[0];
     // SECCOMP_MODE_FILTER (proc(5)).
     assert_eq!(process::status_line(reporter, "Seccomp").as_deref(), Some("2"));
-    let mut waiting = daemon.client("www");
-    waiting
-        .send(&Params::get(&daemon.dir, "a.php", ""), b"")
-        .expect("send");
+    let mut waiting = daemon.send("www", &Params::get(&daemon.dir, "a.php", ""));
     assert_eq!(field(&ask(&daemon, "/", ""), "listen queue:"), "1");
     for (query, text) in [
         ("json", "\"active processes\":1"),
@@ -216,8 +211,7 @@ fn the_death_of_a_reporter_harms_nobody() {
     ask(&daemon, "/", "");
     assert_eq!(daemon.wait_for_workers("www", 1), worker);
     let last = reporters(&daemon);
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     assert!(last.iter().all(|pid| !process::runs(*pid)));
     assert!(!daemon.dir.join("status.sock").exists());
 }

@@ -10,7 +10,7 @@ const SETTINGS: &str =
 
 fn status(daemon: &Daemon, query: &str) -> String {
     let params = Params::get(&daemon.dir, "status", query);
-    daemon.client("www").request(&params, b"").expect("answer").body()
+    daemon.ask("www", &params).body()
 }
 
 fn json(daemon: &Daemon) -> serde_json::Value {

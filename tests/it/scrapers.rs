@@ -59,9 +59,7 @@ impl Site {
         for _ in 0..3 {
             assert_eq!(daemon.get("www", "a.php").body(), "a");
         }
-        let mut busy = daemon.client("www");
-        busy.send(&Params::get(&daemon.dir, "wait.php", ""), b"")
-            .expect("send");
+        let busy = daemon.send("www", &Params::get(&daemon.dir, "wait.php", ""));
         let site = Site {
             daemon,
             _nginx: nginx,

@@ -90,10 +90,7 @@ fn another_user_is_named_and_so_is_a_worker_that_ends_itself() {
 
     daemon.write("ends.php", "<?php posix_kill(getmypid(), 15); sleep(60);");
     let second = worker(&daemon);
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "ends.php", ""), b"")
-        .expect("send");
+    let _client = daemon.send("www", &Params::get(&daemon.dir, "ends.php", ""));
     is_said(&daemon, second, "15 (SIGTERM)", "itself");
 }
 

@@ -65,8 +65,7 @@ fn a_socket_that_was_passed_is_served_and_left() {
         .request(&Params::get(path, "env.php", ""), b"")
         .expect("answer");
     assert_eq!(answer.body(), "[false,false]");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     assert!(socket.exists(), "the socket is the service manager's to remove");
 }
 

@@ -43,12 +43,8 @@ fn term_stops_at_once() {
         daemon.wait_for(&format!("child {worker} started"));
     }
     daemon.write("long.php", "<?php sleep(60);");
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "long.php", ""), b"")
-        .expect("send");
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    let mut client = daemon.send("www", &Params::get(&daemon.dir, "long.php", ""));
+    daemon.end(Signal::SIGTERM);
     assert!(workers.iter().all(|pid| !process::runs(*pid)));
     assert!(!client.answer().is_ok_and(|answer| answer.ended));
 }

@@ -281,7 +281,7 @@ fn a_request_is_written_down_once_and_counted() {
     assert_eq!(text.matches("script_filename").count(), 2, "{text}");
     assert_eq!(text.matches("[0x").count(), 4, "two calls each: {text}");
     let params = Params::get(&daemon.dir, "status", "").with("SCRIPT_NAME", "/status");
-    let status = daemon.client("www").request(&params, b"").expect("status").body();
+    let status = daemon.ask("www", &params).body();
     assert!(
         status
             .lines()

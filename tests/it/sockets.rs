@@ -34,11 +34,7 @@ fn forkyard(daemon: &Daemon, arguments: &[&str]) -> (String, Option<i32>) {
 
 fn hold(daemon: &Daemon, name: &str) -> Client {
     let query = format!("until={}", daemon.dir.join("go").display());
-    let mut client = daemon.client(name);
-    client
-        .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
-        .expect("send");
-    client
+    daemon.send(name, &Params::get(&daemon.dir, "hold.php", &query))
 }
 
 fn wait_until_busy(daemon: &Daemon, count: usize) {
@@ -60,13 +56,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         wait_until_busy(&daemon, 1);
         // More connections than fit into one message of the queue.
         let mut waiting: Vec<Client> = (0..20)
-            .map(|_| {
-                let mut client = daemon.client("www");
-                client
-                    .send(&Params::get(&daemon.dir, "ok.php", ""), b"")
-                    .expect("send");
-                client
-            })
+            .map(|_| daemon.send("www", &Params::get(&daemon.dir, "ok.php", "")))
             .collect();
         fs::remove_file(daemon.socket("www")).expect("remove");
         let (text, _) = forkyard(&daemon, &["status"]);

@@ -163,10 +163,7 @@ fn a_stopped_worker_is_killed() {
         "sleep.php",
         "<?php file_put_contents('pid', getmypid()); sleep(60);",
     );
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "sleep.php", ""), b"")
-        .expect("send");
+    let mut client = daemon.send("www", &Params::get(&daemon.dir, "sleep.php", ""));
     let pid = daemon.dir.join("pid");
     let worker: u32 = until("the script to run", || {
         std::fs::read_to_string(&pid).ok()?.parse().ok()
@@ -176,11 +173,7 @@ fn a_stopped_worker_is_killed() {
     let mut params = Params::get(&daemon.dir, "status", "full");
     params.0.retain(|(name, _)| name != "SCRIPT_NAME");
     params.0.push(("SCRIPT_NAME".into(), "/status".into()));
-    let status = daemon
-        .client("www")
-        .request(&params, b"")
-        .expect("the other worker answers")
-        .body();
+    let status = daemon.ask("www", &params).body();
     let entry = status
         .split("************************")
         .find(|entry| entry.contains(&format!("{worker}\n")))

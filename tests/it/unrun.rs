@@ -15,8 +15,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 fn refusals(daemon: &Daemon, pool: &str) -> Vec<(String, u64, String, Option<String>)> {
-    let output = daemon.run(&["status", "--json", pool]);
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status = daemon.status(&[pool]);
     let all = status["pools"][0]["counts"]["refusals"].as_array().cloned();
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     let one = |it: serde_json::Value| {

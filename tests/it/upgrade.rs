@@ -44,11 +44,7 @@ impl Installed {
     fn hold(&self) -> crate::support::fcgi::Client {
         let daemon = &self.daemon;
         let query = format!("until={}", daemon.dir.join("go").display());
-        let mut client = daemon.client("www");
-        client
-            .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
-            .expect("send");
-        client
+        daemon.send("www", &Params::get(&daemon.dir, "hold.php", &query))
     }
 
     fn assert_refused(&self, text: &str) {
@@ -239,8 +235,7 @@ fn signals_reach_the_program_that_took_over() {
     install(&installed.daemon.dir);
     installed.daemon.signal(Signal::SIGUSR2);
     installed.daemon.wait_for("the new workers serve");
-    installed.daemon.signal(Signal::SIGQUIT);
-    assert!(installed.daemon.wait().success());
+    installed.daemon.end(Signal::SIGQUIT);
     assert!(
         !installed.daemon.socket("www").exists(),
         "it knows which socket it is to remove"

@@ -292,15 +292,34 @@ impl Daemon {
         Client::connect(&self.socket(pool)).expect("connect")
     }
 
+    pub fn send(&self, pool: &str, params: &Params) -> Client {
+        let mut client = self.client(pool);
+        client.send(params, b"").expect("send");
+        client
+    }
+
+    pub fn ask(&self, pool: &str, params: &Params) -> Answer {
+        self.client(pool).request(params, b"").expect("answer")
+    }
+
     pub fn get(&self, pool: &str, script: &str) -> Answer {
         let (script, query) = script.split_once('?').unwrap_or((script, ""));
-        self.client(pool)
-            .request(&Params::get(&self.dir, script, query), b"")
-            .expect("answer")
+        self.ask(pool, &Params::get(&self.dir, script, query))
+    }
+
+    /// The answer of `forkyard status --json`.
+    pub fn status(&self, more: &[&str]) -> serde_json::Value {
+        let output = self.run(&[&["status", "--json"], more].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
     pub fn signal(&self, signal: Signal) {
         process::signal(self.pid(), signal);
+    }
+
+    pub fn end(&mut self, signal: Signal) {
+        self.signal(signal);
+        assert!(self.wait().success());
     }
 
     pub fn wait(&mut self) -> ExitStatus {

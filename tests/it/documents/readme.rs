@@ -31,7 +31,7 @@ fn the_picture_in_the_readme_is_what_users_see() {
         String::from_utf8(output.expect("forkyard").stdout).expect("text")
     };
     let params = Params::get(&daemon.dir, "x", "");
-    daemon.client("shop").request(&params, b"").expect("an answer");
+    daemon.ask("shop", &params);
     let status = until("the refusal", || {
         let status = said(&["status"]);
         status.contains("failing").then_some(status)

@@ -193,8 +193,7 @@ fn what_runs_when_the_daemon_stops_is_run_by_the_next() {
         daemon = jobs.daemon;
         long
     };
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     drop(daemon);
     let mut daemon = Daemon::start_in(&path);
     daemon.keep(dir);

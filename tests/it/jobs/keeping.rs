@@ -30,8 +30,7 @@ fn the_file_has_all_jobs_after_a_stop_and_a_copy_has_them_at_any_time() {
     assert_eq!(code, Some(73));
     assert_contains(&errors, "there already");
     jobs.done("echo", json!({}));
-    jobs.daemon.signal(Signal::SIGTERM);
-    assert!(jobs.daemon.wait().success());
+    jobs.daemon.end(Signal::SIGTERM);
     let store = dir.join("store/jobs.db");
     assert!(!dir.join("store/jobs.db-wal").exists(), "all is in the file");
     let (code, said, _) = backed_up(&dir, "second.db");
@@ -51,8 +50,7 @@ fn of_a_damaged_file_a_copy_has_what_can_be_read() {
     jobs.ask(&json!({"command": "pause", "queue": "mail"}));
     let job = json!({"queue": "mail", "kind": "echo", "payload": "x".repeat(900)});
     jobs.ask(&json!({"command": "push", "jobs": vec![job; 500]}));
-    jobs.daemon.signal(Signal::SIGTERM);
-    assert!(jobs.daemon.wait().success());
+    jobs.daemon.end(Signal::SIGTERM);
     let store = dir.join("store/jobs.db");
     let pages = fs::metadata(&store).expect("the store").len() / 4096;
     let file = fs::File::options().write(true).open(&store).expect("the store");
@@ -75,8 +73,7 @@ fn of_a_damaged_file_a_copy_has_what_can_be_read() {
 fn a_store_of_a_later_version_is_refused_with_what_to_do() {
     let mut jobs = Jobs::start("max_children = 1", "");
     jobs.done("echo", json!({}));
-    jobs.daemon.signal(Signal::SIGTERM);
-    assert!(jobs.daemon.wait().success());
+    jobs.daemon.end(Signal::SIGTERM);
     // user_version in the file's header.
     let store = jobs.dir().join("store/jobs.db");
     let file = fs::File::options().write(true).open(&store).expect("the store");

@@ -123,8 +123,7 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
     wait_until("the workers leave", || group.members("p0").is_empty());
     let mut daemon = Daemon::start_in(dir.path());
     assert!(pid_and_group(&daemon).1.ends_with("/p0"));
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     assert!(!group.0.join("p0").exists(), "it is removed at the end");
 }
 
@@ -158,8 +157,7 @@ fn in_a_delegated_group_each_pool_has_one_of_its_own() {
         let wanted = format!("without control groups: {} has no controller", group.0.display());
         assert!(said.contains(&wanted), "{said}");
         assert!(group.members("").contains(&daemon.pid()), "it stays where it is");
-        daemon.signal(Signal::SIGTERM);
-        assert!(daemon.wait().success());
+        daemon.end(Signal::SIGTERM);
         return crate::skip::skip(
             "cgroup v2 has no controllers cpu and memory here: weights and limits were not tried",
         );
@@ -177,7 +175,6 @@ fn in_a_delegated_group_each_pool_has_one_of_its_own() {
         said,
         format!("control group {}", group.0.join("pools/p0").display())
     );
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     assert!(!group.0.join("pools").exists(), "it is removed at the end");
 }

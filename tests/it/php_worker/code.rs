@@ -38,7 +38,7 @@ while (forkyard_handle_request(function () use ($boot) {
 
 fn say(daemon: &Daemon, pool: &str, query: &str) -> String {
     let params = crate::support::fcgi::Params::get(&daemon.dir, "index.php", query);
-    daemon.client(pool).request(&params, b"").expect("answer").body()
+    daemon.ask(pool, &params).body()
 }
 
 fn counting(application: &str) -> Daemon {

@@ -75,7 +75,7 @@ fn a_request_costs_few_calls_and_no_thread_on_a_kept_connection_and_a_new_one() 
     drop(client);
     let new = calls_of(&daemon, || {
         for _ in 0..REQUESTS {
-            assert!(daemon.client("snap").request(&params, b"").expect("answer").ended);
+            assert!(daemon.ask("snap", &params).ended);
         }
     });
     for calls in [&kept, &new] {

@@ -66,7 +66,7 @@ fn wordpress_says_to_readers_what_it_says_in_an_ordinary_pool() {
             .with("REQUEST_URI", uri)
             .with("SERVER_NAME", "localhost")
             .with("HTTP_HOST", "localhost");
-        daemon.client(pool).request(&params, b"").expect("answer")
+        daemon.ask(pool, &params)
     };
     assert_eq!(ask("www", "install.php", "/install.php").body(), "installed");
     let is_alike = |round: u32, part: &str| {

@@ -77,7 +77,7 @@ fn the_old_one_serves(runtime: &str) {
     for (name, _, stays) in PMS {
         let ask = |label: &str| {
             let params = Params::get(&daemon.dir, "x", "");
-            let answer = daemon.client(name).request(&params, b"").expect("an answer");
+            let answer = daemon.ask(name, &params);
             let body = answer.body();
             assert!(body == "well" || body.starts_with("pid="), "{label}: {body}");
         };

@@ -50,11 +50,7 @@ fn tries_before_it_serves(name: &str, file: &str) {
         let label = format!("{} {name}", case.name);
         let ask = || {
             let params = Params::get(&daemon.dir, "x", "");
-            daemon
-                .client(name)
-                .request(&params, b"")
-                .expect("an answer")
-                .body()
+            daemon.ask(name, &params).body()
         };
         let file = daemon.dir.join(name).join(case.file);
         assert_eq!(ask(), "one", "{label}");

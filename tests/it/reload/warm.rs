@@ -220,7 +220,7 @@ fn in_a_chroot_it_happens_inside() {
     write(&daemon, "page.php", "<?php echo 'page';");
     let get = |name: &str| {
         let params = crate::support::fcgi::Params::get(Path::new(""), name, "");
-        daemon.client("www").request(&params, b"").expect("answer").body()
+        daemon.ask("www", &params).body()
     };
     assert_eq!(get("page.php"), "page");
     write_large(&daemon);

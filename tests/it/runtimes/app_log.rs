@@ -59,7 +59,7 @@ fn start(runtime: &str, file: &str, code: &str, settings: &str) -> Daemon {
 
 fn ask(daemon: &Daemon) {
     let params = Params::get(&daemon.dir, "x", "");
-    daemon.client("www").request(&params, b"").expect("answer");
+    daemon.ask("www", &params);
 }
 
 /// Without settings an error is in the daemon's log, its backtrace as one entry.

@@ -46,7 +46,7 @@ fn a_program_finds_what_cgi_promises() {
     let params = Params::get(&daemon.dir, "run.cgi/some/path", "a=b")
         .with("HTTP_PROXY", "http://evil")
         .with("HTTP_X_OWN", "value");
-    let answer = daemon.client("www").request(&params, b"").expect("answer");
+    let answer = daemon.ask("www", &params);
     let body = answer.body();
     let dir = daemon.dir.display();
     for line in [
@@ -120,7 +120,7 @@ fn what_goes_wrong_is_told() {
     }
     daemon.wait_for("mute.cgi exited with code 3");
     let outside = Params::get(&daemon.dir, "x", "").with("SCRIPT_FILENAME", "/bin/ls");
-    let answer = daemon.client("www").request(&outside, b"").expect("answer");
+    let answer = daemon.ask("www", &outside);
     assert_eq!(status(&answer), "403 Forbidden");
     daemon.wait_for("/bin/ls lies outside application.root");
 }
@@ -173,10 +173,7 @@ fn a_client_that_leaves_takes_its_program_along() {
     let daemon = start("");
     let sleeper = "#!/bin/sh\nsleep 1000 & echo $! >child; echo $$ >leader\nprintf 'Content-Type: text/plain\\n\\n'\nwait\n";
     program(&daemon, "sleep.cgi", sleeper);
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "sleep.cgi", ""), b"")
-        .expect("send");
+    let client = daemon.send("www", &Params::get(&daemon.dir, "sleep.cgi", ""));
     let pids = [pid_in(&daemon, "child"), pid_in(&daemon, "leader")];
     drop(client);
     pids.into_iter().for_each(wait_for_end);
@@ -196,9 +193,6 @@ fn a_worker_that_is_ended_takes_its_program_along() {
         "sleep.cgi",
         "#!/bin/sh\necho $$ >leader\nexec sleep 1000\n",
     );
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "sleep.cgi", ""), b"")
-        .expect("send");
+    let _client = daemon.send("www", &Params::get(&daemon.dir, "sleep.cgi", ""));
     wait_for_end(pid_in(&daemon, "leader"));
 }

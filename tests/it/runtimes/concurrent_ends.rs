@@ -296,8 +296,7 @@ fn each_slow_request_is_written_down_with_its_own_thread_first() {
 }
 
 fn in_flight(daemon: &Daemon) -> u64 {
-    let output = daemon.run(&["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status = daemon.status(&[]);
     status["pools"][0]["generations"][0]["workers"][0]["in_flight"]
         .as_u64()
         .unwrap_or(0)

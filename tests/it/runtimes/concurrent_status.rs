@@ -80,13 +80,7 @@ fn the_status_tells_of_requests_in_flight_of_a_worker_before_a_program() {
     let site = Site::start(&[("server.js", super::programs::SERVER)], settings, "node", "");
     site.daemon.wait_for("of the application is up");
     let clients: Vec<Client> = (0..3)
-        .map(|_| {
-            let mut client = site.daemon.client("app");
-            client
-                .send(&Params::get(&site.root, "hang", ""), b"")
-                .expect("send");
-            client
-        })
+        .map(|_| site.daemon.send("app", &Params::get(&site.root, "hang", "")))
         .collect();
     wait_until("three requests", || json(&site.daemon)["requests in flight"] == 3);
     let told = json(&site.daemon);

@@ -80,7 +80,7 @@ fn applications_have_a_path_a_home_and_a_language_unless_env_sets_them() {
         let ask = |more: &str| {
             let daemon = Daemon::start(|dir| pool(dir, "www", &format!("{settings}{more}"), &application));
             let params = Params::get(root.path(), file, "");
-            let answer = daemon.client("www").request(&params, b"").expect("an answer");
+            let answer = daemon.ask("www", &params);
             let body = answer.body();
             let pairs = body.lines().filter_map(|line| line.split_once('='));
             pairs
@@ -148,11 +148,7 @@ fn a_user_without_an_entry_has_the_root_directory_as_home() {
     let settings = "pm = \"static\"\nmax_children = 1\nuser = \"54321\"\ngroup = \"54321\"\n";
     let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
     let params = Params::get(root.path(), file, "");
-    let body = daemon
-        .client("www")
-        .request(&params, b"")
-        .expect("an answer")
-        .body();
+    let body = daemon.ask("www", &params).body();
     assert_contains(&body, "\nHOME=/\n");
     for name in ["USER", "LOGNAME", "SHELL"] {
         assert!(

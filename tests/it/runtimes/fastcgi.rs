@@ -301,8 +301,7 @@ fn a_reload_replaces_the_programs_and_a_stop_leaves_nothing() {
         Some(pid_of(&answer)).filter(|pid| *pid != before)
     });
     wait_for_end(before);
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     wait_for_end(after);
     let left = sockets_left();
     for path in left.difference(&before_it) {

@@ -132,11 +132,7 @@ pub fn ask(daemon: &Daemon, query: &str) -> Answer {
 }
 
 pub fn begin(daemon: &Daemon, query: &str) -> crate::support::fcgi::Client {
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "x", query), b"")
-        .expect("send");
-    client
+    daemon.send("www", &Params::get(&daemon.dir, "x", query))
 }
 
 pub fn status(answer: &Answer) -> String {

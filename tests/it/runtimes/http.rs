@@ -128,7 +128,7 @@ fn every_form_of_answer_is_passed_on() {
     assert_eq!(site.get("large").body().len(), 20_000_000);
     assert!(site.get("none").text().starts_with("Status: 404 Not Found\r\n"));
     let params = Params::get(&site.daemon.dir, "large", "").with("REQUEST_METHOD", "HEAD");
-    let head = site.daemon.client("www").request(&params, b"").expect("answer");
+    let head = site.daemon.ask("www", &params);
     assert!(head.text().contains("Content-Length: 20000000\r\n") && head.body().is_empty());
     let headers = site.get("headers?a=b").body();
     for line in [

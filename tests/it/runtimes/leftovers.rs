@@ -176,9 +176,7 @@ impl Site {
             "cgi" => params.with("SCRIPT_NAME", &format!("/{}", self.kind.file)),
             _ => params,
         };
-        let mut client = self.daemon.client("www");
-        client.send(&params, b"").expect("send");
-        client
+        self.daemon.send("www", &params)
     }
 
     fn begin(&self, path: &str) -> [u32; 2] {

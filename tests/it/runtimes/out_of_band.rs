@@ -43,7 +43,7 @@ fn lines(root: &Path) -> Vec<String> {
 
 fn working(daemon: &Daemon) -> Vec<String> {
     let params = Params::get(&daemon.dir, "status", "full&json").with("SCRIPT_NAME", "/status");
-    let body = daemon.client("www").request(&params, b"").expect("answer").body();
+    let body = daemon.ask("www", &params).body();
     let page: serde_json::Value = serde_json::from_str(&body).expect(&body);
     let rows = page["processes"].as_array().expect("processes").clone();
     let works = |row: &&serde_json::Value| row["state"] == "Working";

@@ -236,7 +236,7 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
             false => "pong False",
         };
         for _ in 0..3 {
-            let answer = daemon.client(&pool).request(&params, b"").expect("answer");
+            let answer = daemon.ask(&pool, &params);
             assert_eq!(
                 answer.body(),
                 wanted,

@@ -84,10 +84,7 @@ fn a_request_that_ends_its_process_is_not_passed_on_for_ever() {
 fn never_up(program: &str, application: &str, summary: &str) {
     let application = format!("start_command = \"node broken.js\"\nstart_timeout = \"6s\"\n{application}");
     let site = Site::start(&[("broken.js", program)], ONDEMAND, "http", &application);
-    let mut client = site.daemon.client("app");
-    client
-        .send(&Params::get(&site.root, "pid", ""), b"")
-        .expect("send");
+    let mut client = site.daemon.send("app", &Params::get(&site.root, "pid", ""));
     let line = site.daemon.wait_for("the application can't start: ");
     assert!(line.contains(summary), "{line}");
     let refused = client.answer().expect("answer").text();

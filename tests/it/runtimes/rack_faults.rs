@@ -197,8 +197,7 @@ run ->(env) {
 }"##,
     )]);
     let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
-    let mut client = application.daemon.client("www");
-    client.send(&params, b"").expect("send");
+    let client = application.daemon.send("www", &params);
     drop(client);
     assert_eq!(application.get("closed", "").body(), "true");
 }

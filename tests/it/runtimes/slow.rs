@@ -152,12 +152,7 @@ fn wsgi_shows_pythons_calls_and_is_not_disturbed() {
     }
     assert_eq!(site.get("x?pid"), pid, "it is the same worker");
     let status = Params::get(&site.daemon.dir, "status", "").with("SCRIPT_NAME", "/status");
-    let status = site
-        .daemon
-        .client("www")
-        .request(&status, b"")
-        .expect("status")
-        .body();
+    let status = site.daemon.ask("www", &status).body();
     let slow = status.lines().find(|line| line.starts_with("slow requests:"));
     assert!(slow.is_some_and(|line| line.ends_with(" 4")), "{status}");
 }
@@ -382,7 +377,7 @@ fn cgi_shows_the_programs_that_are_waited_for() {
     let text = "#!/bin/sh\nsleep 1.5 >&2\nprintf 'Content-Type: text/plain\\n\\nwhole'\n";
     let site = Site::start("cgi", "slow.cgi", text);
     let params = Params::get(site.root.path(), "slow.cgi", "");
-    let answer = site.daemon.client("www").request(&params, b"").expect("answer");
+    let answer = site.daemon.ask("www", &params);
     assert_eq!(answer.body(), "whole");
     let programs = site.calls();
     let lines: Vec<&str> = programs.lines().collect();

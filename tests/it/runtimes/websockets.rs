@@ -382,8 +382,7 @@ fn a_thousand_requests_are_under_way_in_one_worker() {
     wait_until("all of them", || {
         let params =
             crate::support::fcgi::Params::get(&site.daemon.dir, "open", "").with("REQUEST_URI", "/open");
-        let mut client = site.daemon.client("app");
-        client.send(&params, b"").expect("send");
+        let mut client = site.daemon.send("app", &params);
         client.answer().expect("an answer").body() == "1000"
     });
     assert_eq!(site.daemon.workers("app").len(), 1);
@@ -392,8 +391,7 @@ fn a_thousand_requests_are_under_way_in_one_worker() {
     wait_until("them to be gone", || {
         let params =
             crate::support::fcgi::Params::get(&site.daemon.dir, "open", "").with("REQUEST_URI", "/open");
-        let mut client = site.daemon.client("app");
-        client.send(&params, b"").expect("send");
+        let mut client = site.daemon.send("app", &params);
         client.answer().expect("an answer").body() == "0"
     });
 }

@@ -239,7 +239,7 @@ fn the_interface_is_kept_to() {
     assert_eq!(get("nothing").body(), "");
     assert!(get("sized").text().contains("Content-Length: 5\r\n"));
     let params = Params::get(&site.daemon.dir, "sized", "").with("REQUEST_METHOD", "HEAD");
-    let head = site.daemon.client("www").request(&params, b"").expect("answer");
+    let head = site.daemon.ask("www", &params);
     assert!(head.text().contains("Content-Length: 5\r\n") && head.body().is_empty());
     let large = get("large");
     assert_eq!(large.body().len(), 30_000_000);
@@ -250,13 +250,13 @@ fn the_interface_is_kept_to() {
 fn a_path_is_split_as_the_application_is_mounted() {
     let site = Site::cases();
     let params = Params::get(&site.daemon.dir, "some/path", "").with("HTTP_PROXY", "http://evil");
-    let whole = site.daemon.client("www").request(&params, b"").expect("answer");
+    let whole = site.daemon.ask("www", &params);
     assert_eq!(whole.body(), "['', '/some/path', None, 'http', None]");
     let split = params
         .with("SCRIPT_NAME", "/some")
         .with("PATH_INFO", "/path")
         .with("HTTPS", "on");
-    let split = site.daemon.client("www").request(&split, b"").expect("answer");
+    let split = site.daemon.ask("www", &split);
     assert_eq!(split.body(), "['/some', '/path', None, 'https', None]");
 
     let settings = "pm = \"static\"\nmax_children = 1\nenv = { SCRIPT_NAME = \"/app\" }\n";

@@ -303,7 +303,7 @@ fn files_that_pools_must_not_touch_are_closed_to_them() {
     files.extend(open_files(&daemon));
     let query = format!("files={}", files.iter().cloned().collect::<Vec<_>>().join(","));
     let params = Params::get(&daemon.dir, "try.php", &query);
-    let body = daemon.client("one").request(&params, b"").expect("answer").body();
+    let body = daemon.ask("one", &params).body();
     let did: BTreeMap<String, String> =
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
     for name in [

@@ -274,7 +274,7 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
     });
     let ask = |pool: &str| {
         let params = crate::support::fcgi::Params::get(&elsewhere.0, "script.php", "");
-        daemon.client(pool).request(&params, b"").expect("answer").body()
+        daemon.ask(pool, &params).body()
     };
     let nothing_else = r#"[[".","..","mine"],[".","..","mine"],"41777"]"#;
     assert_eq!(ask("private"), nothing_else);
@@ -387,6 +387,6 @@ fn all_of_it_goes_with_a_chroot() {
         pool(dir, "www", &settings, PHP)
     });
     let params = crate::support::fcgi::Params::get(Path::new("/site"), "script.php", "");
-    let body = daemon.client("www").request(&params, b"").expect("answer").body();
+    let body = daemon.ask("www", &params).body();
     assert_eq!(body, r#"[false,[".",".."],1,false]"#);
 }

@@ -127,11 +127,7 @@ impl Held {
     }
 
     fn ask(&self) -> Client {
-        let mut client = self.daemon.client("www");
-        client
-            .send(&Params::get(self.dir.path(), "x", ""), b"")
-            .expect("send");
-        client
+        self.daemon.send("www", &Params::get(self.dir.path(), "x", ""))
     }
 
     /// Waits until the tenant is ready to hold something, and stops the file system.
@@ -188,8 +184,7 @@ impl Held {
 
     fn ends(mut self) {
         drop(self.fuse);
-        self.daemon.signal(Signal::SIGTERM);
-        assert!(self.daemon.wait().success());
+        self.daemon.end(Signal::SIGTERM);
     }
 }
 

@@ -192,8 +192,7 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
         descriptors(daemon.pid()) <= before
     });
     process::signal(orphan, Signal::SIGKILL);
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
 }
 
 #[test]
@@ -241,6 +240,5 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
         leftovers.pids().iter().any(|pid| process::runs(*pid)),
         "the flood was still on"
     );
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
 }

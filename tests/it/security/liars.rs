@@ -338,6 +338,5 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
             "{entry}\n{line}"
         );
     }
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
 }

@@ -183,8 +183,7 @@ fn nor_when_it_is_opened_again() {
         daemon.signal(Signal::SIGUSR1);
         let log = WAY[names..].iter().fold(old, |path, name| path.join(name));
         until("the refusal", || says(&log, NOT_FOLLOWED));
-        daemon.signal(Signal::SIGTERM);
-        assert!(daemon.wait().success());
+        daemon.end(Signal::SIGTERM);
         assert_not_misled(dir.path());
     }
 }
@@ -220,8 +219,7 @@ fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
     until("the refusal", || {
         says(&site.join("old/daemon.log"), "it is not followed")
     });
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     let made = fs::read_dir(base.join("cron.d")).expect("read").count();
     assert_eq!(made, 0, "root made a file at the end of the link");
 }
@@ -260,8 +258,7 @@ fn a_pid_file_takes_a_link_s_place_and_not_its_target_s() {
     let mut daemon = Daemon::start_in(dir.path());
     assert!(fs::symlink_metadata(&pid).expect("the pid file").is_file());
     assert_eq!(fs::read_to_string(&pid).expect("read"), daemon.pid().to_string());
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     assert!(!pid.exists());
     assert_untouched(dir.path());
 }
@@ -351,8 +348,7 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
             );
             let mut daemon = Daemon::launch(dir.path(), command);
             daemon.wait_for("ready to handle connections");
-            daemon.signal(Signal::SIGTERM);
-            assert!(daemon.wait().success());
+            daemon.end(Signal::SIGTERM);
         }
         drop(stopper);
         watcher.join().expect("the watcher")

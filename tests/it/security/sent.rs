@@ -218,8 +218,7 @@ fn no_last_close_is_the_masters(is_old: bool) {
         workers.is_empty()
     });
     sent.is_well();
-    sent.daemon.signal(Signal::SIGTERM);
-    assert!(sent.daemon.wait().success());
+    sent.daemon.end(Signal::SIGTERM);
 }
 
 #[test]

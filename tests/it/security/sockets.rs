@@ -327,11 +327,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
         };
         let ask = |name: &str, query: &str| {
             let params = Params::get(&daemon.dir, "x", query);
-            daemon
-                .client(name)
-                .request(&params, b"")
-                .expect("an answer")
-                .body()
+            daemon.ask(name, &params).body()
         };
         for name in ["p0", "p1", "p2"] {
             let case = format!("{runtime} {name}");
@@ -413,11 +409,7 @@ fn nobody_sends_descriptors_to_the_master() {
     });
     let refused = "Operation not permitted";
     let params = Params::get(&daemon.dir, "x", "");
-    let said = daemon
-        .client("www")
-        .request(&params, b"")
-        .expect("an answer")
-        .body();
+    let said = daemon.ask("www", &params).body();
     assert_eq!(said, format!("{refused} {refused}"));
     let connect = format!(
         "{SEND_DESCRIPTOR}\npeer = socket.socket(socket.AF_UNIX)\npeer.connect(sys.argv[1])\nprint(send(peer))\n"

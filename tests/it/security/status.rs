@@ -145,11 +145,7 @@ fn what_a_client_chose_is_a_value_in_every_form_of_the_status() {
             for kind in ["html", "xml", "json", "openmetrics"] {
                 let query = format!("{kind}&{query}&mark=<b>");
                 let params = Params::get(&daemon.dir, "", &query).with("SCRIPT_NAME", "/status");
-                let own = daemon
-                    .client("www")
-                    .request(&params, b"")
-                    .expect("an answer")
-                    .body();
+                let own = daemon.ask("www", &params).body();
                 for page in [full(&query), own] {
                     read_strictly(kind, page.as_bytes());
                     assert!(kind == "json" || !page.contains("<script>alert"), "{page}");

@@ -106,11 +106,7 @@ fn ask(daemon: &Daemon, root: &Path, pool: &str) -> String {
         _ => "own",
     };
     let params = Params::get(root, script, "");
-    daemon
-        .client(pool)
-        .request(&params, b"")
-        .expect("an answer")
-        .body()
+    daemon.ask(pool, &params).body()
 }
 
 fn ticks(pid: u32) -> u64 {
@@ -319,11 +315,7 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
     let master = until("process 1", || process::children(daemon.pid()).first().copied());
     let ask = |code: &str| {
         let params = Params::get(path, "x", code);
-        daemon
-            .client("app")
-            .request(&params, b"")
-            .expect("an answer")
-            .body()
+        daemon.ask("app", &params).body()
     };
     let worker = ask("0");
     wait_until("its end", || process::children(master).len() == 1);
@@ -375,7 +367,7 @@ echo 'done';
             scope.spawn(move || {
                 let pool = if matches!(mark, "a" | "b") { "one" } else { "other" };
                 let params = Params::get(&daemon.dir, "pieces.php", &format!("mark={mark}"));
-                let answer = daemon.client(pool).request(&params, b"").expect("an answer");
+                let answer = daemon.ask(pool, &params);
                 assert_eq!(answer.body(), "done");
             });
         }

@@ -30,7 +30,7 @@ fn ask(daemon: &Daemon, pool: &str, root: Option<&Path>, script: &Path) -> Strin
     if let Some(root) = root {
         params = params.with("FORKYARD_APP_ROOT", &root.display().to_string());
     }
-    let answer = daemon.client(pool).request(&params, b"").expect("answer");
+    let answer = daemon.ask(pool, &params);
     match answer.text().contains("403 Forbidden") {
         true => {
             let why = answer.error_text();

@@ -254,8 +254,7 @@ fn a_start_looks_again_when_it_has_become_the_user() {
         let held = Failing::hold(source, &sites.daemon.dir, "chdir", 500);
         let params =
             Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-        let mut client = sites.daemon.client("sites");
-        client.send(&params, b"").expect("send");
+        let mut client = sites.daemon.send("sites", &params);
         held.wait_until_held(nix::libc::SYS_chdir);
         fs::rename(&root, sites.daemon.dir.join("old")).expect("rename");
         add(&sites, name, 1, &others);

@@ -222,7 +222,7 @@ fn no_request_begins_in_a_worker_that_was_found_to_use_more_than_it_may() {
         for (pm, _) in managers {
             assert_short_lived(&format!("{kind} {pm}"), || {
                 let params = Params::get(&daemon.dir.join(kind), file, "");
-                daemon.client(pm).request(&params, b"").expect("an answer").body()
+                daemon.ask(pm, &params).body()
             });
         }
     }

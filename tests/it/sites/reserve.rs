@@ -12,11 +12,7 @@ const SLEEPER: &str =
 
 fn sleepers(sites: &Sites, root: &Path, count: usize) -> Vec<Client> {
     let params = Params::get(root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-    let send = |_| {
-        let mut client = sites.daemon.client("sites");
-        client.send(&params, b"").expect("send");
-        client
-    };
+    let send = |_| sites.daemon.send("sites", &params);
     (0..count).map(send).collect()
 }
 

@@ -532,7 +532,7 @@ fn start_up_files_are_the_same_in_every_kind_of_pool() {
     let ask = |pool: &str, name: &str| {
         let root = daemon.dir.join("apps").join(name);
         let params = Params::get(&root, "x", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-        daemon.client(pool).request(&params, b"").expect("an answer")
+        daemon.ask(pool, &params)
     };
     for (runtime, file, _) in cases {
         let name = name(runtime, file);

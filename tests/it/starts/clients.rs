@@ -60,11 +60,7 @@ fn refusals_are_in_the_access_log() {
         .expect("an answer");
     assert_contains(&answer.text(), " 503 ");
     let ping = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", "/ping");
-    broken
-        .daemon
-        .client("www")
-        .request(&ping, b"")
-        .expect("an answer");
+    broken.daemon.ask("www", &ping);
     let lines = || std::fs::read_to_string(&path).unwrap_or_default();
     let written = until("two lines", || Some(lines()).filter(|it| it.lines().count() >= 2));
     let line = written.lines().nth(1).unwrap_or_else(|| panic!("{written:?}"));

@@ -9,8 +9,7 @@ const HANGS: &str = "import time\nwhile True: time.sleep(1)\n";
 
 fn starts(broken: &Broken) -> u32 {
     let params = crate::support::fcgi::Params::get(&broken.daemon.dir, "x", "");
-    let mut client = broken.daemon.client("www");
-    client.send(&params, b"").expect("send");
+    let _client = broken.daemon.send("www", &params);
     until("a preloader that loads", || {
         broken
             .daemon

@@ -32,11 +32,7 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
         });
         let ask = || {
             let params = Params::get(&daemon.dir, "x", "");
-            daemon
-                .client("www")
-                .request(&params, b"")
-                .expect("an answer")
-                .text()
+            daemon.ask("www", &params).text()
         };
         wait_until("a refusal", || ask().starts_with("Status: 503 "));
         let (error, shown) = status(&daemon);

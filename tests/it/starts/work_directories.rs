@@ -23,8 +23,7 @@ fn bases(temporary: &Path) -> Vec<PathBuf> {
 
 fn wait_until_full(broken: &Broken) -> PathBuf {
     let params = crate::support::fcgi::Params::get(&broken.daemon.dir, "x", "");
-    let mut client = broken.daemon.client("www");
-    client.send(&params, b"").expect("send");
+    let _client = broken.daemon.send("www", &params);
     until("a full work directory", || {
         let found = work_directories(&broken.temporary);
         found.into_iter().find(|path| path.join("full").exists())

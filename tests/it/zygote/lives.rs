@@ -148,8 +148,7 @@ fn with_the_daemon_everything_ends() {
     let mut daemon = start(ONDEMAND, "");
     pid(&daemon, "a");
     let zygote = only_zygote(&daemon);
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     wait_until("the zygote to end", || !process::runs(zygote));
 }
 

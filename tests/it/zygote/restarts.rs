@@ -162,7 +162,7 @@ fn scripts_in_root_directories_are_cached_with_validate_root() {
         daemon.wait_for_workers(name, 2);
         let ask = || {
             let params = Params::get(std::path::Path::new(""), "in.php", "");
-            daemon.client(name).request(&params, b"").expect("answer").body()
+            daemon.ask(name, &params).body()
         };
         ask();
         assert_eq!(ask(), format!("{name} cached {}", user(name)));

@@ -63,8 +63,7 @@ fn all_kinds(dir: &Path, with_user: bool) -> (String, Vec<String>) {
 }
 
 fn kinds(daemon: &Daemon) -> Vec<(String, Option<String>, Option<String>)> {
-    let output = daemon.run(&["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status = daemon.status(&[]);
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     let pools = status["pools"].as_array().expect("pools").iter();
     let mut kinds: Vec<_> = pools
