@@ -3,7 +3,7 @@
 use super::both::{STOCK, forkyard_fpm, said};
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
-use crate::support::{assert_contains, assert_lacks, wait_until};
+use crate::support::{assert_contains, assert_lacks, assert_success, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ fn status(fpm: &Fpm) -> String {
         .arg(fpm.path("control"))
         .arg("www");
     let output = command.output().expect("forkyard");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -308,10 +308,8 @@ fn a_setting_that_is_left_out_is_in_the_log_in_the_test_and_in_the_status_until_
     );
     let (told, code) = test(&ours, &options);
     assert_eq!(code, Some(0), "{told}");
-    assert!(
-        told.contains(&warning) && told.contains("test is successful"),
-        "{told}"
-    );
+    assert_contains(&told, &warning);
+    assert_contains(&told, "test is successful");
     let status = status(&ours);
     let line = status
         .lines()

@@ -188,13 +188,11 @@ fn many_pools_start_php_once_and_each_setting_is_told_with_its_pool() {
     assert_eq!(code, Some(0), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
-    assert!(
-        lines[0].contains("[pool p0]") && lines[0].contains("(so it is for 299 other pools)"),
-        "{said}"
-    );
-    assert!(
-        lines[1].contains("[pool p123] application: Unable to set php_admin_value 'no.such_setting'"),
-        "{said}"
+    assert_contains(&lines[0], "[pool p0]");
+    assert_contains(&lines[0], "(so it is for 299 other pools)");
+    assert_contains(
+        &lines[1],
+        "[pool p123] application: Unable to set php_admin_value 'no.such_setting'",
     );
 }
 
@@ -223,19 +221,13 @@ fn programs_that_are_missing_are_told_once() {
     assert_eq!(code, Some(78), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
-    assert!(
-        lines[0].contains("[pool a]") && lines[0].contains("alone/forkyard-php is missing; install it"),
-        "{said}"
-    );
-    assert!(
-        lines[2].contains("[pool b]") && lines[2].contains("alone/forkyard is missing; install it"),
-        "{said}"
-    );
-    assert!(
-        lines[1].contains(
-            "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql"
-        ),
-        "{said}"
+    assert_contains(&lines[0], "[pool a]");
+    assert_contains(&lines[0], "alone/forkyard-php is missing; install it");
+    assert_contains(&lines[2], "[pool b]");
+    assert_contains(&lines[2], "alone/forkyard is missing; install it");
+    assert_contains(
+        &lines[1],
+        "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql",
     );
     let (code, said) = run(&["php"]);
     assert_eq!(code, Some(70), "{said}");
@@ -281,10 +273,8 @@ fn what_a_user_who_is_not_root_can_not_do_is_named() {
         (warnings[2], "[pool b]", "give the socket to the group www-data"),
     ] {
         assert!(warning.contains(pool) && warning.contains(what), "{said}");
-        assert!(
-            warning.contains("listen") && warning.contains("warning"),
-            "{said}"
-        );
+        assert_contains(&warning, "listen");
+        assert_contains(&warning, "warning");
     }
 }
 

@@ -194,10 +194,8 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
         );
         assert_eq!(errors, said);
         let (_, errors) = texts(&forkyard(&daemon, &["error", "00000000"]));
-        assert!(
-            errors.starts_with(&said) && errors.contains("00000000"),
-            "{errors}"
-        );
+        assert_starts(&errors, &said);
+        assert_contains(&errors, "00000000");
     }
     for file in ["forkyard.toml", "missing.toml"] {
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))

@@ -1,7 +1,9 @@
 //! Log destinations, formats, and a full disk.
 
 use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
-use crate::support::{PATIENCE, assert_contains, assert_lacks, assert_starts, ear, hear, until, wait_until};
+use crate::support::{
+    PATIENCE, assert_contains, assert_lacks, assert_starts, assert_success, ear, hear, until, wait_until,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -282,7 +284,7 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
             command.env("FORKYARD_LOG", filter);
         }
         let output = command.output().expect("forkyard");
-        assert!(output.status.success(), "{output:?}");
+        assert_success(&output);
         String::from_utf8(output.stderr).expect("UTF-8")
     };
     assert_eq!(said(None), "");

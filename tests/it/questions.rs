@@ -54,10 +54,8 @@ fn which_program_runs_and_which_is_on_disk() {
     };
     let (code, text) = asked(&program);
     let runs = format!(" runs, pid {}, {}\n", daemon.pid(), program.display());
-    assert!(
-        text.starts_with(&format!("forkyard {version}")) && text.contains(&runs),
-        "{text}"
-    );
+    assert_starts(&text, &format!("forkyard {version}"));
+    assert_contains(&text, &runs);
     assert!(text.ends_with("\nthe same is on disk\n"), "{text}");
     assert_eq!(code, Some(0));
     assert!(!daemon.said(&["status"]).1.contains("on disk"));
@@ -158,10 +156,8 @@ fn where_the_logs_of_a_pool_are() {
         "{text}"
     );
     let last = text.lines().last().unwrap_or_default();
-    assert!(
-        last.starts_with("daemon  ") && last.contains("standard error"),
-        "{text}"
-    );
+    assert_starts(&last, "daemon  ");
+    assert_contains(&last, "standard error");
     let (code, text) = daemon.said(&["logs", "nope"]);
     assert_eq!(code, Some(70), "{text}");
     assert_contains(&text, "there is no pool nope; there are www");

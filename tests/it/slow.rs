@@ -251,10 +251,8 @@ fn entries_are_php_fpms() {
         ", script '{}' (request: \"GET /slow.php?how=sleep\") executing too slow (1.",
         place.display()
     );
-    assert!(
-        line.contains("WARNING: [pool www] child ") && line.contains(&expected),
-        "{line}"
-    );
+    assert_contains(&line, "WARNING: [pool www] child ");
+    assert_contains(&line, &expected);
     assert!(line.ends_with(" sec), logging"), "{line}");
 }
 

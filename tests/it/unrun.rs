@@ -3,7 +3,7 @@
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{until, wait_until};
+use crate::support::{assert_success, until, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -218,7 +218,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     }
     let before = refusals(&daemon, "own");
     let output = forkyard(&["reload", "--all"], dir).output().expect("forkyard");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     wait_until("the old workers to leave", || refusals(&daemon, "own") == before);
     set_mode(&www.join("closed"), 0o755);
 }

@@ -176,3 +176,8 @@ pub fn assert_starts(text: &str, beginning: &str) {
         "{beginning:?} does not begin: {text}"
     );
 }
+
+#[track_caller]
+pub fn assert_success(output: &std::process::Output) {
+    assert!(output.status.success(), "{output:?}");
+}

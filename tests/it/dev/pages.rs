@@ -3,7 +3,7 @@
 use super::stand::{Dev, site};
 use crate::skip::needs_file;
 use crate::support::daemon::directory;
-use crate::support::{assert_contains, assert_lacks};
+use crate::support::{assert_contains, assert_lacks, assert_success};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
         .arg(format!("file://{}", page.display()))
         .output()
         .expect("chromium");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -5,7 +5,7 @@ use super::blocks::root;
 use crate::support::daemon::{Daemon, directory};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_lacks, assert_starts, is_root};
+use crate::support::{assert_lacks, assert_starts, assert_success, is_root};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -205,11 +205,7 @@ fn responder() -> PathBuf {
         command.arg("--release");
     }
     let output = command.current_dir(root()).output().expect("cargo");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_success(&output);
     profile.join("examples/responder")
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Client, Jobs};
 use crate::support::daemon::forkyard;
-use crate::support::{assert_contains, wait_until};
+use crate::support::{assert_contains, assert_success, wait_until};
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -114,7 +114,7 @@ fn a_command_reads_the_configuration_once() {
         .args(command.get_args())
         .output()
         .expect("strace");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     let opened = std::fs::read_to_string(trace).expect("a trace");
     let count = opened.matches("forkyard.toml\"").count();
     assert_eq!(count, 1, "{opened}");

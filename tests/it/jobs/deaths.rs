@@ -3,7 +3,7 @@
 use super::{Jobs, configuration};
 use crate::support::daemon::{Daemon, directory, forkyard};
 use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, is_root, process, until, wait_until};
+use crate::support::{assert_contains, assert_lacks, assert_success, is_root, process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -37,12 +37,12 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
     let jobs = Jobs { daemon };
     goes_on(&jobs, "reload", |jobs| {
         let reload = forkyard(&["reload"], &jobs.dir()).output().expect("reload");
-        assert!(reload.status.success(), "{reload:?}");
+        assert_success(&reload);
     });
     let before = jobs.keeper_of_jobs(jobs.daemon.pid());
     goes_on(&jobs, "upgrade", |jobs| {
         let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
-        assert!(upgrade.status.success(), "{upgrade:?}");
+        assert_success(&upgrade);
     });
     let kept = jobs.push("gate", json!({"payload": "never"}));
     let late = jobs.push(
@@ -51,7 +51,7 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
     );
     let workers = [jobs.wait_for_start(kept, 1), jobs.wait_for_start(late, 1)];
     let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
-    assert!(upgrade.status.success(), "{upgrade:?}");
+    assert_success(&upgrade);
     jobs.ask(&json!({"command": "cancel", "id": kept}));
     assert_eq!(jobs.wait(kept)["state"], "cancelled");
     let late = jobs.wait(late);

@@ -2,7 +2,7 @@
 
 use super::Jobs;
 use crate::support::daemon::forkyard;
-use crate::support::{assert_contains, assert_starts, wait_until};
+use crate::support::{assert_contains, assert_starts, assert_success, wait_until};
 use serde_json::{Value, json};
 
 fn ended(job: &Value) -> (&str, u64, &str) {
@@ -116,7 +116,7 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
     let report = |arguments: &[&str]| {
         let all: Vec<&str> = ["error", &id].iter().chain(arguments).copied().collect();
         let output = forkyard(&all, &jobs.dir()).output().expect("forkyard");
-        assert!(output.status.success(), "{output:?}");
+        assert_success(&output);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let text = report(&[]);

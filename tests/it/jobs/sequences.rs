@@ -2,7 +2,7 @@
 
 use super::Jobs;
 use crate::support::daemon::{directory, forkyard};
-use crate::support::{process, until, wait_until};
+use crate::support::{assert_success, process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -182,5 +182,5 @@ fn jobs_whose_addition_is_not_answered_are_added_again_from_the_same_place() {
     assert_eq!(hear(&mut next)["command"], "sequence-end");
     answer(&mut next, "complete", 2);
     let output = child.wait_with_output().expect("forkyard");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
 }

@@ -2,7 +2,7 @@
 
 use super::fastcgi_programs::{ODD, pid_of, start};
 use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::{assert_contains, assert_lacks, process, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, process, until};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -56,10 +56,9 @@ fn the_operator_can_ask_for_the_report() {
         last_error(&daemon, "www").filter(|error| error["id"] == *id)
     });
     let text = said(&daemon, &["error", &id]);
-    assert!(
-        text.contains(&id) && text.contains("the database is not there") && text.contains("PATH=/usr"),
-        "{text}"
-    );
+    assert_contains(&text, &id);
+    assert_contains(&text, "the database is not there");
+    assert_contains(&text, "PATH=/usr");
     assert_eq!(said(&daemon, &["error"]), text, "the last one of all");
     let json: serde_json::Value =
         serde_json::from_str(&said(&daemon, &["error", &id, "--json"])).expect("JSON");
@@ -83,9 +82,9 @@ fn the_operator_can_ask_for_the_report() {
         .split_once(&format!("last error {id}, "))
         .expect("the error");
     let (_, line) = line.split_once("s ago, ").expect("its age");
-    assert!(
-        line.starts_with("requests are refused: The application exited with code 1 during startup."),
-        "{table}"
+    assert_starts(
+        &line,
+        "requests are refused: The application exited with code 1 during startup.",
     );
     let metrics = said(&daemon, &["status", "--metrics"]);
     assert_contains(&metrics, "forkyard_pool_failed_starts_total{pool=\"other\"} 0\n");

@@ -4,7 +4,7 @@ use super::python;
 use super::rack::Application;
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
-use crate::support::{assert_contains, process, until, wait_until};
+use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -63,11 +63,7 @@ fn works_one_after_the_other(threads: &str) {
     let (daemon, root) = (&application.daemon, application.root.path());
     let ask = || {
         let answer = application.get("x", "");
-        assert!(
-            !answer.text().to_ascii_lowercase().contains("oob-work"),
-            "{}",
-            answer.text()
-        );
+        assert_lacks(&answer.text().to_ascii_lowercase(), "oob-work");
         answer.body()
     };
     let first = ask();

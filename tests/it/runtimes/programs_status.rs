@@ -3,7 +3,7 @@
 use super::fastcgi_programs::{ODD, pid_of};
 use super::programs::SERVER;
 use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::{assert_contains, process, until};
+use crate::support::{assert_contains, assert_success, process, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -133,7 +133,7 @@ fn processes_are_shown_with_what_they_use() {
         );
     }
     let said = daemon.run(&["upgrade"]);
-    assert!(said.status.success(), "{said:?}");
+    assert_success(&said);
     let after = programs(&daemon, "node", |all| again(all, 1, killed));
     assert!(
         after[1]["uptime_ms"]

@@ -294,9 +294,9 @@ fn asgi_shows_what_its_tasks_wait_for() {
         .iter()
         .find(|task| task.contains("application()"))
         .expect("a task");
-    assert!(
-        request.contains("inner() ROOT/asgi.py:4\nouter() ROOT/asgi.py:7\napplication() ROOT/asgi.py:19"),
-        "{calls}"
+    assert_contains(
+        &request,
+        "inner() ROOT/asgi.py:4\nouter() ROOT/asgi.py:7\napplication() ROOT/asgi.py:19",
     );
     assert_contains(&calls, "task = another\nother() ROOT/asgi.py:10");
     assert_lacks(&calls, "serve()");

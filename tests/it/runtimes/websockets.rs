@@ -2,7 +2,7 @@
 
 use super::programs::Site;
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_contains, assert_lacks, assert_starts, process, wait_until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, assert_success, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -348,7 +348,7 @@ fn an_upgrade_leaves_websockets_open() {
     let mut socket = Socket::open(&address);
     socket.hear();
     let output = site.daemon.run(&["upgrade"]);
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     site.daemon.wait_for_count("ready to handle connections", 2);
     assert!(socket.ask("hello").ends_with(" one hello"));
     let mut other = Socket::open(&address);

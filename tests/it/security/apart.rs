@@ -3,7 +3,7 @@
 use super::{needs_root, python_as};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, until, wait_until};
+use crate::support::{assert_contains, assert_lacks, assert_success, until, wait_until};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,7 +98,7 @@ fn reopened(worker: u32, uid: u32) -> String {
     let numbers: Vec<String> = pipes.iter().map(|pipe| pipe.as_raw_fd().to_string()).collect();
     let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
     let output = python_as(uid, REOPEN, &numbers);
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

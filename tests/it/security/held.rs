@@ -6,7 +6,7 @@ use crate::skip::skip_unless;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{assert_contains, pause, place_library, process, until, wait_until};
+use crate::support::{assert_contains, assert_success, pause, place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use std::fs;
@@ -140,7 +140,7 @@ impl Held {
     fn is_well(&self) {
         self.answers();
         let reload = self.command(&["reload"]);
-        assert!(reload.status.success(), "{reload:?}");
+        assert_success(&reload);
         self.answers();
     }
 

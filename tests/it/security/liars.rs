@@ -5,7 +5,7 @@ use super::needs_root;
 use crate::random::number;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, assert_lacks, pause, process, until, wait_until};
+use crate::support::{StopAtEnd, assert_lacks, assert_success, pause, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -280,7 +280,7 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
             .arg(path.join("control.sock"))
             .output()
             .expect("forkyard");
-        assert!(status.status.success(), "{status:?}");
+        assert_success(&status);
         let status: serde_json::Result<serde_json::Value> = serde_json::from_slice(&status.stdout);
         assert!(status.is_ok(), "{status:?}");
         std::thread::sleep(Duration::from_millis(200));

@@ -2,7 +2,7 @@
 
 use super::{NOBODY, needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{strace, until, wait_until};
+use crate::support::{assert_success, strace, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -353,11 +353,7 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
         drop(stopper);
         watcher.join().expect("the watcher")
     });
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_success(&output);
     let said = String::from_utf8_lossy(&output.stdout);
     said.lines().map(str::to_owned).collect()
 }

@@ -4,7 +4,7 @@ use super::held::{GAMES, SOON};
 use super::{NOBODY, needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, process, wait_until};
+use crate::support::{assert_success, place_library, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::net::TcpListener;
@@ -183,7 +183,7 @@ fn no_last_close_is_the_masters(is_old: bool) {
             socket.display()
         );
         let output = sent.while_stopped(|| python_as(uid, &script, &[]));
-        assert!(output.status.success(), "{output:?}");
+        assert_success(&output);
         sent.is_well();
     }
     fs::write(path.join("attack"), "").expect("write");

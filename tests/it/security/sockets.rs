@@ -5,7 +5,7 @@ use crate::skip::skip_unless;
 use crate::support::daemon::{Daemon, application_in, directory, forkyard, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{StopAtEnd, assert_contains, pause, until, wait_until};
+use crate::support::{StopAtEnd, assert_contains, assert_success, pause, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Read;
@@ -474,6 +474,6 @@ def application(environ, start):
     ]);
     let restart = restart.arg(daemon.dir.join("forkyard.toml")).output();
     let restart = restart.expect("forkyard");
-    assert!(restart.status.success(), "{restart:?}");
+    assert_success(&restart);
     well();
 }

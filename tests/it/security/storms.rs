@@ -5,7 +5,9 @@ use super::needs_root;
 use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{assert_lacks, assert_starts, place_library, process, until, wait_until, write_program};
+use crate::support::{
+    assert_lacks, assert_starts, assert_success, place_library, process, until, wait_until, write_program,
+};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
@@ -180,7 +182,7 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/ping");
     assert_eq!(status.request(&params, b"").expect("an answer").body(), "pong");
     let health = daemon.run(&["health", "--ready"]);
-    assert!(health.status.success(), "{health:?}");
+    assert_success(&health);
     let mut http = TcpStream::connect(("127.0.0.1", port)).expect("connect");
     http.write_all(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
         .expect("send");

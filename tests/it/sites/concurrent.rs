@@ -4,7 +4,7 @@ use super::Sites;
 use crate::it::runtimes::concurrent::APPLICATION;
 use crate::it::runtimes::concurrent::THREADED;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_starts, pause, process, until, wait_until};
+use crate::support::{assert_contains, assert_starts, assert_success, pause, process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -219,7 +219,7 @@ fn a_restart_waits_for_the_requests_under_way() {
         let old: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
         let name = root.display().to_string();
         let output = bench.sites.forkyard(&["restart", &name, "--rolling"]);
-        assert!(output.status.success(), "{output:?}");
+        assert_success(&output);
         let new = until("another instance", || {
             let pid: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
             (pid != old).then_some(pid)

@@ -1,7 +1,7 @@
 //! Applications that are dropped in, served, put to sleep, and taken away.
 
 use super::{Sites, USERS};
-use crate::support::{assert_contains, is_root, once_in, process, strace, until, wait_until};
+use crate::support::{assert_contains, assert_success, is_root, once_in, process, strace, until, wait_until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -197,7 +197,7 @@ fn an_order_that_is_denied_has_an_id_for_its_visitors() {
             process::signal(pid, Signal::SIGSTOP);
             stopped.push(pid);
             let output = sites.forkyard(&["restart", "--blocking", root.to_str().expect("a path")]);
-            assert!(output.status.success(), "{output:?}");
+            assert_success(&output);
             until("the instance to be told", || has("stopping"));
             let router = sites.companion("router");
             process::signal(router, Signal::SIGKILL);

@@ -150,11 +150,7 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
     let mut plan = kit.native(&script(&kit.root().join("outside"), None));
     plan.socket_dir = Some(kit.scratch.path().join("sockets"));
     let report = kit.failure(plan);
-    assert!(
-        report.failure.problem.as_str().contains("which is not in"),
-        "{}",
-        report.text()
-    );
+    assert_contains(&report.failure.problem.as_str(), "which is not in");
     assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
 
     if let Some(other) = other_user() {

@@ -1,7 +1,7 @@
 //! Programs that come up and do not stay: a server that listens and then finds its database down.
 
 use super::{Broken, forkyard_at};
-use crate::support::{until, wait_until};
+use crate::support::{assert_success, until, wait_until};
 use std::fs;
 
 const NODE: &str = "const fs = require('fs');\n\
@@ -55,7 +55,7 @@ fn fails_and_heals(runtime: &str, file: &str, source: &str, pm: &str, applicatio
     });
     let before = count("0.2");
     let restart = forkyard_at(&broken.daemon, &["restart", "www"]);
-    assert!(restart.status.success(), "{restart:?}");
+    assert_success(&restart);
     wait_until("a short delay", || {
         broken.ask();
         count("0.2") > before

@@ -1,7 +1,7 @@
 //! Workers that fail after the application has loaded: a lifespan without its database, a hook after the fork.
 
 use super::{Broken, forkyard_at};
-use crate::support::{assert_contains, wait_until};
+use crate::support::{assert_contains, assert_success, wait_until};
 
 const ASGI: &str = "import os\n\
     async def app(scope, receive, send):\n    \
@@ -55,7 +55,7 @@ fn refuses_and_heals(runtime: &str, file: &str, source: &str, pm: &str) {
     assert_contains(&said, "the database is down");
     broken.heals_unchecked("database", "");
     let health = forkyard_at(&broken.daemon, &["health", "--ready"]);
-    assert!(health.status.success(), "{health:?}");
+    assert_success(&health);
 }
 
 #[test]
