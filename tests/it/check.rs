@@ -287,10 +287,7 @@ fn a_closed_directory_on_the_way_to_an_application_is_named() {
     fs::create_dir_all(&root).expect("directories");
     fs::write(root.join("wsgi.py"), "application = None\n").expect("application");
     let applications = [
-        (
-            "python",
-            format!("runtime = \"wsgi\"\nroot = \"{}\"", root.display()),
-        ),
+        ("python", application_in("wsgi", &root, "")),
         (
             "php",
             format!(
@@ -354,7 +351,7 @@ fn a_stop_that_may_take_longer_than_systemd_waits_is_a_warning() {
             path,
             "www",
             &format!("{ONDEMAND}{stop}"),
-            &format!("runtime = \"cgi\"\nroot = \"{}\"\n", path.display()),
+            &application_in("cgi", path, ""),
         );
         format!("[global]\n{control}\n{pool}")
     };

@@ -184,10 +184,7 @@ fn a_worker_that_is_being_made_is_as_old_as_it_is() {
         fs::write(dir.join("wsgi.py"), "open('gate').read()\n").expect("write");
         let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
         nix::unistd::mkfifo(&dir.join("gate"), mode).expect("FIFO");
-        let application = format!(
-            "runtime = \"wsgi\"\nroot = \"{}\"\npreload = false\n",
-            dir.display()
-        );
+        let application = application_in("wsgi", dir, "preload = false\n");
         let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application);
         format!("[global]\ncontrol = \"{}/control.sock\"\n{pool}", dir.display())
     });

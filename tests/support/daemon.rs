@@ -94,6 +94,12 @@ impl Daemon {
         said_by(&mut forkyard(arguments, &self.dir))
     }
 
+    /// Starts a daemon with one pool, `www`, of an application in a folder.
+    pub fn serving(runtime: &str, root: impl AsRef<Path>, settings: &str, more: &str) -> Daemon {
+        let application = application_in(runtime, root, more);
+        Daemon::start(|dir| pool(dir, "www", settings, &application))
+    }
+
     pub fn run(&self, arguments: &[&str]) -> Output {
         forkyard(arguments, &self.dir).output().expect("forkyard")
     }

@@ -1,7 +1,7 @@
 //! The environment that applications of every runtime find.
 
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, folder, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, is_root, place_library, write_program};
 use nix::unistd::{Uid, User};
@@ -144,9 +144,8 @@ fn a_user_without_an_entry_has_the_root_directory_as_home() {
     make_writable(root.path());
     let (_, file, text, _) = APPLICATIONS[2];
     write_program(&root.path().join(file), text);
-    let application = application_in("wsgi", root.path(), "");
     let settings = "pm = \"static\"\nmax_children = 1\nuser = \"54321\"\ngroup = \"54321\"\n";
-    let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+    let daemon = Daemon::serving("wsgi", root.path(), settings, "");
     let params = Params::get(root.path(), file, "");
     let body = daemon.ask("www", &params).body();
     assert_contains(&body, "\nHOME=/\n");

@@ -181,10 +181,7 @@ fn configure(dir: &Path, port: u16) -> String {
         };
         let root = dir.join(name(row));
         place(&root, row, dir, port);
-        let application = format!(
-            "runtime = \"{runtime}\"\nroot = \"{}\"\npreload = {preload}\n",
-            root.display()
-        );
+        let application = application_in(runtime, root, &format!("preload = {preload}\n"));
         text.push_str(&pool(dir, &name(row), settings, &application));
     }
     text + &format!(
@@ -294,8 +291,7 @@ fn requests_of_workers_get_their_own_answers_and_none_fails() {
     make_writable(root.path());
     serve(root.path());
     fs::write(root.path().join("wsgi.py"), SHARER).expect("write");
-    let application = application_in("wsgi", root.path(), "");
-    let daemon = Daemon::start(|dir| pool(dir, "www", "pm = \"static\"\nmax_children = 4\n", &application));
+    let daemon = Daemon::serving("wsgi", root.path(), "pm = \"static\"\nmax_children = 4\n", "");
     std::thread::scope(|scope| {
         for client in 0..8 {
             let daemon = &daemon;
@@ -386,9 +382,7 @@ fn a_connection_that_is_closed_before_the_fork_is_none() {
         make_writable(root.path());
         serve(root.path());
         fs::write(root.path().join(file), text).expect("write");
-        let application = application_in(runtime, root.path(), "");
-        let daemon =
-            Daemon::start(|dir| pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application));
+        let daemon = Daemon::serving(runtime, root.path(), "pm = \"static\"\nmax_children = 1\n", "");
         assert_eq!(daemon.get("www", "x").body(), "False 1", "{runtime}");
         assert!(!daemon.log().contains(LEFT_OPEN), "{}", daemon.log());
     }
@@ -401,10 +395,7 @@ fn a_preloader_that_is_started_again_remembers_and_the_log_has_one_warning() {
     make_writable(root.path());
     serve(root.path());
     fs::write(root.path().join("wsgi.py"), SHARER).expect("write");
-    let application = format!(
-        "runtime = \"wsgi\"\nroot = \"{}\"\npreloader_idle_timeout = \"10ms\"\n",
-        root.path().display()
-    );
+    let application = application_in("wsgi", root.path(), "preloader_idle_timeout = \"10ms\"\n");
     let settings = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"10ms\"\n";
     let daemon = Daemon::start(|dir| {
         let path = dir.display();
@@ -485,12 +476,13 @@ fn no_preloader_is_made_of_a_worker_that_has_a_connection() {
             make_writable(root.path());
             serve(root.path());
             fs::write(root.path().join(file), text).expect("write");
-            let application = format!(
-                "runtime = \"{runtime}\"\nroot = \"{}\"\nrefork_after = 2\n{threads}",
-                root.path().display()
-            );
             let settings = "pm = \"static\"\nmax_children = 1\n";
-            let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+            let daemon = Daemon::serving(
+                runtime,
+                root.path(),
+                settings,
+                &format!("refork_after = 2\n{threads}"),
+            );
             for _ in 0..4 {
                 assert_eq!(daemon.get("www", "x").body(), "right");
             }

@@ -1,6 +1,6 @@
 //! Programs that speak HTTP and are started by the daemon: how they come, serve and go.
 
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, application_in, pool};
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl, upload};
 use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
@@ -44,10 +44,7 @@ impl Site {
         for (name, content) in files {
             fs::write(root.join(name), content).expect("write");
         }
-        let application = format!(
-            "runtime = \"{runtime}\"\nroot = \"{}\"\n{application}\n",
-            root.display()
-        );
+        let application = application_in(runtime, &root, &format!("{application}\n"));
         let control = path.join("control");
         let text = format!(
             "[global]\ncontrol = \"{}\"\nlog_level = \"debug\"\n{}",

@@ -20,11 +20,7 @@ pub(super) fn start_as(
 ) -> (Daemon, tempfile::TempDir) {
     let root = folder(files);
     let application = application.replace("ROOT", &root.path().display().to_string());
-    let application = format!(
-        "runtime = \"{interface}\"\nroot = \"{}\"\n{application}",
-        root.path().display()
-    );
-    let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+    let daemon = Daemon::serving(interface, root.path(), settings, &application);
     (daemon, root)
 }
 

@@ -1,6 +1,6 @@
 //! Django, Flask and Starlette from Debian, behind nginx, with curl as the browser.
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, make_writable};
 use crate::support::nginx::{Nginx, curl};
 use crate::support::{assert_contains, assert_lacks, is_root, place_library, wait_until};
 use std::fs;
@@ -27,16 +27,12 @@ impl Site {
         let root = directory();
         make_writable(root.path());
         prepare(root.path());
-        let application = format!(
-            "runtime = \"{interface}\"\nroot = \"{}\"\n{application}",
-            root.path().display()
-        );
         let workers = match settings.contains("max_children") {
             true => "",
             false => "max_children = 3\n",
         };
         let settings = format!("pm = \"static\"\n{workers}catch_workers_output = true\n{settings}");
-        let daemon = Daemon::start(|dir| pool(dir, "www", &settings, &application));
+        let daemon = Daemon::serving(interface, root.path(), &settings, application);
         let locations = format!(
             "{extra}\nlocation / {{ include /etc/nginx/fastcgi_params; fastcgi_param HTTP_HOST $http_host; \
              fastcgi_pass unix:SOCKET; }}"

@@ -1,6 +1,6 @@
 //! Ruby's Rack, in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{assert_contains, assert_lacks, assert_starts, place_library};
 use std::fs;
@@ -28,10 +28,7 @@ impl Application {
             fs::write(root.path().join("Gemfile"), gemfile).expect("write");
         }
         make_writable(root.path());
-        let application = format!(
-            "runtime = \"rack\"\nroot = \"{}\"\n{application}",
-            root.path().display()
-        );
+        let application = application_in("rack", root.path(), application);
         let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
         Application { daemon, root }
     }

@@ -1,7 +1,7 @@
 //! Rack applications that fail: to load, to answer, to stay.
 
 use super::rack::Application;
-use crate::support::daemon::{Daemon, application_in, directory, pool};
+use crate::support::daemon::{Daemon, directory};
 use crate::support::{assert_contains, assert_lacks, assert_starts, place_library, wait_until};
 use std::fs;
 
@@ -11,9 +11,8 @@ fn fails(files: &[(&str, &str)], line: &str) -> String {
     for (name, text) in files {
         fs::write(root.path().join(name), text).expect("write");
     }
-    let application = application_in("rack", root.path(), "");
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
-    let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+    let daemon = Daemon::serving("rack", root.path(), settings, "");
     let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
     daemon.client("www").send(&params, b"").expect("send");
     daemon.wait_for(line);

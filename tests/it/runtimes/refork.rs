@@ -1,6 +1,6 @@
 //! Preloaders that are made from workers (`refork_after`).
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
 use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::{StopAtEnd, assert_lacks, place_library, process, until, wait_until};
 use std::collections::BTreeSet;
@@ -85,10 +85,7 @@ impl Site {
             _ => "wsgi.py",
         };
         fs::write(root.path().join(name), source).expect("write");
-        let application = format!(
-            "runtime = \"{runtime}\"\nroot = \"{}\"\n{application}",
-            root.path().display()
-        );
+        let application = application_in(runtime, root.path(), application);
         let daemon = Daemon::start(|dir| {
             let control = dir.join("control.sock");
             let pool = pool(dir, "www", settings, &application);

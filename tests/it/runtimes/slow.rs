@@ -395,10 +395,7 @@ fn cgi_shows_the_programs_that_are_waited_for() {
 #[test]
 fn fastcgi_shows_the_program_and_what_it_has_started() {
     let root = folder(&[("odd.py", ODD)]);
-    let application = format!(
-        "runtime = \"fastcgi\"\nroot = \"{}\"\nstart_command = \"python3 odd.py slow\"",
-        root.path().display()
-    );
+    let application = application_in("fastcgi", root.path(), "start_command = \"python3 odd.py slow\"");
     let daemon = Daemon::start(|dir| pool(dir, "www", &settings(dir), &application));
     let site = Site { daemon, root };
     let answer = site.daemon.get("www", "x?a=b");

@@ -1,6 +1,6 @@
 //! Python's WSGI (PEP 3333), in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, folder, pool};
+use crate::support::daemon::{Daemon, folder};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl, upload};
 use crate::support::wait_until;
@@ -142,11 +142,7 @@ struct Site {
 impl Site {
     fn start(files: &[(&str, &str)], settings: &str, application: &str) -> Site {
         let root = folder(files);
-        let application = format!(
-            "runtime = \"wsgi\"\nroot = \"{}\"\n{application}",
-            root.path().display()
-        );
-        let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+        let daemon = Daemon::serving("wsgi", root.path(), settings, application);
         Site { daemon, root }
     }
 

@@ -1,7 +1,7 @@
 //! A tenant fills the directories below `/run` that it can write to.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::daemon::{Daemon, application_in, directory, pool};
 use crate::support::{process, until, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -53,9 +53,10 @@ fn start() -> (Daemon, tempfile::TempDir) {
     fs::create_dir(&root).expect("mkdir");
     fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).expect("chmod");
     fs::write(root.join("app.py"), PROGRAM).expect("write");
-    let application = format!(
-        "runtime = \"http\"\nroot = \"{}\"\nstart_command = \"/usr/bin/python3 app.py\"\nhandshake = \"socket\"\n",
-        root.display()
+    let application = application_in(
+        "http",
+        root,
+        "start_command = \"/usr/bin/python3 app.py\"\nhandshake = \"socket\"\n",
     );
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
     let text = format!(

@@ -312,10 +312,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
             std::fs::write(&file, way + code).expect("write");
             let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
             for (at, pm) in pms.iter().enumerate() {
-                let application = format!(
-                    "runtime = \"{runtime}\"\nroot = \"{}\"\nentry = \"main:application\"\n",
-                    dir.display()
-                );
+                let application = application_in(runtime, dir, "entry = \"main:application\"\n");
                 text += &pool(dir, &format!("p{at}"), pm, &application);
             }
             text
