@@ -1,7 +1,7 @@
 //! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
-use crate::support::daemon::{application_in, directory, forkyard, php_pool, pool};
+use crate::support::daemon::{application_in, directory, forkyard, php_pool, pool, said_by};
 use crate::support::{PHP_VERSION, assert_contains, assert_lacks, is_root};
 use std::fs;
 use std::net::TcpListener;
@@ -14,31 +14,29 @@ const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
 
 fn check(dir: &Path, text: &str, options: &[&str]) -> (Option<i32>, String) {
     fs::write(dir.join("forkyard.toml"), text).expect("configuration");
-    let mut command = forkyard(&["check"], dir);
-    let output = command.args(options).output().expect("forkyard");
-    let said = String::from_utf8_lossy(&output.stdout);
-    (
-        output.status.code(),
-        said.replace(&format!("{}/", dir.display()), ""),
-    )
+    let (code, said) = said_by(forkyard(&["check"], dir).args(options));
+    (code, said.replace(&format!("{}/", dir.display()), ""))
 }
 
-fn of_php(dir: &Path, application: &str) -> (Option<i32>, String) {
-    check(dir, &php_pool(dir, ONDEMAND, application), &[])
+/// The output of a check that ends with this exit code.
+fn ends(code: i32, dir: &Path, text: &str, options: &[&str]) -> String {
+    let (found, said) = check(dir, text, options);
+    assert_eq!(found, Some(code), "{said}");
+    said
+}
+
+fn php_ends(code: i32, dir: &Path, application: &str) -> String {
+    ends(code, dir, &php_pool(dir, ONDEMAND, application), &[])
 }
 
 #[test]
 fn php_is_asked_whether_it_starts() {
     let dir = directory();
     let path = dir.path();
-    let (code, said) = of_php(path, "");
-    assert_eq!(
-        (code, said.as_str()),
-        (Some(0), "forkyard.toml: configuration is valid: 1 pool\n")
-    );
+    let said = php_ends(0, path, "");
+    assert_eq!(said, "forkyard.toml: configuration is valid: 1 pool\n");
     let text = php_pool(path, ONDEMAND, "").replace(concat!("\"", env!("FORKYARD_PHP"), "\""), "\"7.0\"");
-    let (code, said) = check(path, &text, &[]);
-    assert_eq!(code, Some(78), "{said}");
+    let said = ends(78, path, &text, &[]);
     assert_contains(
         &said,
         "error: [pool www] application: forkyard-php was built without PHP 7.0's headers",
@@ -54,8 +52,7 @@ fn php_is_asked_whether_it_starts() {
     let ini = path.join("php.ini");
     let named = format!("php_ini = \"{}\"\n", ini.display());
     fs::write(&ini, "memory_limit = 64M\nfoo = \"not closed\n").expect("php.ini");
-    let (code, said) = of_php(path, &named);
-    assert_eq!(code, Some(78), "{said}");
+    let said = php_ends(78, path, &named);
     assert_contains(&said, "syntax error, ");
     assert_contains(&said, "php.ini on line 3; correct it: PHP does without");
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -65,14 +62,12 @@ fn php_is_asked_whether_it_starts() {
         "extension = nonexistent\ndisplay_errors = On\nlog_errors = Off\n",
     )
     .expect("php.ini");
-    let (code, said) = of_php(path, &named);
-    assert_eq!(code, Some(0), "{said}");
+    let said = php_ends(0, path, &named);
     assert_contains(
         &said,
         "warning: [pool www] application: PHP Warning:  PHP Startup: Unable to load dynamic library 'nonexistent'",
     );
-    let (code, said) = check(path, &php_pool(path, ONDEMAND, &named), &["--strict"]);
-    assert_eq!(code, Some(78), "{said}");
+    let said = ends(78, path, &php_pool(path, ONDEMAND, &named), &["--strict"]);
     assert_contains(&said, "error: [pool www] application: PHP Warning:");
     assert_lacks(&said, "valid");
 
@@ -87,12 +82,10 @@ fn php_is_asked_whether_it_starts() {
         ),
     )
     .expect("php.ini");
-    let (code, said) = of_php(path, &named);
-    assert_eq!(code, Some(0), "{said}");
+    php_ends(0, path, &named);
     assert!(!seen.exists());
 
-    let (code, said) = of_php(path, &format!("{named}library = \"{}\"\n", preload.display()));
-    assert_eq!(code, Some(78), "{said}");
+    let said = php_ends(78, path, &format!("{named}library = \"{}\"\n", preload.display()));
     assert_contains(
         &said,
         "preload.php is not libphp; name libphp of the pool's version",
@@ -100,8 +93,7 @@ fn php_is_asked_whether_it_starts() {
 
     if is_root() {
         fs::set_permissions(&ini, fs::Permissions::from_mode(0o600)).expect("chmod");
-        let (code, said) = of_php(path, &named);
-        assert_eq!(code, Some(78), "{said}");
+        let said = php_ends(78, path, &named);
         assert_contains(&said, "Permission denied");
         assert_contains(&said, "let the pool's user read the file");
     }
@@ -137,13 +129,12 @@ fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
             "start_timeout = \"{timeout}\"\n[pool.www.application.php_admin_value]\nmemory_limit = \"64M\"\n\
              opcache.validate_timestamps = true\nopcache.{name} = \"{value}\"\n"
         );
-        let (code, said) = of_php(path, &application);
+        let said = php_ends(78, path, &application);
         let text = fs::read_to_string(path.join("forkyard.toml")).expect("configuration");
         let line = text
             .lines()
             .position(|line| line.starts_with(&format!("opcache.{name}")));
         let place = format!("forkyard.toml:{}:", line.expect("it is there") + 1);
-        assert_eq!(code, Some(78), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         let shown = value.replace(&format!("{}/", path.display()), "");
         assert!(
@@ -154,14 +145,14 @@ fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
             "{said}"
         );
     }
-    let (code, said) = of_php(
+    php_ends(
+        0,
         path,
         &format!(
             "php_admin_value = {{ opcache.preload = \"{}\" }}\n",
             script("fine.php")
         ),
     );
-    assert_eq!(code, Some(0), "{said}");
 }
 
 #[test]
@@ -184,8 +175,7 @@ fn many_pools_start_php_once_and_each_setting_is_told_with_its_pool() {
         );
         text += &pool(path, &format!("p{number}"), ONDEMAND, &application);
     }
-    let (code, said) = check(path, &text, &[]);
-    assert_eq!(code, Some(0), "{said}");
+    let said = ends(0, path, &text, &[]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
     assert_contains(&lines[0], "[pool p0]");
@@ -304,12 +294,10 @@ fn a_closed_directory_on_the_way_to_an_application_is_named() {
     for (name, application) in applications {
         let text = pool(path, name, ONDEMAND, &application);
         mode(0o755);
-        let (code, said) = check(path, &text, &[]);
-        assert_eq!(code, Some(0), "{said}");
+        ends(0, path, &text, &[]);
         if is_root() {
             mode(0o700);
-            let (code, said) = check(path, &text, &[]);
-            assert_eq!(code, Some(0), "{said}");
+            let said = ends(0, path, &text, &[]);
             let wanted = format!(
                 "warning: [pool {name}] application: The directory closed can't be entered by user www-data; let user www-data \
                  enter it (chmod o+x closed), put"
@@ -328,14 +316,12 @@ fn strict_takes_warnings_for_errors() {
         &format!("{ONDEMAND}access.log = \"/nowhere/access.log\"\n"),
         "",
     );
-    let (code, said) = check(path, &text, &[]);
-    assert_eq!(code, Some(0), "{said}");
+    let said = ends(0, path, &text, &[]);
     assert_contains(
         &said,
         "warning: [pool www] access.log: \"/nowhere\" is not an existing directory",
     );
-    let (code, said) = check(path, &text, &["--strict"]);
-    assert_eq!(code, Some(78), "{said}");
+    let said = ends(78, path, &text, &["--strict"]);
     assert!(
         said.contains("error: [pool www] access.log:") && said.lines().count() == 1,
         "{said}"
@@ -355,14 +341,12 @@ fn a_stop_that_may_take_longer_than_systemd_waits_is_a_warning() {
         );
         format!("[global]\n{control}\n{pool}")
     };
-    let (code, said) = check(path, &text("", ""), &["--strict"]);
-    assert_eq!(code, Some(0), "{said}");
+    ends(0, path, &text("", ""), &["--strict"]);
     for (control, stop) in [
         ("process_control_timeout = \"1h\"", ""),
         ("", "stop_timeout = \"1h\"\n"),
     ] {
-        let (code, said) = check(path, &text(control, stop), &[]);
-        assert_eq!(code, Some(0), "{said}");
+        let said = ends(0, path, &text(control, stop), &[]);
         let warning = "warning: [pool www] stop_timeout: with process_control_timeout a stop may take 36";
         assert!(
             said.contains(warning) && said.contains("TimeoutStopSec"),

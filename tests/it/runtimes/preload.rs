@@ -2,7 +2,7 @@
 
 use super::python::start_as;
 use super::rack::Application;
-use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, place_library, wait_until};
 use std::collections::HashSet;
@@ -286,11 +286,8 @@ def application(environ, start):
 
 #[test]
 fn requests_of_workers_get_their_own_answers_and_none_fails() {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
+    let root = folder(&[("wsgi.py", SHARER)]);
     serve(root.path());
-    fs::write(root.path().join("wsgi.py"), SHARER).expect("write");
     let daemon = Daemon::serving("wsgi", root.path(), "pm = \"static\"\nmax_children = 4\n", "");
     std::thread::scope(|scope| {
         for client in 0..8 {
@@ -378,10 +375,8 @@ run ->(env) { [200, {}, [\"#{LOADED == Process.pid ? \"True\" : \"False\"} #{$ca
 fn a_connection_that_is_closed_before_the_fork_is_none() {
     place_library();
     for (runtime, file, text) in [("wsgi", "wsgi.py", CLOSER), ("rack", "config.ru", RUBY_CLOSER)] {
-        let root = directory();
-        make_writable(root.path());
+        let root = folder(&[(file, text)]);
         serve(root.path());
-        fs::write(root.path().join(file), text).expect("write");
         let daemon = Daemon::serving(runtime, root.path(), "pm = \"static\"\nmax_children = 1\n", "");
         assert_eq!(daemon.get("www", "x").body(), "False 1", "{runtime}");
         assert!(!daemon.log().contains(LEFT_OPEN), "{}", daemon.log());
@@ -390,11 +385,8 @@ fn a_connection_that_is_closed_before_the_fork_is_none() {
 
 #[test]
 fn a_preloader_that_is_started_again_remembers_and_the_log_has_one_warning() {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
+    let root = folder(&[("wsgi.py", SHARER)]);
     serve(root.path());
-    fs::write(root.path().join("wsgi.py"), SHARER).expect("write");
     let application = application_in("wsgi", root.path(), "preloader_idle_timeout = \"10ms\"\n");
     let settings = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"10ms\"\n";
     let daemon = Daemon::start(|dir| {
@@ -472,10 +464,8 @@ fn no_preloader_is_made_of_a_worker_that_has_a_connection() {
     place_library();
     for (runtime, file, text) in [("wsgi", "wsgi.py", LATE), ("rack", "config.ru", RUBY_LATE)] {
         for threads in ["", "threads = 2\n"] {
-            let root = directory();
-            make_writable(root.path());
+            let root = folder(&[(file, text)]);
             serve(root.path());
-            fs::write(root.path().join(file), text).expect("write");
             let settings = "pm = \"static\"\nmax_children = 1\n";
             let daemon = Daemon::serving(
                 runtime,

@@ -1,18 +1,12 @@
 //! Rack applications that fail: to load, to answer, to stay.
 
 use super::rack::Application;
-use crate::support::daemon::{Daemon, directory};
-use crate::support::{assert_contains, assert_lacks, assert_starts, place_library, wait_until};
-use std::fs;
+use crate::support::daemon::{Daemon, folder};
+use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
 
 fn fails(files: &[(&str, &str)], line: &str) -> String {
-    place_library();
-    let root = directory();
-    for (name, text) in files {
-        fs::write(root.path().join(name), text).expect("write");
-    }
-    let settings = "pm = \"ondemand\"\nmax_children = 1\n";
-    let daemon = Daemon::serving("rack", root.path(), settings, "");
+    let root = folder(files);
+    let daemon = Daemon::serving("rack", root.path(), "pm = \"ondemand\"\nmax_children = 1\n", "");
     let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
     daemon.client("www").send(&params, b"").expect("send");
     daemon.wait_for(line);
@@ -135,12 +129,11 @@ run ->(env) {
 
 #[test]
 fn an_exception_in_the_middle_of_a_body_leaves_what_was_sent() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 body = Enumerator.new { |out| out << "begun"; raise "it broke" }
 run ->(env) { [200, {}, body] }"##,
-    )]);
+    );
     let answer = application.get("x", "");
     assert_eq!(answer.body(), "begun");
     assert_contains(&answer.error_text(), "it broke");
@@ -149,10 +142,7 @@ run ->(env) { [200, {}, body] }"##,
 
 #[test]
 fn a_process_that_the_application_ends_has_answered_and_is_replaced() {
-    let application = Application::start(&[(
-        "config.ru",
-        "at_exit { File.write(\"ended\", \"\") }\nrun ->(env) { exit }\n",
-    )]);
+    let application = Application::of("at_exit { File.write(\"ended\", \"\") }\nrun ->(env) { exit }\n");
     let first = application.daemon.wait_for_workers("www", 1);
     assert!(application.get("x", "").text().starts_with("Status: 500 "));
     wait_until("another worker", || {
@@ -164,8 +154,7 @@ fn a_process_that_the_application_ends_has_answered_and_is_replaced() {
 
 #[test]
 fn a_copy_that_the_application_forks_answers_nothing() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 run ->(env) {
   pid = fork
@@ -173,7 +162,7 @@ run ->(env) {
   Process.wait(pid)
   [200, {}, ["the worker"]]
 }"##,
-    )]);
+    );
     let mut client = application.daemon.client("www").kept();
     for _ in 0..2 {
         let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
@@ -183,8 +172,7 @@ run ->(env) {
 
 #[test]
 fn a_client_that_leaves_ends_its_answer_and_no_worker() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 class Endless
   def each = loop { yield "x" * 100_000 }
@@ -194,7 +182,7 @@ run ->(env) {
   next [200, {}, [($closed == Process.pid).to_s]] if env["PATH_INFO"] == "/closed"
   [200, {}, Endless.new]
 }"##,
-    )]);
+    );
     let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
     let client = application.daemon.send("www", &params);
     drop(client);

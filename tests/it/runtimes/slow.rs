@@ -67,6 +67,12 @@ impl Site {
         entries.collect()
     }
 
+    /// The calls of a request, after as many entries as are complete with its own.
+    fn calls_of(&self, how: &str, done: usize) -> String {
+        assert_eq!(self.slow(&format!("x?{how}"), done, 0), "whole");
+        self.without_header(&self.entries(done, 0)[done - 1])
+    }
+
     fn calls(&self) -> String {
         let entries = self.entries(1, 0);
         assert_eq!(entries.len(), 1, "{entries:?}");
@@ -285,9 +291,7 @@ async def application(scope, receive, send):
 #[test]
 fn asgi_shows_what_its_tasks_wait_for() {
     let site = Site::start("asgi", "asgi.py", ASGI);
-    assert_eq!(site.slow("x?await", 1, 0), "whole");
-    let entries = site.entries(1, 0);
-    let calls = site.without_header(&entries[0]);
+    let calls = site.calls_of("await", 1);
     let tasks: Vec<&str> = calls.split("task = ").collect();
     assert_eq!(tasks.len(), 3, "{calls}");
     let request = tasks
@@ -300,9 +304,7 @@ fn asgi_shows_what_its_tasks_wait_for() {
     );
     assert_contains(&calls, "task = another\nother() ROOT/asgi.py:10");
     assert_lacks(&calls, "serve()");
-    assert_eq!(site.slow("x?gather", 2, 0), "whole");
-    let entries = site.entries(2, 0);
-    let calls = site.without_header(&entries[1]);
+    let calls = site.calls_of("gather", 2);
     assert_eq!(calls.matches("inner() ROOT/asgi.py:4").count(), 2, "{calls}");
 }
 
@@ -312,9 +314,7 @@ fn an_event_loop_that_is_blocked_shows_by_what() {
     assert_eq!(site.slow("x?block", 1, 0), "whole");
     let calls = site.calls();
     assert_eq!(calls, "application() ROOT/asgi.py:23");
-    assert_eq!(site.slow("x?block", 2, 0), "whole");
-    let entries = site.entries(2, 0);
-    let again = site.without_header(&entries[1]);
+    let again = site.calls_of("block", 2);
     assert_eq!(again, calls, "what came late belongs to no other request");
 }
 
@@ -341,17 +341,13 @@ run ->(env) { [200, { "content-type" => "text/plain" }, [send(env["QUERY_STRING"
 #[test]
 fn rack_shows_rubys_calls_and_is_not_disturbed() {
     let site = Site::start("rack", "config.ru", RACK);
-    assert_eq!(site.slow("x?asleep", 1, 0), "whole");
-    let entries = site.entries(1, 0);
-    let calls = site.without_header(&entries[0]);
+    let calls = site.calls_of("asleep", 1);
     assert_starts(&calls, "sleep() ROOT/config.ru:3\nasleep() ROOT/config.ru:3\n");
     assert!(
         calls.ends_with(" ROOT/config.ru:18") && !calls.contains("/proc/self"),
         "{calls}"
     );
-    assert_eq!(site.slow("x?compute", 2, 0), "whole");
-    let entries = site.entries(2, 0);
-    let calls = site.without_header(&entries[1]);
+    let calls = site.calls_of("compute", 2);
     assert_contains(&calls, "compute() ROOT/config.ru:9\n");
     assert_eq!(site.slow("x?silenced", 2, 1), "whole");
     let entries = site.entries(2, 1);
