@@ -1,6 +1,6 @@
 //! The control socket, and the commands that use it.
 
-use crate::support::daemon::{Daemon, php_pool, pool};
+use crate::support::daemon::{Daemon, php_pool, pool, with_control};
 use crate::support::{assert_contains, assert_starts, until, wait_until};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, pools: &[(&str, &str)]) -> String {
-    let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let mut text = with_control(dir);
     for (name, application) in pools {
         text += &pool(dir, name, STATIC, &format!("{PHP}{application}"));
     }

@@ -1,6 +1,6 @@
 //! `env_file`: secrets of an application, for every runtime, in both kinds of pool.
 
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, pool, with_control};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{assert_contains, is_root, place_library, wait_until};
 use std::fs;
@@ -142,15 +142,11 @@ fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {
     )
 }
 
-fn control(dir: &Path) -> String {
-    format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
-}
-
 #[test]
 fn every_runtime_has_its_secrets_in_a_pool_of_its_own() {
     place_library();
     let daemon = Daemon::start(|dir| {
-        let mut text = control(dir);
+        let mut text = with_control(dir);
         for case in &CASES {
             let root = dir.join(case.name());
             lay_out(&root, case);
@@ -198,7 +194,7 @@ fn every_runtime_has_its_secrets_in_an_application_pool() {
             "{}[pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\nrouting = \"application\"\n\
              env_file = \".env\"\n[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\nmax = 20\n\
              stat_throttle_rate = 0\n",
-            control(dir),
+            with_control(dir),
             path = dir.display()
         )
     });
@@ -226,7 +222,7 @@ fn refused(spoil: impl Fn(&Path)) -> String {
         spoil(&root);
         let shown = root.display();
         let settings = format!("pm = \"ondemand\"\nmax_children = 1\nenv_file = \"{shown}/.env\"\n");
-        control(dir)
+        with_control(dir)
             + &pool(
                 dir,
                 "wsgi",
@@ -305,7 +301,7 @@ fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
                 "{}[pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\n\
                  routing = \"application\"\n{of_pool}[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\n\
                  min_uid = 1\nmax = 20\n",
-                control(dir),
+                with_control(dir),
                 path = dir.display()
             )
         });
@@ -341,7 +337,7 @@ fn no_report_shows_a_secret() {
                 "pm = \"ondemand\"\nmax_children = 1\nfriendly_error_pages = true\nenv_file = \"{shown}/.env\"\n"
             );
             let application = format!("runtime = \"{name}\"\nroot = \"{shown}\"\n");
-            control(dir) + &pool(dir, name, &settings, &application)
+            with_control(dir) + &pool(dir, name, &settings, &application)
         });
         let page = ask(&daemon, name, &daemon.dir, case).text();
         let shown = ["--json", "--html"].map(|form| run(&daemon, &["error", form]).1);

@@ -13,7 +13,7 @@ fn daemon(settings: &str) -> Daemon {
     daemon
 }
 
-fn assert_well(daemon: &Daemon) {
+pub(super) fn assert_well(daemon: &Daemon) {
     daemon.wait_for_workers("www", 2);
     for _ in 0..4 {
         assert_eq!(daemon.get("www", "ok.php").body(), "fine");

@@ -1,6 +1,6 @@
 //! `forkyard status`: a summary of all pools, and one in full.
 
-use crate::support::daemon::{Daemon, application_in, pool};
+use crate::support::daemon::{Daemon, application_in, pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, assert_lacks, until, wait_until};
 use std::fs;
@@ -29,10 +29,7 @@ fn two_pools() -> Daemon {
     let daemon = Daemon::start(|dir| {
         let one = pool(dir, "one", "pm = \"static\"\nmax_children = 2\n", PHP);
         let two = pool(dir, "two", "pm = \"ondemand\"\nmax_children = 3\n", PHP);
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{one}{two}",
-            dir.display()
-        )
+        with_control(dir) + &one + &two
     });
     daemon.write("a.php", "<?php echo 'a';");
     daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
@@ -53,7 +50,7 @@ fn three_hundred_pools_have_a_line_each_and_a_sum() {
         let pools: String = (0..300)
             .map(|number| pool(dir, &name(number), settings, &cgi))
             .collect();
-        format!("[global]\ncontrol = \"{}/control.sock\"\n{pools}", dir.display())
+        with_control(dir) + &pools
     });
     let begun = Instant::now();
     let output = status(&daemon, &[]);
@@ -186,7 +183,7 @@ fn a_worker_that_is_being_made_is_as_old_as_it_is() {
         nix::unistd::mkfifo(&dir.join("gate"), mode).expect("FIFO");
         let application = application_in("wsgi", dir, "preload = false\n");
         let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application);
-        format!("[global]\ncontrol = \"{}/control.sock\"\n{pool}", dir.display())
+        with_control(dir) + &pool
     });
     let worker = until("a worker", || {
         let status = text(&status(&daemon, &["--json", "www"]).stdout);

@@ -1,6 +1,6 @@
 //! Log destinations, formats, and a full disk.
 
-use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
+use crate::support::daemon::{Daemon, directory, forkyard, php_pool, with_control};
 use crate::support::{
     PATIENCE, assert_contains, assert_lacks, assert_starts, assert_success, ear, hear, until, wait_until,
 };
@@ -274,7 +274,7 @@ fn go_to_the_background(arguments: &[&str]) {
 #[test]
 fn a_tool_tells_what_it_does_if_it_is_asked() {
     let daemon = Daemon::start(|dir| {
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(dir);
         control + &php_pool(dir, STATIC, "")
     });
     let said = |filter: Option<&str>| {

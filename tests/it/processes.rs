@@ -1,6 +1,6 @@
 //! The three process managers, as an operator sees them.
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
+use crate::support::daemon::{Daemon, make_writable, php_pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::strace::Failing;
 use crate::support::{is_root, process, until, wait_until};
@@ -109,11 +109,7 @@ fn ondemand_starts_with_none_and_returns_to_none() {
 fn a_worker_that_had_to_wait_for_a_request_goes_when_it_has_answered() {
     let daemon = Daemon::start(|dir| {
         let settings = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1s\"\n";
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{}",
-            dir.display(),
-            php_pool(dir, settings, "")
-        )
+        with_control(dir) + &php_pool(dir, settings, "")
     });
     daemon.write("pid.php", PID);
     let mut client = daemon.client("www");

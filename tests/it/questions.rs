@@ -3,7 +3,9 @@
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool, said_by};
+use crate::support::daemon::{
+    Daemon, directory, forkyard, make_writable, php_pool, pool, said_by, with_control,
+};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{assert_contains, assert_starts, process, until, wait_until, write_program};
 use std::fs;
@@ -15,7 +17,7 @@ use std::process::Command;
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, global: &str, settings: &str, application: &str) -> String {
-    let control = format!("[global]\ncontrol = \"{}/control.sock\"\n{global}", dir.display());
+    let control = with_control(dir) + &global;
     control + &php_pool(dir, settings, application)
 }
 

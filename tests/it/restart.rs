@@ -1,6 +1,6 @@
 //! `forkyard restart` for pools of one application: by name and by directory, with an outcome.
 
-use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, until};
 use std::fs;
@@ -18,17 +18,14 @@ fn configure(dir: &Path) -> String {
     make_writable(dir);
     fs::write(application.join("app.py"), OLD).expect("app.py");
     let text = application_in("wsgi", application, "");
-    format!(
-        "[global]\ncontrol = \"{}/control.sock\"\n{}{}",
-        dir.display(),
-        pool(dir, "shop", "pm = \"static\"\nmax_children = 2\n", &text),
-        pool(
+    with_control(dir)
+        + &pool(dir, "shop", "pm = \"static\"\nmax_children = 2\n", &text)
+        + &pool(
             dir,
             "other",
             "pm = \"static\"\nmax_children = 1\n",
-            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n")
-        ),
-    )
+            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
+        )
 }
 
 fn start() -> Daemon {

@@ -1,6 +1,6 @@
 //! Socket files that are deleted or replaced while the daemon runs.
 
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, pool, with_control};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{assert_contains, process, wait_until};
 use nix::sys::signal::Signal;
@@ -18,7 +18,7 @@ fn start(pools: &[(&str, &str)]) -> Daemon {
             let settings = settings.replace("DIR", &dir.display().to_string());
             pool(dir, name, &settings, PHP)
         });
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(dir);
         control + &pools.collect::<String>()
     });
     daemon.write("ok.php", "<?php echo 'fine';");

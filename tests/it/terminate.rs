@@ -1,5 +1,6 @@
 //! Requests over `request_terminate_timeout`: their client gets an answer, other clients lose nothing.
 
+use super::faults::assert_well;
 use crate::support::daemon::{Daemon, application_in, make_writable, php_pool};
 use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::nginx::{Nginx, curl};
@@ -24,13 +25,6 @@ fn daemon(settings: &str) -> Daemon {
 
 fn is_timeout(answer: &Answer) -> bool {
     answer.ended && answer.text().starts_with("Status: 504 Gateway Timeout\r\n") && !answer.body().is_empty()
-}
-
-fn assert_well(daemon: &Daemon) {
-    daemon.wait_for_workers("www", 2);
-    for _ in 0..4 {
-        assert_eq!(daemon.get("www", "ok.php").body(), "fine");
-    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Upgrade in place: another program takes over, and clients do not notice.
 
-use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::daemon::{Daemon, directory, php_pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, process, until, wait_until};
 use nix::sys::signal::Signal;
@@ -24,7 +24,7 @@ impl Installed {
     fn start_with(settings: impl FnOnce(&Path) -> String) -> Installed {
         let dir = directory();
         let path = dir.path().to_owned();
-        let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", path.display());
+        let global = with_control(&path);
         let text = global + &php_pool(&path, &settings(&path), "");
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
         crate::support::daemon::make_writable(&path);

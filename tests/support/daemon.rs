@@ -57,15 +57,27 @@ pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String
     text
 }
 
-/// A folder of an application, with its files, that the pool's user may write to.
+/// A folder of an application, with its files, that the pool's user may write to; scripts (`#!`) are executable.
 pub fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     place_library();
     let root = directory();
     make_writable(root.path());
     for (name, text) in files {
-        write_program(&root.path().join(name), text);
+        let path = root.path().join(name);
+        match text.starts_with("#!") {
+            true => write_program(&path, text),
+            false => fs::write(path, text).expect("write"),
+        }
     }
     root
+}
+
+/// The global settings of a daemon that has a control socket in a directory.
+pub fn with_control(dir: impl AsRef<Path>) -> String {
+    format!(
+        "[global]\ncontrol = \"{}/control.sock\"\n",
+        dir.as_ref().display()
+    )
 }
 
 pub fn application_in(runtime: &str, root: impl AsRef<Path>, more: &str) -> String {

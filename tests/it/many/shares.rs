@@ -1,7 +1,7 @@
 //! `cpu_weight` and `memory_max`: by control groups if available, otherwise by limits of each process.
 
 use super::member;
-use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::daemon::{Daemon, directory, forkyard, with_control};
 use crate::support::{assert_contains, assert_lacks, cgroup2, is_root, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -40,7 +40,7 @@ fn status(dir: &Path) -> serde_json::Value {
 }
 
 fn write(dir: &Path, more: &str) {
-    let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let global = with_control(dir);
     fs::write(dir.join("forkyard.toml"), global + &member(dir, 0, more)).expect("configuration");
     fs::write(dir.join("look.php"), LOOK).expect("a script");
 }

@@ -3,7 +3,7 @@
 use super::{ask, mode_pool, ordinary_pool, post, status_of, worker_pool};
 use crate::it::documents::blocks;
 use crate::support::assert_contains;
-use crate::support::daemon::{Daemon, make_writable};
+use crate::support::daemon::{Daemon, make_writable, with_control};
 use crate::support::fcgi::Params;
 use std::fs;
 use std::path::Path;
@@ -96,7 +96,7 @@ impl Application<'_> {
             let ondemand =
                 format!("pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1h\"\n{own}");
             let snapshot = format!("worker_mode = \"snapshot\"\nisolation = \"rewind\"\n{boot}");
-            format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
+            with_control(dir)
                 + &ordinary_pool(dir, "www", &settings, &sessions)
                 + &worker_pool(dir, "loop", &worker, &settings, &boot)
                 + &mode_pool(dir, "snap", &worker, &ondemand, &snapshot)

@@ -1,7 +1,7 @@
 //! The boot's environment, and each way in which it fails.
 
 use super::{ONE, worker_pool};
-use crate::support::daemon::{Daemon, make_writable};
+use crate::support::daemon::{Daemon, make_writable, with_control};
 use crate::support::{assert_contains, assert_lacks, wait_until};
 use std::fs;
 use std::process::Command;
@@ -92,7 +92,7 @@ const CASES: &[Case] = &[
 #[test]
 fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
     let daemon = Daemon::start(|dir| {
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(dir);
         let pools: String = CASES
             .iter()
             .map(|case| {

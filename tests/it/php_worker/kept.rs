@@ -1,7 +1,7 @@
 //! Kept connections of restored workers: they stay with their worker, or move to a sibling while it is busy.
 
 use super::{PHP, mode_pool, status_of};
-use crate::support::daemon::{Daemon, make_writable};
+use crate::support::daemon::{Daemon, make_writable, with_control};
 use crate::support::fcgi::Params;
 use crate::support::{process, strace, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ fn daemon(workers: u32) -> Daemon {
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("worker.php"), SCRIPT).expect("write");
         let settings = format!("pm = \"static\"\nmax_children = {workers}\n");
-        format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
+        with_control(dir)
             + &mode_pool(
                 dir,
                 "snap",

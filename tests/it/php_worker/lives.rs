@@ -1,7 +1,7 @@
 //! Lives of workers and preloaders: how many requests, reloads, status, logs.
 
 use super::{LOOP, ONE, ask, case, say, status_of, worker_pool, write_script};
-use crate::support::daemon::{Daemon, make_writable};
+use crate::support::daemon::{Daemon, make_writable, with_control};
 use crate::support::{StopAtEnd, assert_contains, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -102,7 +102,7 @@ fn the_status_shows_the_boot_and_why_workers_have_ended() {
         write_script(dir, LOOP);
         fs::write(dir.join("ends.php"), ends).expect("write");
         let settings = format!("{ONE}max_requests_jitter = 0\n");
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(dir);
         let more = "warm_up_requests = [\"/\", \"/?case=pid\"]\nloop_requests = 3\nloop_memory = \"64M\"\n";
         control
             + &worker_pool(dir, "www", "worker.php", &settings, more)

@@ -2,7 +2,7 @@
 
 use super::{ONE, mode_pool, ordinary_pool, status, status_of};
 use crate::support::assert_contains;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, with_control};
 use crate::support::fcgi::Params;
 use std::fs;
 
@@ -68,7 +68,7 @@ const CASES: [Case; 4] = [
 fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("worker.php"), SCRIPT).expect("write");
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for case in &CASES {
             let settings = format!("{ONE}{}", case.settings);
             text += &mode_pool(dir, case.name, "worker.php", &settings, case.application);

@@ -1,7 +1,7 @@
 //! Workers restored after each request (`worker_mode = "snapshot"`): no state survives a request.
 
 use super::{ONE, ask, case, mode_pool, ordinary_pool, say, status, status_of, write_script};
-use crate::support::daemon::{Daemon, make_writable};
+use crate::support::daemon::{Daemon, make_writable, with_control};
 use crate::support::{assert_contains, assert_starts, process, until, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,7 +32,7 @@ fn snapshot(settings: &str, application: &str) -> Daemon {
         write_scripts(dir);
         let settings = format!("{ONE}{settings}");
         let application = format!("{SETTINGS}{application}").replace("DIR", &dir.display().to_string());
-        format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
+        with_control(dir)
             + &ordinary_pool(dir, "www", &settings, &application)
             + &snapshot_pool(dir, "snap", "worker.php", &settings, &application)
     });

@@ -1,7 +1,7 @@
 //! A pool added by a reload: the reload succeeds once it has workers, and fails if it can't start them.
 
 use super::trials::workers;
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, pool, with_control};
 use crate::support::{assert_contains, assert_lacks, place_library};
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ const APPLICATIONS: [(&str, &str, &str, &str); 2] = [
 ];
 
 fn configure(dir: &Path, others: &[(String, &str, &str)]) -> String {
-    let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let mut text = with_control(dir);
     let mut add = |name: &str, pm: &str, runtime: &str| {
         let root = dir.join(name);
         let application = format!("runtime = {runtime:?}\nroot = {root:?}\n");

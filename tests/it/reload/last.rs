@@ -3,7 +3,7 @@
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, with_control};
 use crate::support::{is_root, until, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -16,7 +16,7 @@ use std::process::Command;
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, settings: &str) -> String {
-    let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let global = with_control(dir);
     global + &php_pool(dir, &format!("{STATIC}{settings}"), "")
 }
 

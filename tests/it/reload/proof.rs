@@ -2,7 +2,7 @@
 
 use super::super::runtimes::fastcgi_programs::ODD;
 use super::trials::{PMS, workers};
-use crate::support::daemon::{Daemon, application_in, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::{place_library, wait_until};
 use std::fs;
@@ -59,7 +59,7 @@ fn application(root: &Path, runtime: &str) -> String {
 fn the_old_one_serves(runtime: &str) {
     place_library();
     let daemon = Daemon::start(|dir| {
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for (name, pm, _) in PMS {
             let root = dir.join(name);
             fs::create_dir(&root).expect("mkdir");

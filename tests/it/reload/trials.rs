@@ -2,7 +2,7 @@
 //! code.
 
 use super::super::cells::RUNTIMES;
-use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool};
+use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::{assert_lacks, place_library, wait_until};
 use std::fs;
@@ -36,7 +36,7 @@ fn tries_before_it_serves(name: &str, file: &str) {
         .expect("a runtime");
     place_library();
     let daemon = Daemon::start(|dir| {
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for (name, pm, _) in PMS {
             let root = dir.join(name);
             fs::create_dir(&root).expect("mkdir");
@@ -209,7 +209,7 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
         make_writable(dir);
         fs::create_dir(dir.join("running")).expect("mkdir");
         make_writable(&dir.join("running"));
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for at in 0..POOLS {
             let root = dir.join(format!("p{at}"));
             fs::create_dir(&root).expect("mkdir");
@@ -255,7 +255,7 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
 fn pools_that_nobody_asks_cost_no_process() {
     place_library();
     let daemon = Daemon::start(|dir| {
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         let code = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
         fs::write(dir.join("wsgi.py"), code).expect("write");
         for at in 0..20 {

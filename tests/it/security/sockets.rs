@@ -2,7 +2,7 @@
 
 use super::{needs_root, python_as};
 use crate::skip::skip_unless;
-use crate::support::daemon::{Daemon, application_in, directory, forkyard, pool};
+use crate::support::daemon::{Daemon, application_in, directory, forkyard, pool, with_control};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
 use crate::support::{StopAtEnd, assert_contains, assert_success, pause, until, wait_until};
@@ -310,7 +310,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
             let file = dir.join("main.py");
             let way = SHUT_DOWN.replace("HOW", if both { "True" } else { "False" });
             std::fs::write(&file, way + code).expect("write");
-            let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+            let mut text = with_control(dir);
             for (at, pm) in pms.iter().enumerate() {
                 let application = application_in(runtime, dir, "entry = \"main:application\"\n");
                 text += &pool(dir, &format!("p{at}"), pm, &application);
@@ -448,10 +448,7 @@ def application(environ, start):
         let keys = application_in("wsgi", dir, "");
         let timeout = "process_control_timeout = \"300s\"\n";
         let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &keys);
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{timeout}{pool}",
-            dir.display()
-        )
+        with_control(dir) + &timeout + &pool
     });
     let well = || {
         let answer = daemon

@@ -2,7 +2,7 @@
 //! pieces.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool, with_control};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
 use crate::support::{
@@ -130,7 +130,7 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     let port = free_port();
     let daemon = Daemon::start(|dir| {
         let all = of_every_kind(dir, root.path(), port);
-        format!("[global]\ncontrol = \"{}/control.sock\"\n{all}", dir.display())
+        with_control(dir) + &all
     });
     for pool in POOLS {
         assert!(

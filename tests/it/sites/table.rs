@@ -3,7 +3,7 @@
 use super::{USERS, configuration};
 use crate::it::runtimes::fastcgi_programs::compiled;
 use crate::it::rust_handler::handlers;
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, pool, with_control};
 use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::{is_root, place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
@@ -290,7 +290,7 @@ impl Table {
         let daemon = Daemon::start(|dir| configuration(dir, &applications, "") + &pools(dir, false));
         let directory = crate::support::daemon::directory();
         let dir = directory.path().to_owned();
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(&dir);
         fs::write(dir.join("forkyard.toml"), control + &pools(&dir, true)).expect("configuration");
         let mut program = Command::new(handlers());
         program.arg(dir.join("forkyard.toml"));

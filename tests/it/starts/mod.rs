@@ -12,7 +12,7 @@ mod programs;
 mod work_directories;
 mod workers;
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool, with_control};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{assert_contains, assert_starts, place_library, process, until, wait_until};
 use std::fs;
@@ -61,11 +61,7 @@ impl Broken {
             true => settings.to_owned(),
             false => format!("pm = \"ondemand\"\nmax_children = 2\n{settings}"),
         };
-        let text = format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{}",
-            dir.path().display(),
-            pool(dir.path(), "www", &settings, &application)
-        );
+        let text = with_control(dir.path()) + &pool(dir.path(), "www", &settings, &application);
         fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
         let mut command = forkyard(&["run"], dir.path());
         command.env("TMPDIR", &temporary);

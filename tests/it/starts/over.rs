@@ -1,7 +1,7 @@
 //! A repaired pool: the next try succeeds, and the status shows the error as past.
 
 use super::WELL_WSGI;
-use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::{assert_contains, place_library, wait_until};
 use std::fs;
@@ -26,7 +26,7 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
         fs::write(root.path().join("wsgi.py"), code).expect("write");
         let application = application_in("wsgi", root.path(), "");
         let daemon = Daemon::start(|dir| {
-            let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+            let global = with_control(dir);
             let pm = format!("pm = \"{pm}\"\nmax_children = 1\n");
             global + &pool(dir, "www", &pm, &application)
         });

@@ -2,7 +2,7 @@
 
 use super::{PHP, STATIC, member, user};
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::daemon::{Daemon, directory, forkyard, with_control};
 use crate::support::{assert_contains, assert_lacks, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -142,13 +142,10 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         let ini = dir.join("php.ini");
         fs::write(&ini, format!("opcache.preload = {}\n", script.display())).expect("php.ini");
         let preloads = format!("php_ini = \"{}\"\n", ini.display());
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{}{}{}",
-            dir.display(),
-            member(dir, "a", STATIC, "", ""),
-            member(dir, "b", STATIC, "", &preloads),
-            member(dir, "c", STATIC, "", "").replace("\"zygote\"", "\"own\"")
-        )
+        with_control(dir)
+            + &member(dir, "a", STATIC, "", "")
+            + &member(dir, "b", STATIC, "", &preloads)
+            + &member(dir, "c", STATIC, "", "").replace("\"zygote\"", "\"own\"")
     });
     for name in ["a", "b", "c"] {
         daemon.wait_for_workers(name, 2);

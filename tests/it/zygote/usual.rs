@@ -2,7 +2,7 @@
 
 use super::{FIRST_USER, PHP};
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, pool, with_control};
 use crate::support::{assert_contains, is_root, process, wait_until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -111,7 +111,7 @@ fn pools_of_users_have_workers_of_a_zygote_whatever_their_process_manager_is() {
     let daemon = Daemon::start(|dir| {
         let (text, all) = all_kinds(dir, true);
         names = all;
-        format!("[global]\ncontrol = \"{}/control.sock\"\n{text}", dir.display())
+        with_control(dir) + &text
     });
     check_kinds(&daemon, &names, "zygote", |user| FIRST_USER + user);
 }
@@ -120,10 +120,7 @@ fn pools_of_users_have_workers_of_a_zygote_whatever_their_process_manager_is() {
 fn pools_of_a_daemon_without_root_have_preloaders_of_their_own() {
     let dir = directory();
     let (text, names) = all_kinds(dir.path(), false);
-    let text = format!(
-        "[global]\ncontrol = \"{}/control.sock\"\n{text}",
-        dir.path().display()
-    );
+    let text = with_control(dir.path()) + &text;
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let user = match is_root() {
         true => FIRST_USER,
