@@ -178,10 +178,10 @@ fn many_pools_start_php_once_and_each_setting_is_told_with_its_pool() {
     let said = ends(0, path, &text, &[]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
-    assert_contains(&lines[0], "[pool p0]");
-    assert_contains(&lines[0], "(so it is for 299 other pools)");
+    assert_contains(lines[0], "[pool p0]");
+    assert_contains(lines[0], "(so it is for 299 other pools)");
     assert_contains(
-        &lines[1],
+        lines[1],
         "[pool p123] application: Unable to set php_admin_value 'no.such_setting'",
     );
 }
@@ -211,12 +211,12 @@ fn programs_that_are_missing_are_told_once() {
     assert_eq!(code, Some(78), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
-    assert_contains(&lines[0], "[pool a]");
-    assert_contains(&lines[0], "alone/forkyard-php is missing; install it");
-    assert_contains(&lines[2], "[pool b]");
-    assert_contains(&lines[2], "alone/forkyard is missing; install it");
+    assert_contains(lines[0], "[pool a]");
+    assert_contains(lines[0], "alone/forkyard-php is missing; install it");
+    assert_contains(lines[2], "[pool b]");
+    assert_contains(lines[2], "alone/forkyard is missing; install it");
     assert_contains(
-        &lines[1],
+        lines[1],
         "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql",
     );
     let (code, said) = run(&["php"]);
@@ -263,8 +263,8 @@ fn what_a_user_who_is_not_root_can_not_do_is_named() {
         (warnings[2], "[pool b]", "give the socket to the group www-data"),
     ] {
         assert!(warning.contains(pool) && warning.contains(what), "{said}");
-        assert_contains(&warning, "listen");
-        assert_contains(&warning, "warning");
+        assert_contains(warning, "listen");
+        assert_contains(warning, "warning");
     }
 }
 
@@ -366,7 +366,7 @@ fn the_versions_of_php_are_listed() {
         .find(|line| line.starts_with(concat!(env!("FORKYARD_PHP"), ": ")))
         .expect("a line");
     assert_contains(
-        &line,
+        line,
         concat!(
             "libphp",
             env!("FORKYARD_PHP"),

@@ -92,9 +92,9 @@ fn one_pool_is_shown_with_its_requests() {
         .lines()
         .find(|line| line.contains("Running"))
         .expect("a line");
-    assert_contains(&running, " GET /wait.php?who=me  /");
-    assert_contains(&running, " MiB ");
-    assert_contains(&running, "1 requests");
+    assert_contains(running, " GET /wait.php?who=me  /");
+    assert_contains(running, " MiB ");
+    assert_contains(running, "1 requests");
     assert_contains(
         &shown,
         "\n  static, serving: 1 busy, 1 idle, 0 starting of 2; 0 connections wait of ",

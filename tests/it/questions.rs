@@ -17,7 +17,7 @@ use std::process::Command;
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, global: &str, settings: &str, application: &str) -> String {
-    let control = with_control(dir) + &global;
+    let control = with_control(dir) + global;
     control + &php_pool(dir, settings, application)
 }
 
@@ -147,7 +147,7 @@ fn where_the_logs_of_a_pool_are() {
         let mut lines = text.lines();
         let found = lines.find(|line| line.starts_with(&format!("pool www  {about} ")));
         let found = found.unwrap_or_else(|| panic!("{about} in {text}"));
-        assert_contains(&found, &format!("  {place}/{file}, "));
+        assert_contains(found, &format!("  {place}/{file}, "));
         found.to_owned()
     };
     assert!(line("requests", "access").ends_with(" B"), "{text}");
@@ -158,8 +158,8 @@ fn where_the_logs_of_a_pool_are() {
         "{text}"
     );
     let last = text.lines().last().unwrap_or_default();
-    assert_starts(&last, "daemon  ");
-    assert_contains(&last, "standard error");
+    assert_starts(last, "daemon  ");
+    assert_contains(last, "standard error");
     let (code, text) = daemon.said(&["logs", "nope"]);
     assert_eq!(code, Some(70), "{text}");
     assert_contains(&text, "there is no pool nope; there are www");

@@ -144,7 +144,7 @@ fn a_worker_of_a_wrapped_application_names_its_sender_and_keeps_its_own_handler(
         .body();
     assert_eq!(first, second, "it has a handler, and goes on");
     let (pid, handler) = first.split_once(' ').expect("pid and handler");
-    assert_contains(&handler, "SIG_DFL");
+    assert_contains(handler, "SIG_DFL");
     let pid = pid.parse().expect("a pid");
     process::signal(pid, Signal::SIGTERM);
     daemon.wait_for(&format!(

@@ -148,12 +148,12 @@ fn a_pool_without_a_worker_serves_after_an_upgrade() {
         let output = command.arg(daemon.dir.join("forkyard.toml")).output();
         output.expect("forkyard").status.success()
     };
-    wait_until("readiness", || ready());
+    wait_until("readiness", &ready);
     install(&daemon.dir);
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("taking over from process");
     daemon.wait_for_count("ready to handle connections", 2);
-    wait_until("readiness after the upgrade", || ready());
+    wait_until("readiness after the upgrade", ready);
     assert!(daemon.get("www", "pid.php").ended);
 }
 

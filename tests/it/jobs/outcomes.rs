@@ -109,8 +109,8 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
     let twice = jobs.done("crash", json!({}));
     let (state, attempts, error) = ended(&twice);
     assert_eq!((state, attempts), ("quarantined", 2));
-    assert_starts(&error, "worker ");
-    assert_contains(&error, "exited on signal 9 (SIGKILL); see: forkyard error ");
+    assert_starts(error, "worker ");
+    assert_contains(error, "exited on signal 9 (SIGKILL); see: forkyard error ");
     // The report that it names, in three forms; another user can't read it.
     let id = error.rsplit(' ').next().expect("an id").to_owned();
     let report = |arguments: &[&str]| {

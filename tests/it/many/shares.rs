@@ -79,7 +79,7 @@ fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
         .lines()
         .find(|line| line.starts_with("Max data size"))
         .expect("a limit");
-    assert_contains(&data, "268435456");
+    assert_contains(data, "268435456");
     if is_root() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
         let nice = stat

@@ -89,7 +89,7 @@ fn an_edited_php_ini_waits_for_the_reload() {
     let log = daemon.log();
     assert_eq!(log.matches(TOLD).count(), 1, "{log}");
     let line = log.lines().find(|line| line.contains(TOLD)).expect("the line");
-    assert_contains(&line, &format!("NOTICE: {a} and 3 other files changed"));
+    assert_contains(line, &format!("NOTICE: {a} and 3 other files changed"));
     assert!(
         line.ends_with("PHP is started with the settings of before until a reload"),
         "{line}"

@@ -285,8 +285,8 @@ fn each_slow_request_is_written_down_with_its_own_thread_first() {
             let is_slow = head.contains("request = GET /slow?");
             assert_eq!(is_slow, first.contains("inner_call() "), "{entry}");
             assert_eq!(!is_slow, first.contains("on_until() "), "{entry}");
-            assert_lacks(&tasks, "forkyard/");
-            assert_lacks(&tasks, "/proc/self/fd");
+            assert_lacks(tasks, "forkyard/");
+            assert_lacks(tasks, "/proc/self/fd");
             let shown = entry.matches("task = forkyard-").count();
             assert!((before + 1..=3).contains(&shown), "{entry}");
         }

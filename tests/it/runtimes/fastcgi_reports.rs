@@ -83,7 +83,7 @@ fn the_operator_can_ask_for_the_report() {
         .expect("the error");
     let (_, line) = line.split_once("s ago, ").expect("its age");
     assert_starts(
-        &line,
+        line,
         "requests are refused: The application exited with code 1 during startup.",
     );
     let metrics = said(&daemon, &["status", "--metrics"]);

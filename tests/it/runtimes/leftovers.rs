@@ -231,7 +231,7 @@ impl Site {
         };
         match self.kind.runtime {
             "php" => assert!(!is_counted(), "{}: {}", self.kind.name, self.status()),
-            name => wait_until(&format!("{name}: the count"), || is_counted()),
+            name => wait_until(&format!("{name}: the count"), is_counted),
         }
     }
 }

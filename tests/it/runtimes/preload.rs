@@ -255,8 +255,8 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
         assert_eq!(warnings.len(), usize::from(is_found), "{cell:?}: {log}");
         for line in warnings {
             assert!(line.contains("WARNING") && line.contains(&server), "{line}");
-            assert_contains(&line, "orkyard.after_fork, ");
-            assert_contains(&line, ", or write preload = false");
+            assert_contains(line, "orkyard.after_fork, ");
+            assert_contains(line, ", or write preload = false");
         }
         let status = status(&daemon, &pool);
         let told: Vec<&str> = status

@@ -120,8 +120,8 @@ fn processes_are_shown_with_what_they_use() {
     let table = status(&daemon, &["node"]);
     let line = table.lines().find(|line| line.contains("program 1, up, up "));
     let line = line.unwrap_or_else(|| panic!("{table}"));
-    assert_contains(&line, "restarts 1, memory ");
-    assert_contains(&line, " MiB, cpu ");
+    assert_contains(line, "restarts 1, memory ");
+    assert_contains(line, " MiB, cpu ");
     let metrics = status(&daemon, &["--metrics"]);
     for pool in ["node", "fcgi"] {
         let up = format!("forkyard_program_up{{pool=\"{pool}\",generation=");

@@ -156,8 +156,7 @@ fn assert_renewed_with(site: &Site, threads: usize) -> Told {
     daemon.wait_for("makes the workers from now on; the old ones are replaced");
     wait_until("all workers to be others", || {
         let now = daemon.workers("www");
-        let others = now.len() == 3 && now.iter().all(|pid| !before.contains(pid));
-        others
+        now.len() == 3 && now.iter().all(|pid| !before.contains(pid))
     });
     wait_until("the first preloader to end", || !process::runs(first));
     let second = site.preloader();

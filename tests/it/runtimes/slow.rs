@@ -299,7 +299,7 @@ fn asgi_shows_what_its_tasks_wait_for() {
         .find(|task| task.contains("application()"))
         .expect("a task");
     assert_contains(
-        &request,
+        request,
         "inner() ROOT/asgi.py:4\nouter() ROOT/asgi.py:7\napplication() ROOT/asgi.py:19",
     );
     assert_contains(&calls, "task = another\nother() ROOT/asgi.py:10");

@@ -448,7 +448,7 @@ def application(environ, start):
         let keys = application_in("wsgi", dir, "");
         let timeout = "process_control_timeout = \"300s\"\n";
         let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &keys);
-        with_control(dir) + &timeout + &pool
+        with_control(dir) + timeout + &pool
     });
     let well = || {
         let answer = daemon

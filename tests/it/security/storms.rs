@@ -393,8 +393,8 @@ echo 'done';
             assert!(said.starts_with(&begin), "{line}");
             let others = marks.iter().filter(|other| **other != mark);
             for other in others {
-                assert_lacks(&line, &format!("<{other} "));
-                assert_lacks(&line, &format!(" {other}>"));
+                assert_lacks(line, &format!("<{other} "));
+                assert_lacks(line, &format!(" {other}>"));
             }
         }
         let all = own.join("\n");

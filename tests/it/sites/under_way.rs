@@ -70,13 +70,13 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
         .lines()
         .find(|line| line.contains(&format!("of {root} for ")))
         .expect(&shown);
-    assert_contains(&line, &format!("s: {wanted} for "));
-    assert_contains(&line, &format!(", pid {pid}"));
+    assert_contains(line, &format!("s: {wanted} for "));
+    assert_contains(line, &format!(", pid {pid}"));
     let line = shown
         .lines()
         .find(|line| line.contains(&format!("  {root}: ")))
         .expect(&shown);
-    assert_contains(&line, "2 requests wait, the oldest for ");
+    assert_contains(line, "2 requests wait, the oldest for ");
     let metrics = sites.table(&["--metrics"]);
     for wanted in ["instances_starting", "start_age_seconds", "oldest_wait_seconds"] {
         let wanted = format!("forkyard_applications_{wanted}{{pool=\"sites\",application=\"{root}\"}} ");

@@ -150,7 +150,7 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
     let mut plan = kit.native(&script(&kit.root().join("outside"), None));
     plan.socket_dir = Some(kit.scratch.path().join("sockets"));
     let report = kit.failure(plan);
-    assert_contains(&report.failure.problem.as_str(), "which is not in");
+    assert_contains(report.failure.problem.as_str(), "which is not in");
     assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
 
     if let Some(other) = other_user() {
@@ -160,7 +160,7 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
         plan.socket_dir = Some(kit.scratch.path().join("sockets"));
         let report = kit.failure(plan);
         let said = report.failure.problem.as_str();
-        assert_contains(&said, "belongs to user");
+        assert_contains(said, "belongs to user");
     }
 }
 

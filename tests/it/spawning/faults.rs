@@ -70,7 +70,7 @@ fn it_opens_finish_and_says_nothing() {
     let mut kit = Kit::new();
     let script = ": > \"$FORKYARD_SPAWN_WORK_DIR/response/finish\"; cat > /dev/null";
     let report = kit.failure(kit.native(script));
-    assert_contains(&report.failure.problem.as_str(), "without writing a byte");
+    assert_contains(report.failure.problem.as_str(), "without writing a byte");
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn the_operator_is_told_by_the_status() {
         .expect("the error");
     let (age, line) = line.split_once("s ago, ").expect("its age");
     assert!(age.parse::<u32>().is_ok_and(|seconds| seconds < 60), "{shown}");
-    assert_starts(&line, "requests are refused: can't load the application");
+    assert_starts(line, "requests are refused: can't load the application");
     broken.heals("wsgi.py", WELL_WSGI);
     assert_contains(
         &show(),
