@@ -10,7 +10,6 @@ use crate::runtime::http::table_pages;
 use crate::scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
 pub use forkyard_base::descriptor::Kind;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 /// The descriptors and processes that exist.
 #[derive(Debug, Clone, Default)]
@@ -21,44 +20,21 @@ pub struct Facts {
     pub processes: BTreeMap<i32, u64>,
 }
 
-/// An entry that was rejected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An entry that was rejected, with its pool.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Complaint {
-    /// SavedPool and its missing or wrong descriptor.
+    /// A pool, and its missing or wrong descriptor.
+    #[error("[pool {0}] {1} is missing or wrong; the socket is opened again")]
     Pool(String, String),
-    /// SavedPool of a generation, and the missing or wrong descriptor.
+    /// The pool of a generation, and the missing or wrong descriptor.
+    #[error("[pool {0}] {1} is missing or wrong; the old workers finish by themselves")]
     Generation(String, String),
-    /// SavedPool of a generation that contradicts the rest of the document.
+    /// The pool of a generation that contradicts the rest of the document.
+    #[error("[pool {0}] the hand-over document contradicts itself; the old workers finish by themselves")]
     Contradiction(String),
-    /// SavedPool and pid of a process that is not the recorded worker.
+    /// A pool, and the pid of a process that is not the recorded worker.
+    #[error("[pool {0}] process {1} is not the worker that it should be")]
     Stranger(String, i32),
-}
-
-impl fmt::Display for Complaint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Complaint::Pool(pool, what) => {
-                write!(
-                    f,
-                    "[pool {pool}] {what} is missing or wrong; the socket is opened again"
-                )
-            }
-            Complaint::Generation(pool, what) => write!(
-                f,
-                "[pool {pool}] {what} is missing or wrong; the old workers finish by themselves"
-            ),
-            Complaint::Contradiction(pool) => write!(
-                f,
-                "[pool {pool}] the hand-over document contradicts itself; the old workers finish by themselves"
-            ),
-            Complaint::Stranger(pool, pid) => {
-                write!(
-                    f,
-                    "[pool {pool}] process {pid} is not the worker that it should be"
-                )
-            }
-        }
-    }
 }
 
 /// The valid part of a document.

@@ -1,43 +1,25 @@
-//! Base64 (RFC 4648, standard alphabet, padded).
+//! Base64 (RFC 4648, standard alphabet).
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
-/// Encodes bytes.
+const TOLERANT: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Encodes with padding.
 pub fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let [first, second, third] = [0, 1, 2].map(|at| group.get(at).copied().unwrap_or(0));
-        let bits = u32::from(first) << 16 | u32::from(second) << 8 | u32::from(third);
-        for at in 0..4 {
-            text.push(match at <= group.len() {
-                true => char::from(ALPHABET[(bits >> (18 - 6 * at)) as usize & 63]),
-                false => '=',
-            });
-        }
-    }
-    text
+    TOLERANT.encode(bytes)
 }
 
-/// Decodes text, `None` if it is invalid. Padding is optional.
+/// Decodes with or without padding; `None` if the text is not base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
-    let digits = text.trim_end_matches('=').as_bytes();
-    if text.len() - digits.len() > 2 || digits.len() % 4 == 1 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for group in digits.chunks(4) {
-        let mut bits = 0;
-        for at in 0..4 {
-            let digit = match group.get(at) {
-                Some(digit) => ALPHABET.iter().position(|known| known == digit)?,
-                None => 0,
-            };
-            bits = bits << 6 | digit as u32;
-        }
-        let [_, first, second, third] = bits.to_be_bytes();
-        bytes.extend_from_slice(&[first, second, third][..group.len() * 3 / 4]);
-    }
-    Some(bytes)
+    TOLERANT.decode(text).ok()
 }
 
 #[cfg(test)]

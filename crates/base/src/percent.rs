@@ -2,27 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Decodes `%41` to `A`; keeps `+`, and `%` without two hexadecimal digits.
+/// Decodes `%` with two hexadecimal digits; everything else stays as it is.
 pub fn percent_decode(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.contains(&b'%') {
-        return Cow::Borrowed(text);
-    }
-    let digit = |at: usize| text.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while at < text.len() {
-        match (text[at], digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            (byte, _, _) => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
-    Cow::Owned(decoded)
+    percent_encoding::percent_decode(text).into()
 }
 
 #[cfg(test)]

@@ -295,6 +295,7 @@ impl Pools {
         Ok(())
     }
 
+    /// Frees the slot of a dead worker, unless another process has written there since.
     fn free_lost_slot(&mut self, id: GenerationId, gone: &document::SavedWorker) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;

@@ -54,6 +54,7 @@ impl Executor {
         let mut stale_pools = stale.pools.clone();
         for id in &stale.generations {
             let generation = self.pools.generations.get(id);
+            // The pool's counters have changed, too.
             stale_pools.extend(generation.into_iter().flat_map(|it| self.pools.counted_with(it)));
             match generation.and_then(|it| self.generation_entry(*id, it)) {
                 Some(entry) => changes.generations.push(entry),

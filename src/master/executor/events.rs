@@ -40,12 +40,8 @@ impl Executor {
             Source::Status(_) => false,
             Source::Router(pool) => self.hear_router(pool),
             Source::Inspector(pool) => self.hear_inspector(pool),
-            Source::HelperMessages(pool, which) => {
-                self.applications
-                    .read_helper_messages(&mut self.context, pool, which)
-            }
+            Source::HelperMessages(id) => self.read_helper_messages(id),
             Source::Jobs => self.hear_jobs(),
-            Source::JobsMessages => self.read_jobs_messages(),
             Source::Spawner(token) => {
                 self.on_spawner_ready(token);
                 false
@@ -203,6 +199,7 @@ impl Pools {
         })
     }
 
+    /// The request in a worker's slot: `, script '/x.php' (request: "GET /x.php")`.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
         let Some(worker) = self.workers.get(&id) else {
             return String::new();

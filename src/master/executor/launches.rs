@@ -35,6 +35,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The exit code of a preloader that could not be started: EX_SOFTWARE of sysexits.h.
 const EXIT_SOFTWARE: i32 = 70;
 /// Room for a preloader's process title beyond its arguments.
 const TITLE_ROOM_BYTES: usize = 96;
@@ -83,7 +84,7 @@ impl Executor {
         let source = source.unwrap_or_default();
         self.pools.note_origin(id, source.fingerprint);
         let problem = self.pools.read_env_file(id).err();
-        // A zygote also serves other pools, so its fault is reported as a preloader's.
+        // A zygote also serves other pools. A fault of this pool is therefore reported for a preloader of its own.
         let common = self.pools.generations.get(&id).and_then(Generation::common);
         let common = common.filter(|_| problem.is_none());
         let (name, settings, descriptors) = match &common {
@@ -173,7 +174,7 @@ impl Executor {
         let Some(pid) = self.helpers.spawner.pid(token) else {
             return Ok(None);
         };
-        // A zygote, which runs no script, sends its memory map.
+        // Only a zygote may send descriptors, because no script of a pool runs in it: it sends its memory.
         let is_zygote = launching.common.is_some();
         let channel = match is_zygote {
             true => Guarded::with_descriptors(channel),
@@ -429,6 +430,7 @@ pub(super) fn exit_of_report(report: &Report) -> Exit {
     }
 }
 
+/// The kit's plan for a preloader, which sets limits, user and confinement itself ([`worker::apply_process_settings`]).
 fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     let pool = &settings.pool;
     let (root, language) = match &pool.application {

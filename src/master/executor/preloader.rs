@@ -28,7 +28,7 @@ pub(super) type Command = protocol::Command<Settings>;
 #[derive(Debug)]
 pub(super) struct Preloader {
     pub(super) pid: i32,
-    /// Its start in the spawning kit; `None` once it is up.
+    /// Its start in the spawning kit; `None` once it is up, or if the kit did not start it.
     pub(super) start: Option<Token>,
     pub(super) channel: Guarded,
     /// Its standard output and error, once it is up.
@@ -38,10 +38,12 @@ pub(super) struct Preloader {
     pub(super) origin: Option<Fingerprint>,
     pub(super) facts: Option<Facts>,
     pub(super) is_given_up: bool,
+    /// A zygote's memory, which each pool gets as its own.
     pub(super) template: Option<Template>,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     partial: Vec<u8>,
     pub(super) last_lines: VecDeque<String>,
+    /// Device and inode of its executable, which its workers also run.
     pub(super) executable: Option<(u64, u64)>,
     /// How to trace its workers, once it has sent that.
     pub(super) traceable: Option<Rc<Traceable>>,
@@ -179,6 +181,7 @@ impl Preloader {
         ChannelInput::Answers(answers)
     }
 
+    /// Only a zygote may send a descriptor: no script of a pool ever runs in it.
     fn is_about_to_send_template(&self) -> bool {
         self.is_zygote() && self.facts.is_none() && self.template.is_none()
     }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 pub(super) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Identity>;
 
+/// A pool that had a worker within this time is tried before another generation takes over.
 const LATELY: Duration = Duration::from_secs(3600);
 
 enum Prospect {
@@ -31,7 +32,7 @@ enum Prospect {
     Unchanged(PoolId, GenerationId, Arc<Pool>),
 }
 
-/// The resources that a pool needs before a start; an error changes nothing.
+/// The resources that a pool needs, opened before anything starts, so that an error changes nothing.
 struct Opened {
     sockets: Sockets,
     settings: Settings,
@@ -123,9 +124,10 @@ impl Executor {
         Ok((wanted, changes))
     }
 
+    /// Opens what each pool needs. Removes from `config` what can't be applied.
     fn prospects(&mut self, config: &mut Config, extent: ReloadScope) -> Result<Vec<Prospect>, ApplyError> {
         let mut written = std::mem::take(&mut config.pools);
-        // Unchanged pools keep their settings in memory, which makes a reload of many cheap.
+        // Unchanged pools share the memory of the previous configuration, which makes a reload of many cheap.
         for pool in &mut written {
             if let Some(before) = self.reload.pool(&pool.name).filter(|before| *before == pool) {
                 *pool = before.clone();

@@ -65,6 +65,7 @@ pub(super) struct UnderWay {
     progress: ReloadProgress,
     sockets: Vec<NamedSocket>,
     asker: Option<u64>,
+    /// Why the configuration was read; `None` if it was not read again.
     by: Option<ReloadCause>,
 }
 
@@ -108,6 +109,7 @@ fn say_as_fpm(sockets: &[NamedSocket], interval: Option<Duration>) {
 }
 
 impl Executor {
+    /// Begins to follow a reload. Must run before the core learns of it.
     pub(in crate::master) fn begin_reload(
         &mut self,
         changes: Changes,
@@ -211,6 +213,7 @@ impl Executor {
         } = request;
         let generation = self.pools.generations.get(&id)?;
         let pool = self.pools.by_id.get(&generation.pool)?;
+        // A pool without a listener is an application's, which its router restarts.
         pool.listener.as_ref()?;
         let latest_id = pool.latest?;
         let latest = self.pools.generations.get(&latest_id)?;
@@ -309,6 +312,7 @@ impl Reload {
         self.config.pools.get(*self.positions.get(name)?)
     }
 
+    /// The last reload, if the written configuration is not in force.
     pub(in crate::master) fn trouble(&self) -> Option<&LastReload> {
         self.last.as_ref().filter(|last| !last.is_done())
     }

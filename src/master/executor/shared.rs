@@ -23,17 +23,19 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
+    /// Nothing checks loaded code for changes.
     pub(super) is_code_cached: bool,
     /// The boot time of its application, if it boots once.
     pub(super) boot: Option<BootTimes>,
+    /// The servers that its application connected to: each worker loads it.
     pub(super) connected_to: Option<String>,
     pub(super) powered_by: Option<String>,
-    /// The directory of its extensions, and others, as of its start.
+    /// The directory of its extensions, and those from elsewhere, when it was ready.
     pub(super) extensions: Vec<(PathBuf, Fingerprint)>,
 }
 
 impl Executor {
-    /// Attaches a generation to a zygote. Returns `false` if none fits.
+    /// Attaches a generation to a zygote, which gets nothing of it yet. Returns `false` if none fits.
     pub(super) fn attach(&mut self, id: GenerationId) -> Result<bool, Error> {
         let Some(pid) = self.helpers.fitting_preloader(&self.pools, id) else {
             return Ok(false);

@@ -38,10 +38,12 @@ struct Start {
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) fingerprint: Option<Fingerprint>,
+    /// The settings files of the last reload, if those on disk have changed.
     pub(super) ini: Option<OwnedFd>,
 }
 
 impl Executor {
+    /// Records a preloader's loaded extensions: later preloaders of the same start must load the same.
     pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
         let Some(preloader) = self.helpers.preloaders.get(&pid) else {
             return;
@@ -156,6 +158,7 @@ fn start_key(pool: &Pool) -> Option<Key> {
     })
 }
 
+/// PHP_INI_SCAN_DIR of a preloader's environment; must agree with [`crate::worker::environment`].
 pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
     let mut own = pool.env.iter().filter(|(name, _)| name == SCAN_DIR);
     let inherited = || (!pool.clear_env).then(|| std::env::var_os(SCAN_DIR)).flatten();

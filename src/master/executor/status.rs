@@ -140,6 +140,7 @@ impl Executor {
         Answer::Report { report }
     }
 
+    /// An instance without a place or a process has an id for its visitors, but no report.
     fn why_no_report(&self, rights: Rights, id: Option<&str>) -> String {
         let Some(id) = id else {
             return "there is no report of any error; only the last few are kept".to_owned();

@@ -87,6 +87,7 @@ impl Executor {
         can_go_on.then_some((pid, id))
     }
 
+    /// The settings that PHP needs at its start, without those of a newer configuration.
     fn start_settings(&self, id: GenerationId) -> Vec<StartSetting> {
         let Some(generation) = self.pools.generations.get(&id) else {
             return Vec::new();

@@ -163,8 +163,8 @@ impl Executor {
         self.replace_zygote(released);
     }
 
-    /// After a reload, new workers come only from zygotes with the present sources. `is_new`: none of the present ones
-    /// qualifies.
+    /// After a reload, pools only join a zygote that would be made the same again; pools that have another keep it.
+    /// `is_new`: no present zygote may be joined.
     pub(super) fn outdate_zygotes(&mut self, is_new: bool) {
         for preloader in self.helpers.preloaders.values_mut() {
             let Some(common) = preloader.members.sources() else {
@@ -192,7 +192,8 @@ impl Executor {
         }
     }
 
-    /// Starts the most common zygote before the first configuration's pools are opened, so that both happen at once.
+    /// Starts one zygote that several pools can use before the first configuration's pools are opened: that takes as
+    /// long as PHP's start.
     pub(in crate::master) fn start_first_zygote(&mut self, config: &Config) {
         let is_root = identity::is_root();
         let is_users = |pool: &Pool| !is_root || pool.user.as_deref().is_some_and(|user| user != "root");
@@ -235,6 +236,7 @@ impl Executor {
     }
 }
 
+/// Pools whose zygotes would all differ get them when they need them.
 const MOST_STARTED_AT_ONCE: usize = 4;
 
 /// The time limit of a killed process before it is left alone.

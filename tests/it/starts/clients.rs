@@ -80,7 +80,8 @@ fn refusals_are_in_the_access_log() {
     assert_eq!(written.lines().count(), 2, "{written}");
     std::fs::rename(&path, log.path().join("old.log")).expect("rename");
     broken.daemon.signal(Signal::SIGUSR1);
-    wait_until("the new access log", || path.exists());
+    broken.daemon.wait_for("access log file re-opened");
+    assert!(path.exists());
     broken.refused();
     wait_until("a line in the new one", || lines().contains(" 503 "));
     broken.heals("wsgi.py", WELL_WSGI);

@@ -3,7 +3,6 @@
 
 mod arguments;
 mod exchange;
-mod histogram;
 mod report;
 mod request;
 mod run;

@@ -178,15 +178,16 @@ impl Report {
 
 impl Latency {
     fn new(tally: &Tally) -> Latency {
-        let quantile = |share| microseconds(tally.latency.quantile(share));
+        let latency = &tally.latency;
+        let quantile = |share| latency.value_at_quantile(share) as f64 / 1000.0;
         Latency {
-            mean: microseconds(tally.latency.mean()),
+            mean: latency.mean() / 1000.0,
             p50: quantile(0.5),
             p90: quantile(0.9),
             p95: quantile(0.95),
             p99: quantile(0.99),
             p99_9: quantile(0.999),
-            max: microseconds(tally.latency.max()),
+            max: latency.max() as f64 / 1000.0,
         }
     }
 }

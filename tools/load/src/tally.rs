@@ -1,6 +1,6 @@
 //! Counters of a measurement.
 
-use crate::histogram::Histogram;
+use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -69,7 +69,8 @@ pub(crate) struct Tally {
     /// Kept connections that the server closed between two requests.
     pub(crate) reconnects: u64,
     pub(crate) received_bytes: u64,
-    pub(crate) latency: Histogram,
+    /// Nanoseconds.
+    pub(crate) latency: Histogram<u64>,
     pub(crate) timeline: Vec<Interval>,
     pub(crate) slowest: Vec<Slow>,
     interval: Option<Duration>,
@@ -77,6 +78,8 @@ pub(crate) struct Tally {
     ends: Option<Duration>,
 }
 
+/// The significant digits of a latency.
+const LATENCY_DIGITS: u8 = 3;
 /// Time beyond this many intervals is counted into the last.
 const MOST_INTERVALS: usize = 1_000_000;
 
@@ -91,7 +94,7 @@ impl Tally {
             examples: BTreeMap::new(),
             reconnects: 0,
             received_bytes: 0,
-            latency: Histogram::new(),
+            latency: Histogram::new(LATENCY_DIGITS).expect("up to five digits"),
             timeline: Vec::new(),
             slowest: Vec::new(),
             interval,
@@ -104,7 +107,10 @@ impl Tally {
         let latency = now.saturating_sub(started);
         self.completed += 1;
         self.late += u64::from(self.ends.is_some_and(|ends| now > ends));
-        self.latency.record(latency);
+        // It grows with its values.
+        let _ = self
+            .latency
+            .record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
         if let Some(interval) = self.interval_at(now) {
             interval.completed += 1;
             interval.max = interval.max.max(latency);

@@ -87,6 +87,7 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
     }
 }
 
+/// When to check for workers that were idle too long, if any of these `kept` can be surplus.
 pub(super) fn shrinks(pm: ProcessManager, kept: u32) -> Option<Duration> {
     match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => None,
@@ -109,6 +110,7 @@ pub(super) struct Surplus {
     pub look_after: Option<Duration>,
 }
 
+/// Selects idle workers beyond the limit that have been idle long enough. `last`: the pool has only one worker.
 pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: Tick) -> Surplus {
     let (most, timeout) = match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => {

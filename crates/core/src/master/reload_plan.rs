@@ -1,5 +1,5 @@
-//! Plans the changes to each pool before any running pool changes. A failure aborts the reload, or with `on_error =
-//! "skip"` skips the pool.
+//! Plans the changes to each pool before any running pool changes. A failure aborts the reload. With
+//! `on_error = "skip"` it only skips the pool, which continues unchanged if it runs.
 
 use super::event::{GenerationId, PoolId};
 use super::reload_diff::{Reason, ReloadScope};

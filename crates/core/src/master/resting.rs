@@ -7,7 +7,7 @@ pub struct Holdings {
     pub preloader: Holder,
     /// A worker that is becoming its next preloader.
     pub has_next_mold: bool,
-    /// It serves applications of an application pool.
+    /// It serves applications of an application pool, or has a program.
     pub has_applications: bool,
     /// Its pool is in the configuration.
     pub is_configured: bool,

@@ -5,7 +5,6 @@ use crate::address::Address;
 use crate::counters::PoolCounters;
 use crate::last_reload::LastReload;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::PathBuf;
 
 /// The version written, and the only version read.
@@ -162,31 +161,14 @@ pub enum StopRequest {
     Kill,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    Frame(super::frame::FrameError),
+    #[error(transparent)]
+    Frame(#[from] super::frame::FrameError),
+    #[error("it has version {0}, not {VERSION}")]
     Version(u32),
-    Json(serde_json::Error),
-}
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DocumentError::Frame(error) => error.fmt(f),
-            DocumentError::Version(version) => write!(f, "it has version {version}, not {VERSION}"),
-            DocumentError::Json(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for DocumentError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            DocumentError::Frame(error) => Some(error),
-            DocumentError::Json(error) => Some(error),
-            DocumentError::Version(_) => None,
-        }
-    }
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
 }
 
 impl Document {

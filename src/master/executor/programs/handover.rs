@@ -34,7 +34,7 @@ impl Executor {
         let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
             return Ok(false);
         };
-        // The kernel told foreign children that their master is gone.
+        // Processes that are not our children know from the kernel that their master is gone.
         let is_there = |it: &&document::SavedProgram| {
             process::is_child(it.pid) && process::start_time(it.pid) == Some(it.start_time)
         };
@@ -131,7 +131,8 @@ impl Helpers {
 }
 
 impl Executor {
-    /// Removes sockets of an earlier master's processes that do not continue; the kernel has told them.
+    /// Removes sockets of an earlier master's processes that do not continue: the kernel has told them
+    /// that it is gone.
     pub(in crate::master::executor) fn remove_sockets_of_others(&mut self, left: &document::Document) {
         let by_pid = &self.processes.by_pid;
         let goes_on = |pid: i32| matches!(by_pid.get(&pid), Some(Who::Program(..)));

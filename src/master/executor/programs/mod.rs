@@ -57,6 +57,7 @@ struct ProcessSlot {
 #[derive(Debug)]
 struct ProgramProcess {
     pid: i32,
+    /// Closing it asks the process to end.
     input: Option<OwnedFd>,
     output: Option<Lines>,
     remains: Remains,
@@ -160,7 +161,8 @@ impl Executor {
                     self.handover.generation_changed(id);
                 }
                 ProgramAction::TellReady => {
-                    // An application's program forks the next worker at once; a pool's after its workers are up.
+                    // An application's generation gets the next worker from now on; a pool's only once its workers are
+                    // up.
                     let serves = !self.pools.is_coming(id);
                     if let Some(record) = self.helpers.programs.get_mut(&id).filter(|_| serves) {
                         record.program.takes_over();
