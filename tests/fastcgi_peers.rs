@@ -1,5 +1,6 @@
 //! The codec against clients that others wrote, over real sockets.
 
+use crate::support::{assert_contains, assert_starts};
 use fastcgi_client::io::{AsyncRead, AsyncWrite};
 use forkyard::fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
 use std::fmt::Write as _;
@@ -183,11 +184,8 @@ fn the_fastcgi_client_crate_is_answered_once() {
     let request = fastcgi_client::Request::new(params, fastcgi_client::io::Cursor::new("the body"));
     let response = wait(client.execute_once(request)).expect("an answer");
     let stdout = text(response.stdout);
-    assert!(
-        stdout.starts_with("Content-Type: text/plain\r\n\r\nFCGI_ROLE=RESPONDER\n"),
-        "{stdout}"
-    );
-    assert!(stdout.contains("\nSCRIPT_FILENAME=/srv/echo\n"), "{stdout}");
+    assert_starts(&stdout, "Content-Type: text/plain\r\n\r\nFCGI_ROLE=RESPONDER\n");
+    assert_contains(&stdout, "\nSCRIPT_FILENAME=/srv/echo\n");
     assert!(stdout.contains(&format!("\nLONG={}\n", "v".repeat(70_000))));
     assert!(stdout.ends_with("\n\nthe body"), "{stdout}");
     assert_eq!(response.stderr.as_deref(), Some(&b"a complaint"[..]));
@@ -252,14 +250,9 @@ fn libfcgi_is_answered() {
         ("EMPTY", ""),
     ];
     let (stdout, stderr) = cgi_fcgi(&environment, "from libfcgi");
-    assert!(
-        stdout.starts_with("Content-Type: text/plain\r\n\r\nFCGI_ROLE=RESPONDER\n"),
-        "{stdout}"
-    );
-    assert!(
-        stdout.contains("\nSCRIPT_FILENAME=/srv/echo\n") && stdout.contains("\nEMPTY=\n"),
-        "{stdout}"
-    );
+    assert_starts(&stdout, "Content-Type: text/plain\r\n\r\nFCGI_ROLE=RESPONDER\n");
+    assert_contains(&stdout, "\nSCRIPT_FILENAME=/srv/echo\n");
+    assert_contains(&stdout, "\nEMPTY=\n");
     assert!(stdout.ends_with("\n\nfrom libfcgi"), "{stdout}");
     assert_eq!(stderr, "");
 }

@@ -4,6 +4,7 @@ use super::client::Request;
 use super::scripts;
 use super::servers::Setup;
 use super::servers::forkyard::Forkyard;
+use crate::support::assert_contains;
 
 const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
@@ -16,11 +17,7 @@ fn check_death(way: &str, signal: i32) {
     assert!(reply.end.is_none() && !reply.body().contains("end"), "{reply:?}");
     let reply = Request::get(&scripts(), "/fault.php").send(&server.socket);
     assert_eq!(reply.body(), "beginend");
-    assert!(
-        server.log().contains(&format!("signal {signal}")),
-        "{}",
-        server.log()
-    );
+    assert_contains(&server.log(), &format!("signal {signal}"));
 }
 
 fn worker(server: &Forkyard) -> String {

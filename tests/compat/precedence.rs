@@ -3,7 +3,7 @@
 use super::client::{Kept, Request};
 use super::servers::php_fpm::{PHP_FPM, PhpFpm};
 use super::servers::{Setup, directory};
-use crate::support::forkyard_fpm;
+use crate::support::{assert_contains, forkyard_fpm};
 use std::path::Path;
 
 const NAMES: [&str; 9] = [
@@ -147,7 +147,7 @@ fn a_sites_own_file_wins_over_what_the_pool_and_the_request_only_suggest() {
     )
     .with("PHP_VALUE", "upload_max_filesize=3M\nmemory_limit=100M");
     let body = request.send(&server.socket).body();
-    assert!(body.contains("upload_max_filesize: [\"64M\","), "{body}");
-    assert!(body.contains("memory_limit: [\"100M\","), "{body}");
-    assert!(body.contains("\"access\":4},false,\"100M\",\"100M\"]"), "{body}");
+    assert_contains(&body, "upload_max_filesize: [\"64M\",");
+    assert_contains(&body, "memory_limit: [\"100M\",");
+    assert_contains(&body, "\"access\":4},false,\"100M\",\"100M\"]");
 }

@@ -4,6 +4,7 @@ use super::client::Request;
 use super::scripts;
 use super::servers::Setup;
 use super::servers::alone::Alone;
+use crate::support::assert_contains;
 use forkyard::sys::process::Ended;
 
 #[test]
@@ -14,10 +15,7 @@ fn workers_are_siblings_and_outlive_the_preloader() {
     assert_eq!(server.stop_preloader(), Ended::Code(0));
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", server.worker_pid())).expect("the worker");
-    assert!(
-        status.contains(&format!("PPid:\t{}\n", std::process::id())),
-        "{status}"
-    );
+    assert_contains(&status, &format!("PPid:\t{}\n", std::process::id()));
     let reply = Request::get(&scripts(), "/fault.php").send(&server.socket);
     assert_eq!(reply.body(), "beginend");
 }
@@ -69,7 +67,7 @@ fn a_setting_that_does_not_exist_is_told_and_passed_over() {
 #[test]
 fn a_start_that_fails_is_told() {
     let error = Alone::preload(&Setup::new().value("opcache.preload", "a\nb")).expect_err("no such value");
-    assert!(error.contains("php_value opcache.preload"), "{error}");
+    assert_contains(&error, "php_value opcache.preload");
 }
 
 #[test]

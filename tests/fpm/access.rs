@@ -2,6 +2,7 @@
 
 use super::both::forkyard_fpm;
 use super::pair::{Fpm, is_possible};
+use crate::support::assert_contains;
 use crate::support::fcgi::Params;
 use nix::sys::signal::Signal;
 
@@ -210,7 +211,7 @@ fn a_rotated_log_is_written_anew_by_the_same_worker() {
         ask();
         fpm.signal(Signal::SIGUSR1);
         let said = fpm.wait_for("error", "access log file re-opened");
-        assert!(said.contains("NOTICE: error log file re-opened"), "{said}");
+        assert_contains(&said, "NOTICE: error log file re-opened");
         ask();
     }
     let mut lines = Vec::new();

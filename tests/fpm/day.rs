@@ -5,7 +5,7 @@ use super::pair::{Fpm, is_possible};
 use super::service::Daemon;
 use crate::support::daemon::directory;
 use crate::support::fcgi::Client;
-use crate::support::{ear, until};
+use crate::support::{assert_contains, ear, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -161,9 +161,7 @@ fn send(fpm: &Fpm, script: &str) -> Client {
 
 fn hold(fpm: &Fpm) -> Client {
     let client = send(fpm, "hold.php");
-    until("the script to run", || {
-        fpm.path("open/held").exists().then_some(())
-    });
+    wait_until("the script to run", || fpm.path("open/held").exists());
     client
 }
 
@@ -259,7 +257,7 @@ fn php_fpms_settings_are_in_the_info_with_and_without_php_ini() {
             let end = text.find("\nCore\n").expect("there is PHP's core");
             text[start..end].to_owned()
         });
-        assert!(stock.contains("cgi.fix_pathinfo"), "{stock}");
+        assert_contains(&stock, "cgi.fix_pathinfo");
         assert_eq!(ours, stock, "{arguments:?}");
     }
 }

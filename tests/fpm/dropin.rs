@@ -3,6 +3,7 @@
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use super::service::{Daemon, PATIENCE};
 use crate::skip::{needs_file, needs_root};
+use crate::support::assert_contains;
 use crate::support::nginx::{Nginx, curl};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -211,7 +212,7 @@ fn every_line_that_debian_comments_out_is_read_alike() {
             if line.contains("setfib") {
                 // php-fpm reports a wrong line of the including file, so the rest differs.
                 let [stock, ours] = [STOCK, forkyard_fpm()].map(|program| said(program, &arguments));
-                assert!(stock.0.contains("unknown entry 'listen.setfib'"), "{}", stock.0);
+                assert_contains(&stock.0, "unknown entry 'listen.setfib'");
                 assert_eq!((stock.0.lines().next(), stock.1), (ours.0.lines().next(), ours.1));
                 continue;
             }

@@ -1,6 +1,7 @@
 //! Configuration files, good and bad.
 
 use super::both::{compare, forkyard_fpm, is_stock_there, said};
+use crate::support::{assert_contains, assert_lacks};
 use std::path::Path;
 
 const POOL: &str = "[www]\nlisten=/run/forkyard-test.sock\npm=static\npm.max_children=1\n";
@@ -219,7 +220,7 @@ fn the_dump_is_the_same_to_the_byte() {
     for (name, text) in cases {
         let path = write(directory.path(), name, text);
         let dump = compare(name, &["-n", "-tt", "-R", "-y", &path]).unwrap_or_else(|text| panic!("{text}"));
-        assert!(dump.contains("test is successful"), "{dump}");
+        assert_contains(&dump, "test is successful");
     }
     let debian = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php-fpm.conf");
     if Path::new(debian).exists() {
@@ -246,7 +247,7 @@ fn php_fpm_understands_the_sample_as_forkyard_does() {
     let directory = tempfile::tempdir().expect("there is room");
     let place = directory.path().display().to_string();
     let whole = whole_sample(&place);
-    assert!(!whole.contains("/srv"), "{whole}");
+    assert_lacks(&whole, "/srv");
     for (name, text) in [("sample", SAMPLE), ("whole", &whole)] {
         let path = directory.path().join(name);
         std::fs::write(&path, text).expect("there is room");
@@ -255,7 +256,7 @@ fn php_fpm_understands_the_sample_as_forkyard_does() {
         let (dump, code) = said(forkyard_fpm(), &arguments);
         assert_eq!(code, Some(0), "{dump}");
         for line in ["listen = /run/forkyard-www.sock", "pm.max_children = 10"] {
-            assert!(dump.contains(&format!("\t{line}\n")), "{dump}");
+            assert_contains(&dump, &format!("\t{line}\n"));
         }
         if is_stock_there() {
             compare(name, &arguments).unwrap_or_else(|text| panic!("{text}"));

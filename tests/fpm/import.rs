@@ -3,6 +3,7 @@
 use super::both::{STOCK, compare, is_stock_there};
 use super::files::{CASES, FULL, VALUES, prepare, write};
 use crate::skip::{needs_file, needs_root};
+use crate::support::assert_contains;
 use forkyard::config::fpm::{Options, test};
 use forkyard::config::import::{Imported, import};
 use forkyard::config::{Address, Application, Config, Host, Listen, parse};
@@ -185,21 +186,18 @@ fn the_command_says_what_it_could_not_take_over() {
     let again = run(&file);
     assert_eq!(again.status.code(), Some(70), "{again:?}");
     let said = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert!(
-        said.contains(&format!(
+    assert_contains(
+        &said,
+        &format!(
             "forkyard: write {}: File exists (os error 17); move it away, or name another file with -o",
             target.display()
-        )),
-        "{said}"
+        ),
     );
     std::fs::remove_file(&target).expect("it is ours");
     let wrong = run(&write(path, "wrong.conf", source));
     assert_eq!(wrong.status.code(), Some(78), "{wrong:?}");
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    assert!(
-        said.contains("wrong.conf:11] unknown entry 'events.nothing'"),
-        "{said}"
-    );
+    assert_contains(&said, "wrong.conf:11] unknown entry 'events.nothing'");
     assert!(
         !target.exists() && !path.join("log").exists(),
         "an import makes no log"
@@ -242,10 +240,8 @@ fn a_line_ends_at_nul() {
     let whole = write(directory.path(), "whole.conf", &format!("{pool}www-data\0 \"\n"));
     let imported = import(&options(&whole), &Host::default());
     let text = imported.text.expect("php-fpm takes it");
-    assert!(
-        text.contains("listen = \"/tmp/www.sock\"") && text.contains("user = \"www-data\""),
-        "{text}"
-    );
+    assert_contains(&text, "listen = \"/tmp/www.sock\"");
+    assert_contains(&text, "user = \"www-data\"");
     let open = write(directory.path(), "open.conf", &format!("{pool}\"www-data\0\"\n"));
     for (path, fits) in [(&whole, true), (&open, false)] {
         let status = Command::new(STOCK)

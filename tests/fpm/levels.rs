@@ -3,7 +3,7 @@
 use super::both::{STOCK, forkyard_fpm, without_time};
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
-use crate::support::until;
+use crate::support::{until, wait_until};
 use std::fs::OpenOptions;
 use std::io::Write;
 
@@ -50,9 +50,7 @@ fn run(fpm: &Fpm, level: &str, is_caught: bool) -> Vec<Logged> {
         };
         if *script == "crash.php" && matches!(level, "debug" | "notice") {
             let is_started = |line: &str| line.contains("NOTICE: ") && line.ends_with(" started");
-            until("the new worker", || {
-                fpm.read("error").lines().any(is_started).then_some(())
-            });
+            wait_until("the new worker", || fpm.read("error").lines().any(is_started));
         }
         let mark = format!("mark {script}");
         fpm.ask(&fpm.params("mark.php", script), b"");

@@ -3,7 +3,7 @@
 use super::both::{STOCK, forkyard_fpm, is_stock_there, without_time};
 use super::service::Daemon;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{copy_program, until};
+use crate::support::{assert_lacks, copy_program, until, wait_until};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, chown, fchown, pipe2};
@@ -203,9 +203,9 @@ fn the_logs_of_a_pool_can_be_such_links() {
             daemon.expect(line);
             if program != STOCK {
                 daemon.signal(Signal::SIGUSR1);
-                until("the logs to be opened anew", || {
+                wait_until("the logs to be opened anew", || {
                     let log = std::fs::read_to_string(site.path("error")).unwrap_or_default();
-                    log.contains("error log file re-opened").then_some(())
+                    log.contains("error log file re-opened")
                 });
                 assert_eq!(until("an answer", answered), "fine");
                 daemon.expect(line);
@@ -247,7 +247,7 @@ fn a_daemon_in_the_background_keeps_the_stream_that_a_log_goes_to() {
         launcher.expect("error log file re-opened");
         kill(pid, Signal::SIGTERM).expect("it runs");
         launcher.expect("exiting, bye-bye!");
-        until("the daemon to end", || kill(pid, None).is_err().then_some(()));
+        wait_until("the daemon to end", || kill(pid, None).is_err());
     }
 }
 
@@ -318,7 +318,8 @@ fn another_link_is_refused_with_the_reason() {
             let path = site.path("logs/x").display().to_string();
             let reason = format!("{path} is a symbolic link in a directory that others can write to");
             assert!(text.contains(&reason), "{directive} {link}: {text}");
-            assert!(!text.contains("(0)") && !text.contains("errno"), "{text}");
+            assert_lacks(&text, "(0)");
+            assert_lacks(&text, "errno");
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::both::forkyard_fpm;
 use super::service::{Daemon, Site};
 use crate::skip::needs_root;
+use crate::support::assert_starts;
 use nix::sys::signal::Signal;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -25,10 +26,10 @@ fn the_executed_file_s_name_decides_and_no_other() {
     std::os::unix::fs::symlink(forkyard_fpm(), at("forkyard")).expect("there is room");
     for name in ["php-fpm8.2", "our-own-company-fpm"] {
         let said = help(&mut Command::new(at(name)));
-        assert!(said.starts_with(&format!("Usage: {name} ")), "{said}");
+        assert_starts(&said, &format!("Usage: {name} "));
     }
     let said = help(Command::new(at("php-fpm8.2")).arg0("daemon"));
-    assert!(said.starts_with("Usage: php "), "{said}");
+    assert_starts(&said, "Usage: php ");
     for command in [
         &mut Command::new(at("forkyard")),
         Command::new(FORKYARD).arg0("php-fpm: reporter www"),

@@ -1,6 +1,7 @@
 //! Messages and exit codes of failed starts, in the foreground and background.
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
+use crate::support::assert_contains;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -83,7 +84,7 @@ fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
     let directory = tempfile::tempdir().expect("there is room");
     let file = write(directory.path(), "", "listen = nosuch.invalid:9000");
     let said = compare("unknown host", &["-n", "-F", "-y", &file]).unwrap_or_else(|text| panic!("{text}"));
-    assert!(said.contains("getaddrinfo: "), "{said}");
+    assert_contains(&said, "getaddrinfo: ");
 }
 
 #[test]

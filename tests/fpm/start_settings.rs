@@ -3,7 +3,7 @@
 use super::both::{STOCK, forkyard_fpm, said};
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, assert_success, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ fn status(fpm: &Fpm) -> String {
         .arg(fpm.path("control"))
         .arg("www");
     let output = command.output().expect("forkyard");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -231,7 +231,7 @@ fn every_pool_that_php_fpm_serves_is_served() {
             "{setting}:\n{log}"
         );
     }
-    assert!(!log.contains("the preloader can't start"), "{log}");
+    assert_lacks(&log, "the preloader can't start");
     let warnings = log
         .matches("is left out, because PHP does not start with it")
         .count();
@@ -246,9 +246,7 @@ fn every_pool_that_php_fpm_serves_is_served() {
     );
 
     ours.signal(Signal::SIGUSR2);
-    until("the reload", || {
-        (ours.read("error").matches(READY).count() == 2).then_some(())
-    });
+    wait_until("the reload", || ours.read("error").matches(READY).count() == 2);
     compare("after a reload");
 }
 
@@ -272,11 +270,9 @@ fn ondemand_and_dynamic_pools_do_without_what_is_at_fault() {
                 served(&answers).iter().all(|served| *served),
                 "{manager}, {round}: {answers:#?}\n{log}"
             );
-            assert!(!log.contains("ERROR: "), "{log}");
+            assert_lacks(&log, "ERROR: ");
             ours.signal(Signal::SIGUSR2);
-            until("the reload", || {
-                (ours.read("error").matches(READY).count() > 1).then_some(())
-            });
+            wait_until("the reload", || ours.read("error").matches(READY).count() > 1);
         }
     }
 }
@@ -312,10 +308,8 @@ fn a_setting_that_is_left_out_is_in_the_log_in_the_test_and_in_the_status_until_
     );
     let (told, code) = test(&ours, &options);
     assert_eq!(code, Some(0), "{told}");
-    assert!(
-        told.contains(&warning) && told.contains("test is successful"),
-        "{told}"
-    );
+    assert_contains(&told, &warning);
+    assert_contains(&told, "test is successful");
     let status = status(&ours);
     let line = status
         .lines()
@@ -329,12 +323,8 @@ fn a_setting_that_is_left_out_is_in_the_log_in_the_test_and_in_the_status_until_
 
     fs::write(&missing, "<?php function later() {}").expect("script");
     ours.signal(Signal::SIGUSR2);
-    until("the reload", || {
-        (ours.read("error").matches(READY).count() == 2).then_some(())
-    });
-    until("the preloaded function", || {
-        (ask(&ours) == "preloaded").then_some(())
-    });
+    wait_until("the reload", || ours.read("error").matches(READY).count() == 2);
+    wait_until("the preloaded function", || ask(&ours) == "preloaded");
     assert!(!self::status(&ours).contains("without"));
     let (told, code) = test(&ours, &options);
     assert_eq!((told.contains("is left out"), code), (false, Some(0)), "{told}");
@@ -361,10 +351,7 @@ fn several_settings_are_found_and_the_others_stay() {
     );
     let log = ours.read("error");
     for name in ["memory_consumption", "lockfile_path", "preload"] {
-        assert!(
-            log.contains(&format!("php_admin_value[opcache.{name}] = ")),
-            "{log}"
-        );
+        assert_contains(&log, &format!("php_admin_value[opcache.{name}] = "));
     }
     assert_eq!(log.matches("is left out").count(), 3, "{log}");
 }
@@ -378,9 +365,9 @@ fn a_script_that_is_never_done_is_left_out() {
     let ours = Fpm::start_with(forkyard_fpm(), &options(), "", pool, &SCRIPTS);
     let log = ours.wait_for("error", "is left out");
     assert_eq!(ours.ask(&ours.params("a.php", ""), b"").body(), "served");
-    assert!(
-        log.contains("hangs.php is left out, because PHP does not start with it: "),
-        "{log}"
+    assert_contains(
+        &log,
+        "hangs.php is left out, because PHP does not start with it: ",
     );
 }
 
@@ -417,5 +404,5 @@ fn a_php_that_starts_with_none_of_the_settings_is_an_error() {
         1,
         "{log}"
     );
-    assert!(!log.contains("is left out"), "{log}");
+    assert_lacks(&log, "is left out");
 }

@@ -2,6 +2,7 @@
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use crate::support::fcgi::{Client, Params};
+use crate::support::{assert_contains, assert_lacks};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -194,11 +195,11 @@ fn php_is_named_before_it_was_started() {
         server.ask("GET", "/", "").expect("an answer").0
     });
     assert_eq!(theirs, own);
-    assert!(own.contains("X-Powered-By: PHP/"), "{own}");
+    assert_contains(&own, "X-Powered-By: PHP/");
     let hidden = Server::start(
         forkyard_fpm(),
         &format!("{ondemand}php_admin_value[expose_php] = off\n"),
     );
     let (head, ..) = hidden.ask("GET", "/", "").expect("an answer");
-    assert!(!head.contains("X-Powered-By"), "{head}");
+    assert_lacks(&head, "X-Powered-By");
 }

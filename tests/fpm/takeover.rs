@@ -3,7 +3,7 @@
 use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use super::service::{Daemon, Site, title};
 use crate::skip::needs_root;
-use crate::support::until;
+use crate::support::{until, wait_until};
 use nix::sys::signal::Signal;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -118,7 +118,7 @@ fn the_background_keeps_no_stream_open() {
         let pid = nix::unistd::Pid::from_raw(pid.parse().expect("a number"));
         assert_eq!(nix::unistd::getsid(Some(pid)), Ok(pid), "{program}");
         nix::sys::signal::kill(pid, Signal::SIGTERM).expect("it runs");
-        until("its end", || (!site.path("fpm.pid").exists()).then_some(()));
+        wait_until("its end", || !site.path("fpm.pid").exists());
         let read = || std::fs::read_to_string(site.path("fpm.log")).unwrap_or_default();
         let log = until("its last line", || {
             Some(read()).filter(|log| log.contains("bye-bye"))

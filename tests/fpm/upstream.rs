@@ -3,6 +3,7 @@
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said, without_time};
 use super::service::{Daemon, Site};
 use crate::skip::needs_root;
+use crate::support::assert_contains;
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -101,12 +102,12 @@ fn included_pools_come_in_alphabetical_order_and_g_is_a_default_only() {
     let dump = compare("include", &arguments).unwrap_or_else(|text| panic!("{text}"));
     let at = |name: &str| dump.find(&format!("[{name}]")).expect("it is in the dump");
     assert!(at("p1") < at("p2") && at("p2") < at("p3"), "{dump}");
-    assert!(dump.contains("pid = /var/rel.pid"), "{dump}");
+    assert_contains(&dump, "pid = /var/rel.pid");
 
     let file = put(&own.join("pid.conf"), &format!("pid = /run/own.pid\n{include}"));
     let arguments = ["-n", "-tt", "-R", "--pid=/run/other.pid", "--fpm-config", &file];
     let dump = compare("pid", &arguments).unwrap_or_else(|text| panic!("{text}"));
-    assert!(dump.contains("pid = /run/own.pid"), "{dump}");
+    assert_contains(&dump, "pid = /run/own.pid");
 }
 
 #[test]

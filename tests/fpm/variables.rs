@@ -2,6 +2,7 @@
 
 use super::both::forkyard_fpm;
 use super::pair::Fpm;
+use crate::support::assert_lacks;
 use std::fs;
 use std::process::{Command, Output};
 
@@ -59,7 +60,7 @@ fn a_variable_is_a_line_of_its_pool_s_section() {
         let shown = said.lines().filter(|shown| shown.ends_with(&format!("\t{line}")));
         assert_eq!(shown.count(), 1, "{line}:\n{said}");
     }
-    assert!(!said.contains("= 40M"), "{said}");
+    assert_lacks(&said, "= 40M");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The PHP version: by the configuration's path, or by the program's name.
 
 use super::both::forkyard_fpm;
+use crate::support::assert_contains;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -42,10 +43,7 @@ fn the_name_says_where_the_configuration_is_and_which_php_answers() {
     let (started, said) = output(Command::new(&link).arg("-F"));
     assert_eq!(started.status.code(), Some(78), "{said}");
     let path = format!("/etc/php/{OTHER}/fpm/php-fpm.conf");
-    assert!(
-        said.contains(&format!("failed to open configuration file '{path}'")),
-        "{said}"
-    );
+    assert_contains(&said, &format!("failed to open configuration file '{path}'"));
     for option in ["-t", "-v"] {
         let (asked, said) = output(Command::new(&link).arg(option));
         assert_eq!(asked.status.code(), Some(70), "{option}: {said}");
@@ -70,5 +68,5 @@ fn a_path_of_a_version_that_is_not_there_starts_no_other() {
     let mut daemon = Command::new(forkyard_fpm());
     let (ran, said) = output(daemon.args(["-F", "-O", "-R", "-y"]).arg(&path));
     assert!(!ran.status.success(), "{said}");
-    assert!(said.contains(&format!("PHP {OTHER}")), "{said}");
+    assert_contains(&said, &format!("PHP {OTHER}"));
 }

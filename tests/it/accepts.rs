@@ -3,7 +3,7 @@
 use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
 use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::strace::Failing;
-use crate::support::{PATIENCE, is_root, place_library, process, until};
+use crate::support::{PATIENCE, is_root, place_library, process, until, wait_until};
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::Path;
@@ -68,8 +68,8 @@ fn is_tried_again(daemon: &Daemon, title: &str, socket: &Path, params: &Params, 
         let failing = Failing::start(pid, &daemon.dir, "accept4", error);
         let mut client = Client::connect(socket).expect("connect");
         client.send(params, b"").expect("send");
-        until(&format!("another attempt of {title} after {error}"), || {
-            (failing.count() >= FAILURES).then_some(())
+        wait_until(&format!("another attempt of {title} after {error}"), || {
+            failing.count() >= FAILURES
         });
         failing.end();
         let answer = client.answer().expect("answer");
@@ -116,8 +116,7 @@ fn a_router_s_whose_descriptors_are_used_up() {
         assert!(prlimit.status().expect("prlimit").success());
     };
     limit("4:");
-    let mut client = daemon.client("sites");
-    client.send(&params, b"").expect("send");
+    let mut client = daemon.send("sites", &params);
     daemon.wait_for("can't accept a connection");
     limit("1024:");
     assert!(client.answer().expect("answer").text().contains("site"));
@@ -168,7 +167,7 @@ fn the_control_socket() {
             .stdout(Stdio::piped())
             .spawn()
             .expect("forkyard");
-        until("another attempt", || (failing.count() >= FAILURES).then_some(()));
+        wait_until("another attempt", || failing.count() >= FAILURES);
         failing.end();
         let end = std::time::Instant::now() + PATIENCE;
         until("the status", || {

@@ -3,7 +3,7 @@
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{is_root, place_library, until};
+use crate::support::{is_root, place_library, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -273,14 +273,10 @@ impl Cell<'_> {
             self.answers("one");
         }
         self.write(self.runtime.broken);
-        until("the broken code", || {
-            (!self.ask().body().contains("one")).then_some(())
-        });
+        wait_until("the broken code", || !self.ask().body().contains("one"));
         self.restart(0);
         self.write(&self.runtime.good.replace("VALUE", "two"));
-        until("the code that is mended", || {
-            (self.ask().body() == "two").then_some(())
-        });
+        wait_until("the code that is mended", || self.ask().body() == "two");
     }
 }
 

@@ -1,8 +1,8 @@
 //! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
-use crate::support::daemon::{directory, forkyard, php_pool, pool};
-use crate::support::{PHP_VERSION, is_root};
+use crate::support::daemon::{application_in, directory, forkyard, php_pool, pool, said_by};
+use crate::support::{PHP_VERSION, assert_contains, assert_lacks, is_root};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -14,49 +14,47 @@ const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
 
 fn check(dir: &Path, text: &str, options: &[&str]) -> (Option<i32>, String) {
     fs::write(dir.join("forkyard.toml"), text).expect("configuration");
-    let mut command = forkyard(&["check"], dir);
-    let output = command.args(options).output().expect("forkyard");
-    let said = String::from_utf8_lossy(&output.stdout);
-    (
-        output.status.code(),
-        said.replace(&format!("{}/", dir.display()), ""),
-    )
+    let (code, said) = said_by(forkyard(&["check"], dir).args(options));
+    (code, said.replace(&format!("{}/", dir.display()), ""))
 }
 
-fn of_php(dir: &Path, application: &str) -> (Option<i32>, String) {
-    check(dir, &php_pool(dir, ONDEMAND, application), &[])
+/// The output of a check that ends with this exit code.
+fn ends(code: i32, dir: &Path, text: &str, options: &[&str]) -> String {
+    let (found, said) = check(dir, text, options);
+    assert_eq!(found, Some(code), "{said}");
+    said
+}
+
+fn php_ends(code: i32, dir: &Path, application: &str) -> String {
+    ends(code, dir, &php_pool(dir, ONDEMAND, application), &[])
 }
 
 #[test]
 fn php_is_asked_whether_it_starts() {
     let dir = directory();
     let path = dir.path();
-    let (code, said) = of_php(path, "");
-    assert_eq!(
-        (code, said.as_str()),
-        (Some(0), "forkyard.toml: configuration is valid: 1 pool\n")
-    );
+    let said = php_ends(0, path, "");
+    assert_eq!(said, "forkyard.toml: configuration is valid: 1 pool\n");
     let text = php_pool(path, ONDEMAND, "").replace(concat!("\"", env!("FORKYARD_PHP"), "\""), "\"7.0\"");
-    let (code, said) = check(path, &text, &[]);
-    assert_eq!(code, Some(78), "{said}");
-    assert!(
-        said.contains("error: [pool www] application: forkyard-php was built without PHP 7.0's headers")
-            && said.contains(concat!(
-                "write a version that forkyard-php was built for (",
-                env!("FORKYARD_PHP")
-            )),
-        "{said}"
+    let said = ends(78, path, &text, &[]);
+    assert_contains(
+        &said,
+        "error: [pool www] application: forkyard-php was built without PHP 7.0's headers",
+    );
+    assert_contains(
+        &said,
+        concat!(
+            "write a version that forkyard-php was built for (",
+            env!("FORKYARD_PHP")
+        ),
     );
 
     let ini = path.join("php.ini");
     let named = format!("php_ini = \"{}\"\n", ini.display());
     fs::write(&ini, "memory_limit = 64M\nfoo = \"not closed\n").expect("php.ini");
-    let (code, said) = of_php(path, &named);
-    assert_eq!(code, Some(78), "{said}");
-    assert!(
-        said.contains("syntax error, ") && said.contains("php.ini on line 3; correct it: PHP does without"),
-        "{said}"
-    );
+    let said = php_ends(78, path, &named);
+    assert_contains(&said, "syntax error, ");
+    assert_contains(&said, "php.ini on line 3; correct it: PHP does without");
     assert_eq!(said.lines().count(), 1, "{said}");
 
     fs::write(
@@ -64,15 +62,14 @@ fn php_is_asked_whether_it_starts() {
         "extension = nonexistent\ndisplay_errors = On\nlog_errors = Off\n",
     )
     .expect("php.ini");
-    let (code, said) = of_php(path, &named);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("warning: [pool www] application: PHP Warning:  PHP Startup: Unable to load dynamic library 'nonexistent'"), "{said}");
-    let (code, said) = check(path, &php_pool(path, ONDEMAND, &named), &["--strict"]);
-    assert_eq!(code, Some(78), "{said}");
-    assert!(
-        said.contains("error: [pool www] application: PHP Warning:") && !said.contains("valid"),
-        "{said}"
+    let said = php_ends(0, path, &named);
+    assert_contains(
+        &said,
+        "warning: [pool www] application: PHP Warning:  PHP Startup: Unable to load dynamic library 'nonexistent'",
     );
+    let said = ends(78, path, &php_pool(path, ONDEMAND, &named), &["--strict"]);
+    assert_contains(&said, "error: [pool www] application: PHP Warning:");
+    assert_lacks(&said, "valid");
 
     let preload = path.join("preload.php");
     let seen = path.join("seen");
@@ -85,25 +82,20 @@ fn php_is_asked_whether_it_starts() {
         ),
     )
     .expect("php.ini");
-    let (code, said) = of_php(path, &named);
-    assert_eq!(code, Some(0), "{said}");
+    php_ends(0, path, &named);
     assert!(!seen.exists());
 
-    let (code, said) = of_php(path, &format!("{named}library = \"{}\"\n", preload.display()));
-    assert_eq!(code, Some(78), "{said}");
-    assert!(
-        said.contains("preload.php is not libphp; name libphp of the pool's version"),
-        "{said}"
+    let said = php_ends(78, path, &format!("{named}library = \"{}\"\n", preload.display()));
+    assert_contains(
+        &said,
+        "preload.php is not libphp; name libphp of the pool's version",
     );
 
     if is_root() {
         fs::set_permissions(&ini, fs::Permissions::from_mode(0o600)).expect("chmod");
-        let (code, said) = of_php(path, &named);
-        assert_eq!(code, Some(78), "{said}");
-        assert!(
-            said.contains("Permission denied") && said.contains("let the pool's user read the file"),
-            "{said}"
-        );
+        let said = php_ends(78, path, &named);
+        assert_contains(&said, "Permission denied");
+        assert_contains(&said, "let the pool's user read the file");
     }
 }
 
@@ -137,13 +129,12 @@ fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
             "start_timeout = \"{timeout}\"\n[pool.www.application.php_admin_value]\nmemory_limit = \"64M\"\n\
              opcache.validate_timestamps = true\nopcache.{name} = \"{value}\"\n"
         );
-        let (code, said) = of_php(path, &application);
+        let said = php_ends(78, path, &application);
         let text = fs::read_to_string(path.join("forkyard.toml")).expect("configuration");
         let line = text
             .lines()
             .position(|line| line.starts_with(&format!("opcache.{name}")));
         let place = format!("forkyard.toml:{}:", line.expect("it is there") + 1);
-        assert_eq!(code, Some(78), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         let shown = value.replace(&format!("{}/", path.display()), "");
         assert!(
@@ -154,14 +145,14 @@ fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
             "{said}"
         );
     }
-    let (code, said) = of_php(
+    php_ends(
+        0,
         path,
         &format!(
             "php_admin_value = {{ opcache.preload = \"{}\" }}\n",
             script("fine.php")
         ),
     );
-    assert_eq!(code, Some(0), "{said}");
 }
 
 #[test]
@@ -184,17 +175,14 @@ fn many_pools_start_php_once_and_each_setting_is_told_with_its_pool() {
         );
         text += &pool(path, &format!("p{number}"), ONDEMAND, &application);
     }
-    let (code, said) = check(path, &text, &[]);
-    assert_eq!(code, Some(0), "{said}");
+    let said = ends(0, path, &text, &[]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
-    assert!(
-        lines[0].contains("[pool p0]") && lines[0].contains("(so it is for 299 other pools)"),
-        "{said}"
-    );
-    assert!(
-        lines[1].contains("[pool p123] application: Unable to set php_admin_value 'no.such_setting'"),
-        "{said}"
+    assert_contains(lines[0], "[pool p0]");
+    assert_contains(lines[0], "(so it is for 299 other pools)");
+    assert_contains(
+        lines[1],
+        "[pool p123] application: Unable to set php_admin_value 'no.such_setting'",
     );
 }
 
@@ -223,26 +211,18 @@ fn programs_that_are_missing_are_told_once() {
     assert_eq!(code, Some(78), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
-    assert!(
-        lines[0].contains("[pool a]") && lines[0].contains("alone/forkyard-php is missing; install it"),
-        "{said}"
-    );
-    assert!(
-        lines[2].contains("[pool b]") && lines[2].contains("alone/forkyard is missing; install it"),
-        "{said}"
-    );
-    assert!(
-        lines[1].contains(
-            "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql"
-        ),
-        "{said}"
+    assert_contains(lines[0], "[pool a]");
+    assert_contains(lines[0], "alone/forkyard-php is missing; install it");
+    assert_contains(lines[2], "[pool b]");
+    assert_contains(lines[2], "alone/forkyard is missing; install it");
+    assert_contains(
+        lines[1],
+        "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql",
     );
     let (code, said) = run(&["php"]);
     assert_eq!(code, Some(70), "{said}");
-    assert!(
-        said.contains("can't run") && said.contains("forkyard-php"),
-        "{said}"
-    );
+    assert_contains(&said, "can't run");
+    assert_contains(&said, "forkyard-php");
 }
 
 #[test]
@@ -250,7 +230,7 @@ fn what_a_user_who_is_not_root_can_not_do_is_named() {
     let dir = directory();
     let path = dir.path();
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("chmod");
-    let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", path.display());
+    let application = application_in("cgi", path, "");
     let text = format!(
         "[pool.a]\npm = \"ondemand\"\nmax_children = 1\n\
          listen = {{ address = \"/forkyard-a.sock\", owner = \"www-data\", group = \"www-data\" }}\n\
@@ -283,10 +263,8 @@ fn what_a_user_who_is_not_root_can_not_do_is_named() {
         (warnings[2], "[pool b]", "give the socket to the group www-data"),
     ] {
         assert!(warning.contains(pool) && warning.contains(what), "{said}");
-        assert!(
-            warning.contains("listen") && warning.contains("warning"),
-            "{said}"
-        );
+        assert_contains(warning, "listen");
+        assert_contains(warning, "warning");
     }
 }
 
@@ -299,10 +277,7 @@ fn a_closed_directory_on_the_way_to_an_application_is_named() {
     fs::create_dir_all(&root).expect("directories");
     fs::write(root.join("wsgi.py"), "application = None\n").expect("application");
     let applications = [
-        (
-            "python",
-            format!("runtime = \"wsgi\"\nroot = \"{}\"", root.display()),
-        ),
+        ("python", application_in("wsgi", &root, "")),
         (
             "php",
             format!(
@@ -319,12 +294,10 @@ fn a_closed_directory_on_the_way_to_an_application_is_named() {
     for (name, application) in applications {
         let text = pool(path, name, ONDEMAND, &application);
         mode(0o755);
-        let (code, said) = check(path, &text, &[]);
-        assert_eq!(code, Some(0), "{said}");
+        ends(0, path, &text, &[]);
         if is_root() {
             mode(0o700);
-            let (code, said) = check(path, &text, &[]);
-            assert_eq!(code, Some(0), "{said}");
+            let said = ends(0, path, &text, &[]);
             let wanted = format!(
                 "warning: [pool {name}] application: The directory closed can't be entered by user www-data; let user www-data \
                  enter it (chmod o+x closed), put"
@@ -343,14 +316,12 @@ fn strict_takes_warnings_for_errors() {
         &format!("{ONDEMAND}access.log = \"/nowhere/access.log\"\n"),
         "",
     );
-    let (code, said) = check(path, &text, &[]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("warning: [pool www] access.log: \"/nowhere\" is not an existing directory"),
-        "{said}"
+    let said = ends(0, path, &text, &[]);
+    assert_contains(
+        &said,
+        "warning: [pool www] access.log: \"/nowhere\" is not an existing directory",
     );
-    let (code, said) = check(path, &text, &["--strict"]);
-    assert_eq!(code, Some(78), "{said}");
+    let said = ends(78, path, &text, &["--strict"]);
     assert!(
         said.contains("error: [pool www] access.log:") && said.lines().count() == 1,
         "{said}"
@@ -366,18 +337,16 @@ fn a_stop_that_may_take_longer_than_systemd_waits_is_a_warning() {
             path,
             "www",
             &format!("{ONDEMAND}{stop}"),
-            &format!("runtime = \"cgi\"\nroot = \"{}\"\n", path.display()),
+            &application_in("cgi", path, ""),
         );
         format!("[global]\n{control}\n{pool}")
     };
-    let (code, said) = check(path, &text("", ""), &["--strict"]);
-    assert_eq!(code, Some(0), "{said}");
+    ends(0, path, &text("", ""), &["--strict"]);
     for (control, stop) in [
         ("process_control_timeout = \"1h\"", ""),
         ("", "stop_timeout = \"1h\"\n"),
     ] {
-        let (code, said) = check(path, &text(control, stop), &[]);
-        assert_eq!(code, Some(0), "{said}");
+        let said = ends(0, path, &text(control, stop), &[]);
         let warning = "warning: [pool www] stop_timeout: with process_control_timeout a stop may take 36";
         assert!(
             said.contains(warning) && said.contains("TimeoutStopSec"),
@@ -396,15 +365,15 @@ fn the_versions_of_php_are_listed() {
         .lines()
         .find(|line| line.starts_with(concat!(env!("FORKYARD_PHP"), ": ")))
         .expect("a line");
-    assert!(
-        line.contains(concat!(
+    assert_contains(
+        line,
+        concat!(
             "libphp",
             env!("FORKYARD_PHP"),
             ".so, php.ini: /etc/php/",
             env!("FORKYARD_PHP"),
             "/"
-        )),
-        "{line}"
+        ),
     );
 }
 
@@ -458,10 +427,8 @@ fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
         let lines: Vec<&str> = said.lines().filter(|line| line.contains(&problem)).collect();
         assert_eq!(lines.len(), 1, "{problem}\n{said}");
         assert!(lines[0].ends_with(remedy), "{said}");
-        assert!(
-            !said.contains(": warning:") && !said.contains(": error:"),
-            "{said}"
-        );
+        assert_lacks(&said, ": warning:");
+        assert_lacks(&said, ": error:");
     }
 }
 
@@ -509,5 +476,5 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
     }
     let text = php_pool(path, &format!("listen = \"127.0.0.1:9\"\n{ONDEMAND}"), "");
     let (_, said) = check(path, &text, &[]);
-    assert!(!said.contains("warning"), "{said}");
+    assert_lacks(&said, "warning");
 }

@@ -4,7 +4,7 @@ use super::dev::stand::{command, site};
 use super::jobs::Jobs;
 use crate::support::daemon::{directory, forkyard, php_pool};
 use crate::support::nginx::free_port;
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -89,7 +89,7 @@ fn a_daemon_goes_on_when_its_log_is_not_read() {
         .spawn()
         .expect("forkyard");
     let ping = || forkyard(&["ping"], &path).output().expect("ping");
-    until("the daemon", || ping().status.success().then_some(()));
+    wait_until("the daemon", || ping().status.success());
     let reload = forkyard(&["reload", "--all"], &path).status().expect("reload");
     assert!(reload.success() && process::runs(child.id()), "{reload}");
     assert!(ping().status.success());

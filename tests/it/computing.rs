@@ -1,8 +1,8 @@
 //! Requests that use the CPU, on one processor.
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool};
+use crate::support::daemon::{Daemon, application_in, folder, forkyard, php_pool, pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, place_library, until};
+use crate::support::{StopAtEnd, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::Barrier;
@@ -47,17 +47,12 @@ run ->(env) {
 "##;
 
 fn start(runtime: &str, settings: &str) -> Daemon {
-    place_library();
-    let dir = directory();
-    make_writable(dir.path());
-    for (name, text) in [("x.php", PHP), ("wsgi.py", PYTHON), ("config.ru", RUBY)] {
-        fs::write(dir.path().join(name), text).expect("write");
-    }
+    let dir = folder(&[("x.php", PHP), ("wsgi.py", PYTHON), ("config.ru", RUBY)]);
     let settings = format!("max_children = {WORKERS}\n{settings}");
     let text = match runtime {
         "php" => php_pool(dir.path(), &settings, ""),
         other => {
-            let application = format!("runtime = \"{other}\"\nroot = \"{}\"", dir.path().display());
+            let application = application_in(other, dir.path(), "");
             pool(dir.path(), "www", &settings, &application)
         }
     };
@@ -83,7 +78,7 @@ fn start(runtime: &str, settings: &str) -> Daemon {
 
 fn ask(daemon: &Daemon, query: &str) -> (u64, u64) {
     let params = Params::get(&daemon.dir, "x.php", query);
-    let answer = daemon.client("www").request(&params, b"").expect("an answer");
+    let answer = daemon.ask("www", &params);
     let body = answer.body();
     let (begun, ended) = body.split_once(' ').unwrap_or_else(|| panic!("{body}"));
     (begun.parse().expect("a time"), ended.parse().expect("a time"))
@@ -127,9 +122,9 @@ fn workers_that_compute_are_as_many_as_processors() {
             ("pm = \"ondemand\"", false),
         ] {
             let daemon = start(runtime, settings);
-            until(&format!("{runtime} {settings}"), || {
+            wait_until(&format!("{runtime} {settings}"), || {
                 let beside = beside(&daemon, "computes");
-                (if waits { beside < 40 } else { beside > 60 }).then_some(())
+                if waits { beside < 40 } else { beside > 60 }
             });
         }
     }
@@ -139,7 +134,7 @@ fn workers_that_compute_are_as_many_as_processors() {
 fn workers_that_wait_leave_the_processor_to_others() {
     for runtime in RUNTIMES {
         let daemon = start(runtime, "pm = \"static\"");
-        until(runtime, || (beside(&daemon, "sleeps") > 80).then_some(()));
+        wait_until(runtime, || beside(&daemon, "sleeps") > 80);
     }
 }
 
@@ -147,13 +142,13 @@ fn workers_that_wait_leave_the_processor_to_others() {
 fn a_request_that_takes_longer_than_usual_delays_none() {
     for runtime in RUNTIMES {
         let daemon = start(runtime, "pm = \"static\"");
-        until(runtime, || (beside(&daemon, "computes") < 40).then_some(()));
+        wait_until(runtime, || beside(&daemon, "computes") < 40);
         std::thread::scope(|scope| {
             let long: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(&daemon, "long"))).collect();
-            until("two long requests", || {
+            wait_until("two long requests", || {
                 let files = fs::read_dir(&daemon.dir).expect("files").flatten();
                 let begun = files.filter(|file| file.file_name().to_string_lossy().starts_with("long-"));
-                (begun.count() == 2).then_some(())
+                begun.count() == 2
             });
             let short = ask(&daemon, "computes");
             for long in long {
@@ -166,9 +161,7 @@ fn a_request_that_takes_longer_than_usual_delays_none() {
 #[test]
 fn nothing_is_lost_while_workers_that_leave_connections_are_replaced() {
     let daemon = start("php", "pm = \"static\"\nreload = \"always\"");
-    until("workers know what is usual", || {
-        (beside(&daemon, "computes") < 40).then_some(())
-    });
+    wait_until("workers know what is usual", || beside(&daemon, "computes") < 40);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&is_over);

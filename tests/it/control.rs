@@ -1,7 +1,7 @@
 //! The control socket, and the commands that use it.
 
-use crate::support::daemon::{Daemon, php_pool, pool};
-use crate::support::until;
+use crate::support::daemon::{Daemon, php_pool, pool, with_control};
+use crate::support::{assert_contains, assert_starts, until, wait_until};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, pools: &[(&str, &str)]) -> String {
-    let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let mut text = with_control(dir);
     for (name, application) in pools {
         text += &pool(dir, name, STATIC, &format!("{PHP}{application}"));
     }
@@ -44,9 +44,7 @@ fn ask(daemon: &Daemon, request: &str) -> serde_json::Value {
 }
 
 fn forkyard(daemon: &Daemon, arguments: &[&str]) -> Output {
-    crate::support::daemon::forkyard(arguments, &daemon.dir)
-        .output()
-        .expect("forkyard")
+    daemon.run(arguments)
 }
 
 fn texts(output: &Output) -> (String, String) {
@@ -65,7 +63,7 @@ fn it_answers_what_is_asked() {
         (&pong["result"], &pong["pid"]),
         (&"pong".into(), &daemon.pid().into())
     );
-    until("the worker to be idle", || {
+    wait_until("the worker to be idle", || {
         let status = ask(&daemon, r#"{"command":"status"}"#);
         let www = &status["pools"][0];
         assert_eq!(www["name"], "www");
@@ -78,7 +76,7 @@ fn it_answers_what_is_asked() {
                 .as_str()
                 .is_some_and(|script| script.ends_with("/hello.php"))
         );
-        (found["stage"] == "Idle").then_some(())
+        found["stage"] == "Idle"
     });
     for nonsense in ["", "{}", "reload", r#"{"command":"reload","now":1}"#] {
         assert_eq!(ask(&daemon, nonsense)["result"], "error", "{nonsense}");
@@ -160,11 +158,8 @@ fn what_is_wrong_is_said_with_its_place() {
         .expect("forkyard");
     assert_eq!(output.status.code(), Some(78));
     let errors = texts(&output).1;
-    assert!(
-        errors.contains(&format!("forkyard.toml:{line}:1: error"))
-            && errors.contains("the old one stays in force"),
-        "{errors}"
-    );
+    assert_contains(&errors, &format!("forkyard.toml:{line}:1: error"));
+    assert_contains(&errors, "the old one stays in force");
     assert_eq!(daemon.workers("www"), old);
     let taken = daemon.dir.join("taken.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&taken).expect("bind");
@@ -199,10 +194,8 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
         );
         assert_eq!(errors, said);
         let (_, errors) = texts(&forkyard(&daemon, &["error", "00000000"]));
-        assert!(
-            errors.starts_with(&said) && errors.contains("00000000"),
-            "{errors}"
-        );
+        assert_starts(&errors, &said);
+        assert_contains(&errors, "00000000");
     }
     for file in ["forkyard.toml", "missing.toml"] {
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
@@ -245,10 +238,8 @@ fn new_workers_that_do_not_come_up_are_reported() {
     let output = forkyard(&daemon, &["reload"]);
     assert_eq!(output.status.code(), Some(70));
     let errors = texts(&output).1;
-    assert!(
-        errors.starts_with("failed www: ") && errors.contains("not today"),
-        "{errors}"
-    );
+    assert_starts(&errors, "failed www: ");
+    assert_contains(&errors, "not today");
     assert_eq!(daemon.workers("www"), old);
 }
 
@@ -328,8 +319,8 @@ fn without_a_socket_it_is_said_what_to_do() {
     assert_eq!(ask(&daemon, r#"{"command":"reload"}"#)["kept"][0], "www");
     write(&daemon, &pool(&daemon.dir, "www", STATIC, PHP));
     daemon.signal(nix::sys::signal::Signal::SIGUSR2);
-    until("the control socket to go", || {
-        (!daemon.dir.join("control.sock").exists()).then_some(())
+    wait_until("the control socket to go", || {
+        !daemon.dir.join("control.sock").exists()
     });
 }
 
@@ -338,8 +329,8 @@ fn a_stale_socket_is_replaced_and_the_end_removes_it() {
     let mut daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
     daemon.signal(nix::sys::signal::Signal::SIGKILL);
     daemon.wait();
-    until("the workers to leave", || {
-        UnixStream::connect(daemon.socket("www")).is_err().then_some(())
+    wait_until("the workers to leave", || {
+        UnixStream::connect(daemon.socket("www")).is_err()
     });
     let mut second = Daemon::start_in(&daemon.dir);
     assert_eq!(ask(&second, r#"{"command":"ping"}"#)["pid"], second.pid());
@@ -402,12 +393,9 @@ fn without_a_place_for_the_default_control_socket_the_daemon_serves() {
             continue;
         }
         let line = daemon.wait_for("there is no control socket");
-        assert!(
-            line.contains("WARNING")
-                && line.contains("/run/forkyard.sock")
-                && line.contains("write control = "),
-            "{line}"
-        );
+        assert_contains(&line, "WARNING");
+        assert_contains(&line, "/run/forkyard.sock");
+        assert_contains(&line, "write control = ");
         daemon.wait_for("ready to handle connections");
         daemon.write("ok.php", "<?php echo 'fine';");
         assert_eq!(daemon.get("www", "ok.php").body(), "fine");

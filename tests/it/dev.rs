@@ -5,7 +5,7 @@ mod pages;
 pub(super) mod stand;
 mod websockets;
 
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, wait_until};
 use stand::{Dev, site};
 use std::fs;
 use std::io::{Read, Write};
@@ -208,9 +208,7 @@ fn an_exception_is_on_the_terminal_and_in_the_browser() {
     assert_eq!(page.status, 500, "{page:?}");
     assert!(page.body.contains("ValueError: &#60;it broke&#62;"), "{page:?}");
     assert!(!page.body.contains("<it broke>"), "{page:?}");
-    until("the traceback", || {
-        dev.said().contains("ValueError: <it broke>").then_some(())
-    });
+    wait_until("the traceback", || dev.said().contains("ValueError: <it broke>"));
     dev.end();
 }
 
@@ -274,18 +272,14 @@ fn public_files_are_served_with_their_types() {
 fn what_is_wrong_is_said_with_what_would_be_right() {
     let (_dir, root) = site(&[("notes.txt", "")]);
     let said = Dev::refused(&root, &[]);
-    assert!(
-        said.contains(
-            "is no application: it has none of passenger_wsgi.py, wsgi.py, asgi.py, manage.py, config.ru, app.js"
-        ),
-        "{said}"
+    assert_contains(
+        &said,
+        "is no application: it has none of passenger_wsgi.py, wsgi.py, asgi.py, manage.py, config.ru, app.js",
     );
     let (_dir, root) = site(&[("main.py", "from made import app\n")]);
     let said = Dev::refused(&root, &[]);
-    assert!(
-        said.contains("main.py alone does not show the runtime") && said.contains("runtime = \"asgi\""),
-        "{said}"
-    );
+    assert_contains(&said, "main.py alone does not show the runtime");
+    assert_contains(&said, "runtime = \"asgi\"");
     let (_dir, root) = site(&[("wsgi.py", WSGI)]);
     let dev = Dev::start(&root);
     let port = dev.port.to_string();
@@ -293,7 +287,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     let holder = format!("forkyard-dev (pid {})", dev.pid());
     assert!(said.contains(&holder) && said.contains("--port"), "{said}");
     let said = Dev::refused(&root.join("missing"), &[]);
-    assert!(said.contains("No such file"), "{said}");
+    assert_contains(&said, "No such file");
     dev.end();
 }
 
@@ -301,7 +295,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
 fn a_missing_runtime_names_its_package() {
     let (_dir, root) = site(&[("app.js", NODE)]);
     let said = Dev::refused_with(&root, &[], Some("/nonexistent"));
-    assert!(said.contains("apt install nodejs"), "{said}");
+    assert_contains(&said, "apt install nodejs");
 }
 
 #[test]
@@ -343,7 +337,7 @@ fn a_name_that_is_not_this_machine_s_is_refused() {
         }
     }
     let page = dev.get_by("evil.test", "/");
-    assert!(page.body.contains("--allowed-host"), "{}", page.body);
+    assert_contains(&page.body, "--allowed-host");
     dev.end();
 }
 
@@ -357,7 +351,7 @@ fn a_link_out_of_the_directory_is_not_followed() {
     let dev = Dev::start(&root);
     let page = dev.get("/b.css");
     assert_eq!(page.status, 403, "{}", page.body);
-    assert!(!page.body.contains("hunter2"), "{}", page.body);
+    assert_lacks(&page.body, "hunter2");
     assert_eq!(dev.get("/a.css").body, "css");
     assert_eq!(dev.get("/c.css").body, WSGI);
     dev.end();
@@ -369,12 +363,9 @@ fn a_page_about_a_failed_start_has_no_values_of_the_environment() {
     let dev = Dev::start_in(&root, &[("DATABASE_URL", "postgres://u:hunter2@db/x")]);
     let page = dev.get("/");
     assert_eq!(page.status, 503, "{}", page.body);
-    assert!(
-        page.body.contains("it broke") && page.body.contains("DATABASE_URL"),
-        "{}",
-        page.body
-    );
-    assert!(!page.body.contains("hunter2"), "{}", page.body);
+    assert_contains(&page.body, "it broke");
+    assert_contains(&page.body, "DATABASE_URL");
+    assert_lacks(&page.body, "hunter2");
     let (_, rest) = page
         .body
         .split_once("`forkyard error --socket ")
@@ -386,6 +377,6 @@ fn a_page_about_a_failed_start_has_no_values_of_the_environment() {
         .output()
         .expect("forkyard error");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("hunter2"), "{shown}");
+    assert_contains(&shown, "hunter2");
     dev.end();
 }

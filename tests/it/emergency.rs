@@ -1,7 +1,7 @@
 //! Many crashes in a short time give every pool new processes.
 
 use crate::support::daemon::{Daemon, php_pool, pool};
-use crate::support::until;
+use crate::support::wait_until;
 
 const CRASH: &str = "<?php posix_kill(getmypid(), 11); sleep(5);";
 
@@ -42,11 +42,11 @@ fn every_pool_is_made_anew() {
     );
     daemon.wait_for("[pool www] the new workers serve");
     daemon.wait_for("[pool other] the new workers serve");
-    until("new processes everywhere", || {
+    wait_until("new processes everywhere", || {
         let workers = daemon.workers("other");
         let is_new = workers.len() == 2 && workers.iter().all(|pid| !before.contains(pid));
         let loaded = [daemon.preloaders("www"), daemon.preloaders("other")].concat();
-        (is_new && loaded.len() == 2 && loaded.iter().all(|pid| !preloaders.contains(pid))).then_some(())
+        is_new && loaded.len() == 2 && loaded.iter().all(|pid| !preloaders.contains(pid))
     });
     for pool in ["www", "other"] {
         assert_eq!(daemon.get(pool, "ok.php").body(), "fine");

@@ -1,8 +1,8 @@
 //! `env_file`: secrets of an application, for every runtime, in both kinds of pool.
 
-use crate::support::daemon::{Daemon, forkyard, pool};
+use crate::support::daemon::{Daemon, pool, with_control};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{is_root, place_library, until};
+use crate::support::{assert_contains, is_root, place_library, wait_until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -130,11 +130,11 @@ fn lay_out(root: &Path, case: &Case) {
 
 fn ask(daemon: &Daemon, name: &str, root: &Path, case: &Case) -> Answer {
     let params = Params::get(root, case.file, "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-    daemon.client(name).request(&params, b"").expect("answer")
+    daemon.ask(name, &params)
 }
 
 fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {
-    let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
+    let output = daemon.run(arguments);
     let said = [output.stdout, output.stderr].concat();
     (
         output.status.success(),
@@ -142,15 +142,11 @@ fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {
     )
 }
 
-fn control(dir: &Path) -> String {
-    format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
-}
-
 #[test]
 fn every_runtime_has_its_secrets_in_a_pool_of_its_own() {
     place_library();
     let daemon = Daemon::start(|dir| {
-        let mut text = control(dir);
+        let mut text = with_control(dir);
         for case in &CASES {
             let root = dir.join(case.name());
             lay_out(&root, case);
@@ -198,7 +194,7 @@ fn every_runtime_has_its_secrets_in_an_application_pool() {
             "{}[pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\nrouting = \"application\"\n\
              env_file = \".env\"\n[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\nmax = 20\n\
              stat_throttle_rate = 0\n",
-            control(dir),
+            with_control(dir),
             path = dir.display()
         )
     });
@@ -226,7 +222,7 @@ fn refused(spoil: impl Fn(&Path)) -> String {
         spoil(&root);
         let shown = root.display();
         let settings = format!("pm = \"ondemand\"\nmax_children = 1\nenv_file = \"{shown}/.env\"\n");
-        control(dir)
+        with_control(dir)
             + &pool(
                 dir,
                 "wsgi",
@@ -236,38 +232,34 @@ fn refused(spoil: impl Fn(&Path)) -> String {
     });
     let root = daemon.dir.join("wsgi");
     let answer = ask(&daemon, "wsgi", &root, case);
-    assert!(answer.text().contains("503"), "{}", answer.text());
-    until("the failure in the log", || {
-        daemon.log().contains("env_file").then_some(())
-    });
+    assert_contains(&answer.text(), "503");
+    wait_until("the failure in the log", || daemon.log().contains("env_file"));
     let (_, said) = run(&daemon, &["error"]);
-    assert!(said.contains("env_file: ") && said.contains("/.env"), "{said}");
+    assert_contains(&said, "env_file: ");
+    assert_contains(&said, "/.env");
     said
 }
 
 #[test]
 fn a_file_that_is_not_safe_or_not_right_keeps_the_application_from_starting() {
     let said = refused(|root| write(&root.join(".env"), "A=1\n\nSECRET 'x'\n", 0o600));
-    assert!(
-        said.contains("/.env:3: there is no =; write NAME=value"),
-        "{said}"
-    );
+    assert_contains(&said, "/.env:3: there is no =; write NAME=value");
     let said = refused(|root| write(&root.join(".env"), "SECRET=x\n", 0o640));
-    assert!(said.contains("(mode 0640); chmod 600 it"), "{said}");
+    assert_contains(&said, "(mode 0640); chmod 600 it");
     let said = refused(|root| fs::remove_file(root.join(".env")).expect("remove"));
-    assert!(said.contains("No such file"), "{said}");
+    assert_contains(&said, "No such file");
     let said = refused(|root| {
         fs::rename(root.join(".env"), root.join("real")).expect("rename");
         symlink("real", root.join(".env")).expect("link");
     });
-    assert!(said.contains("a link is not followed"), "{said}");
+    assert_contains(&said, "a link is not followed");
     let said = refused(|root| fs::hard_link(root.join(".env"), root.join("other")).expect("link"));
-    assert!(said.contains("2 names"), "{said}");
+    assert_contains(&said, "2 names");
     let said = refused(|root| {
         fs::remove_file(root.join(".env")).expect("remove");
         nix::unistd::mkfifo(&root.join(".env"), nix::sys::stat::Mode::S_IRUSR).expect("mkfifo");
     });
-    assert!(said.contains("no regular file"), "{said}");
+    assert_contains(&said, "no regular file");
 }
 
 #[test]
@@ -276,7 +268,7 @@ fn another_user_s_file_is_not_read() {
         return;
     }
     let said = refused(|root| chown(root.join(".env"), Some(34), Some(34)).expect("chown"));
-    assert!(said.contains("belongs to user 34"), "{said}");
+    assert_contains(&said, "belongs to user 34");
     let said = refused(|root| {
         let other = root.with_file_name("other");
         fs::create_dir(&other).expect("mkdir");
@@ -285,7 +277,7 @@ fn another_user_s_file_is_not_read() {
         fs::remove_dir_all(root).expect("remove");
         symlink(&other, root).expect("link");
     });
-    assert!(said.contains("a link is on the way"), "{said}");
+    assert_contains(&said, "a link is on the way");
 }
 
 #[test]
@@ -309,13 +301,13 @@ fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
                 "{}[pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\n\
                  routing = \"application\"\n{of_pool}[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\n\
                  min_uid = 1\nmax = 20\n",
-                control(dir),
+                with_control(dir),
                 path = dir.display()
             )
         });
         let answer = ask(&daemon, "sites", &daemon.dir.join("apps/wsgi"), case);
         if own {
-            assert!(answer.text().contains("503"), "{}", answer.text());
+            assert_contains(&answer.text(), "503");
             daemon.wait_for("it is root's, and the application itself names it");
         } else {
             assert_eq!(answer.body(), "SECRET root-s", "{}", daemon.log());
@@ -345,7 +337,7 @@ fn no_report_shows_a_secret() {
                 "pm = \"ondemand\"\nmax_children = 1\nfriendly_error_pages = true\nenv_file = \"{shown}/.env\"\n"
             );
             let application = format!("runtime = \"{name}\"\nroot = \"{shown}\"\n");
-            control(dir) + &pool(dir, name, &settings, &application)
+            with_control(dir) + &pool(dir, name, &settings, &application)
         });
         let page = ask(&daemon, name, &daemon.dir, case).text();
         let shown = ["--json", "--html"].map(|form| run(&daemon, &["error", form]).1);

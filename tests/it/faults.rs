@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
 use std::io::BufRead;
 
 fn daemon(settings: &str) -> Daemon {
@@ -13,7 +13,7 @@ fn daemon(settings: &str) -> Daemon {
     daemon
 }
 
-fn assert_well(daemon: &Daemon) {
+pub(super) fn assert_well(daemon: &Daemon) {
     daemon.wait_for_workers("www", 2);
     for _ in 0..4 {
         assert_eq!(daemon.get("www", "ok.php").body(), "fine");
@@ -92,12 +92,8 @@ fn a_script_that_runs_out_of_memory() {
         "<?php ini_set('memory_limit', '8M'); $a = []; while (true) { $a[] = str_repeat('x', 10000); }",
     );
     let answer = daemon.get("www", "memory.php");
-    assert!(answer.text().starts_with("Status: 500"), "{}", answer.text());
-    assert!(
-        answer.error_text().contains("Allowed memory size"),
-        "{}",
-        answer.error_text()
-    );
+    assert_starts(&answer.text(), "Status: 500");
+    assert_contains(&answer.error_text(), "Allowed memory size");
     assert_well(&daemon);
 }
 
@@ -109,7 +105,7 @@ fn a_script_that_ignores_term_is_killed() {
         "<?php set_time_limit(0); if (function_exists('pcntl_signal')) { pcntl_signal(SIGTERM, SIG_IGN); } while (true) { usleep(1000); }",
     );
     let answer = daemon.get("www", "stubborn.php");
-    assert!(answer.text().starts_with("Status: 504"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 504");
     assert_well(&daemon);
 }
 
@@ -122,9 +118,9 @@ fn the_preloader_can_be_killed() {
     assert_eq!(daemon.get("www", "ok.php").body(), "fine", "its workers go on");
     let worker = daemon.workers("www")[0];
     crate::support::process::signal(worker, nix::sys::signal::Signal::SIGKILL);
-    until("a worker from a new preloader", || {
+    wait_until("a worker from a new preloader", || {
         let now = daemon.workers("www");
-        (now.len() == 2 && !now.contains(&worker)).then_some(())
+        now.len() == 2 && !now.contains(&worker)
     });
     assert_well(&daemon);
 }
@@ -138,10 +134,8 @@ fn output_of_workers_is_caught() {
     );
     assert_eq!(daemon.get("www", "say.php").body(), "said");
     let line = daemon.wait_for("said into stderr: \"to ");
-    assert!(
-        line.contains("WARNING: [pool www] child ") && line.contains("\\x1b"),
-        "{line}"
-    );
+    assert_contains(&line, "WARNING: [pool www] child ");
+    assert_contains(&line, "\\x1b");
 }
 
 #[test]
@@ -222,13 +216,11 @@ fn an_answer_that_nobody_reads_is_nobody_elses() {
         client
             .send(&Params::get(&daemon.dir, "secret.php", ""), b"")
             .expect("send");
-        until("the request's begin", || {
-            daemon.dir.join("begun").exists().then_some(())
-        });
+        wait_until("the request's begin", || daemon.dir.join("begun").exists());
         drop(client);
         daemon.write("gone", "");
         let answer = daemon.get("www", "ok.php");
-        assert!(!answer.text().contains("secret"), "{}", answer.text());
+        assert_lacks(&answer.text(), "secret");
         assert_eq!(answer.body(), "fine");
     }
 }

@@ -1,8 +1,8 @@
 //! `forkyard status`: a summary of all pools, and one in full.
 
-use crate::support::daemon::{Daemon, forkyard, pool};
+use crate::support::daemon::{Daemon, application_in, pool, with_control};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, until, wait_until};
 use std::fs;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"
 
 fn status(daemon: &Daemon, arguments: &[&str]) -> Output {
     let arguments = [&["status"], arguments].concat();
-    forkyard(&arguments, &daemon.dir).output().expect("forkyard")
+    daemon.run(&arguments)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -29,10 +29,7 @@ fn two_pools() -> Daemon {
     let daemon = Daemon::start(|dir| {
         let one = pool(dir, "one", "pm = \"static\"\nmax_children = 2\n", PHP);
         let two = pool(dir, "two", "pm = \"ondemand\"\nmax_children = 3\n", PHP);
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{one}{two}",
-            dir.display()
-        )
+        with_control(dir) + &one + &two
     });
     daemon.write("a.php", "<?php echo 'a';");
     daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
@@ -48,12 +45,12 @@ fn two_pools() -> Daemon {
 fn three_hundred_pools_have_a_line_each_and_a_sum() {
     let daemon = Daemon::start(|dir| {
         let name = |number: u32| format!("site{number:03}");
-        let cgi = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let cgi = application_in("cgi", dir, "");
         let settings = "pm = \"ondemand\"\nmax_children = 2\n";
         let pools: String = (0..300)
             .map(|number| pool(dir, &name(number), settings, &cgi))
             .collect();
-        format!("[global]\ncontrol = \"{}/control.sock\"\n{pools}", dir.display())
+        with_control(dir) + &pools
     });
     let begun = Instant::now();
     let output = status(&daemon, &[]);
@@ -82,13 +79,11 @@ fn three_hundred_pools_have_a_line_each_and_a_sum() {
 fn one_pool_is_shown_with_its_requests() {
     let daemon = two_pools();
     assert_eq!(daemon.get("two", "a.php").body(), "a");
-    until("idle workers", || {
+    wait_until("idle workers", || {
         let table = text(&status(&daemon, &[]).stdout);
-        (line(&table, "one")[3..5] == ["0", "2"] && line(&table, "two")[4] == "1").then_some(())
+        line(&table, "one")[3..5] == ["0", "2"] && line(&table, "two")[4] == "1"
     });
-    let mut busy = daemon.client("one");
-    busy.send(&Params::get(&daemon.dir, "wait.php", "who=me"), b"")
-        .expect("send");
+    let mut busy = daemon.send("one", &Params::get(&daemon.dir, "wait.php", "who=me"));
     let shown = until("a request that runs", || {
         let shown = text(&status(&daemon, &["one"]).stdout);
         shown.contains("Running").then_some(shown)
@@ -97,19 +92,15 @@ fn one_pool_is_shown_with_its_requests() {
         .lines()
         .find(|line| line.contains("Running"))
         .expect("a line");
-    assert!(running.contains(" GET /wait.php?who=me  /"), "{running}");
-    assert!(
-        running.contains(" MiB ") && running.contains("1 requests"),
-        "{running}"
+    assert_contains(running, " GET /wait.php?who=me  /");
+    assert_contains(running, " MiB ");
+    assert_contains(running, "1 requests");
+    assert_contains(
+        &shown,
+        "\n  static, serving: 1 busy, 1 idle, 0 starting of 2; 0 connections wait of ",
     );
-    assert!(
-        shown.contains("\n  static, serving: 1 busy, 1 idle, 0 starting of 2; 0 connections wait of "),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("\n  workers made 2\n") && !shown.contains("pool two"),
-        "{shown}"
-    );
+    assert_contains(&shown, "\n  workers made 2\n");
+    assert_lacks(&shown, "pool two");
     let table = text(&status(&daemon, &["--sort", "busy"]).stdout);
     assert_eq!(
         line(&table, "one")[..6],
@@ -161,7 +152,8 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
         text(&output.expect("script (Debian package bsdutils)").stdout)
     };
     let plain = shown("TERM=xterm NO_COLOR=1");
-    assert!(plain.contains("2 pools") && plain.contains("\none "), "{plain}");
+    assert_contains(&plain, "2 pools");
+    assert_contains(&plain, "\none ");
     assert!(
         !plain.contains('\x1b') && !shown("TERM=dumb").contains('\x1b'),
         "{plain}"
@@ -170,7 +162,7 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
         assert!(line.trim_end().chars().count() <= 64, "{line}");
     }
     let coloured = shown("TERM=xterm NO_COLOR=");
-    assert!(coloured.contains("\x1b[1mPOOL"), "{coloured}");
+    assert_contains(&coloured, "\x1b[1mPOOL");
     assert_eq!(
         coloured.matches("\x1b[32mserving\x1b[0m").count(),
         2,
@@ -189,12 +181,9 @@ fn a_worker_that_is_being_made_is_as_old_as_it_is() {
         fs::write(dir.join("wsgi.py"), "open('gate').read()\n").expect("write");
         let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
         nix::unistd::mkfifo(&dir.join("gate"), mode).expect("FIFO");
-        let application = format!(
-            "runtime = \"wsgi\"\nroot = \"{}\"\npreload = false\n",
-            dir.display()
-        );
+        let application = application_in("wsgi", dir, "preload = false\n");
         let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application);
-        format!("[global]\ncontrol = \"{}/control.sock\"\n{pool}", dir.display())
+        with_control(dir) + &pool
     });
     let worker = until("a worker", || {
         let status = text(&status(&daemon, &["--json", "www"]).stdout);

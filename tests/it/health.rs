@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{self, Daemon, make_writable, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,13 +23,8 @@ fn occupy(daemon: &Daemon) -> Client {
     make_writable(&daemon.dir);
     let script = "<?php touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/go')) usleep(10000); echo 'finished';";
     daemon.write("slow.php", script);
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "slow.php", ""), b"")
-        .expect("request");
-    until("the request to run", || {
-        daemon.dir.join("begun").exists().then_some(())
-    });
+    let client = daemon.send("www", &Params::get(&daemon.dir, "slow.php", ""));
+    wait_until("the request to run", || daemon.dir.join("begun").exists());
     client
 }
 
@@ -50,9 +45,7 @@ fn a_probe_sees_what_the_daemon_is_about() {
         &["health", "--busy", "--pool", "www"],
     ] {
         let how = how.to_vec();
-        until("the daemon to be well", || {
-            (daemon.said(&how).0 == Some(0)).then_some(())
-        });
+        wait_until("the daemon to be well", || daemon.said(&how).0 == Some(0));
     }
     let (code, text) = daemon.said(&["health", "--ready", "--pool", "nope"]);
     assert_eq!(
@@ -61,10 +54,7 @@ fn a_probe_sees_what_the_daemon_is_about() {
     );
 
     let mut client = occupy(&daemon);
-    let mut waiting = daemon.client("www");
-    waiting
-        .send(&Params::get(&daemon.dir, "slow.php", ""), b"")
-        .expect("request");
+    let waiting = daemon.send("www", &Params::get(&daemon.dir, "slow.php", ""));
     let busy = until("the connection to wait", || {
         Some(daemon.said(&["health", "--busy"])).filter(|(code, _)| *code == Some(1))
     });
@@ -102,16 +92,14 @@ fn a_probe_sees_what_the_daemon_is_about() {
 fn a_daemon_that_hangs_is_not_waited_for() {
     let daemon = start("");
     daemon.signal(Signal::SIGSTOP);
-    until("the daemon to stand still", || {
-        (process::state(daemon.pid()) == Some('T')).then_some(())
+    wait_until("the daemon to stand still", || {
+        process::state(daemon.pid()) == Some('T')
     });
     let (code, text) = daemon.said(&["health"]);
     daemon.signal(Signal::SIGCONT);
     assert_eq!(code, Some(69), "{text}");
-    assert!(text.contains("the daemon did not answer within 1 s"), "{text}");
-    until("the daemon to answer", || {
-        (daemon.said(&["health"]).0 == Some(0)).then_some(())
-    });
+    assert_contains(&text, "the daemon did not answer within 1 s");
+    wait_until("the daemon to answer", || daemon.said(&["health"]).0 == Some(0));
 }
 
 #[test]

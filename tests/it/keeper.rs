@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_lacks, process, until, wait_until};
 use forkyard_protocol::handover::document::Document;
 use nix::sys::signal::Signal;
 use std::fs;
@@ -59,9 +59,7 @@ impl Kept {
     fn hold(&self) -> Client {
         let query = format!("until={}", self.daemon.dir.join("go").display());
         let params = Params::get(&self.daemon.dir, "hold.php", &query);
-        let mut client = self.daemon.client("www");
-        client.send(&params, b"").expect("send");
-        client
+        self.daemon.send("www", &params)
     }
 
     fn release(&self, mut held: Client) {
@@ -71,14 +69,14 @@ impl Kept {
 
     /// Waits until only new workers are left, all children of the master.
     fn wait_for_new_workers(&self, before: &[u32]) {
-        until("new workers only", || {
+        wait_until("new workers only", || {
             let now = process::children(self.master());
             let now: Vec<u32> = now
                 .into_iter()
                 .filter(|pid| process::title(*pid) == "forkyard: pool www")
                 .collect();
             let all = self.workers();
-            (now.len() == 3 && all.len() == 3 && all.iter().all(|pid| !before.contains(pid))).then_some(())
+            now.len() == 3 && all.len() == 3 && all.iter().all(|pid| !before.contains(pid))
         });
     }
 }
@@ -180,18 +178,14 @@ fn a_master_s_death_is_in_the_error_log_in_its_format() {
 
     fs::rename(&log, path.join("error.log.1")).expect("rotate");
     kept.daemon.signal(Signal::SIGUSR1);
-    until("another file", || log.exists().then_some(()));
+    wait_until("another file", || log.exists());
     kill(&log, 1);
 
     let other = configure("other.log");
     kept.daemon.signal(Signal::SIGUSR2);
     wait_for(&other, "the new workers serve", 1);
     kill(&other, 1);
-    assert!(
-        !kept.daemon.log().contains("ended on signal"),
-        "{}",
-        kept.daemon.log()
-    );
+    assert_lacks(&kept.daemon.log(), "ended on signal");
 }
 
 #[test]
@@ -206,7 +200,7 @@ fn workers_serve_while_there_is_no_master_at_all() {
     let dead = kept.workers()[0];
     process::signal(dead, Signal::SIGKILL);
     // The kernel may wake a dying worker for a connection, and no other.
-    until("its end", || (!process::runs(dead)).then_some(()));
+    wait_until("its end", || !process::runs(dead));
     for _ in 0..20 {
         assert!(kept.daemon.get("www", "pid.php").ended);
     }
@@ -275,24 +269,22 @@ fn a_reload_after_a_kill_and_a_kill_during_a_reload() {
 fn masters_killed_while_they_make_workers_leave_none_behind() {
     let kept = Kept::start("pm = \"static\"\nmax_children = 12\n");
     for round in 2..=10 {
-        until("a worker of this master", || {
+        wait_until("a worker of this master", || {
             let now = process::children(kept.master());
-            now.iter()
-                .any(|pid| process::title(*pid) == "forkyard: pool www")
-                .then_some(())
+            now.iter().any(|pid| process::title(*pid) == "forkyard: pool www")
         });
         process::signal(kept.master(), Signal::SIGKILL);
         kept.daemon.wait_for_count("ready to handle connections", round);
         assert!(kept.daemon.get("www", "pid.php").ended);
     }
     kept.wait_until_known(12);
-    until("twelve workers, all of them the master's own", || {
+    wait_until("twelve workers, all of them the master's own", || {
         let now = process::children(kept.master());
         let own = now
             .iter()
             .filter(|pid| process::title(**pid) == "forkyard: pool www")
             .count();
-        (own == 12 && kept.workers().len() == 12).then_some(())
+        own == 12 && kept.workers().len() == 12
     });
     for _ in 0..20 {
         assert!(kept.daemon.get("www", "pid.php").ended);
@@ -332,8 +324,8 @@ fn without_the_keeper_the_master_goes_on() {
     assert!(kept.daemon.get("www", "pid.php").ended);
     assert!(workers.iter().all(|pid| process::runs(*pid)));
     process::signal(master, Signal::SIGKILL);
-    until("the workers to leave", || {
-        (!workers.iter().any(|pid| process::runs(*pid))).then_some(())
+    wait_until("the workers to leave", || {
+        !workers.iter().any(|pid| process::runs(*pid))
     });
 }
 
@@ -342,7 +334,7 @@ fn nothing_piles_up_in_keeper_and_master() {
     let kept = Kept::start(&format!("{STATIC}catch_workers_output = true\n"));
     let settle = || {
         kept.wait_until_known(3);
-        until("one preloader", || {
+        wait_until("one preloader", || {
             let children = process::children(kept.master());
             let count = |title: &str| {
                 children
@@ -351,7 +343,7 @@ fn nothing_piles_up_in_keeper_and_master() {
                     .count()
             };
             let preloaders = count("forkyard: preloader www") + count("forkyard: preloader zygote");
-            (preloaders == 1 && count("forkyard: pool www") == 3).then_some(())
+            preloaders == 1 && count("forkyard: pool www") == 3
         });
     };
     settle();
@@ -364,9 +356,9 @@ fn nothing_piles_up_in_keeper_and_master() {
         kept.daemon.wait_for_count("the new workers serve", 2 * round);
         settle();
     }
-    until("as many descriptors as before", || {
+    wait_until("as many descriptors as before", || {
         let now = counts();
-        (now.0 <= before.0 && now.1 <= before.1).then_some(())
+        now.0 <= before.0 && now.1 <= before.1
     });
     assert!(kept.daemon.get("www", "pid.php").ended);
 }

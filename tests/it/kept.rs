@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_starts, process, wait_until};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -111,9 +111,7 @@ fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
         let mut other = daemon.client("www");
         assert!(daemon.get("www", "pid.php").ended);
         process::signal(worker, Signal::SIGSTOP);
-        until("the worker to stop", || {
-            (process::state(worker) == Some('T')).then_some(())
-        });
+        wait_until("the worker to stop", || process::state(worker) == Some('T'));
         let mut killer = daemon.client("www");
         let end = Params::get(&daemon.dir, "end.php", "");
         killer.send(&end, b"").expect("send");
@@ -140,7 +138,7 @@ fn kept_requests_are_counted_one_by_one() {
         assert!(client.request(&params, b"").expect("answer").ended);
     }
     let status = Params::get(&daemon.dir, "status", "json&full");
-    let page = daemon.client("www").request(&status, b"").expect("answer").body();
+    let page = daemon.ask("www", &status).body();
     let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
     assert_eq!(page["accepted conn"], 4, "{page}");
     assert_eq!(page["processes"][0]["requests"], 4, "{page}");
@@ -163,8 +161,8 @@ fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
     let mut idle = daemon.client("www").kept();
     let pid = idle.request(&params, b"").expect("answer").body();
     let endless = Params::get(&daemon.dir, "endless.php", "");
-    let answer = daemon.client("www").request(&endless, b"").expect("answer");
-    assert!(answer.text().starts_with("Status: 504"), "{}", answer.text());
+    let answer = daemon.ask("www", &endless);
+    assert_starts(&answer.text(), "Status: 504");
     let other = idle
         .request(&params, b"")
         .expect("the connection went on to the next worker")

@@ -1,7 +1,9 @@
 //! Log destinations, formats, and a full disk.
 
-use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
-use crate::support::{PATIENCE, ear, hear, until};
+use crate::support::daemon::{Daemon, directory, forkyard, php_pool, with_control};
+use crate::support::{
+    PATIENCE, assert_contains, assert_lacks, assert_starts, assert_success, ear, hear, until, wait_until,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -39,8 +41,7 @@ fn syslog_gets_what_php_fpm_would_send() {
     drop(socket);
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for("error log file re-opened");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -53,8 +54,7 @@ fn a_full_system_log_is_not_waited_for() {
     let flood = UnixDatagram::unbound().expect("socket");
     flood.set_nonblocking(true).expect("it is ours");
     while flood.send_to(b"noise", path.join("log")).is_ok() {}
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     daemon.wait_for("NOTICE: exiting, bye-bye!");
 }
 
@@ -83,8 +83,7 @@ fn lines_can_be_json() {
         (&said["pid"], &said["level"]),
         (&worker.into(), &"warning".into())
     );
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     for line in daemon.log().lines() {
         let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let time = object["time"].as_str().expect("a time");
@@ -124,8 +123,7 @@ fn lines_of_json_say_whose_words_they_are_decorated_or_not() {
             .is_some_and(|text| text.starts_with("{\"level\"")),
         "{line}"
     );
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -137,8 +135,7 @@ fn a_log_of_everything_says_where_it_comes_from() {
     assert_eq!(time.len(), "[20-Nov-2026 18:53:09.000042".len(), "{line}");
     let start = format!("NOTICE: pid {}, start(), line ", daemon.pid());
     assert!(rest.starts_with(&start), "{line}");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -155,8 +152,7 @@ fn a_full_disk_does_not_stop_requests() {
         assert_eq!(daemon.get("www", "a.php").body(), "served");
     }
     daemon.wait_for("the access log /dev/full can't be written: No space left on device");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     let said = daemon.log().matches("can't be written").count();
     assert_eq!(said, 1, "it is said once:\n{}", daemon.log());
 }
@@ -173,13 +169,10 @@ fn an_access_log_that_can_not_be_opened_is_an_error() {
     daemon.write("forkyard.toml", &text);
     daemon.signal(Signal::SIGUSR2);
     let line = daemon.wait_for("the old one stays in force");
-    assert!(
-        line.contains("[pool www] access.log: failed to open") && line.contains("No such file"),
-        "{line}"
-    );
+    assert_contains(&line, "[pool www] access.log: failed to open");
+    assert_contains(&line, "No such file");
     assert_eq!(daemon.get("www", "a.php").body(), "served");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -209,8 +202,7 @@ fn no_line_is_lost_over_reloads_and_rotations() {
             daemon.wait_for_count("access log file re-opened", rotated.len());
         }
     }
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     rotated.push(daemon.dir.join("access"));
     let mut lines: Vec<String> = Vec::new();
     for path in &rotated {
@@ -241,8 +233,7 @@ fn the_service_manager_is_told_what_the_pools_do() {
     assert!(text.starts_with(expected), "{text}");
     assert!(text.ends_with("req/sec"), "{text}");
     hear(&socket, "Traffic: 0.00req/sec");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
 }
 
 /// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error reads its end.
@@ -275,9 +266,7 @@ fn go_to_the_background(arguments: &[&str]) {
         .expect("a pid");
     let is_running = crate::support::process::runs(pid);
     crate::support::process::signal(pid, Signal::SIGQUIT);
-    until("the daemon to end", || {
-        (!crate::support::process::runs(pid)).then_some(())
-    });
+    wait_until("the daemon to end", || !crate::support::process::runs(pid));
     let output = output.expect("the streams end").expect("forkyard");
     assert!(output.status.success() && is_running);
 }
@@ -285,7 +274,7 @@ fn go_to_the_background(arguments: &[&str]) {
 #[test]
 fn a_tool_tells_what_it_does_if_it_is_asked() {
     let daemon = Daemon::start(|dir| {
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(dir);
         control + &php_pool(dir, STATIC, "")
     });
     let said = |filter: Option<&str>| {
@@ -295,7 +284,7 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
             command.env("FORKYARD_LOG", filter);
         }
         let output = command.output().expect("forkyard");
-        assert!(output.status.success(), "{output:?}");
+        assert_success(&output);
         String::from_utf8(output.stderr).expect("UTF-8")
     };
     assert_eq!(said(None), "");
@@ -306,7 +295,7 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
         control.display()
     );
     let all = said(Some("debug"));
-    assert!(all.starts_with(&format!("{reads}{connects}")), "{all}");
+    assert_starts(&all, &format!("{reads}{connects}"));
     assert_eq!(said(Some("forkyard::config=debug")), reads);
 }
 
@@ -328,17 +317,16 @@ fn the_daemon_tells_what_it_does_until_its_log_is_open() {
         let text = fs::read_to_string(&log).ok()?;
         (text.contains("ready to handle connections") && text.contains("child ")).then_some(text)
     });
-    assert!(logged.contains("] DEBUG: "), "{logged}");
-    assert!(!logged.contains("forkyard.toml"), "{logged}");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    assert_contains(&logged, "] DEBUG: ");
+    assert_lacks(&logged, "forkyard.toml");
+    daemon.end(Signal::SIGQUIT);
     let reads = format!(
         "[DEBUG forkyard::config] reading {}",
         path.join("forkyard.toml").display()
     );
     let said = daemon.log();
     assert_eq!(said.lines().next(), Some(&*reads), "{said}");
-    assert!(!said.contains("ready to handle"), "{said}");
+    assert_lacks(&said, "ready to handle");
 }
 
 #[test]

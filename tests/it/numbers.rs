@@ -4,7 +4,7 @@ use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{curl, free_port};
-use crate::support::{is_root, place_library, process, until};
+use crate::support::{assert_contains, is_root, place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,7 +167,7 @@ fn ask(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
         ),
         _ => Params::get(&daemon.dir, script, query),
     };
-    let answer = daemon.client(pool).request(&params, b"").expect("an answer");
+    let answer = daemon.ask(pool, &params);
     answer.body()
 }
 
@@ -288,15 +288,9 @@ fn the_textfile_collector_takes_the_numbers() {
     let address = format!("127.0.0.1:{port}");
     until("node_exporter", || TcpStream::connect(&address).ok().map(drop));
     let page = curl(&[&format!("http://{address}/metrics")]);
-    assert!(page.contains("\nnode_textfile_scrape_error 0\n"), "{page}");
-    assert!(
-        page.contains("\nforkyard_pool_requests_total{pool=\"fixed\"} 3\n"),
-        "{page}"
-    );
-    assert!(
-        page.contains("\n# TYPE forkyard_pool_requests_total counter\n"),
-        "{page}"
-    );
+    assert_contains(&page, "\nnode_textfile_scrape_error 0\n");
+    assert_contains(&page, "\nforkyard_pool_requests_total{pool=\"fixed\"} 3\n");
+    assert_contains(&page, "\n# TYPE forkyard_pool_requests_total counter\n");
 }
 
 #[test]
@@ -333,9 +327,9 @@ fn every_pool_has_numbers() {
     let mut busy: Client = daemon.client("fixed");
     busy.send(&Params::get(&daemon.dir, "wait.php", ""), b"")
         .expect("send");
-    until("a busy worker", || {
+    wait_until("a busy worker", || {
         let now = samples(&daemon);
-        (of(&now, "workers", "pool=fixed,state=busy") == 1.0).then_some(())
+        of(&now, "workers", "pool=fixed,state=busy") == 1.0
     });
     drop(fs::OpenOptions::new().write(true).open(daemon.dir.join("gate")));
     assert_eq!(busy.answer().expect("an answer").body(), "through");
@@ -352,9 +346,9 @@ fn ends_of_workers_are_counted_by_cause() {
     for signal in [Signal::SIGSEGV, Signal::SIGSEGV, Signal::SIGKILL] {
         let worker = daemon.wait_for_workers("fixed", 2)[0];
         process::signal(worker, signal);
-        until("another worker", || {
+        wait_until("another worker", || {
             let now = daemon.workers("fixed");
-            (now.len() == 2 && !now.contains(&worker)).then_some(())
+            now.len() == 2 && !now.contains(&worker)
         });
     }
     let params = Params::get(&daemon.dir, "app", "exit");
@@ -429,9 +423,7 @@ fn no_counter_falls_when_the_master_is_killed() {
     process::signal(first, Signal::SIGKILL);
     daemon.wait_for("workers go on");
     until("another master", || {
-        let output = forkyard(&["status", "--json"], &daemon.dir)
-            .output()
-            .expect("forkyard");
+        let output = daemon.run(&["status", "--json"]);
         let status: Value = serde_json::from_slice(&output.stdout).ok()?;
         (status["pid"] != first).then_some(())
     });

@@ -2,11 +2,11 @@
 
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, process};
+use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, process};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
@@ -21,8 +21,37 @@ fn global(dir: &Path) -> String {
     )
 }
 
+/// A directory with a configuration that skips pools with errors, and the place of each pool's file.
+struct Pools {
+    dir: tempfile::TempDir,
+}
+
+impl Pools {
+    fn new() -> Pools {
+        let dir = directory();
+        fs::create_dir(dir.path().join("pools")).expect("pools");
+        fs::write(dir.path().join("forkyard.toml"), global(dir.path())).expect("configuration");
+        Pools { dir }
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.file(name), text).expect("pool");
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("pools/{name}.toml"))
+    }
+}
+
+/// Reloads, and returns the output, after checking the exit code.
+fn reload(daemon: &Daemon, arguments: &[&str], code: i32) -> Output {
+    let output = daemon.run(&[&["reload"], arguments].concat());
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    output
+}
+
 fn order(daemon: &Daemon, arguments: &[&str]) -> Output {
-    forkyard(arguments, &daemon.dir).output().expect("forkyard")
+    daemon.run(arguments)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -145,23 +174,20 @@ fn wrong(dir: &Path) -> Vec<(&'static str, String, &'static str)> {
 
 #[test]
 fn three_hundred_pools_serve_without_those_that_have_errors() {
-    let dir = directory();
-    let path = dir.path();
-    fs::create_dir(path.join("pools")).expect("pools");
-    fs::write(path.join("forkyard.toml"), global(path)).expect("configuration");
-    let file = |name: &str| path.join(format!("pools/{name}.toml"));
+    let pools = Pools::new();
+    let path = pools.dir.path();
     for number in 0..300 {
         let name = format!("p{number:03}");
         let text = pool(path, &name, &format!("{}{ONDEMAND}", user(number)), PHP);
-        fs::write(file(&name), text).expect("pool");
+        pools.write(&name, text);
     }
     let _taken = UnixListener::bind(path.join("taken")).expect("bind");
     let wrong = wrong(path);
     for (name, text, _) in &wrong {
-        fs::write(file(name), text).expect("pool");
+        pools.write(name, text);
     }
     let twin = pool(path, "twin", &format!("{}{ONDEMAND}", user(0)), PHP).replace("twin.sock", "p299.sock");
-    fs::write(file("twin"), twin).expect("pool");
+    pools.write("twin", twin);
 
     let daemon = Daemon::start_in(path);
     daemon.write(
@@ -173,7 +199,7 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
         if is_root() {
             assert_eq!(body, format!("hello from {}", USERS[number % USERS.len()]));
         } else {
-            assert!(body.starts_with("hello from "), "{body}");
+            assert_starts(&body, "hello from ");
         }
     }
     let said = skipped(&daemon);
@@ -186,7 +212,7 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
         let found = said.iter().find(|(known, ..)| known == name).expect("known");
         assert!(!found.1 && found.2.contains(words), "{found:?}");
         let line = daemon.wait_for(&format!("[pool {name}] is skipped"));
-        assert!(line.contains("ERROR"), "{line}");
+        assert_contains(&line, "ERROR");
         assert!(daemon.log().lines().any(|line| line.contains(words)), "{words}");
         assert!(!daemon.socket(name).exists(), "{name}");
     }
@@ -204,15 +230,16 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
         why("value").is_some_and(|line| line.contains("pm: \"dinamic\" is not a process manager")),
         "{table}"
     );
-    let pools = 300 + wrong.len() + 1;
-    assert!(table.contains(&format!("\n{pools} pools ")), "{table}");
+    let count = 300 + wrong.len() + 1;
+    assert_contains(&table, &format!("\n{count} pools "));
     let own = text(&order(&daemon, &["status", "value"]).stdout);
-    assert!(own.contains("  skipped: ") && !own.contains("p000"), "{own}");
+    assert_contains(&own, "  skipped: ");
+    assert_lacks(&own, "p000");
     let numbers = text(&order(&daemon, &["status", "--metrics"]).stdout);
     for line in [
         "forkyard_pool_up{pool=\"value\"} 0\n".to_owned(),
         "forkyard_pool_up{pool=\"p000\"} 1\n".to_owned(),
-        format!("forkyard_daemon_pools{{}} {pools}\n"),
+        format!("forkyard_daemon_pools{{}} {count}\n"),
         format!("forkyard_daemon_pools_skipped{{}} {}\n", wrong.len() + 2),
     ] {
         assert!(numbers.contains(&line), "{line}{numbers}");
@@ -220,18 +247,15 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
     let check = order(&daemon, &["check"]);
     assert_eq!(check.status.code(), Some(78));
     let check = text(&check.stdout);
-    assert!(
-        check.contains("pools/value.toml:") && check.contains("pools, without ["),
-        "{check}"
-    );
+    assert_contains(&check, "pools/value.toml:");
+    assert_contains(&check, "pools, without [");
 
     for (name, ..) in &wrong {
         let text = pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP);
-        fs::write(file(name), text).expect("pool");
+        pools.write(name, text);
     }
-    fs::remove_file(file("twin")).expect("remove");
-    let output = order(&daemon, &["reload"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    fs::remove_file(pools.file("twin")).expect("remove");
+    let output = reload(&daemon, &[], 0);
     assert!(text(&output.stdout).contains("added value\n"), "{output:?}");
     assert_eq!(skipped(&daemon), []);
     assert!(daemon.get("value", "hello.php").body().starts_with("hello from "));
@@ -240,15 +264,12 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
 
 #[test]
 fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
-    let dir = directory();
-    let path = dir.path();
-    fs::create_dir(path.join("pools")).expect("pools");
-    let file = |name: &str| path.join(format!("pools/{name}.toml"));
-    fs::write(path.join("forkyard.toml"), global(path)).expect("configuration");
+    let pools = Pools::new();
+    let path = pools.dir.path();
     let names: Vec<&str> = wrong(path).iter().map(|(name, ..)| *name).collect();
     let good = |name: &str, number: usize| pool(path, name, &format!("{}{STATIC}", user(number)), PHP);
     for name in names.iter().chain(&["other"]) {
-        fs::write(file(name), good(name, 0)).expect("pool");
+        pools.write(name, good(name, 0));
     }
     let _taken = UnixListener::bind(path.join("taken")).expect("bind");
     let daemon = Daemon::start_in(path);
@@ -258,26 +279,21 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     let other = pid("other");
 
     for (name, text, _) in wrong(path) {
-        fs::write(file(name), text).expect("pool");
+        pools.write(name, text);
     }
-    fs::write(
-        file("other"),
+    pools.write(
+        "other",
         good("other", 0).replace("max_children = 1", "max_children = 1\nmax_requests = 99"),
-    )
-    .expect("pool");
-    fs::write(file("new"), good("new", 0).replace("\"static\"", "\"stattic\"")).expect("pool");
-    let output = order(&daemon, &["reload"]);
-    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    );
+    pools.write("new", good("new", 0).replace("\"static\"", "\"stattic\""));
+    let output = reload(&daemon, &[], 78);
     let (done, errors) = (text(&output.stdout), text(&output.stderr));
     assert!(
         done.contains("replaced other: its settings changed"),
         "{done}{errors}"
     );
-    assert!(
-        errors.contains("[pool value] goes on with the settings that it had"),
-        "{errors}"
-    );
-    assert!(errors.contains("[pool new] is skipped"), "{errors}");
+    assert_contains(&errors, "[pool value] goes on with the settings that it had");
+    assert_contains(&errors, "[pool new] is skipped");
     assert_ne!(pid("other"), other);
     for (name, before) in names.iter().zip(&before) {
         assert_eq!(pid(name), *before, "{name}");
@@ -293,20 +309,15 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     let table = text(&order(&daemon, &["status"]).stdout);
     let line = table.lines().find(|line| line.starts_with("value "));
     assert!(line.is_some_and(|line| line.contains(" serving ")), "{table}");
-    assert!(
-        table.contains("\nvalue: goes on with the settings that it had: ")
-            && table.contains("\nnew: skipped: "),
-        "{table}"
-    );
+    assert_contains(&table, "\nvalue: goes on with the settings that it had: ");
+    assert_contains(&table, "\nnew: skipped: ");
 
-    let output = order(&daemon, &["reload"]);
-    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    reload(&daemon, &[], 78);
     assert_eq!(
         pid("value"),
         before[names.iter().position(|name| *name == "value").expect("value")]
     );
-    let output = order(&daemon, &["reload", "--all"]);
-    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let output = reload(&daemon, &["--all"], 78);
     assert!(text(&output.stdout).contains("replaced value"), "{output:?}");
     assert!(before.iter().all(|before| *before != pid("value")));
 
@@ -317,17 +328,15 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
         "{output:?}"
     );
     let bound_again = pid("value");
-    let output = order(&daemon, &["reload"]);
-    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    reload(&daemon, &[], 78);
     assert_eq!(pid("value"), bound_again);
 
-    fs::remove_file(file("key")).expect("remove");
-    fs::write(file("value"), good("value", 0)).expect("pool");
-    fs::write(
-        file("syntax"),
+    fs::remove_file(pools.file("key")).expect("remove");
+    pools.write("value", good("value", 0));
+    pools.write(
+        "syntax",
         good("syntax", 0).replace("max_children = 1", "max_children = 2"),
-    )
-    .expect("pool");
+    );
     let output = order(&daemon, &["reload"]);
     let done = text(&output.stdout);
     for line in [
@@ -351,13 +360,10 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
 
 #[test]
 fn a_new_master_lets_a_bad_pool_go_on() {
-    let dir = directory();
-    let path = dir.path();
-    fs::create_dir(path.join("pools")).expect("pools");
-    let file = |name: &str| path.join(format!("pools/{name}.toml"));
-    fs::write(path.join("forkyard.toml"), global(path)).expect("configuration");
+    let pools = Pools::new();
+    let path = pools.dir.path();
     for name in ["good", "bad", "gone"] {
-        fs::write(file(name), pool(path, name, &format!("{}{STATIC}", user(0)), PHP)).expect("pool");
+        pools.write(name, pool(path, name, &format!("{}{STATIC}", user(0)), PHP));
     }
     let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path));
     daemon.wait_for("ready to handle connections");
@@ -371,8 +377,8 @@ fn a_new_master_lets_a_bad_pool_go_on() {
         &format!("{}pm = \"dinamic\"\nmax_children = 1\n", user(0)),
         PHP,
     );
-    fs::write(file("bad"), wrong).expect("pool");
-    fs::write(file("gone"), "[pool.gone").expect("pool");
+    pools.write("bad", wrong);
+    pools.write("gone", "[pool.gone");
     let first = daemon.kept_master();
     process::signal(first, Signal::SIGKILL);
     daemon.wait_for_count("ready to handle connections", 2);
@@ -390,34 +396,29 @@ fn a_new_master_lets_a_bad_pool_go_on() {
 
 #[test]
 fn a_pool_that_goes_on_is_started_from_the_php_ini_that_it_had() {
-    let dir = directory();
-    let path = dir.path();
-    fs::create_dir(path.join("pools")).expect("pools");
-    let file = |name: &str| path.join(format!("pools/{name}.toml"));
-    fs::write(path.join("forkyard.toml"), global(path)).expect("configuration");
+    let pools = Pools::new();
+    let path = pools.dir.path();
     let ini = path.join("php.ini");
     fs::write(&ini, "user_agent = old\n").expect("php.ini");
     let own = format!("{PHP}php_ini = \"{}\"\n", ini.display());
     let good = pool(path, "own", &format!("{}{STATIC}", user(0)), &own);
-    fs::write(file("own"), &good).expect("pool");
+    pools.write("own", &good);
     let other = pool(path, "other", &format!("{}{STATIC}", user(0)), PHP);
-    fs::write(file("other"), other).expect("pool");
+    pools.write("other", other);
     let daemon = Daemon::start_in(path);
     daemon.write("agent.php", "<?php echo ini_get('user_agent');");
     assert_eq!(daemon.get("own", "agent.php").body(), "old");
 
     fs::write(&ini, "user_agent = new\n").expect("php.ini");
-    fs::write(file("own"), good.replace("\"static\"", "\"stattic\"")).expect("pool");
-    let output = order(&daemon, &["reload"]);
-    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    pools.write("own", good.replace("\"static\"", "\"stattic\""));
+    reload(&daemon, &[], 78);
     for pid in [daemon.preloaders("own"), daemon.workers("own")].concat() {
         process::signal(pid, Signal::SIGKILL);
     }
     assert_eq!(daemon.get("own", "agent.php").body(), "old");
 
-    fs::write(file("own"), &good).expect("pool");
-    let output = order(&daemon, &["reload"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    pools.write("own", &good);
+    reload(&daemon, &[], 0);
     assert_eq!(daemon.get("own", "agent.php").body(), "new");
 }
 

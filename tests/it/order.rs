@@ -1,6 +1,6 @@
 //! First come, first served: a kept connection's next request queues behind those that already wait.
 
-use crate::support::daemon::{Daemon, directory, php_pool, pool};
+use crate::support::daemon::{Daemon, directory, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{StopAtEnd, place_library};
 use nix::time::{ClockId, clock_gettime};
@@ -112,8 +112,7 @@ fn requests_of_python_are_served_in_the_order_of_arrival() {
     let root = directory();
     fs::write(root.path().join("wsgi.py"), PYTHON).expect("write");
     let settings = format!("pm = \"static\"\nmax_children = {WORKERS}\n");
-    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
-    let daemon = Daemon::start(|dir| pool(dir, "www", &settings, &application));
+    let daemon = Daemon::serving("wsgi", root.path(), &settings, "");
     daemon.wait_for_workers("www", WORKERS);
     assert_in_order(&saturate(&daemon, "page"));
 }

@@ -1,9 +1,9 @@
 //! The three process managers, as an operator sees them.
 
-use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool};
+use crate::support::daemon::{Daemon, make_writable, php_pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::strace::Failing;
-use crate::support::{is_root, process, until};
+use crate::support::{is_root, process, until, wait_until};
 use nix::sys::signal::Signal;
 
 const PID: &str = "<?php echo getmypid();";
@@ -17,9 +17,9 @@ fn static_keeps_max_children_and_replaces_the_dead() {
     let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 3\n", ""));
     let before = daemon.wait_for_workers("www", 3);
     process::signal(before[0], Signal::SIGKILL);
-    until("a replacement", || {
+    wait_until("a replacement", || {
         let now = daemon.workers("www");
-        (now.len() == 3 && !now.contains(&before[0])).then_some(())
+        now.len() == 3 && !now.contains(&before[0])
     });
     daemon.wait_for(&format!("child {} exited on signal 9 (SIGKILL)", before[0]));
     daemon.write("pid.php", PID);
@@ -71,20 +71,16 @@ fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daem
         process::signal(first, Signal::SIGKILL);
         daemon.wait_for(&format!("child {first} exited on signal 9"));
         let query = format!("until={}", daemon.dir.join("go").display());
-        let mut client = daemon.client("www");
-        client
-            .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
-            .expect("send");
+        let mut client = daemon.send("www", &Params::get(&daemon.dir, "hold.php", &query));
         let own: u32 = until("a worker that serves", || {
             let pid = std::fs::read_to_string(daemon.dir.join("go.pid")).ok()?;
             pid.trim_end().parse().ok()
         });
-        until("what it says to be lost", || (mute.count() > 0).then_some(()));
+        wait_until("what it says to be lost", || mute.count() > 0);
         process::signal(preloader, Signal::SIGKILL);
         daemon.wait_for(&format!("child {own} started"));
         if kind == "own" {
-            daemon.signal(Signal::SIGTERM);
-            assert!(daemon.wait().success());
+            daemon.end(Signal::SIGTERM);
             assert!(!process::runs(own), "it ends with the daemon");
         } else {
             daemon.write("go", "");
@@ -97,16 +93,14 @@ fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daem
 fn ondemand_starts_with_none_and_returns_to_none() {
     let settings = "pm = \"ondemand\"\nmax_children = 4\nprocess_idle_timeout = \"1s\"\n";
     let daemon = Daemon::start(|dir| php_pool(dir, settings, "preloader_idle_timeout = \"1s\"\n"));
-    until("no process", || {
-        process::children(daemon.pid()).is_empty().then_some(())
-    });
+    wait_until("no process", || process::children(daemon.pid()).is_empty());
     daemon.write("pid.php", PID);
     for _ in 0..2 {
         let pid: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
         assert_eq!(daemon.workers("www"), [pid], "one request needs one worker");
         daemon.wait_for_workers("www", 0);
-        until("the preloader to be let go", || {
-            process::children(daemon.pid()).is_empty().then_some(())
+        wait_until("the preloader to be let go", || {
+            process::children(daemon.pid()).is_empty()
         });
     }
 }
@@ -115,18 +109,12 @@ fn ondemand_starts_with_none_and_returns_to_none() {
 fn a_worker_that_had_to_wait_for_a_request_goes_when_it_has_answered() {
     let daemon = Daemon::start(|dir| {
         let settings = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1s\"\n";
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{}",
-            dir.display(),
-            php_pool(dir, settings, "")
-        )
+        with_control(dir) + &php_pool(dir, settings, "")
     });
     daemon.write("pid.php", PID);
     let mut client = daemon.client("www");
     until("the connection to be held", || {
-        let status = forkyard(&["status", "--json"], &daemon.dir)
-            .output()
-            .expect("forkyard");
+        let status = daemon.run(&["status", "--json"]);
         let status: serde_json::Value = serde_json::from_slice(&status.stdout).ok()?;
         let worker = &status["pools"][0]["generations"][0]["workers"][0];
         (worker["kept"] == 1).then_some(())

@@ -3,9 +3,11 @@
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool, said_by};
+use crate::support::daemon::{
+    Daemon, directory, forkyard, make_writable, php_pool, pool, said_by, with_control,
+};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until, write_program};
+use crate::support::{assert_contains, assert_starts, process, until, wait_until, write_program};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -15,7 +17,7 @@ use std::process::Command;
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, global: &str, settings: &str, application: &str) -> String {
-    let control = format!("[global]\ncontrol = \"{}/control.sock\"\n{global}", dir.display());
+    let control = with_control(dir) + global;
     control + &php_pool(dir, settings, application)
 }
 
@@ -54,10 +56,8 @@ fn which_program_runs_and_which_is_on_disk() {
     };
     let (code, text) = asked(&program);
     let runs = format!(" runs, pid {}, {}\n", daemon.pid(), program.display());
-    assert!(
-        text.starts_with(&format!("forkyard {version}")) && text.contains(&runs),
-        "{text}"
-    );
+    assert_starts(&text, &format!("forkyard {version}"));
+    assert_contains(&text, &runs);
     assert!(text.ends_with("\nthe same is on disk\n"), "{text}");
     assert_eq!(code, Some(0));
     assert!(!daemon.said(&["status"]).1.contains("on disk"));
@@ -69,10 +69,7 @@ fn which_program_runs_and_which_is_on_disk() {
     );
     assert_eq!(code, Some(1));
     let (code, text) = asked(Path::new(env!("CARGO_BIN_EXE_forkyard")));
-    assert!(
-        text.contains(&format!("which {} --version names", program.display())),
-        "{text}"
-    );
+    assert_contains(&text, &format!("which {} --version names", program.display()));
     assert_eq!(code, Some(1));
     assert!(
         daemon
@@ -83,7 +80,7 @@ fn which_program_runs_and_which_is_on_disk() {
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     daemon.wait();
     let (code, text) = asked(&program);
-    assert!(text.contains(" is on disk; no daemon was asked\n"), "{text}");
+    assert_contains(&text, " is on disk; no daemon was asked\n");
     assert_eq!(code, Some(69));
 }
 
@@ -121,17 +118,12 @@ fn what_a_reload_would_change() {
         "pool www would keep its workers\n  listen.mode: \"0666\" -> \"0660\"\npool other would be removed\n";
     assert_eq!(dry_run(), (Some(1), expected.to_owned()));
     let (code, text) = daemon.said(&["reload", "--dry-run", "--all"]);
-    assert!(
-        text.starts_with("pool www would be replaced: it is always replaced\n"),
-        "{text}"
-    );
+    assert_starts(&text, "pool www would be replaced: it is always replaced\n");
     assert_eq!(code, Some(1));
     edit(&daemon, "max_children = 2", "max_children = 0");
     let (code, text) = dry_run();
-    assert!(
-        text.contains("max_children") && text.contains("would not be reloaded"),
-        "{text}"
-    );
+    assert_contains(&text, "max_children");
+    assert_contains(&text, "would not be reloaded");
     assert_eq!(code, Some(78));
 }
 
@@ -155,7 +147,7 @@ fn where_the_logs_of_a_pool_are() {
         let mut lines = text.lines();
         let found = lines.find(|line| line.starts_with(&format!("pool www  {about} ")));
         let found = found.unwrap_or_else(|| panic!("{about} in {text}"));
-        assert!(found.contains(&format!("  {place}/{file}, ")), "{found}");
+        assert_contains(found, &format!("  {place}/{file}, "));
         found.to_owned()
     };
     assert!(line("requests", "access").ends_with(" B"), "{text}");
@@ -166,13 +158,11 @@ fn where_the_logs_of_a_pool_are() {
         "{text}"
     );
     let last = text.lines().last().unwrap_or_default();
-    assert!(
-        last.starts_with("daemon  ") && last.contains("standard error"),
-        "{text}"
-    );
+    assert_starts(last, "daemon  ");
+    assert_contains(last, "standard error");
     let (code, text) = daemon.said(&["logs", "nope"]);
     assert_eq!(code, Some(70), "{text}");
-    assert!(text.contains("there is no pool nope; there are www"), "{text}");
+    assert_contains(&text, "there is no pool nope; there are www");
     let odd = "\u{1b}]0;odd\u{7}\u{202e}\n";
     fs::write(daemon.dir.join("app"), odd).expect("write");
     let mut command = forkyard(&["logs", "-f", "www"], &daemon.dir);
@@ -226,12 +216,10 @@ fn whether_the_web_server_can_connect() {
     );
     assert_eq!((code, text.as_str()), (Some(1), expected.as_str()));
     let (_, text) = daemon.said(&["status"]);
-    assert!(
-        text.contains("unreachable") && text.contains("no user except root can connect"),
-        "{text}"
-    );
+    assert_contains(&text, "unreachable");
+    assert_contains(&text, "no user except root can connect");
     let (code, text) = daemon.said(&["health", "--ready"]);
-    assert!(text.contains("no user except root can connect"), "{text}");
+    assert_contains(&text, "no user except root can connect");
     assert_eq!(code, Some(1));
     close(&socket, 0o666);
     close(&daemon.dir, 0o700);
@@ -245,18 +233,13 @@ fn whether_the_web_server_can_connect() {
     close(&daemon.dir, 0o755);
     close(&daemon.dir.join("control.sock"), 0o666);
     let (code, text) = daemon.said(&["health", "--web-server=nosuchuser"]);
-    assert!(text.contains("nosuchuser"), "{text}");
+    assert_contains(&text, "nosuchuser");
     assert_eq!(code, Some(70));
 }
 
 fn occupy(daemon: &Daemon, script: &str) -> Client {
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, script, ""), b"")
-        .expect("send");
-    until("the request to run", || {
-        daemon.dir.join("begun").exists().then_some(())
-    });
+    let client = daemon.send("www", &Params::get(&daemon.dir, script, ""));
+    wait_until("the request to run", || daemon.dir.join("begun").exists());
     client
 }
 
@@ -272,7 +255,7 @@ fn a_request_is_ended_by_command() {
     );
     for other in [daemon.pid(), std::process::id(), daemon.preloaders("www")[0]] {
         let (code, text) = end(other);
-        assert!(text.contains(&format!("process {other} is no worker")), "{text}");
+        assert_contains(&text, &format!("process {other} is no worker"));
         assert_eq!(code, Some(70));
         assert!(process::runs(other));
     }
@@ -283,17 +266,10 @@ fn a_request_is_ended_by_command() {
     let mut client = occupy(&daemon, "stuck.php");
     assert_eq!(end(worker), (Some(0), String::new()));
     let answer = client.answer().expect("answer");
-    assert!(
-        answer.text().starts_with("Status: 504 Gateway Timeout\r\n"),
-        "{}",
-        answer.text()
-    );
+    assert_starts(&answer.text(), "Status: 504 Gateway Timeout\r\n");
     let line = daemon.wait_for("is ended by forkyard terminate, terminating");
-    assert!(
-        line.contains(&format!("[pool www] child {worker}, script '")),
-        "{line}"
-    );
-    until("its end", || (!process::runs(worker)).then_some(()));
+    assert_contains(&line, &format!("[pool www] child {worker}, script '"));
+    wait_until("its end", || !process::runs(worker));
     daemon.write("ok.php", "<?php echo 'fine';");
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
     let (_, status) = daemon.said(&["status", "www", "--json"]);
@@ -342,10 +318,7 @@ fn the_owner_of_a_pool_ends_its_own_requests_alone() {
         said_by(command.uid(uid).gid(uid))
     };
     let (code, text) = end(NOBODY);
-    assert!(
-        text.contains("permission denied: it is no worker of yours"),
-        "{text}"
-    );
+    assert_contains(&text, "permission denied: it is no worker of yours");
     assert_eq!(code, Some(70));
     let owner = process::user_and_group(worker)[0].parse().expect("a user's id");
     assert_eq!(end(owner), (Some(0), String::new()));

@@ -11,7 +11,7 @@ mod warm;
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, until};
+use crate::support::{StopAtEnd, assert_contains, assert_lacks, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,9 +42,7 @@ fn new_workers_serve_while_an_old_one_finishes() {
         b"",
     )
     .expect("send");
-    until("the request to begin", || {
-        daemon.dir.join("go.begun").exists().then_some(())
-    });
+    wait_until("the request to begin", || daemon.dir.join("go.begun").exists());
     fs::write(
         daemon.dir.join("forkyard.toml"),
         configure(&daemon.dir, "Asia/Tokyo"),
@@ -52,23 +50,23 @@ fn new_workers_serve_while_an_old_one_finishes() {
     .expect("configuration");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("the new workers serve");
-    until("the old idle workers to leave", || {
+    wait_until("the old idle workers to leave", || {
         let left = daemon
             .workers("www")
             .iter()
             .filter(|pid| old.contains(pid))
             .count();
-        (left <= 1).then_some(())
+        left <= 1
     });
     assert_eq!(daemon.get("www", "zone.php").body(), "Asia/Tokyo");
     fs::write(&go, "").expect("go");
     assert_eq!(slow.answer().expect("answer").body(), "Europe/Paris");
-    until("the last old worker to leave", || {
+    wait_until("the last old worker to leave", || {
         let now = daemon.workers("www");
-        (now.len() == 3 && now.iter().all(|pid| !old.contains(pid))).then_some(())
+        now.len() == 3 && now.iter().all(|pid| !old.contains(pid))
     });
-    until("the old preloader to leave", || {
-        (daemon.preloaders("www").len() == 1).then_some(())
+    wait_until("the old preloader to leave", || {
+        daemon.preloaders("www").len() == 1
     });
 }
 
@@ -100,8 +98,8 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
     let line = daemon.wait_for("[pool www] the preloader can't start");
-    assert!(line.contains("error "), "{line}");
-    assert!(!daemon.log().contains("its workers go on"), "{}", daemon.log());
+    assert_contains(&line, "error ");
+    assert_lacks(&daemon.log(), "its workers go on");
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     assert_eq!(daemon.workers("www"), before);
     fs::write(
@@ -111,8 +109,8 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     .expect("configuration");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("the new workers serve");
-    until("the new configuration", || {
-        (daemon.get("www", "zone.php").body() == "Asia/Tokyo").then_some(())
+    wait_until("the new configuration", || {
+        daemon.get("www", "zone.php").body() == "Asia/Tokyo"
     });
 }
 
@@ -131,7 +129,7 @@ fn a_kept_socket_follows_the_configuration() {
     let text = configure(&daemon.dir, "Europe/Paris").replace("0666", "0600");
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    until("the new mode", || (mode(&daemon) == 0o600).then_some(()));
+    wait_until("the new mode", || mode(&daemon) == 0o600);
 }
 
 #[test]
@@ -154,9 +152,7 @@ fn pools_come_and_go() {
     daemon.wait_for("reload done");
     assert!(daemon.socket("c").exists());
     assert!(daemon.get("c", "pid.php").ended && daemon.get("a", "pid.php").ended);
-    until("the old pool to close", || {
-        (!daemon.socket("b").exists()).then_some(())
-    });
+    wait_until("the old pool to close", || !daemon.socket("b").exists());
     daemon.wait_for_workers("b", 0);
 }
 
@@ -190,9 +186,7 @@ fn no_request_is_lost_over_many_reloads() {
             daemon.signal(Signal::SIGUSR2);
             daemon.wait_for_count("the new workers serve", round);
             let so_far = served.load(Ordering::Relaxed);
-            until("some requests", || {
-                (served.load(Ordering::Relaxed) > so_far + 20).then_some(())
-            });
+            wait_until("some requests", || served.load(Ordering::Relaxed) > so_far + 20);
         }
     });
     assert!(served.load(Ordering::Relaxed) > 200);

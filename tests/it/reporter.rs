@@ -3,7 +3,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{is_root, process, until};
+use crate::support::{assert_lacks, is_root, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Read;
@@ -59,12 +59,10 @@ fn field(text: &str, name: &str) -> String {
 fn the_status_is_told_while_every_worker_is_busy() {
     let daemon = start("");
     assert!(reporters(&daemon).is_empty(), "nobody has asked");
-    let mut busy = daemon.client("www");
-    busy.send(&Params::get(&daemon.dir, "wait.php", "x=1"), b"")
-        .expect("send");
-    until("a busy worker", || {
+    let mut busy = daemon.send("www", &Params::get(&daemon.dir, "wait.php", "x=1"));
+    wait_until("a busy worker", || {
         let text = ask(&daemon, "/", "full");
-        text.contains("\nstate:                Running\n").then_some(())
+        text.contains("\nstate:                Running\n")
     });
     let text = ask(&daemon, "/", "full");
     assert_eq!(field(&text, "pool:"), "www");
@@ -74,10 +72,7 @@ fn the_status_is_told_while_every_worker_is_busy() {
     let reporter = reporters(&daemon)[0];
     // SECCOMP_MODE_FILTER (proc(5)).
     assert_eq!(process::status_line(reporter, "Seccomp").as_deref(), Some("2"));
-    let mut waiting = daemon.client("www");
-    waiting
-        .send(&Params::get(&daemon.dir, "a.php", ""), b"")
-        .expect("send");
+    let mut waiting = daemon.send("www", &Params::get(&daemon.dir, "a.php", ""));
     assert_eq!(field(&ask(&daemon, "/", ""), "listen queue:"), "1");
     for (query, text) in [
         ("json", "\"active processes\":1"),
@@ -179,12 +174,10 @@ fn a_reload_shows_the_new_workers() {
         .collect();
     daemon.write("forkyard.toml", &lines.join("\n"));
     daemon.signal(Signal::SIGUSR2);
-    until("the address to be closed", || {
-        (!daemon.dir.join("status.sock").exists()).then_some(())
+    wait_until("the address to be closed", || {
+        !daemon.dir.join("status.sock").exists()
     });
-    until("the reporter to be gone", || {
-        reporters(&daemon).is_empty().then_some(())
-    });
+    wait_until("the reporter to be gone", || reporters(&daemon).is_empty());
     assert_eq!(daemon.get("www", "a.php").body(), "a");
 }
 
@@ -197,9 +190,9 @@ fn a_pool_that_moves_keeps_its_status_address() {
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
     assert_eq!(daemon.get("other", "a.php").body(), "a");
-    until("the moved pool's status", || {
+    wait_until("the moved pool's status", || {
         let text = ask(&daemon, "/", "");
-        (field(&text, "accepted conn:") == "1").then_some(())
+        field(&text, "accepted conn:") == "1"
     });
 }
 
@@ -218,8 +211,7 @@ fn the_death_of_a_reporter_harms_nobody() {
     ask(&daemon, "/", "");
     assert_eq!(daemon.wait_for_workers("www", 1), worker);
     let last = reporters(&daemon);
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     assert!(last.iter().all(|pid| !process::runs(*pid)));
     assert!(!daemon.dir.join("status.sock").exists());
 }
@@ -288,12 +280,10 @@ fn a_reporter_that_nobody_asks_leaves_and_comes_back() {
     let first = reporters(&daemon);
     assert_eq!(first.len(), 1);
     drop(kept);
-    until("the reporter to leave", || {
-        reporters(&daemon).is_empty().then_some(())
-    });
+    wait_until("the reporter to leave", || reporters(&daemon).is_empty());
     ask(&daemon, "/", "");
     assert_ne!(reporters(&daemon), first);
-    assert!(!daemon.log().contains("not well"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "not well");
 }
 
 #[test]
@@ -303,9 +293,9 @@ fn a_reporter_that_waits_makes_no_system_calls() {
         .expect("connect")
         .kept();
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/");
-    until("an idle worker", || {
+    wait_until("an idle worker", || {
         let text = kept.request(&params, b"").expect("answer").body();
-        (field(&text, "idle processes:") == "1").then_some(())
+        field(&text, "idle processes:") == "1"
     });
     assert_eq!(daemon.get("www", "a.php").body(), "a");
     let reporter = reporters(&daemon)[0];
@@ -314,11 +304,11 @@ fn a_reporter_that_waits_makes_no_system_calls() {
         switches.parse::<u64>().expect("a number")
     };
     let both = [reporter, daemon.pid()];
-    until("both to sleep", || {
+    wait_until("both to sleep", || {
         let before = both.map(calls);
         crate::support::pause();
         let is_asleep = both.iter().all(|pid| process::state(*pid) == Some('S'));
-        (is_asleep && both.map(calls) == before).then_some(())
+        is_asleep && both.map(calls) == before
     });
     let before = both.map(calls);
     for _ in 0..100 {

@@ -1,8 +1,8 @@
 //! `forkyard restart` for pools of one application: by name and by directory, with an outcome.
 
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, pool, with_control};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{assert_contains, until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -17,18 +17,15 @@ fn configure(dir: &Path) -> String {
     fs::create_dir_all(&application).expect("app");
     make_writable(dir);
     fs::write(application.join("app.py"), OLD).expect("app.py");
-    let text = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", application.display());
-    format!(
-        "[global]\ncontrol = \"{}/control.sock\"\n{}{}",
-        dir.display(),
-        pool(dir, "shop", "pm = \"static\"\nmax_children = 2\n", &text),
-        pool(
+    let text = application_in("wsgi", application, "");
+    with_control(dir)
+        + &pool(dir, "shop", "pm = \"static\"\nmax_children = 2\n", &text)
+        + &pool(
             dir,
             "other",
             "pm = \"static\"\nmax_children = 1\n",
-            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n")
-        ),
-    )
+            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
+        )
 }
 
 fn start() -> Daemon {
@@ -72,7 +69,7 @@ fn a_pool_of_one_application_is_restarted_by_its_name_and_by_its_directory() {
         .expect("app.py");
         let (code, text) = restart(&daemon, &["--wait", what]);
         assert_eq!(code, 0, "{text}");
-        assert!(text.contains("is restarted: the new processes serve"), "{text}");
+        assert_contains(&text, "is restarted: the new processes serve");
         assert_eq!(body(&daemon), format!("new{index}"));
         assert!(
             daemon.workers("shop").iter().all(|pid| !before.contains(pid)),
@@ -94,7 +91,7 @@ fn new_code_that_does_not_start_is_told_and_the_old_goes_on() {
     fs::write(daemon.dir.join("app/app.py"), "import nowhere_to_be_found\n").expect("app.py");
     let (code, text) = restart(&daemon, &["--wait", "shop"]);
     assert_eq!(code, 70, "{text}");
-    assert!(text.contains("failed shop: no new worker came up"), "{text}");
+    assert_contains(&text, "failed shop: no new worker came up");
     assert_eq!(body(&daemon), "old");
 }
 
@@ -124,7 +121,7 @@ fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
         let (code, text) = ask(OWNER, &["error"]);
         (code == 0).then_some(text)
     });
-    assert!(report.contains("nowhere_to_be_found"), "{report}");
+    assert_contains(&report, "nowhere_to_be_found");
     let (code, text) = ask(STRANGER, &["error"]);
     assert!(code != 0 && !text.contains("nowhere_to_be_found"), "{text}");
 }

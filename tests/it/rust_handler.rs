@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, assert_starts, until};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -34,13 +34,11 @@ fn a_mistake_in_the_file_is_shown_as_text() {
     let output = run(dir.path(), &text);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("Error: "), "{said}");
-    assert!(said.contains("forkyard.toml:"), "{said}");
-    assert!(
-        said.contains("pool hello") && said.contains("\"static\""),
-        "{said}"
-    );
-    assert!(!said.contains("Configuration("), "{said}");
+    assert_starts(&said, "Error: ");
+    assert_contains(&said, "forkyard.toml:");
+    assert_contains(&said, "pool hello");
+    assert_contains(&said, "\"static\"");
+    assert_lacks(&said, "Configuration(");
 }
 
 #[test]
@@ -52,7 +50,7 @@ fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     let missing = "[pool helo] runtime = \"rust\": this program has no handler of that pool's name";
-    assert!(said.contains(&format!("Error: {missing}")), "{said}");
+    assert_contains(&said, &format!("Error: {missing}"));
     let unused = "there is a handler for [pool hello], but no such pool with runtime = \"rust\"";
     assert!(said.contains(unused), "{said}");
 }
@@ -116,6 +114,6 @@ fn status_at_its_own_address_is_served_by_forkyard_from_the_path() {
     let mut client = Client::connect(&status).expect("connect");
     let params = Params::get(Path::new("/"), "status", "").with("SCRIPT_NAME", "/status");
     let answer = client.request(&params, b"").expect("answer").body();
-    assert!(answer.contains("pool:                 hello"), "{answer}");
-    assert!(answer.contains("active processes:     0"), "{answer}");
+    assert_contains(&answer, "pool:                 hello");
+    assert_contains(&answer, "active processes:     0");
 }

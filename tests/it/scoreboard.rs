@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, until};
+use crate::support::{StopAtEnd, assert_contains, assert_starts, wait_until};
 use std::os::unix::fs::FileExt;
 
 const SETTINGS: &str =
@@ -10,7 +10,7 @@ const SETTINGS: &str =
 
 fn status(daemon: &Daemon, query: &str) -> String {
     let params = Params::get(&daemon.dir, "status", query);
-    daemon.client("www").request(&params, b"").expect("answer").body()
+    daemon.ask("www", &params).body()
 }
 
 fn json(daemon: &Daemon) -> serde_json::Value {
@@ -33,13 +33,10 @@ fn status_and_ping_answer_and_count() {
     assert_eq!(page["total processes"], 4);
     assert_eq!(page["processes"].as_array().expect("processes").len(), 4);
     let text = status(&daemon, "");
-    assert!(
-        text.starts_with("pool:                 www\nprocess manager:      static\n"),
-        "{text}"
-    );
+    assert_starts(&text, "pool:                 www\nprocess manager:      static\n");
     // Workers may become idle a moment after their answer.
-    until("only the answering worker to be active", || {
-        (json(&daemon)["active processes"] == 1).then_some(())
+    wait_until("only the answering worker to be active", || {
+        json(&daemon)["active processes"] == 1
     });
     let own = page["processes"]
         .as_array()
@@ -127,7 +124,7 @@ fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
                     &daemon,
                     ["full", "json&full", "xml&full", "html&full"][round / 20 % 4],
                 );
-                assert!(text.contains("www"), "{text}");
+                assert_contains(&text, "www");
             }
         }
     });

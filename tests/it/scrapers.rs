@@ -8,7 +8,7 @@ use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
@@ -59,19 +59,17 @@ impl Site {
         for _ in 0..3 {
             assert_eq!(daemon.get("www", "a.php").body(), "a");
         }
-        let mut busy = daemon.client("www");
-        busy.send(&Params::get(&daemon.dir, "wait.php", ""), b"")
-            .expect("send");
+        let busy = daemon.send("www", &Params::get(&daemon.dir, "wait.php", ""));
         let site = Site {
             daemon,
             _nginx: nginx,
             port,
             busy,
         };
-        until("a busy worker", || {
+        wait_until("a busy worker", || {
             let text = curl(&[&site.url("/status?full")]);
             let is_busy = text.contains("\nstate:                Running\n");
-            (is_busy && text.contains("\nidle processes:       1\n")).then_some(())
+            is_busy && text.contains("\nidle processes:       1\n")
         });
         site
     }

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, wait_until};
 use nix::sys::signal::Signal;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn busy(daemon: &Daemon) -> Client {
     client
         .send(&Params::get(&daemon.dir, "busy.php", &query), b"")
         .expect("send");
-    until("the request to run", || mark.exists().then_some(()));
+    wait_until("the request to run", || mark.exists());
     client
 }
 
@@ -90,10 +90,7 @@ fn another_user_is_named_and_so_is_a_worker_that_ends_itself() {
 
     daemon.write("ends.php", "<?php posix_kill(getmypid(), 15); sleep(60);");
     let second = worker(&daemon);
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "ends.php", ""), b"")
-        .expect("send");
+    let _client = daemon.send("www", &Params::get(&daemon.dir, "ends.php", ""));
     is_said(&daemon, second, "15 (SIGTERM)", "itself");
 }
 
@@ -107,7 +104,7 @@ fn nothing_is_said_of_a_sender_that_nobody_knows() {
     process::signal(second, Signal::SIGTERM);
     daemon.wait_for(&format!("child {second} was sent signal 15 (SIGTERM)"));
     let log = daemon.log();
-    assert!(!log.contains(&format!("child {first} was sent")), "{log}");
+    assert_lacks(&log, &format!("child {first} was sent"));
 }
 
 #[test]
@@ -147,7 +144,7 @@ fn a_worker_of_a_wrapped_application_names_its_sender_and_keeps_its_own_handler(
         .body();
     assert_eq!(first, second, "it has a handler, and goes on");
     let (pid, handler) = first.split_once(' ').expect("pid and handler");
-    assert!(handler.contains("SIG_DFL"), "{handler}");
+    assert_contains(handler, "SIG_DFL");
     let pid = pid.parse().expect("a pid");
     process::signal(pid, Signal::SIGTERM);
     daemon.wait_for(&format!(
@@ -178,8 +175,6 @@ fn no_worker_of_many_ends_by_a_signal() {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(output.status.success(), "{said}");
-    assert!(
-        said.contains(" 60 answers in ") && said.contains("0 lines of ends by a signal"),
-        "{said}"
-    );
+    assert_contains(&said, " 60 answers in ");
+    assert_contains(&said, "0 lines of ends by a signal");
 }

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::hear;
+use crate::support::{assert_contains, assert_starts, hear};
 use nix::sys::signal::Signal;
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn the_service_manager_is_told() {
     let text = php_pool(path, STATIC, "");
     let (mut daemon, socket) = Daemon::start_notified(path, &text, &[("WATCHDOG_USEC", "400000")]);
     let ready = hear(&socket, "READY=1");
-    assert!(ready.contains(&format!("MAINPID={}", daemon.pid())), "{ready}");
+    assert_contains(&ready, &format!("MAINPID={}", daemon.pid()));
     hear(&socket, "WATCHDOG=1");
     hear(&socket, "WATCHDOG=1");
     daemon.signal(Signal::SIGUSR2);
@@ -65,8 +65,7 @@ fn a_socket_that_was_passed_is_served_and_left() {
         .request(&Params::get(path, "env.php", ""), b"")
         .expect("answer");
     assert_eq!(answer.body(), "[false,false]");
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGQUIT);
     assert!(socket.exists(), "the socket is the service manager's to remove");
 }
 
@@ -150,5 +149,5 @@ fn assert_first_word_is_ready(most: Option<&str>) {
     let mut buffer = [0; 4096];
     let count = socket.recv(&mut buffer).expect("a message");
     let first = String::from_utf8_lossy(&buffer[..count]).into_owned();
-    assert!(first.starts_with("READY=1"), "{first}");
+    assert_starts(&first, "READY=1");
 }

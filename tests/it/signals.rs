@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, forkyard, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -19,7 +19,7 @@ fn sleeping(daemon: &Daemon) -> crate::support::fcgi::Client {
     client
         .send(&Params::get(&daemon.dir, "sleep.php", &query), b"")
         .expect("send");
-    until("the request to run", || mark.exists().then_some(()));
+    wait_until("the request to run", || mark.exists());
     client
 }
 
@@ -43,12 +43,8 @@ fn term_stops_at_once() {
         daemon.wait_for(&format!("child {worker} started"));
     }
     daemon.write("long.php", "<?php sleep(60);");
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "long.php", ""), b"")
-        .expect("send");
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    let mut client = daemon.send("www", &Params::get(&daemon.dir, "long.php", ""));
+    daemon.end(Signal::SIGTERM);
     assert!(workers.iter().all(|pid| !process::runs(*pid)));
     assert!(!client.answer().is_ok_and(|answer| answer.ended));
 }
@@ -81,20 +77,18 @@ fn a_killed_master_takes_its_workers_along_after_their_requests_and_can_be_repla
     assert!(!workers.contains(&pid));
     assert_eq!(client.answer().expect("answer").body(), "slept");
     for orphan in workers.into_iter().chain(preloaders) {
-        until("the orphans to leave", || (!process::runs(orphan)).then_some(()));
+        wait_until("the orphans to leave", || !process::runs(orphan));
     }
 }
 
 #[test]
 fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
-    let second = forkyard(&["run"], &daemon.dir).output().expect("forkyard");
+    let second = daemon.run(&["run"]);
     let said = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(78), "{said}");
-    assert!(
-        said.contains(&format!("pid {}", daemon.pid())) && said.contains("already listens on"),
-        "{said}"
-    );
+    assert_contains(&said, &format!("pid {}", daemon.pid()));
+    assert_contains(&said, "already listens on");
     daemon.write("pid.php", "<?php echo getmypid();");
     assert!(
         daemon.get("www", "pid.php").ended,
@@ -158,6 +152,6 @@ fn daemonize_returns_when_it_is_ready_and_writes_its_pid() {
         .expect("a pid");
     assert!(process::runs(pid));
     process::signal(pid, Signal::SIGQUIT);
-    until("the daemon to end", || (!process::runs(pid)).then_some(()));
+    wait_until("the daemon to end", || !process::runs(pid));
     assert!(!path.join("pid").exists());
 }

@@ -36,7 +36,7 @@ mod zygote;
 
 use crate::support::daemon::Daemon;
 use crate::support::nginx::Nginx;
-use crate::support::{StopAtEnd, is_root, process, until};
+use crate::support::{StopAtEnd, assert_lacks, is_root, process, until, wait_until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -217,7 +217,7 @@ impl Sites {
         }
         assert!(!self.daemon.socket("sites").exists());
         let log = self.daemon.log();
-        assert!(!log.contains("panicked"), "{log}");
+        assert_lacks(&log, "panicked");
     }
 }
 
@@ -273,13 +273,13 @@ impl Load {
 
     fn wait_for(&self, more: usize) {
         let wanted = self.count() + more;
-        until("answers", || (self.count() >= wanted).then_some(()));
+        wait_until("answers", || self.count() >= wanted);
     }
 
     fn wait_for_body(&self, body: &str) {
-        until("a new answer", || {
+        wait_until("a new answer", || {
             let answers = self.answers.lock().expect("answers");
-            answers.iter().any(|(_, known)| known == body).then_some(())
+            answers.iter().any(|(_, known)| known == body)
         });
     }
 

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{is_root, process, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -251,10 +251,8 @@ fn entries_are_php_fpms() {
         ", script '{}' (request: \"GET /slow.php?how=sleep\") executing too slow (1.",
         place.display()
     );
-    assert!(
-        line.contains("WARNING: [pool www] child ") && line.contains(&expected),
-        "{line}"
-    );
+    assert_contains(&line, "WARNING: [pool www] child ");
+    assert_contains(&line, &expected);
     assert!(line.ends_with(" sec), logging"), "{line}");
 }
 
@@ -264,7 +262,7 @@ fn a_script_that_computes_is_seen_too() {
     assert_eq!(daemon.get("www", "slow.php?how=compute").body(), "done");
     daemon.wait_for("finished trace of ");
     let text = comparable(&entry(&daemon.dir.join("slow.log")), &daemon.dir);
-    assert!(text.contains("[ADDRESS] deep() DIR/included.php:"), "{text}");
+    assert_contains(&text, "[ADDRESS] deep() DIR/included.php:");
     assert!(
         text.ends_with("[ADDRESS] [INCLUDE_OR_EVAL]() DIR/slow.php:4"),
         "{text}"
@@ -281,7 +279,7 @@ fn a_request_is_written_down_once_and_counted() {
     assert_eq!(text.matches("script_filename").count(), 2, "{text}");
     assert_eq!(text.matches("[0x").count(), 4, "two calls each: {text}");
     let params = Params::get(&daemon.dir, "status", "").with("SCRIPT_NAME", "/status");
-    let status = daemon.client("www").request(&params, b"").expect("status").body();
+    let status = daemon.ask("www", &params).body();
     assert!(
         status
             .lines()
@@ -305,10 +303,11 @@ fn sleep_is_not_cut_short() {
 fn what_is_slow_is_written_down_before_it_is_ended() {
     let daemon = daemon("request_terminate_timeout = \"1s\"\n");
     let answer = daemon.get("www", "slow.php?how=sleep");
-    assert!(answer.text().starts_with("Status: 504"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 504");
     daemon.wait_for("finished trace of ");
     let text = entry(&daemon.dir.join("slow.log"));
-    assert!(text.contains("] sleep() ") && !text.contains("+++"), "{text}");
+    assert_contains(&text, "] sleep() ");
+    assert_lacks(&text, "+++");
 }
 
 #[test]
@@ -351,14 +350,14 @@ fn workers_of_an_earlier_preloader_are_seen() {
     assert_eq!(daemon.get("www", "slow.php?how=sleep").body(), "done");
     daemon.wait_for("finished trace of ");
     process::signal(old[0], Signal::SIGKILL);
-    until("a worker of a new preloader", || {
+    wait_until("a worker of a new preloader", || {
         let now = daemon.workers("www");
-        (now.len() == 2 && now != old).then_some(())
+        now.len() == 2 && now != old
     });
     process::signal(old[1], Signal::SIGKILL);
-    until("workers of a new preloader only", || {
+    wait_until("workers of a new preloader only", || {
         let now = daemon.workers("www");
-        (now.len() == 2 && !now.contains(&old[1])).then_some(())
+        now.len() == 2 && !now.contains(&old[1])
     });
     assert_eq!(daemon.get("www", "slow.php?how=sleep").body(), "done");
     daemon.wait_for_count("finished trace of ", 2);
@@ -383,7 +382,8 @@ fn without_root() {
     assert_eq!(daemon.get("www", "slow.php?how=sleep").body(), "done");
     daemon.wait_for("finished trace of ");
     let text = entry(&dir.path().join("slow.log"));
-    assert!(text.contains("] sleep() ") && !text.contains("+++"), "{text}");
+    assert_contains(&text, "] sleep() ");
+    assert_lacks(&text, "+++");
 }
 
 #[test]
@@ -419,10 +419,8 @@ fn who_may_not_look_says_so() {
     };
     assert_eq!(daemon.get("www", "slow.php?how=sleep").body(), "done");
     let line = daemon.wait_for("failed to trace child ");
-    assert!(
-        line.contains("ERROR: [pool www] ") && line.contains("Permission denied"),
-        "{line}"
-    );
+    assert_contains(&line, "ERROR: [pool www] ");
+    assert_contains(&line, "Permission denied");
     let text = entry(&dir.path().join("slow.log"));
     assert!(text.ends_with("/slow.php\n+++ dump failed\n"), "{text}");
 }
@@ -440,5 +438,6 @@ fn the_pools_user_may_look_at_dumpable_workers() {
     assert_eq!(daemon.get("www", "slow.php?how=sleep").body(), "done");
     daemon.wait_for("finished trace of ");
     let text = entry(&dir.path().join("slow.log"));
-    assert!(text.contains("] sleep() ") && !text.contains("+++"), "{text}");
+    assert_contains(&text, "] sleep() ");
+    assert_lacks(&text, "+++");
 }

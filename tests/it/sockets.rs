@@ -1,8 +1,8 @@
 //! Socket files that are deleted or replaced while the daemon runs.
 
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, pool, with_control};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,7 +18,7 @@ fn start(pools: &[(&str, &str)]) -> Daemon {
             let settings = settings.replace("DIR", &dir.display().to_string());
             pool(dir, name, &settings, PHP)
         });
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(dir);
         control + &pools.collect::<String>()
     });
     daemon.write("ok.php", "<?php echo 'fine';");
@@ -27,26 +27,20 @@ fn start(pools: &[(&str, &str)]) -> Daemon {
 }
 
 fn forkyard(daemon: &Daemon, arguments: &[&str]) -> (String, Option<i32>) {
-    let output = crate::support::daemon::forkyard(arguments, &daemon.dir)
-        .output()
-        .expect("forkyard");
+    let output = daemon.run(arguments);
     let text = [output.stdout, output.stderr].concat();
     (String::from_utf8_lossy(&text).into_owned(), output.status.code())
 }
 
 fn hold(daemon: &Daemon, name: &str) -> Client {
     let query = format!("until={}", daemon.dir.join("go").display());
-    let mut client = daemon.client(name);
-    client
-        .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
-        .expect("send");
-    client
+    daemon.send(name, &Params::get(&daemon.dir, "hold.php", &query))
 }
 
 fn wait_until_busy(daemon: &Daemon, count: usize) {
-    until("busy workers", || {
+    wait_until("busy workers", || {
         let (text, _) = forkyard(daemon, &["status", "www"]);
-        (text.matches("  Running ").count() >= count).then_some(())
+        text.matches("  Running ").count() >= count
     });
 }
 
@@ -62,13 +56,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         wait_until_busy(&daemon, 1);
         // More connections than fit into one message of the queue.
         let mut waiting: Vec<Client> = (0..20)
-            .map(|_| {
-                let mut client = daemon.client("www");
-                client
-                    .send(&Params::get(&daemon.dir, "ok.php", ""), b"")
-                    .expect("send");
-                client
-            })
+            .map(|_| daemon.send("www", &Params::get(&daemon.dir, "ok.php", "")))
             .collect();
         fs::remove_file(daemon.socket("www")).expect("remove");
         let (text, _) = forkyard(&daemon, &["status"]);
@@ -115,13 +103,12 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     fs::remove_file(&path).expect("remove");
     fs::write(&path, "mine").expect("write");
     let (text, code) = forkyard(&daemon, &["reload"]);
-    assert!(
-        text.contains(
-            "failed www: the path of the pool's private socket leads to another file, and can't be bound again: "
-        ) && text.contains("exists and is no socket")
-            && text.contains("kept other\n"),
-        "{text}"
+    assert_contains(
+        &text,
+        "failed www: the path of the pool's private socket leads to another file, and can't be bound again: ",
     );
+    assert_contains(&text, "exists and is no socket");
+    assert_contains(&text, "kept other\n");
     assert_ne!(code, Some(0));
     assert_eq!(fs::read_to_string(&path).expect("the file"), "mine");
     assert_eq!(
@@ -130,28 +117,20 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
         "it goes on"
     );
     let (text, _) = forkyard(&daemon, &["status"]);
-    assert!(
-        text.contains("it can't be reached: the path leads to something else"),
-        "{text}"
-    );
+    assert_contains(&text, "it can't be reached: the path leads to something else");
 
     fs::remove_file(&path).expect("remove");
     let alien = UnixListener::bind(&path).expect("bind");
     let (text, code) = forkyard(&daemon, &["reload", "--all"]);
     let expected = format!("another process (pid {}) already listens on ", std::process::id());
-    assert!(
-        text.contains(&expected) && text.contains("replaced other"),
-        "{text}"
-    );
+    assert_contains(&text, &expected);
+    assert_contains(&text, "replaced other");
     assert_ne!(code, Some(0));
     let connected = UnixStream::connect(&path).expect("connect");
     drop((alien, connected));
 
     let (text, code) = forkyard(&daemon, &["reload"]);
-    assert!(
-        text.contains("replaced www: clients could not reach its socket\n"),
-        "{text}"
-    );
+    assert_contains(&text, "replaced www: clients could not reach its socket\n");
     assert_eq!(code, Some(0));
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
     assert_eq!(daemon.get("other", "ok.php").body(), "fine");

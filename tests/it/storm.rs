@@ -3,7 +3,7 @@
 use crate::random::{Random, number};
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{StopAtEnd, process, until};
+use crate::support::{StopAtEnd, process, until, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -174,8 +174,8 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
         }
         let wait_for_requests = |count: u64| {
             let so_far = served.load(Ordering::Relaxed);
-            until("some requests", || {
-                (served.load(Ordering::Relaxed) > so_far + count).then_some(())
+            wait_until("some requests", || {
+                served.load(Ordering::Relaxed) > so_far + count
             });
         };
         wait_for_requests(50);

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::{strace, until};
+use crate::support::{strace, wait_until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,9 +16,9 @@ const REQUESTS: u64 = 50;
 /// too.
 fn count(pid: u32, dir: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
     let waits = || {
-        until("the process to wait", || {
+        wait_until("the process to wait", || {
             let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
-            (place.contains("epoll") || place.contains("ep_poll")).then_some(())
+            place.contains("epoll") || place.contains("ep_poll")
         });
     };
     waits();

@@ -1,9 +1,10 @@
 //! Requests over `request_terminate_timeout`: their client gets an answer, other clients lose nothing.
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
+use super::faults::assert_well;
+use crate::support::daemon::{Daemon, application_in, make_writable, php_pool};
 use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -26,13 +27,6 @@ fn is_timeout(answer: &Answer) -> bool {
     answer.ended && answer.text().starts_with("Status: 504 Gateway Timeout\r\n") && !answer.body().is_empty()
 }
 
-fn assert_well(daemon: &Daemon) {
-    daemon.wait_for_workers("www", 2);
-    for _ in 0..4 {
-        assert_eq!(daemon.get("www", "ok.php").body(), "fine");
-    }
-}
-
 #[test]
 fn a_script_that_sleeps() {
     let daemon = daemon("");
@@ -47,7 +41,7 @@ fn a_script_that_sleeps() {
         ", script '{}' (request: \"GET /sleep.php?a=1\") execution timed out (1.",
         place.display()
     );
-    assert!(line.contains("WARNING: [pool www] child "), "{line}");
+    assert_contains(&line, "WARNING: [pool www] child ");
     assert!(
         line.contains(&expected) && line.ends_with(" sec), terminating"),
         "{line}"
@@ -163,10 +157,7 @@ fn a_stopped_worker_is_killed() {
         "sleep.php",
         "<?php file_put_contents('pid', getmypid()); sleep(60);",
     );
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "sleep.php", ""), b"")
-        .expect("send");
+    let mut client = daemon.send("www", &Params::get(&daemon.dir, "sleep.php", ""));
     let pid = daemon.dir.join("pid");
     let worker: u32 = until("the script to run", || {
         std::fs::read_to_string(&pid).ok()?.parse().ok()
@@ -176,11 +167,7 @@ fn a_stopped_worker_is_killed() {
     let mut params = Params::get(&daemon.dir, "status", "full");
     params.0.retain(|(name, _)| name != "SCRIPT_NAME");
     params.0.push(("SCRIPT_NAME".into(), "/status".into()));
-    let status = daemon
-        .client("www")
-        .request(&params, b"")
-        .expect("the other worker answers")
-        .body();
+    let status = daemon.ask("www", &params).body();
     let entry = status
         .split("************************")
         .find(|entry| entry.contains(&format!("{worker}\n")))
@@ -206,8 +193,8 @@ fn work_after_the_answer_takes_its_time() {
     daemon.write("on.php", WORKS_ON);
     assert_eq!(daemon.get("www", "on.php").body(), "answer");
     let done = daemon.dir.join("done");
-    until("the script to end", || done.exists().then_some(()));
-    assert!(!daemon.log().contains("timed out"), "{}", daemon.log());
+    wait_until("the script to end", || done.exists());
+    assert_lacks(&daemon.log(), "timed out");
 }
 
 #[test]
@@ -237,7 +224,7 @@ fn no_shutdown_function_runs() {
 fn a_program_goes_with_its_request() {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
-        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let application = application_in("cgi", dir, "");
         let settings = "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = \"1s\"\n";
         crate::support::daemon::pool(dir, "www", settings, &application)
     });
@@ -249,5 +236,5 @@ fn a_program_goes_with_its_request() {
     assert!(is_timeout(&answer), "{}", answer.text());
     let text = std::fs::read_to_string(daemon.dir.join("pid")).expect("it ran");
     let pid: u32 = text.trim().parse().expect("a pid");
-    until("the program's end", || (!process::runs(pid)).then_some(()));
+    wait_until("the program's end", || !process::runs(pid));
 }

@@ -1,9 +1,9 @@
 //! Scripts that are not run: the client's words are php-fpm's, and the log and the status say why.
 
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::until;
+use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool, with_control};
+use crate::support::fcgi::Params;
+use crate::support::{assert_success, until, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -15,9 +15,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 fn refusals(daemon: &Daemon, pool: &str) -> Vec<(String, u64, String, Option<String>)> {
-    let output = forkyard(&["status", "--json", pool], &daemon.dir).output();
-    let output = output.expect("forkyard");
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status = daemon.status(&[pool]);
     let all = status["pools"][0]["counts"]["refusals"].as_array().cloned();
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     let one = |it: serde_json::Value| {
@@ -31,15 +29,11 @@ fn refusals(daemon: &Daemon, pool: &str) -> Vec<(String, u64, String, Option<Str
     all.unwrap_or_default().into_iter().map(one).collect()
 }
 
-fn ask(daemon: &Daemon, pool: &str, params: &Params) -> Answer {
-    daemon.client(pool).request(params, b"").expect("an answer")
-}
-
 #[test]
 fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for (name, application) in [("zygote", ""), ("own", "preloader = \"own\"\n")] {
             let application = format!(
                 "{application}php_admin_value = {{ open_basedir = \"{}/www\" }}\n",
@@ -165,13 +159,13 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     ];
     for pool in ["zygote", "own"] {
         let mut counts = std::collections::BTreeMap::new();
-        assert_eq!(ask(&daemon, pool, &named("ok.php")).body(), "fine");
+        assert_eq!(daemon.ask(pool, &named("ok.php")).body(), "fine");
         assert_eq!(refusals(&daemon, pool), []);
         for (params, answer, cause, path, part, words) in &cases {
             let case = format!("{pool} {cause} {path}");
             let count: &mut u64 = counts.entry(*cause).or_default();
             *count += 1;
-            let given = ask(&daemon, pool, params);
+            let given = daemon.ask(pool, params);
             assert_eq!(given.body(), *answer, "{case}");
             let found = until(&case, || {
                 let all = refusals(&daemon, pool);
@@ -220,10 +214,8 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     }
     let before = refusals(&daemon, "own");
     let output = forkyard(&["reload", "--all"], dir).output().expect("forkyard");
-    assert!(output.status.success(), "{output:?}");
-    until("the old workers to leave", || {
-        (refusals(&daemon, "own") == before).then_some(())
-    });
+    assert_success(&output);
+    wait_until("the old workers to leave", || refusals(&daemon, "own") == before);
     set_mode(&www.join("closed"), 0o755);
 }
 
@@ -235,20 +227,18 @@ fn a_root_that_a_chroot_does_not_have_is_told() {
     let daemon = Daemon::start(|dir| {
         fs::create_dir_all(dir.join("jail/site")).expect("mkdir");
         let settings = format!("{STATIC}chroot = \"{}/jail\"\n", dir.display());
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{}",
-            dir.display(),
-            php_pool(dir, &settings, "")
-        )
+        with_control(dir) + &php_pool(dir, &settings, "")
     });
     let site = daemon.dir.join("jail/site");
     fs::write(site.join("a.php"), "<?php echo 'inside';").expect("write");
     assert_eq!(
-        ask(&daemon, "www", &Params::get(Path::new("/site"), "a.php", "")).body(),
+        daemon
+            .ask("www", &Params::get(Path::new("/site"), "a.php", ""))
+            .body(),
         "inside"
     );
     assert_eq!(
-        ask(&daemon, "www", &Params::get(&site, "a.php", "")).body(),
+        daemon.ask("www", &Params::get(&site, "a.php", "")).body(),
         "File not found.\n"
     );
     let found = refusals(&daemon, "www");
@@ -264,8 +254,8 @@ fn a_root_that_a_chroot_does_not_have_is_told() {
 fn why_a_program_is_not_run_is_counted() {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
-        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
-        let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let application = application_in("cgi", dir, "");
+        let global = with_control(dir);
         global + &pool(dir, "www", STATIC, &application)
     });
     let dir = &daemon.dir;
@@ -296,7 +286,7 @@ fn why_a_program_is_not_run_is_counted() {
         (unnamed, "unnamed", "/x.cgi".to_owned(), None),
     ] {
         assert!(
-            ask(&daemon, "www", &params).text().starts_with("Status: 40"),
+            daemon.ask("www", &params).text().starts_with("Status: 40"),
             "{cause}"
         );
         let found = until(cause, || {
@@ -305,7 +295,7 @@ fn why_a_program_is_not_run_is_counted() {
         assert_eq!(found, (cause.to_owned(), 1, asked, part));
     }
     for _ in 0..100 {
-        ask(&daemon, "www", &named("none.cgi"));
+        daemon.ask("www", &named("none.cgi"));
     }
     assert_eq!(
         daemon.log().matches("none.cgi does not exist").count(),

@@ -1,8 +1,8 @@
 //! Upgrade in place: another program takes over, and clients do not notice.
 
-use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::daemon::{Daemon, directory, php_pool, with_control};
 use crate::support::fcgi::Params;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ impl Installed {
     fn start_with(settings: impl FnOnce(&Path) -> String) -> Installed {
         let dir = directory();
         let path = dir.path().to_owned();
-        let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", path.display());
+        let global = with_control(&path);
         let text = global + &php_pool(&path, &settings(&path), "");
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
         crate::support::daemon::make_writable(&path);
@@ -44,11 +44,7 @@ impl Installed {
     fn hold(&self) -> crate::support::fcgi::Client {
         let daemon = &self.daemon;
         let query = format!("until={}", daemon.dir.join("go").display());
-        let mut client = daemon.client("www");
-        client
-            .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
-            .expect("send");
-        client
+        daemon.send("www", &Params::get(&daemon.dir, "hold.php", &query))
     }
 
     fn assert_refused(&self, text: &str) {
@@ -64,9 +60,9 @@ impl Installed {
         fs::write(self.daemon.dir.join("go"), "").expect("go");
         assert_eq!(held.answer().expect("answer").body(), "held");
         assert!(self.daemon.get("www", "pid.php").ended);
-        until("the old workers to leave", || {
+        wait_until("the old workers to leave", || {
             let now = self.daemon.workers("www");
-            now.iter().all(|pid| !before.contains(pid)).then_some(())
+            now.iter().all(|pid| !before.contains(pid))
         });
     }
 
@@ -122,19 +118,19 @@ fn another_program_takes_over_with_workers_and_requests() {
     );
     assert_eq!(process::title(daemon.pid()), installed.title());
     assert!(kept.request(&params, b"").expect("answer").ended);
-    until("the idle old workers to leave", || {
+    wait_until("the idle old workers to leave", || {
         let left = daemon
             .workers("www")
             .iter()
             .filter(|pid| before.contains(pid))
             .count();
-        (left == 1).then_some(())
+        left == 1
     });
     fs::write(daemon.dir.join("go"), "").expect("go");
     assert_eq!(held.answer().expect("answer").body(), "held");
-    until("new workers only", || {
+    wait_until("new workers only", || {
         let now = daemon.workers("www");
-        (now.len() == 3 && now.iter().all(|pid| !before.contains(pid))).then_some(())
+        now.len() == 3 && now.iter().all(|pid| !before.contains(pid))
     });
     install(&daemon.dir);
     daemon.signal(Signal::SIGUSR2);
@@ -152,12 +148,12 @@ fn a_pool_without_a_worker_serves_after_an_upgrade() {
         let output = command.arg(daemon.dir.join("forkyard.toml")).output();
         output.expect("forkyard").status.success()
     };
-    until("readiness", || ready().then_some(()));
+    wait_until("readiness", &ready);
     install(&daemon.dir);
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("taking over from process");
     daemon.wait_for_count("ready to handle connections", 2);
-    until("readiness after the upgrade", || ready().then_some(()));
+    wait_until("readiness after the upgrade", ready);
     assert!(daemon.get("www", "pid.php").ended);
 }
 
@@ -185,7 +181,7 @@ fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
         )
     };
     assert!(daemon.get("www", "pid.php").body().parse::<u32>().is_ok());
-    until("no worker", || daemon.workers("www").is_empty().then_some(()));
+    wait_until("no worker", || daemon.workers("www").is_empty());
     for round in 1..=2 {
         assert_eq!(ordered(&installed).2, Some(0));
         daemon.wait_for_count("taking over from process", round);
@@ -198,10 +194,7 @@ fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
     fs::write(&ini, format!("opcache.preload = {}\n", preload.display())).expect("write");
     let (code, text) = reload();
     assert_eq!(code, Some(70), "{text}");
-    assert!(
-        text.contains("failed www: no new worker came up (error "),
-        "{text}"
-    );
+    assert_contains(&text, "failed www: no new worker came up (error ");
     fs::remove_file(&ini).expect("remove");
     let (code, text) = reload();
     assert_eq!(code, Some(0), "{text}");
@@ -217,8 +210,8 @@ fn logs_are_opened_anew_for_workers_that_were_taken_over() {
     let daemon = &installed.daemon;
     daemon.wait_for_workers("www", 3);
     let mut held = installed.hold();
-    until("the request to begin", || {
-        fs::metadata(daemon.dir.join("begun")).is_ok().then_some(())
+    wait_until("the request to begin", || {
+        fs::metadata(daemon.dir.join("begun")).is_ok()
     });
     install(&daemon.dir);
     daemon.signal(Signal::SIGUSR2);
@@ -242,8 +235,7 @@ fn signals_reach_the_program_that_took_over() {
     install(&installed.daemon.dir);
     installed.daemon.signal(Signal::SIGUSR2);
     installed.daemon.wait_for("the new workers serve");
-    installed.daemon.signal(Signal::SIGQUIT);
-    assert!(installed.daemon.wait().success());
+    installed.daemon.end(Signal::SIGQUIT);
     assert!(
         !installed.daemon.socket("www").exists(),
         "it knows which socket it is to remove"
@@ -321,7 +313,7 @@ fn a_wrong_configuration_is_found_before_the_old_program_is_gone() {
     fs::write(daemon.dir.join("forkyard.toml"), "[pool.www]\nmax_childern = 1\n").expect("configuration");
     daemon.signal(Signal::SIGUSR2);
     let line = daemon.wait_for("the new program can't take over, this one goes on");
-    assert!(line.contains("max_childern"), "{line}");
+    assert_contains(&line, "max_childern");
     daemon.wait_for("the old one stays in force");
     assert_eq!(daemon.workers("www"), before);
 }
@@ -385,9 +377,6 @@ fn an_order_to_upgrade_to_a_program_that_fails_is_answered_so() {
     replace(&program(&daemon.dir), b"#!/bin/sh\nexit 1\n");
     let (output, errors, code) = ordered(&installed);
     assert_eq!((output.as_str(), code), ("", Some(70)), "{errors}");
-    assert!(
-        errors.contains("the new program can't take over, the old one goes on"),
-        "{errors}"
-    );
+    assert_contains(&errors, "the new program can't take over, the old one goes on");
     assert!(daemon.get("www", "pid.php").ended);
 }

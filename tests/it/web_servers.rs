@@ -5,6 +5,7 @@ mod front;
 
 use crate::it::documents::blocks;
 use crate::support::nginx::curl;
+use crate::support::{assert_contains, assert_lacks};
 use backends::Backends;
 use front::Front;
 use std::process::Command;
@@ -69,7 +70,7 @@ fn compare(front: &Front, backends: &Backends) {
     for (index, port) in front.ports.iter().enumerate() {
         let url = |path: &str| format!("http://127.0.0.1:{port}{path}");
         let vars = curl(&[&url("/vars.php?x=1")]);
-        assert!(vars.contains("\"SCRIPT_NAME\": \"\\/vars.php\""), "{vars}");
+        assert_contains(&vars, "\"SCRIPT_NAME\": \"\\/vars.php\"");
         let body = backends.site.path().join("body");
         let sent = curl(&[
             "--header",
@@ -89,11 +90,8 @@ fn compare(front: &Front, backends: &Backends) {
             .output()
             .expect("ab (Debian package apache2-utils)");
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            said.contains("Complete requests:      200\nFailed requests:        0"),
-            "{said}"
-        );
-        assert!(!said.contains("Non-2xx"), "{said}");
+        assert_contains(&said, "Complete requests:      200\nFailed requests:        0");
+        assert_lacks(&said, "Non-2xx");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Instances and routers die.
 
 use super::stand::{Stand, said};
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use nix::sys::signal::Signal;
 
 #[test]
@@ -33,9 +33,7 @@ fn a_request_that_was_not_begun_goes_to_another_instance() {
     client
         .send(&stand.params("shop", "x"), b"body")
         .expect("it listens");
-    until("it has it", || {
-        (stand.view()["active"].as_u64() == Some(1)).then_some(())
-    });
+    wait_until("it has it", || stand.view()["active"].as_u64() == Some(1));
     process::signal(first, Signal::SIGKILL);
     let answer = said(&client.answer().expect("an answer"));
     assert_ne!(answer.pid, first);
@@ -77,7 +75,7 @@ fn a_new_router_takes_over_what_runs() {
     stand
         .admin_request(&format!("detach {shop}"))
         .expect("it is known");
-    until("it is gone", || (!process::runs(shop)).then_some(()));
+    wait_until("it is gone", || !process::runs(shop));
     assert_ne!(stand.said("shop", "x").pid, shop);
 }
 
@@ -92,9 +90,7 @@ fn a_router_that_is_told_to_finish_serves_what_waits() {
         .expect("it listens");
     stand.wait_until_busy();
     waits.send(&stand.params("shop", "x"), b"").expect("it listens");
-    until("it waits", || {
-        (stand.view()["waiting"].as_u64() == Some(1)).then_some(())
-    });
+    wait_until("it waits", || stand.view()["waiting"].as_u64() == Some(1));
     stand.say("finish");
     assert_eq!(idle.read_raw().expect("the end"), b"");
     let (busy, waits) = (

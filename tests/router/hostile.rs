@@ -2,7 +2,7 @@
 
 use super::stand::{Stand, said};
 use crate::support::fcgi::Client;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until, wait_until};
 use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,9 +37,9 @@ fn a_connection_is_over_with_the_router_s_own_answer_whether_the_client_closes_i
     let answer = client
         .request(&stand.params("missing", "x"), b"")
         .expect("an answer");
-    assert!(answer.text().contains("404 "), "{}", answer.text());
-    until("no connection", || {
-        (stand.view()["connections"].as_u64() == Some(0)).then_some(())
+    assert_contains(&answer.text(), "404 ");
+    wait_until("no connection", || {
+        stand.view()["connections"].as_u64() == Some(0)
     });
     drop(client);
 }
@@ -131,8 +131,8 @@ fn a_refused_client_that_breaks_the_protocol_has_no_other_request() {
     let refusal = client.answer().expect("an answer");
     assert!(refusal.ended, "{}", refusal.text());
     client.send_raw(&begin).expect("it listens");
-    until("it to be read", || {
-        (stand.view()["connections"].as_u64() <= Some(1)).then_some(())
+    wait_until("it to be read", || {
+        stand.view()["connections"].as_u64() <= Some(1)
     });
     let _ = client.send(&stand.params("shop", "x"), b"");
     assert_eq!(client.read_raw().unwrap_or_default(), b"");
@@ -206,7 +206,7 @@ fn incomplete_requests_have_a_budget_together() {
     assert!(most < before + 64, "{before} MiB, then {most} MiB");
     stand.said("shop", "x");
     clients.clear();
-    until("the memory", || (resident() < before + 8).then_some(()));
+    wait_until("the memory", || resident() < before + 8);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Queued requests: how long they wait, and their answers.
 
 use super::stand::{Stand, said};
-use crate::support::until;
+use crate::support::{assert_contains, assert_starts, until, wait_until};
 
 fn waiting(stand: &Stand) -> u64 {
     stand.view()["waiting"].as_u64().unwrap_or_default()
@@ -16,15 +16,12 @@ fn a_full_queue_is_answered_503_and_a_late_request_504() {
         .expect("it listens");
     stand.wait_until_busy();
     waits.send(&stand.params("shop", "x"), b"").expect("it listens");
-    until("it waits", || (waiting(&stand) == 1).then_some(()));
+    wait_until("it waits", || waiting(&stand) == 1);
     let refused = stand.get("shop", "x").text();
-    assert!(
-        refused.starts_with("Status: 503 Service Unavailable\r\n"),
-        "{refused}"
-    );
-    assert!(refused.contains("\r\nRetry-After: 1\r\n"), "{refused}");
+    assert_starts(&refused, "Status: 503 Service Unavailable\r\n");
+    assert_contains(&refused, "\r\nRetry-After: 1\r\n");
     let late = waits.answer().expect("an answer").text();
-    assert!(late.starts_with("Status: 504 Gateway Timeout\r\n"), "{late}");
+    assert_starts(&late, "Status: 504 Gateway Timeout\r\n");
     said(&busy.answer().expect("an answer"));
     let counters = stand.application("shop")["counters"].clone();
     assert_eq!(
@@ -42,9 +39,9 @@ fn who_goes_while_it_waits_is_forgotten() {
         .expect("it listens");
     stand.wait_until_busy();
     waits.send(&stand.params("shop", "x"), b"").expect("it listens");
-    until("it waits", || (waiting(&stand) == 1).then_some(()));
+    wait_until("it waits", || waiting(&stand) == 1);
     drop(waits);
-    until("it is forgotten", || (waiting(&stand) == 0).then_some(()));
+    wait_until("it is forgotten", || waiting(&stand) == 0);
     said(&busy.answer().expect("an answer"));
     assert_eq!(stand.application("shop")["counters"]["lent"].as_u64(), Some(2));
 }
@@ -56,11 +53,8 @@ fn an_application_that_can_t_be_started_is_answered_503_with_the_report_s_id() {
         .admin_request(&format!("break {}", stand.root("shop").display()))
         .expect("it is noted");
     let answer = stand.get("shop", "x").text();
-    assert!(
-        answer.starts_with("Status: 503 Service Unavailable\r\n"),
-        "{answer}"
-    );
-    assert!(answer.contains("Error ID: error-"), "{answer}");
+    assert_starts(&answer, "Status: 503 Service Unavailable\r\n");
+    assert_contains(&answer, "Error ID: error-");
     stand.said("blog", "x");
 }
 
@@ -96,13 +90,11 @@ fn a_restart_file_and_an_order_bring_new_instances() {
     stand
         .admin_request(&format!("restart {root} rolling"))
         .expect("it is known");
-    until("the new one", || {
-        (stand.said("shop", "x").pid != second).then_some(())
-    });
+    wait_until("the new one", || stand.said("shop", "x").pid != second);
     let unknown = stand
         .admin_request("restart /nowhere")
         .expect_err("it is unknown");
-    assert!(unknown.contains("/nowhere is no application"), "{unknown}");
+    assert_contains(&unknown, "/nowhere is no application");
 }
 
 #[test]
@@ -144,15 +136,11 @@ fn orders_are_answered() {
     }
     stand.admin_request(&format!("enable {pid}")).expect("it lives");
     stand.admin_request(&format!("detach {pid}")).expect("it lives");
-    until("it is gone", || {
-        (!crate::support::process::runs(pid)).then_some(())
-    });
+    wait_until("it is gone", || !crate::support::process::runs(pid));
     assert!(stand.admin_request("detach 1").is_err());
     assert!(stand.admin_request("take nothing").is_err());
     stand.admin_request("max 1").expect("one is possible");
-    until("one is left", || {
-        (stand.view()["instances"].as_u64() == Some(1)).then_some(())
-    });
+    wait_until("one is left", || stand.view()["instances"].as_u64() == Some(1));
     assert!(stand.admin_request("max 0").is_err());
 }
 
@@ -162,7 +150,7 @@ fn what_nobody_asks_for_is_forgotten() {
     let pid = stand.said("shop", "x").pid;
     stand.admin_request(&format!("detach {pid}")).expect("it lives");
     let known = || stand.view()["applications"].as_array().map(Vec::len);
-    until("it is forgotten", || (known() == Some(0)).then_some(()));
+    wait_until("it is forgotten", || known() == Some(0));
     stand.said("shop", "x");
 }
 
@@ -170,7 +158,5 @@ fn what_nobody_asks_for_is_forgotten() {
 fn an_instance_that_uses_too_much_memory_is_replaced() {
     let stand = Stand::start(&["shop"], &["max=1", "memory_limit=1"]);
     let first = stand.said("shop", "x").pid;
-    until("another one", || {
-        (stand.said("shop", "x").pid != first).then_some(())
-    });
+    wait_until("another one", || stand.said("shop", "x").pid != first);
 }

@@ -2,6 +2,7 @@
 
 use super::stand::{Stand, said};
 use crate::random::Random;
+use crate::support::assert_starts;
 use crate::support::fcgi::Params;
 use std::collections::HashSet;
 
@@ -45,19 +46,11 @@ fn what_is_no_application_is_not_found() {
         let answer = client
             .request(&stand.params("none", ""), b"body")
             .expect("an answer");
-        assert!(
-            answer.text().starts_with("Status: 404 Not Found\r\n"),
-            "{}",
-            answer.text()
-        );
+        assert_starts(&answer.text(), "Status: 404 Not Found\r\n");
     }
     let answer = client.request(&stand.params("shop", "").with("APP_ROOT", "shop"), b"");
     let answer = answer.expect("an answer");
-    assert!(
-        answer.text().starts_with("Status: 403 Forbidden\r\n"),
-        "{}",
-        answer.text()
-    );
+    assert_starts(&answer.text(), "Status: 403 Forbidden\r\n");
     let answer = client
         .request(&stand.params("shop", ""), b"four")
         .expect("an answer");

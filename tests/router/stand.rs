@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{directory, pool};
 use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{PATIENCE, process, until};
+use crate::support::{PATIENCE, process, wait_until};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -199,15 +199,11 @@ impl Stand {
     }
 
     pub fn wait_until_idle(&self) {
-        until("all are idle", || {
-            (self.view()["active"].as_u64() == Some(0)).then_some(())
-        });
+        wait_until("all are idle", || self.view()["active"].as_u64() == Some(0));
     }
 
     pub fn wait_until_busy(&self) {
-        until("one is busy", || {
-            (self.view()["active"].as_u64() == Some(1)).then_some(())
-        });
+        wait_until("one is busy", || self.view()["active"].as_u64() == Some(1));
     }
 }
 

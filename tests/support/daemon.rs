@@ -1,7 +1,7 @@
 //! A real forkyard daemon in a temporary directory.
 
 use super::fcgi::{Answer, Client, Params};
-use super::{ear, is_root, process, until};
+use super::{ear, is_root, place_library, process, until, write_program};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 pub struct Daemon {
@@ -57,6 +57,34 @@ pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String
     text
 }
 
+/// A folder of an application, with its files, that the pool's user may write to; scripts (`#!`) are executable.
+pub fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    place_library();
+    let root = directory();
+    make_writable(root.path());
+    for (name, text) in files {
+        let path = root.path().join(name);
+        match text.starts_with("#!") {
+            true => write_program(&path, text),
+            false => fs::write(path, text).expect("write"),
+        }
+    }
+    root
+}
+
+/// The global settings of a daemon that has a control socket in a directory.
+pub fn with_control(dir: impl AsRef<Path>) -> String {
+    format!(
+        "[global]\ncontrol = \"{}/control.sock\"\n",
+        dir.as_ref().display()
+    )
+}
+
+pub fn application_in(runtime: &str, root: impl AsRef<Path>, more: &str) -> String {
+    let root = root.as_ref().display();
+    format!("runtime = \"{runtime}\"\nroot = \"{root}\"\n{more}")
+}
+
 pub fn forkyard(arguments: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(arguments).arg("-c").arg(dir.join("forkyard.toml"));
@@ -76,6 +104,16 @@ pub fn make_writable(dir: &Path) {
 impl Daemon {
     pub fn said(&self, arguments: &[&str]) -> (Option<i32>, String) {
         said_by(&mut forkyard(arguments, &self.dir))
+    }
+
+    /// Starts a daemon with one pool, `www`, of an application in a folder.
+    pub fn serving(runtime: &str, root: impl AsRef<Path>, settings: &str, more: &str) -> Daemon {
+        let application = application_in(runtime, root, more);
+        Daemon::start(|dir| pool(dir, "www", settings, &application))
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        forkyard(arguments, &self.dir).output().expect("forkyard")
     }
 
     pub fn start_logged(configure: impl FnOnce(&Path) -> String, file: &str) -> Daemon {
@@ -272,15 +310,34 @@ impl Daemon {
         Client::connect(&self.socket(pool)).expect("connect")
     }
 
+    pub fn send(&self, pool: &str, params: &Params) -> Client {
+        let mut client = self.client(pool);
+        client.send(params, b"").expect("send");
+        client
+    }
+
+    pub fn ask(&self, pool: &str, params: &Params) -> Answer {
+        self.client(pool).request(params, b"").expect("answer")
+    }
+
     pub fn get(&self, pool: &str, script: &str) -> Answer {
         let (script, query) = script.split_once('?').unwrap_or((script, ""));
-        self.client(pool)
-            .request(&Params::get(&self.dir, script, query), b"")
-            .expect("answer")
+        self.ask(pool, &Params::get(&self.dir, script, query))
+    }
+
+    /// The answer of `forkyard status --json`.
+    pub fn status(&self, more: &[&str]) -> serde_json::Value {
+        let output = self.run(&[&["status", "--json"], more].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
     pub fn signal(&self, signal: Signal) {
         process::signal(self.pid(), signal);
+    }
+
+    pub fn end(&mut self, signal: Signal) {
+        self.signal(signal);
+        assert!(self.wait().success());
     }
 
     pub fn wait(&mut self) -> ExitStatus {

@@ -153,3 +153,31 @@ pub fn cgroup2(controllers: &[&str]) -> Option<(PathBuf, bool)> {
         .all(|name| all.split_whitespace().any(|one| one == *name));
     Some((place, has))
 }
+
+/// Polls until a condition holds.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || holds().then_some(()));
+}
+
+#[track_caller]
+pub fn assert_contains(text: &str, part: &str) {
+    assert!(text.contains(part), "{part:?} is missing in: {text}");
+}
+
+#[track_caller]
+pub fn assert_lacks(text: &str, part: &str) {
+    assert!(!text.contains(part), "{part:?} is in: {text}");
+}
+
+#[track_caller]
+pub fn assert_starts(text: &str, beginning: &str) {
+    assert!(
+        text.starts_with(beginning),
+        "{beginning:?} does not begin: {text}"
+    );
+}
+
+#[track_caller]
+pub fn assert_success(output: &std::process::Output) {
+    assert!(output.status.success(), "{output:?}");
+}

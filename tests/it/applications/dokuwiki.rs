@@ -1,6 +1,7 @@
 //! DokuWiki, from Debian's package, from its installer to the log-out.
 
 use super::{Http, assert_quiet, http, php_location};
+use crate::support::assert_contains;
 use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::nginx::{Nginx, curl};
 use std::fs;
@@ -120,7 +121,7 @@ fn a_wiki_is_installed_written_and_illustrated() {
     write_a_page(&wiki);
     upload_pictures(&wiki);
     let search = wiki.page("/doku.php?id=start&do=search&q=yard");
-    assert!(search.contains("Search"), "{search}");
+    assert_contains(&search, "Search");
     read_by_many(&wiki);
     log_out(&wiki);
     assert_quiet(&wiki.daemon);
@@ -184,7 +185,8 @@ fn log_in(wiki: &Wiki) {
         Some(wiki.nginx.url("/doku.php?id=start").as_str())
     );
     let page = wiki.page("/doku.php?id=start");
-    assert!(page.contains("Logged in as") && page.contains("Ada L"), "{page}");
+    assert_contains(&page, "Logged in as");
+    assert_contains(&page, "Ada L");
 }
 
 fn write_a_page(wiki: &Wiki) {
@@ -213,11 +215,8 @@ fn write_a_page(wiki: &Wiki) {
         wiki.browse("/doku.php?id=start", &[&data[..], &["--data", button]].concat())
     };
     let preview = send("do[preview]=1").text();
-    assert!(preview.contains("class=\"preview\""), "{preview}");
-    assert!(
-        preview.contains("<strong>yard</strong> &amp; &lt;nobr&gt; ümläut"),
-        "{preview}"
-    );
+    assert_contains(&preview, "class=\"preview\"");
+    assert_contains(&preview, "<strong>yard</strong> &amp; &lt;nobr&gt; ümläut");
     assert!(
         wiki.page("/doku.php?id=start")
             .contains("This topic does not exist yet"),
@@ -226,10 +225,7 @@ fn write_a_page(wiki: &Wiki) {
     let saved = send("do[save]=1");
     assert_eq!(saved.status, 302, "{}", saved.head);
     let page = wiki.page("/doku.php?id=start");
-    assert!(
-        page.contains("<strong>yard</strong> &amp; &lt;nobr&gt; ümläut"),
-        "{page}"
-    );
+    assert_contains(&page, "<strong>yard</strong> &amp; &lt;nobr&gt; ümläut");
     let raw = wiki.browse("/doku.php?id=start&do=export_raw", &[]).text();
     assert_eq!(raw, PAGE);
 }
@@ -275,7 +271,7 @@ fn upload_pictures(wiki: &Wiki) {
         &format!("qqfile=@{}", file.display()),
     ];
     let answer = wiki.browse("/lib/exe/ajax.php", &upload).text();
-    assert!(answer.contains("\"success\":true"), "{answer}");
+    assert_contains(&answer, "\"success\":true");
     let path = format!("/lib/exe/ajax.php?call=mediaupload&ns=wiki&qqfile=body.png&sectok={token}");
     let body = format!("@{}", file.display());
     let answer = wiki.browse(
@@ -287,7 +283,7 @@ fn upload_pictures(wiki: &Wiki) {
             &body,
         ],
     );
-    assert!(answer.text().contains("\"success\":true"), "{}", answer.text());
+    assert_contains(&answer.text(), "\"success\":true");
     for name in ["form.png", "body.png"] {
         let got = wiki.browse(&format!("/lib/exe/fetch.php?media=wiki:{name}"), &[]);
         assert_eq!(got.header("Content-Type"), Some("image/png"), "{}", got.head);

@@ -2,7 +2,7 @@
 
 use super::assert_quiet;
 use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::{is_root, process, until};
+use crate::support::{is_root, process, until, wait_until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
@@ -172,8 +172,6 @@ fn a_worker_stands_where_chdir_says() {
             .display()
             .to_string()
     };
-    until("the worker to be back", || {
-        (place() == "/usr/share").then_some(())
-    });
+    wait_until("the worker to be back", || place() == "/usr/share");
     assert_eq!(process::title(worker), "forkyard: pool www");
 }

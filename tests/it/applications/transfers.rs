@@ -1,7 +1,7 @@
 //! A hundred megabytes up and down, through workers that don't grow.
 
 use super::{Site, assert_quiet, http};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -183,9 +183,7 @@ fn a_client_that_goes_in_the_middle_of_an_upload_frees_the_worker() {
     let head = format!("POST /body.php HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LARGE}\r\n\r\n");
     client.write_all(head.as_bytes()).expect("send");
     client.write_all(&vec![b'x'; 1024 * 1024]).expect("send");
-    until("the script to begin", || {
-        site.root.join("begun").exists().then_some(())
-    });
+    wait_until("the script to begin", || site.root.join("begun").exists());
     drop(client);
     assert_eq!(site.get("/pid.php").text(), pid.to_string());
     assert_quiet(&site.daemon);

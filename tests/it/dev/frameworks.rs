@@ -1,6 +1,7 @@
 //! Projects as the frameworks' generators and first pages write them need no file of forkyard's.
 
 use super::stand::{Dev, owned, site};
+use crate::support::assert_contains;
 use std::fs;
 use std::process::Command;
 
@@ -68,7 +69,7 @@ fn a_new_project_of_django_is_served_with_the_styles_of_its_administration() {
         page.body,
         dev.said()
     );
-    assert!(dev.said().contains("Python (WSGI), manage.py"), "{}", dev.said());
+    assert_contains(&dev.said(), "Python (WSGI), manage.py");
     assert_eq!(dev.get("/admin/").status, 302);
     assert!(
         dev.get("/static/admin/css/base.css")

@@ -3,6 +3,7 @@
 use super::stand::{Dev, site};
 use crate::skip::needs_file;
 use crate::support::daemon::directory;
+use crate::support::{assert_contains, assert_lacks, assert_success};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -34,7 +35,7 @@ fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
         .arg(format!("file://{}", page.display()))
         .output()
         .expect("chromium");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -124,11 +125,8 @@ fn the_page_about_a_failed_start_is_readable_everywhere() {
     }
     let place = |text: &str| page.body.find(text).expect("a part of the page");
     assert!(place("What to do") < place("Your code") && place("Your code") < place("How far it came"));
-    assert!(
-        !page.body.contains("<script>") && !page.body.contains("SUBPROCESS_LISTEN"),
-        "{}",
-        page.body
-    );
+    assert_lacks(&page.body, "<script>");
+    assert_lacks(&page.body, "SUBPROCESS_LISTEN");
     look_at(&page.body);
     dev.end();
 }
@@ -142,11 +140,8 @@ fn the_page_about_a_program_shows_its_code() {
     let dev = Dev::start(&root);
     let page = dev.get("/");
     assert_eq!(page.status, 503);
-    assert!(
-        page.body.contains("app.js, line 2") && page.body.contains("missing_function"),
-        "{}",
-        page.body
-    );
+    assert_contains(&page.body, "app.js, line 2");
+    assert_contains(&page.body, "missing_function");
     look_at(&page.body);
     dev.end();
 }
@@ -164,11 +159,8 @@ fn the_page_about_an_exception_is_readable_everywhere() {
     let dev = Dev::start(&root);
     let page = dev.get("/");
     assert_eq!(page.status, 500);
-    assert!(
-        page.body.contains("wsgi.py, line 2") && !page.body.contains("<b>x"),
-        "{}",
-        page.body
-    );
+    assert_contains(&page.body, "wsgi.py, line 2");
+    assert_lacks(&page.body, "<b>x");
     look_at(&page.body);
     dev.end();
 }

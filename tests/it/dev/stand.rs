@@ -1,6 +1,6 @@
 //! A running `forkyard dev`, and its client.
 
-use crate::support::{PATIENCE, is_root, place_library, process, until};
+use crate::support::{PATIENCE, is_root, place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -176,8 +176,8 @@ impl Dev {
         assert!(family.len() > 3, "{family:?}");
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
-        until("the end of what it started", || {
-            family.iter().all(|pid| !process::runs(*pid)).then_some(())
+        wait_until("the end of what it started", || {
+            family.iter().all(|pid| !process::runs(*pid))
         });
     }
 

@@ -2,7 +2,7 @@
 
 use super::stand::{Dev, site};
 use crate::it::runtimes::websockets::{ASGI, Socket, program};
-use crate::support::until;
+use crate::support::wait_until;
 use std::fs;
 use std::io::{Read, Write};
 
@@ -34,10 +34,10 @@ fn passes(files: &[(&str, &str)], file: &str, code: impl Fn(&str) -> String) {
     assert!(socket.ask("again").ends_with(" one again"), "{file}");
     assert_eq!(other.close(), "closed 1000", "{file}: {}", dev.said());
     fs::write(root.join(file), code("number two")).expect("write");
-    until("the new code", || {
+    wait_until("the new code", || {
         let mut new = Socket::open(&address);
         new.hear();
-        new.ask("b").ends_with(" number two b").then_some(())
+        new.ask("b").ends_with(" number two b")
     });
     let last = socket.hear();
     assert!(last.starts_with("closed"), "{file}: {last}");

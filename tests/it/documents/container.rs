@@ -2,10 +2,9 @@
 
 use super::blocks;
 use super::served::settle_toml;
-use crate::support::PHP_VERSION;
 use crate::support::daemon::{Daemon, directory, make_writable};
 use crate::support::nginx::free_port;
-use crate::support::until;
+use crate::support::{PHP_VERSION, wait_until};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -55,9 +54,7 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("cgi-fcgi (Debian package libfcgi-bin)");
-    until("the request to run", || {
-        dir.path().join("begun").exists().then_some(())
-    });
+    wait_until("the request to run", || dir.path().join("begun").exists());
     let children = format!("/proc/{0}/task/{0}/children", daemon.pid());
     let children = fs::read_to_string(children).expect("children");
     let pid: i32 = children.trim().parse().expect("one child");

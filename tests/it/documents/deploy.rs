@@ -3,7 +3,7 @@
 use super::blocks;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{StopAtEnd, until};
+use crate::support::{StopAtEnd, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -171,7 +171,7 @@ impl Shop {
         });
         let (code, said) = run_text(&self.place, script, "v2");
         assert_eq!(code, Some(0), "{said}\n{}", self.daemon.log());
-        until("the new release", || self.page().ends_with("v2 0").then_some(()));
+        wait_until("the new release", || self.page().ends_with("v2 0"));
         let (code, said) = run_text(&self.place, script, "v3");
         assert_eq!(code, Some(70), "{said}");
         self.daemon.wait_for("a_module_that_is_missing");
@@ -180,7 +180,7 @@ impl Shop {
         assert!(self.page().ends_with("v2 0"), "{}", self.page());
         let (code, said) = run_text(&self.place, back, "");
         assert_eq!(code, Some(0), "{said}");
-        until("the old release", || self.page().ends_with("v1 0").then_some(()));
+        wait_until("the old release", || self.page().ends_with("v1 0"));
         drop(end);
         let seen = visitor.join().expect("visitor");
         assert!(

@@ -5,7 +5,7 @@ mod bench;
 mod faults;
 
 use super::blocks::root;
-use crate::support::until;
+use crate::support::{until, wait_until};
 use bench::Bench;
 use std::collections::BTreeSet;
 use std::fs;
@@ -108,13 +108,13 @@ impl Page {
                 let command = command.replace("ID", id.unwrap_or("ID"));
                 let what = format!("{text}: {cause} of {command}");
                 let shown = bench.here(cause);
-                until(&what, || bench.run(&command).contains(&shown).then_some(()));
+                wait_until(&what, || bench.run(&command).contains(&shown));
             }
             entry.left.remove(*cause);
         }
         cure(bench);
-        until(&format!("{text}: the page after the cure"), || {
-            bench.ask(path).contains("served").then_some(())
+        wait_until(&format!("{text}: the page after the cure"), || {
+            bench.ask(path).contains("served")
         });
     }
 }

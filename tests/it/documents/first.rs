@@ -5,7 +5,7 @@ use super::blocks::{self, Block, root};
 use super::served::{settle_nginx, settle_toml};
 use crate::support::daemon::{Daemon, directory};
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{is_root, place_library};
+use crate::support::{assert_contains, assert_lacks, is_root, place_library};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +42,8 @@ fn serve(name: &str, language: &str) {
     let said = curl(&[&format!("http://127.0.0.1:{port}/")]);
     assert_eq!(said, text(&blocks, ""), "{name}\n{}", daemon.log());
     let log = daemon.log();
-    assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
+    assert_lacks(&log, "WARNING");
+    assert_lacks(&log, "ERROR");
 }
 
 #[test]
@@ -164,14 +165,9 @@ fn a_site_that_is_written_shadows_no_other_and_is_shadowed_by_none() {
         "{said}\n{written}"
     );
     let (said, written) = give("two", &[]);
-    assert!(
-        written.contains("listen 80;") && written.contains("server_name localhost;"),
-        "{written}"
-    );
-    assert!(
-        said.contains(&format!("go to the site at {}:1", place("one.conf"))),
-        "{said}"
-    );
+    assert_contains(&written, "listen 80;");
+    assert_contains(&written, "server_name localhost;");
+    assert_contains(&said, &format!("go to the site at {}:1", place("one.conf")));
     let (said, written) = give("three", &[]);
     let taken = format!("localhost is the name of the site at {}:4", place("two.conf"));
     assert!(said.contains(&taken) && said.contains("--server-name"), "{said}");

@@ -4,7 +4,7 @@ use super::first::init;
 use super::served::{settle_nginx, settle_toml};
 use crate::support::daemon::{Daemon, directory};
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{is_root, place_library};
+use crate::support::{assert_lacks, is_root, place_library};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -257,7 +257,7 @@ fn applications_of_every_kind_are_served_from_one_directory() {
     assert!(wrong.is_empty(), "{wrong}\n{}\n{}", nginx.errors(), daemon.log());
     if is_root() {
         let said = ask("/pages/link");
-        assert!(!said.contains("hunter2"), "{said}");
+        assert_lacks(&said, "hunter2");
     }
     let url = format!("http://127.0.0.1:{port}/node/sum");
     let json = [
@@ -269,7 +269,7 @@ fn applications_of_every_kind_are_served_from_one_directory() {
     ];
     assert_eq!(curl(&json), "42");
     let errors = nginx.errors();
-    assert!(!errors.contains("uninitialized"), "{errors}");
+    assert_lacks(&errors, "uninitialized");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Pictures of what `scripts/bench` has measured.
 
 use super::blocks::root;
+use crate::support::assert_success;
 use crate::support::daemon::directory;
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,11 +20,7 @@ fn plot(figures: &Path, plots: &Path) {
     let mut bench = Command::new(root().join("scripts/bench"));
     bench.arg("--from").arg(figures).arg("--plot").arg(plots);
     let output = bench.output().expect("scripts/bench");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_success(&output);
 }
 
 #[test]

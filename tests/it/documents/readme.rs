@@ -1,7 +1,7 @@
 //! The picture in the README is what users see, and it comes before anything that leads elsewhere.
 
 use super::blocks::{self, root};
-use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::daemon::{Daemon, directory, pool, with_control};
 use crate::support::fcgi::Params;
 use crate::support::{place_library, until};
 use std::fs;
@@ -21,7 +21,7 @@ fn the_picture_in_the_readme_is_what_users_see() {
     let daemon = Daemon::start(|dir| {
         let application = format!("runtime = \"wsgi\"\nroot = \"{place}\"");
         let settings = "pm = \"ondemand\"\nmax_children = 10\n";
-        let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let global = with_control(dir);
         global + &pool(dir, "shop", settings, &application)
     });
     let said = |arguments: &[&str]| {
@@ -31,7 +31,7 @@ fn the_picture_in_the_readme_is_what_users_see() {
         String::from_utf8(output.expect("forkyard").stdout).expect("text")
     };
     let params = Params::get(&daemon.dir, "x", "");
-    daemon.client("shop").request(&params, b"").expect("an answer");
+    daemon.ask("shop", &params);
     let status = until("the refusal", || {
         let status = said(&["status"]);
         status.contains("failing").then_some(status)

@@ -4,8 +4,8 @@ use super::blocks;
 use super::blocks::root;
 use crate::support::daemon::{Daemon, directory};
 use crate::support::fcgi::{Client, Params};
-use crate::support::is_root;
 use crate::support::nginx::{Nginx, curl, free_port};
+use crate::support::{assert_lacks, assert_starts, assert_success, is_root};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,7 +126,7 @@ fn the_sample_site_of_conf_is_served() {
         "Proxy: http://evil.example/",
         &served.url("/proxy.php"),
     ]);
-    assert!(!said.contains("evil"), "{said}");
+    assert_lacks(&said, "evil");
 }
 
 #[test]
@@ -205,11 +205,7 @@ fn responder() -> PathBuf {
         command.arg("--release");
     }
     let output = command.current_dir(root()).output().expect("cargo");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_success(&output);
     profile.join("examples/responder")
 }
 
@@ -256,16 +252,10 @@ fn the_responder_answers_through_nginx() {
     for name in ["a", "b"] {
         let params = Params::get(Path::new("/srv"), "x", name);
         let answer = client.request(&params, b"").expect("answer").body();
-        assert!(
-            answer.starts_with(&format!("Hello {name} from worker ")),
-            "{answer}"
-        );
+        assert_starts(&answer, &format!("Hello {name} from worker "));
     }
-    assert!(
-        !daemon.log().contains("WARNING") && !daemon.log().contains("ERROR"),
-        "{}",
-        daemon.log()
-    );
+    assert_lacks(&daemon.log(), "WARNING");
+    assert_lacks(&daemon.log(), "ERROR");
 }
 
 #[test]
@@ -289,10 +279,10 @@ fn the_responder_answers_from_an_empty_chroot() {
         .request(&Params::get(Path::new("/srv"), "x", "root"), b"")
         .expect("answer")
         .body();
-    assert!(answer.starts_with("Hello root from worker "), "{answer}");
+    assert_starts(&answer, "Hello root from worker ");
     let inside = fs::read_link(format!("/proc/{worker}/root")).expect("a link");
     assert_eq!(inside, empty);
-    assert!(!daemon.log().contains("ERROR"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "ERROR");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Jobs, with_pages};
 use crate::support::daemon::Daemon;
-use crate::support::place_library;
+use crate::support::{assert_lacks, place_library};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -238,7 +238,7 @@ fn what_json_can_not_have_is_refused_with_the_reason() {
                 "{case} of {client:?}: {said}, and not {}",
                 words[number]
             );
-            assert!(!said.contains("another last error"), "{said}");
+            assert_lacks(&said, "another last error");
         }
         let thrown = pushed(&jobs, client, "kind=unwritten&case=throws");
         let expected = ["LogicException", "ValueError", "RuntimeError"][number];

@@ -2,7 +2,7 @@
 
 use super::{Client, Jobs};
 use crate::support::daemon::forkyard;
-use crate::support::until;
+use crate::support::{assert_contains, assert_success, wait_until};
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -34,10 +34,8 @@ fn the_command_line_does_what_the_socket_does() {
         ],
     );
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(
-        shown.contains("mail/echo: done") && shown.contains("result: [1] mail t"),
-        "{shown}"
-    );
+    assert_contains(&shown, "mail/echo: done");
+    assert_contains(&shown, "result: [1] mail t");
     assert_eq!(command(&jobs, &["push", "mail", "fail", "--wait"]).0, Some(70));
     let (_, listed, _) = command(&jobs, &["list", "--state", "failed"]);
     let line = listed.lines().nth(1).unwrap_or_else(|| panic!("{listed}"));
@@ -56,19 +54,18 @@ fn the_command_line_does_what_the_socket_does() {
         format!("{} (was there already)\n", pushed.trim())
     );
     let (_, queues, _) = command(&jobs, &["queues"]);
-    assert!(queues.contains("paused") && queues.contains("www"), "{queues}");
+    assert_contains(&queues, "paused");
+    assert_contains(&queues, "www");
     let id: i64 = pushed.trim().parse().expect("a number");
     assert_eq!(jobs.show(id)["state"], "waiting");
     assert_eq!(command(&jobs, &["resume", "mail"]).1, "done\n");
     assert_eq!(command(&jobs, &["wait", pushed.trim()]).0, Some(0));
     let (_, schedules, _) = command(&jobs, &["schedules"]);
-    assert!(
-        schedules.contains("nightly") && schedules.contains("30 2 * * *"),
-        "{schedules}"
-    );
+    assert_contains(&schedules, "nightly");
+    assert_contains(&schedules, "30 2 * * *");
     let (_, now, _) = command(&jobs, &["run-now", "nightly"]);
     let (_, shown, _) = command(&jobs, &["wait", now.trim()]);
-    assert!(shown.contains("result: 7 mail"), "{shown}");
+    assert_contains(&shown, "result: 7 mail");
     let (_, stats, _) = command(&jobs, &["--json", "stats"]);
     let stats: Value = serde_json::from_str(&stats).expect("JSON");
     assert_eq!(stats["queues"][0]["ended"], json!({"done": 3, "failed": 1}));
@@ -80,19 +77,19 @@ fn the_command_line_does_what_the_socket_does() {
         let output = forkyard(&arguments, &jobs.dir()).output().expect("status");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert!(status("").contains("QUARANTINED"), "{}", status(""));
+    assert_contains(&status(""), "QUARANTINED");
     let json: Value = serde_json::from_str(&status("--json")).expect("JSON");
     assert_eq!(json["jobs"]["stats"]["queues"][0]["name"], "mail");
     let metrics = status("--metrics");
-    assert!(
-        metrics.contains("forkyard_jobs_ended_total{queue=\"mail\",outcome=\"done\"} 3"),
-        "{metrics}"
+    assert_contains(
+        &metrics,
+        "forkyard_jobs_ended_total{queue=\"mail\",outcome=\"done\"} 3",
     );
-    assert!(
-        metrics.contains("# TYPE forkyard_jobs_run_seconds histogram")
-            && metrics.contains("forkyard_jobs_run_seconds_count{queue=\"mail\"} 4")
-            && metrics.contains("forkyard_jobs_wait_seconds_bucket{le=\"+Inf\",queue=\"mail\"} 4"),
-        "{metrics}"
+    assert_contains(&metrics, "# TYPE forkyard_jobs_run_seconds histogram");
+    assert_contains(&metrics, "forkyard_jobs_run_seconds_count{queue=\"mail\"} 4");
+    assert_contains(
+        &metrics,
+        "forkyard_jobs_wait_seconds_bucket{le=\"+Inf\",queue=\"mail\"} 4",
     );
     let (code, _, errors) = command(&jobs, &["push", "nowhere", "echo"]);
     assert_eq!(
@@ -117,7 +114,7 @@ fn a_command_reads_the_configuration_once() {
         .args(command.get_args())
         .output()
         .expect("strace");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     let opened = std::fs::read_to_string(trace).expect("a trace");
     let count = opened.matches("forkyard.toml\"").count();
     assert_eq!(count, 1, "{opened}");
@@ -134,10 +131,10 @@ fn many_jobs_are_pushed_at_once_or_none_of_them() {
     assert_eq!(client.ask(&several("mial"))["result"], "error");
     let pushed = client.ask(&several("mail"));
     assert_eq!(pushed["jobs"].as_array().map(Vec::len), Some(3));
-    until("three jobs are done", || {
+    wait_until("three jobs are done", || {
         let list = client.ask(&json!({"command": "list"}));
         let list = list["jobs"].as_array().cloned().unwrap_or_default();
-        (list.len() == 3 && list.iter().all(|job| job["state"] == "done")).then_some(())
+        list.len() == 3 && list.iter().all(|job| job["state"] == "done")
     });
     let refused = client.ask(&json!({"command": "fly"}));
     assert!(

@@ -3,7 +3,7 @@
 use super::{Jobs, configuration};
 use crate::support::daemon::{Daemon, directory, forkyard};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, process, until};
+use crate::support::{assert_contains, assert_lacks, assert_success, is_root, process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -37,12 +37,12 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
     let jobs = Jobs { daemon };
     goes_on(&jobs, "reload", |jobs| {
         let reload = forkyard(&["reload"], &jobs.dir()).output().expect("reload");
-        assert!(reload.status.success(), "{reload:?}");
+        assert_success(&reload);
     });
     let before = jobs.keeper_of_jobs(jobs.daemon.pid());
     goes_on(&jobs, "upgrade", |jobs| {
         let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
-        assert!(upgrade.status.success(), "{upgrade:?}");
+        assert_success(&upgrade);
     });
     let kept = jobs.push("gate", json!({"payload": "never"}));
     let late = jobs.push(
@@ -51,7 +51,7 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
     );
     let workers = [jobs.wait_for_start(kept, 1), jobs.wait_for_start(late, 1)];
     let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
-    assert!(upgrade.status.success(), "{upgrade:?}");
+    assert_success(&upgrade);
     jobs.ask(&json!({"command": "cancel", "id": kept}));
     assert_eq!(jobs.wait(kept)["state"], "cancelled");
     let late = jobs.wait(late);
@@ -63,9 +63,7 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
         workers.iter().all(|pid| !process::runs(*pid)),
         "their workers are ended"
     );
-    until("the end of the old process", || {
-        (!process::runs(before)).then_some(())
-    });
+    wait_until("the end of the old process", || !process::runs(before));
     assert_ne!(jobs.keeper_of_jobs(jobs.daemon.pid()), before);
 }
 
@@ -103,16 +101,14 @@ fn workers_that_a_reload_keeps_take_over_how_long_they_may_take_to_leave() {
     std::fs::write(&path, &elsewhere).expect("the configuration");
     daemon.signal(Signal::SIGUSR2);
     let done = daemon.wait_for("reload done");
-    assert!(
-        done.contains("nothing changed for: ") && !done.contains("replaced"),
-        "{done}"
-    );
+    assert_contains(&done, "nothing changed for: ");
+    assert_lacks(&done, "replaced");
     assert!(process::runs(held));
     let more = elsewhere.replace("max_children = 1\n", "max_children = 2\n");
     std::fs::write(&path, more).expect("the configuration");
     daemon.signal(Signal::SIGUSR2);
-    until("the end of the worker, in less than 10 minutes", || {
-        (!process::runs(held)).then_some(())
+    wait_until("the end of the worker, in less than 10 minutes", || {
+        !process::runs(held)
     });
 }
 
@@ -150,9 +146,9 @@ fn a_job_whose_keeper_was_killed_ends_when_it_is_cancelled_or_its_time_is_over()
     let workers = [jobs.wait_for_start(cancelled, 1), jobs.wait_for_start(late, 1)];
     let keeper = jobs.keeper_of_jobs(jobs.daemon.pid());
     process::signal(keeper, Signal::SIGKILL);
-    until("another process", || {
+    wait_until("another process", || {
         let next = jobs.keeper_of_jobs(jobs.daemon.pid());
-        (next != keeper).then_some(())
+        next != keeper
     });
     jobs.ask(&json!({"command": "cancel", "id": cancelled}));
     assert_eq!(jobs.wait(cancelled)["state"], "cancelled");
@@ -162,7 +158,7 @@ fn a_job_whose_keeper_was_killed_ends_when_it_is_cancelled_or_its_time_is_over()
         (&json!("failed"), &json!("timed_out"), &json!("its time was over"))
     );
     for worker in workers {
-        until("its end", || (!process::runs(worker)).then_some(()));
+        wait_until("its end", || !process::runs(worker));
     }
     assert_ne!(gate(json!({"key": "a", "timeout_ms": 1})), cancelled);
 }
@@ -197,8 +193,7 @@ fn what_runs_when_the_daemon_stops_is_run_by_the_next() {
         daemon = jobs.daemon;
         long
     };
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     drop(daemon);
     let mut daemon = Daemon::start_in(&path);
     daemon.keep(dir);

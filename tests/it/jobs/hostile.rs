@@ -3,7 +3,7 @@
 use super::{Client, Jobs, configuration};
 use crate::skip::needs_root;
 use crate::support::daemon::Daemon;
-use crate::support::until;
+use crate::support::{assert_starts, until};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -280,7 +280,7 @@ fn a_payload_that_is_too_long_and_what_is_no_request_are_refused_and_cost_nothin
         stream.get_mut().write_all(noise).expect("noise");
         let mut line = String::new();
         stream.read_line(&mut line).expect("an answer");
-        assert!(line.starts_with("{\"result\":\"error\""), "{line}");
+        assert_starts(&line, "{\"result\":\"error\"");
     }
     assert_eq!(jobs.done("echo", json!({}))["state"], "done");
 }

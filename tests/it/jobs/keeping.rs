@@ -1,6 +1,7 @@
 //! The store file: after a stop, copied, damaged, and of another version.
 
 use super::Jobs;
+use crate::support::assert_contains;
 use crate::support::daemon::forkyard;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -27,10 +28,9 @@ fn the_file_has_all_jobs_after_a_stop_and_a_copy_has_them_at_any_time() {
     assert!(said.ends_with("copy.db: 1 jobs\n"), "{said}");
     let (code, _, errors) = backed_up(&dir, "copy.db");
     assert_eq!(code, Some(73));
-    assert!(errors.contains("there already"), "{errors}");
+    assert_contains(&errors, "there already");
     jobs.done("echo", json!({}));
-    jobs.daemon.signal(Signal::SIGTERM);
-    assert!(jobs.daemon.wait().success());
+    jobs.daemon.end(Signal::SIGTERM);
     let store = dir.join("store/jobs.db");
     assert!(!dir.join("store/jobs.db-wal").exists(), "all is in the file");
     let (code, said, _) = backed_up(&dir, "second.db");
@@ -50,8 +50,7 @@ fn of_a_damaged_file_a_copy_has_what_can_be_read() {
     jobs.ask(&json!({"command": "pause", "queue": "mail"}));
     let job = json!({"queue": "mail", "kind": "echo", "payload": "x".repeat(900)});
     jobs.ask(&json!({"command": "push", "jobs": vec![job; 500]}));
-    jobs.daemon.signal(Signal::SIGTERM);
-    assert!(jobs.daemon.wait().success());
+    jobs.daemon.end(Signal::SIGTERM);
     let store = dir.join("store/jobs.db");
     let pages = fs::metadata(&store).expect("the store").len() / 4096;
     let file = fs::File::options().write(true).open(&store).expect("the store");
@@ -60,10 +59,8 @@ fn of_a_damaged_file_a_copy_has_what_can_be_read() {
     drop(file);
     let (code, _, errors) = backed_up(&dir, "copy.db");
     assert_eq!(code, Some(65), "{errors}");
-    assert!(
-        errors.contains("is damaged") && errors.contains("what could be read"),
-        "{errors}"
-    );
+    assert_contains(&errors, "is damaged");
+    assert_contains(&errors, "what could be read");
     fs::write(&store, fs::read(dir.join("copy.db")).expect("the copy")).expect("the store");
     let again = jobs.again();
     let queues = again.ask(&json!({"command": "queues"}));
@@ -76,16 +73,15 @@ fn of_a_damaged_file_a_copy_has_what_can_be_read() {
 fn a_store_of_a_later_version_is_refused_with_what_to_do() {
     let mut jobs = Jobs::start("max_children = 1", "");
     jobs.done("echo", json!({}));
-    jobs.daemon.signal(Signal::SIGTERM);
-    assert!(jobs.daemon.wait().success());
+    jobs.daemon.end(Signal::SIGTERM);
     // user_version in the file's header.
     let store = jobs.dir().join("store/jobs.db");
     let file = fs::File::options().write(true).open(&store).expect("the store");
     file.write_all_at(&99_u32.to_be_bytes(), 60).expect("a version");
     let again = jobs.again();
     let log = again.daemon.wait_for("has version 99");
-    assert!(
-        log.contains("a later forkyard wrote it; install that one, or put back the copy"),
-        "{log}"
+    assert_contains(
+        &log,
+        "a later forkyard wrote it; install that one, or put back the copy",
     );
 }

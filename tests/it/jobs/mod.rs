@@ -17,7 +17,7 @@ mod sequences;
 mod stores;
 mod tcp;
 
-use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, php_pool, pool};
 use crate::support::{is_root, process, until};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -108,7 +108,7 @@ pub fn with_pages(dir: &Path, php: &str, wsgi: &str, rack: &str) -> String {
         fs::create_dir(&root).expect("mkdir");
         make_writable(&root);
         fs::write(root.join(file), script).expect("script");
-        let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.display());
+        let application = application_in(runtime, root, "");
         more += &pool(dir, runtime, "pm = \"static\"\nmax_children = 1\n", &application);
     }
     configuration(dir, "", "max_children = 1", "", &more)

@@ -2,7 +2,7 @@
 
 use super::Jobs;
 use crate::support::daemon::{Daemon, forkyard, make_writable};
-use crate::support::{is_root, until};
+use crate::support::{assert_contains, is_root, until};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
@@ -91,10 +91,10 @@ fn services_are_checked_by_tasks_of_four_languages_and_again_by_a_pattern() {
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let (_, kinds, _) = run(&["kinds"]);
-    assert!(kinds.contains("Checks a service: congruence (Python)"), "{kinds}");
+    assert_contains(&kinds, "Checks a service: congruence (Python)");
     let (code, said, errors) = run(&["push", "checks", "all", "--wait"]);
     assert_eq!(code, Some(0), "{said}{errors}");
-    assert!(said.contains("32 services"), "{said}");
+    assert_contains(&said, "32 services");
     let last = || {
         let answer = jobs.ask(&json!({"command": "last", "by": "key", "kind": "service", "limit": 1000}));
         answer["jobs"].as_array().cloned().unwrap_or_default()

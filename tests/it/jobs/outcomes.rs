@@ -2,7 +2,7 @@
 
 use super::Jobs;
 use crate::support::daemon::forkyard;
-use crate::support::until;
+use crate::support::{assert_contains, assert_starts, assert_success, wait_until};
 use serde_json::{Value, json};
 
 fn ended(job: &Value) -> (&str, u64, &str) {
@@ -80,8 +80,8 @@ fn a_job_that_has_ended_its_answer_goes_on() {
     let jobs = Jobs::start("max_children = 2", "attempts = 1\n");
     let job = |verdict: &str| {
         let id = jobs.push("cron", json!({"payload": verdict}));
-        until("the end of its answer", || {
-            jobs.dir().join("out/answered").exists().then_some(())
+        wait_until("the end of its answer", || {
+            jobs.dir().join("out/answered").exists()
         });
         assert_eq!(jobs.show(id)["state"], "running");
         jobs.open("cron");
@@ -109,16 +109,14 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
     let twice = jobs.done("crash", json!({}));
     let (state, attempts, error) = ended(&twice);
     assert_eq!((state, attempts), ("quarantined", 2));
-    assert!(
-        error.starts_with("worker ") && error.contains("exited on signal 9 (SIGKILL); see: forkyard error "),
-        "{error}"
-    );
+    assert_starts(error, "worker ");
+    assert_contains(error, "exited on signal 9 (SIGKILL); see: forkyard error ");
     // The report that it names, in three forms; another user can't read it.
     let id = error.rsplit(' ').next().expect("an id").to_owned();
     let report = |arguments: &[&str]| {
         let all: Vec<&str> = ["error", &id].iter().chain(arguments).copied().collect();
         let output = forkyard(&all, &jobs.dir()).output().expect("forkyard");
-        assert!(output.status.success(), "{output:?}");
+        assert_success(&output);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let text = report(&[]);
@@ -162,9 +160,7 @@ fn a_job_that_takes_too_long_or_is_cancelled_is_ended() {
     assert_eq!((&answer["count"], &answer["ending"]), (&json!(0), &json!(1)));
     assert_eq!(ended(&jobs.wait(late)), ("failed", 1, "its time was over"));
     assert_eq!(ended(&jobs.wait(cancelled)), ("cancelled", 1, "it was cancelled"));
-    until("the end of the worker", || {
-        (!crate::support::process::runs(pid)).then_some(())
-    });
+    wait_until("the end of the worker", || !crate::support::process::runs(pid));
     assert_eq!(jobs.done("echo", json!({}))["state"], "done");
 }
 
@@ -248,17 +244,17 @@ fn many_failures_are_few_lines_of_the_log() {
     let mut jobs = Jobs::start("max_children = 4", "attempts = 1\n");
     let job = json!({"queue": "mail", "kind": "fail"});
     jobs.ask(&json!({"command": "push", "jobs": vec![job; 200]}));
-    until("all have failed", || {
+    wait_until("all have failed", || {
         let queues = jobs.ask(&json!({"command": "queues"}));
-        (queues["queues"][0]["failed"] == 200).then_some(())
+        queues["queues"][0]["failed"] == 200
     });
     jobs.daemon.signal(nix::sys::signal::Signal::SIGTERM);
     assert!(jobs.daemon.wait().success());
     let log = jobs.daemon.log();
     assert_eq!(log.matches("has failed at start 1").count(), 6, "{log}");
-    assert!(
-        log.contains("195 more jobs of queue mail have failed within a minute, the last one so: job "),
-        "{log}"
+    assert_contains(
+        &log,
+        "195 more jobs of queue mail have failed within a minute, the last one so: job ",
     );
 }
 

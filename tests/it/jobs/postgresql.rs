@@ -2,7 +2,7 @@
 
 use super::{Jobs, configuration};
 use crate::support::daemon::{Daemon, directory};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -129,13 +129,11 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
         )
     };
     for round in 1..=4 {
-        until("some are started", || {
-            (starts().len() >= round * COUNT / 6).then_some(())
-        });
+        wait_until("some are started", || starts().len() >= round * COUNT / 6);
         cut();
     }
-    until("all are done", || {
-        (server.sql("SELECT count(*) FROM forkyard.job WHERE state = 3") == COUNT.to_string()).then_some(())
+    wait_until("all are done", || {
+        server.sql("SELECT count(*) FROM forkyard.job WHERE state = 3") == COUNT.to_string()
     });
     let started = starts();
     assert_eq!(
@@ -153,9 +151,9 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
         one.ask(&json!({"command": "pause", "queue": "mail"}))["result"],
         "done"
     );
-    until("the other hears of it", || {
+    wait_until("the other hears of it", || {
         let queues = two.ask(&json!({"command": "queues"}));
-        (queues["queues"][0]["paused"] == true).then_some(())
+        queues["queues"][0]["paused"] == true
     });
     two.ask(&json!({"command": "resume", "queue": "mail"}));
     let long = one.push("gate", json!({"payload": "never"}));

@@ -3,7 +3,7 @@
 use super::Jobs;
 use crate::it::documents::blocks::{self, root};
 use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{is_root, until, write_program};
+use crate::support::{assert_contains, assert_lacks, is_root, until, write_program};
 use serde_json::json;
 use std::fs;
 use std::io::{Read, Write};
@@ -63,10 +63,8 @@ fn the_e_mails_of_the_recipe_are_sent() {
         "{done}"
     );
     let mails = fs::read_to_string(jobs.dir().join("mails")).expect("mails");
-    assert!(
-        mails.contains("To: you@example.org") && mails.contains("Welcome"),
-        "{mails}"
-    );
+    assert_contains(&mails, "To: you@example.org");
+    assert_contains(&mails, "Welcome");
     let broken = json!({
         "queue": "mail", "kind": "welcome", "payload": "no JSON", "content_type": "text/plain", "attempts": 1
     });
@@ -117,9 +115,9 @@ fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
     let get = |page: &str| jobs.daemon.get("shop-jobs", page);
     assert_eq!(get("make.php").body(), "");
     let refused = get("register.php?mail=");
-    assert!(refused.text().contains("Status: 500"), "{}", refused.text());
+    assert_contains(&refused.text(), "Status: 500");
     let taken = get("register.php?mail=you@example.org");
-    assert!(!taken.text().contains("Status:"), "{}", taken.text());
+    assert_lacks(&taken.text(), "Status:");
     let done = until("the job of the outbox", || {
         let list = jobs.ask(&json!({"command": "list", "queue": "mail", "state": "done"}));
         list["jobs"].as_array().filter(|list| !list.is_empty()).cloned()

@@ -2,7 +2,7 @@
 
 use super::Jobs;
 use crate::support::daemon::{directory, forkyard};
-use crate::support::{process, until};
+use crate::support::{assert_success, process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -57,12 +57,10 @@ fn a_file_s_lines_become_jobs_lazily_and_once_though_processes_are_killed() {
         .stdout(Stdio::null())
         .spawn()
         .expect("forkyard");
-    until("jobs are waiting", || (given(&newest(&jobs)) >= 10).then_some(()));
+    wait_until("jobs are waiting", || given(&newest(&jobs)) >= 10);
     process::signal(jobs.keeper_of_jobs(jobs.daemon.pid()), Signal::SIGKILL);
     jobs.ask(&json!({"command": "resume", "queue": "mail"}));
-    until("the source is read on", || {
-        (given(&newest(&jobs)) > 20).then_some(())
-    });
+    wait_until("the source is read on", || given(&newest(&jobs)) > 20);
     jobs.ask(&json!({"command": "pause", "queue": "mail"}));
     let sequence = newest(&jobs);
     assert!(
@@ -184,5 +182,5 @@ fn jobs_whose_addition_is_not_answered_are_added_again_from_the_same_place() {
     assert_eq!(hear(&mut next)["command"], "sequence-end");
     answer(&mut next, "complete", 2);
     let output = child.wait_with_output().expect("forkyard");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
 }

@@ -5,7 +5,7 @@ use super::{Client, Jobs};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, forkyard, make_writable};
 use crate::support::strace::Failing;
-use crate::support::{place_library, until};
+use crate::support::{place_library, wait_until};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -111,9 +111,7 @@ fn assert_refused(jobs: &Jobs, row: &str, words: &[&str]) {
 
 fn assert_stored(jobs: &Jobs, row: &str) {
     let push = json!({"command": "push", "job": {"queue": "mail", "kind": "echo"}});
-    until("a store that is well", || {
-        (jobs.ask(&push)["result"] == "pushed").then_some(())
-    });
+    wait_until("a store that is well", || jobs.ask(&push)["result"] == "pushed");
     for (client, said, took) in told(jobs) {
         assert!(said.starts_with("stored "), "after {row}, {client}: {said}");
         assert!(took < LONGEST, "after {row}, {client}: {took:?}");

@@ -3,7 +3,7 @@
 use super::{Jobs, configuration};
 use crate::support::daemon::{Daemon, directory, forkyard};
 use crate::support::nginx::free_port;
-use crate::support::{PATIENCE, process, until};
+use crate::support::{PATIENCE, assert_success, process, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
@@ -314,7 +314,7 @@ fn nobody_gets_the_port_in_an_upgrade() {
     let upgrade = forkyard(&["upgrade"], &over_tcp.jobs.dir())
         .output()
         .expect("upgrade");
-    assert!(upgrade.status.success(), "{upgrade:?}");
+    assert_success(&upgrade);
     assert!(!thief.has_it());
     let mut line = Line::connect(over_tcp.address);
     assert_eq!(line.tell(SECRET), Some(json!({"result": "done"})));
@@ -350,7 +350,7 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
     let upgrade = forkyard(&["upgrade"], &over_tcp.jobs.dir())
         .output()
         .expect("upgrade");
-    assert!(upgrade.status.success(), "{upgrade:?}");
+    assert_success(&upgrade);
     goes_on("an upgrade");
     let reload = || {
         forkyard(&["reload"], &over_tcp.jobs.dir())

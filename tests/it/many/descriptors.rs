@@ -2,7 +2,7 @@
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -44,17 +44,17 @@ fn use_all(daemon: &Daemon, count: usize) {
 #[test]
 fn a_pool_has_one_descriptor_and_four_when_it_was_used() {
     let (few, many) = (start(POOLS), start(2 * POOLS));
-    until("one descriptor for each pool", || {
-        (open(many.pid()) == open(few.pid()) + POOLS).then_some(())
+    wait_until("one descriptor for each pool", || {
+        open(many.pid()) == open(few.pid()) + POOLS
     });
     let before = open(many.pid());
     for _ in 0..2 {
         use_all(&many, 2 * POOLS);
-        until("three more for each that was used", || {
-            (open(many.pid()) <= before + 3 * 2 * POOLS).then_some(())
+        wait_until("three more for each that was used", || {
+            open(many.pid()) <= before + 3 * 2 * POOLS
         });
     }
-    assert!(!many.log().contains("ERROR"), "{}", many.log());
+    assert_lacks(&many.log(), "ERROR");
 }
 
 #[test]
@@ -67,13 +67,11 @@ fn a_pool_at_rest_goes_on_with_the_next_master() {
     daemon.write("pid.php", "<?php echo getmypid();");
     let first = daemon.kept_master();
     let worker: u32 = daemon.get("p1", "pid.php").body().parse().expect("a pid");
-    until("no worker", || process::state(worker).is_none().then_some(()));
+    wait_until("no worker", || process::state(worker).is_none());
     let unused = open(first);
     let worker: u32 = daemon.get("p0", "pid.php").body().parse().expect("a pid");
-    until("no worker", || process::state(worker).is_none().then_some(()));
-    until("the pool is at rest", || {
-        (open(first) <= unused + 3).then_some(())
-    });
+    wait_until("no worker", || process::state(worker).is_none());
+    wait_until("the pool is at rest", || open(first) <= unused + 3);
     process::signal(first, Signal::SIGKILL);
     daemon.wait_for_count("ready to handle connections", 2);
     assert_ne!(daemon.kept_master(), first);
@@ -82,6 +80,6 @@ fn a_pool_at_rest_goes_on_with_the_next_master() {
         assert!(body.parse::<u32>().is_ok(), "{body}");
     }
     let log = daemon.log();
-    assert!(log.contains("2 pools and 0 workers go on"), "{log}");
-    assert!(!log.contains("missing or wrong"), "{log}");
+    assert_contains(&log, "2 pools and 0 workers go on");
+    assert_lacks(&log, "missing or wrong");
 }

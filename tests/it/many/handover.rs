@@ -2,7 +2,7 @@
 
 use super::member;
 use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::{process, strace, until};
+use crate::support::{process, strace, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -12,9 +12,9 @@ const LOOKS: usize = 3;
 /// Bytes that a process writes to memory files from `act` until it is idle again.
 fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
     let waits = || {
-        until("the master to wait", || {
+        wait_until("the master to wait", || {
             let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
-            (place.contains("epoll") || place.contains("ep_poll")).then_some(())
+            place.contains("epoll") || place.contains("ep_poll")
         });
     };
     let report = dir.join("writes");

@@ -1,8 +1,8 @@
 //! `cpu_weight` and `memory_max`: by control groups if available, otherwise by limits of each process.
 
 use super::member;
-use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::{cgroup2, is_root, process, until};
+use crate::support::daemon::{Daemon, directory, forkyard, with_control};
+use crate::support::{assert_contains, assert_lacks, cgroup2, is_root, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn status(dir: &Path) -> serde_json::Value {
 }
 
 fn write(dir: &Path, more: &str) {
-    let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let global = with_control(dir);
     fs::write(dir.join("forkyard.toml"), global + &member(dir, 0, more)).expect("configuration");
     fs::write(dir.join("look.php"), LOOK).expect("a script");
 }
@@ -73,13 +73,13 @@ fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
         said.starts_with(wanted) && said.contains("RLIMIT_DATA 268435456"),
         "{said}"
     );
-    assert!(said.contains("without control groups: "), "{said}");
+    assert_contains(&said, "without control groups: ");
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
     let data = limits
         .lines()
         .find(|line| line.starts_with("Max data size"))
         .expect("a limit");
-    assert!(data.contains("268435456"), "{data}");
+    assert_contains(data, "268435456");
     if is_root() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
         let nice = stat
@@ -112,7 +112,7 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
     let (pid, own) = pid_and_group(&daemon);
     assert!(own.ends_with("/p0"), "{own}");
     assert_eq!(group.members("p0"), [pid]);
-    assert!(!daemon.log().contains("ERROR"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "ERROR");
     let said = status(dir.path())["pools"][0]["shares"]
         .as_str()
         .expect("shares")
@@ -120,13 +120,10 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
     assert_eq!(said, format!("control group {}", group.0.join("p0").display()));
     daemon.signal(Signal::SIGKILL);
     daemon.wait();
-    until("the workers leave", || {
-        group.members("p0").is_empty().then_some(())
-    });
+    wait_until("the workers leave", || group.members("p0").is_empty());
     let mut daemon = Daemon::start_in(dir.path());
     assert!(pid_and_group(&daemon).1.ends_with("/p0"));
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     assert!(!group.0.join("p0").exists(), "it is removed at the end");
 }
 
@@ -160,8 +157,7 @@ fn in_a_delegated_group_each_pool_has_one_of_its_own() {
         let wanted = format!("without control groups: {} has no controller", group.0.display());
         assert!(said.contains(&wanted), "{said}");
         assert!(group.members("").contains(&daemon.pid()), "it stays where it is");
-        daemon.signal(Signal::SIGTERM);
-        assert!(daemon.wait().success());
+        daemon.end(Signal::SIGTERM);
         return crate::skip::skip(
             "cgroup v2 has no controllers cpu and memory here: weights and limits were not tried",
         );
@@ -179,7 +175,6 @@ fn in_a_delegated_group_each_pool_has_one_of_its_own() {
         said,
         format!("control group {}", group.0.join("pools/p0").display())
     );
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     assert!(!group.0.join("pools").exists(), "it is removed at the end");
 }

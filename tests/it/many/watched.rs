@@ -2,7 +2,7 @@
 
 use super::member;
 use crate::support::daemon::{Daemon, directory};
-use crate::support::until;
+use crate::support::{assert_contains, wait_until};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Site {
     }
 
     fn serves(&self, number: usize) {
-        until("the pool listens", || self.is_open(number).then_some(()));
+        wait_until("the pool listens", || self.is_open(number));
         assert_eq!(
             self.daemon.get(&format!("p{number}"), "hello.php").body(),
             "hello"
@@ -50,7 +50,7 @@ impl Site {
     }
 
     fn ends(&self, number: usize) {
-        until("the pool ends", || (!self.is_open(number)).then_some(()));
+        wait_until("the pool ends", || !self.is_open(number));
     }
 
     fn reloads(&self) -> usize {
@@ -102,7 +102,7 @@ fn a_file_that_is_wrong_is_told_and_hurts_no_other() {
     site.serves(1);
     fs::write(file(&site.pools, 2), "[pool.p2").expect("no pool");
     let line = site.daemon.wait_for("p2.toml:1");
-    assert!(line.contains("ERROR"), "{line}");
+    assert_contains(&line, "ERROR");
     fs::write(file(&site.pools, 3), site.text(3)).expect("a pool");
     site.serves(3);
     fs::write(file(&site.pools, 2), site.text(2)).expect("a pool");

@@ -2,7 +2,8 @@
 
 use super::{ask, mode_pool, ordinary_pool, post, status_of, worker_pool};
 use crate::it::documents::blocks;
-use crate::support::daemon::{Daemon, make_writable};
+use crate::support::assert_contains;
+use crate::support::daemon::{Daemon, make_writable, with_control};
 use crate::support::fcgi::Params;
 use std::fs;
 use std::path::Path;
@@ -95,7 +96,7 @@ impl Application<'_> {
             let ondemand =
                 format!("pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1h\"\n{own}");
             let snapshot = format!("worker_mode = \"snapshot\"\nisolation = \"rewind\"\n{boot}");
-            format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
+            with_control(dir)
                 + &ordinary_pool(dir, "www", &settings, &sessions)
                 + &worker_pool(dir, "loop", &worker, &settings, &boot)
                 + &mode_pool(dir, "snap", &worker, &ondemand, &snapshot)
@@ -203,7 +204,7 @@ fn plain_php_answers_as_the_recipe_says() {
     ] {
         let answer = daemon.get("www", &format!("any.php?{query}"));
         assert_eq!(answer.body(), format!("{expected}\n"));
-        assert!(answer.text().contains("text/plain"), "{}", answer.text());
+        assert_contains(&answer.text(), "text/plain");
     }
 }
 

@@ -1,8 +1,8 @@
 //! The boot's environment, and each way in which it fails.
 
 use super::{ONE, worker_pool};
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::until;
+use crate::support::daemon::{Daemon, make_writable, with_control};
+use crate::support::{assert_contains, assert_lacks, wait_until};
 use std::fs;
 use std::process::Command;
 
@@ -92,7 +92,7 @@ const CASES: &[Case] = &[
 #[test]
 fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
     let daemon = Daemon::start(|dir| {
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(dir);
         let pools: String = CASES
             .iter()
             .map(|case| {
@@ -141,8 +141,8 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
         daemon.write(&format!("{}.php", case.name), WELL);
     }
     for case in CASES {
-        until("the application to be up", || {
-            (daemon.get(case.name, "any.php").body() == "well").then_some(())
+        wait_until("the application to be up", || {
+            daemon.get(case.name, "any.php").body() == "well"
         });
     }
 }
@@ -188,10 +188,9 @@ fn boot_and_warm_up_requests_leave_the_application_and_nothing_else() {
     daemon.wait_for_workers("www", 2);
     let answer = daemon.get("www", "index.php");
     let text = answer.text();
-    assert!(
-        !text.contains("lost") && !text.contains("thrown away") && !text.contains("printed"),
-        "{text}"
-    );
+    assert_lacks(&text, "lost");
+    assert_lacks(&text, "thrown away");
+    assert_lacks(&text, "printed");
     let expected = r#"[[["\/notes.php","notes.php","prod",false,false,true,[],"fpm-fcgi",1],["GET","\/","localhost",[],"prod"],["GET","\/login?from=home","localhost",{"from":"home"},"prod"]],3,false,"1, 2","\/index.php"]"#;
     assert_eq!(answer.body(), expected);
     for line in [
@@ -202,7 +201,7 @@ fn boot_and_warm_up_requests_leave_the_application_and_nothing_else() {
         daemon.wait_for(line);
     }
     let line = daemon.wait_for("told in a request");
-    assert!(line.contains("WARNING: [pool www]"), "{line}");
+    assert_contains(&line, "WARNING: [pool www]");
     let workers = daemon.wait_for_workers("www", 2);
     for worker in &workers {
         crate::support::process::signal(*worker, nix::sys::signal::Signal::SIGKILL);

@@ -2,7 +2,7 @@
 
 use super::{ONE, worker_pool, write_script};
 use crate::support::daemon::{Daemon, make_writable};
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
 use std::fs;
 
 const COUNTS: &str = r#"<?php
@@ -38,7 +38,7 @@ while (forkyard_handle_request(function () use ($boot) {
 
 fn say(daemon: &Daemon, pool: &str, query: &str) -> String {
     let params = crate::support::fcgi::Params::get(&daemon.dir, "index.php", query);
-    daemon.client(pool).request(&params, b"").expect("answer").body()
+    daemon.ask(pool, &params).body()
 }
 
 fn counting(application: &str) -> Daemon {
@@ -69,13 +69,13 @@ fn opcache_reset_asks_for_one_more_boot_and_an_opcache_that_is_full_for_one() {
     assert_eq!(say(&daemon, "www", ""), "1");
     assert_eq!(say(&daemon, "www", "do=reset"), "true 1");
     daemon.wait_for("[pool www] opcache_reset() was called: it gets new processes");
-    until("another boot", || (say(&daemon, "www", "") == "2").then_some(()));
-    until("its OPcache to be full", || {
-        say(&daemon, "www", "do=fill").starts_with("true 2").then_some(())
+    wait_until("another boot", || say(&daemon, "www", "") == "2");
+    wait_until("its OPcache to be full", || {
+        say(&daemon, "www", "do=fill").starts_with("true 2")
     });
-    until("another boot", || (say(&daemon, "www", "") == "3").then_some(()));
+    wait_until("another boot", || say(&daemon, "www", "") == "3");
     let line = daemon.wait_for("its OPcache has no memory left for new code");
-    assert!(line.contains("[pool www]"), "{line}");
+    assert_contains(&line, "[pool www]");
     daemon.wait_for("raise opcache.memory_consumption");
     assert_eq!(daemon.log().matches("it gets new processes").count(), 2);
 }
@@ -111,10 +111,10 @@ fn a_watched_file_that_changes_leads_to_a_new_boot_and_one_that_is_broken_change
         );
         worker_pool(dir, "www", "worker.php", ONE, &watch)
     });
-    let says = |text: &str| until(text, || (say(&daemon, "www", "") == text).then_some(()));
+    let says = |text: &str| wait_until(text, || say(&daemon, "www", "") == text);
     says("first a");
     let line = daemon.wait_for("/gone are not noticed: it is not there");
-    assert!(line.contains("[pool www]"), "{line}");
+    assert_contains(&line, "[pool www]");
     daemon.write("src/notes.txt", "x");
     daemon.write("src/new~", &one("second"));
     fs::rename(daemon.dir.join("src/new~"), daemon.dir.join("src/one.php")).expect("rename");
@@ -176,11 +176,9 @@ fn its_functions_say_what_the_worker_is() {
     // Headers after output that was flushed early are not sent.
     let answer = super::ask(&daemon, "www", &super::case(&daemon, "headers send", ""), b"");
     let text = answer.text();
-    assert!(
-        text.starts_with("Status: 203") && text.contains("Link: </a>; rel=preload\r\n"),
-        "{text}"
-    );
-    assert!(!text.contains("X-Late"), "{text}");
+    assert_starts(&text, "Status: 203");
+    assert_contains(&text, "Link: </a>; rel=preload\r\n");
+    assert_lacks(&text, "X-Late");
     assert_eq!(answer.body(), r#"[0,"a, b",0,true]"#);
     for (status, expected) in [(99, "between 100 and 999"), (1000, "between 100 and 999")] {
         let said = super::say(&daemon, "www", "headers send", &format!("status={status}"));

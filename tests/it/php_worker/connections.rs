@@ -2,6 +2,7 @@
 
 use super::{ONE, mode_pool, worker_pool};
 use crate::support::daemon::{Daemon, make_writable};
+use crate::support::{assert_contains, assert_starts};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -55,9 +56,9 @@ fn they_are_cut_refused_or_kept() {
     assert!(of_boot.read(&mut said).is_err(), "nothing more came");
 
     let refusal = daemon.get("refuse", "any.php");
-    assert!(refusal.text().starts_with("Status: 503"), "{}", refusal.text());
+    assert_starts(&refusal.text(), "Status: 503");
     let line = daemon.wait_for("the boot has left connections open: ");
-    assert!(line.contains("server.sock"), "{line}");
+    assert_contains(&line, "server.sock");
 }
 
 const CLOSED: &str = r#"<?php

@@ -2,6 +2,7 @@
 
 use super::applications::{self, POOLS, request};
 use super::{ONE, ask, mode_pool, ordinary_pool, worker_pool};
+use crate::support::assert_starts;
 use crate::support::daemon::{Daemon, make_writable};
 use crate::support::fcgi::{Answer, Params};
 use std::fs;
@@ -301,7 +302,7 @@ fn what_a_request_has_left_in_superglobals_prints_into_no_other_answer() {
             b"",
         );
         assert_eq!(answer.body(), format!("own {text}"), "{}", answer.error_text());
-        assert!(answer.text().starts_with("Content-type"), "{}", answer.text());
+        assert_starts(&answer.text(), "Content-type");
     }
     daemon.wait_for("Uncaught RuntimeException: thrown by secret of alice");
 }

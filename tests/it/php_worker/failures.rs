@@ -1,7 +1,7 @@
 //! Failing requests: the answer is an ordinary pool's, and the worker is sound for the next one.
 
 use super::{ask, both, case, say};
-use crate::support::{process, until};
+use crate::support::{assert_starts, process, wait_until};
 use nix::sys::signal::Signal;
 
 const REPLACED: &str = "a worker is replaced: its script has failed";
@@ -77,13 +77,13 @@ fn workers_that_are_killed_or_whose_client_leaves_are_made_anew() {
     let second = pid();
     assert_ne!(second, first);
     process::signal(second, Signal::SIGKILL);
-    until("another worker", || (!process::runs(second)).then_some(()));
+    wait_until("another worker", || !process::runs(second));
     let third = pid();
     assert_ne!(third, second);
     let mut client = daemon.client("loop");
     client.send(&case(&daemon, "flood", ""), b"").expect("send");
     drop(client);
-    until("another worker", || (!process::runs(third)).then_some(()));
+    wait_until("another worker", || !process::runs(third));
     assert_ne!(pid(), third);
 }
 
@@ -91,11 +91,7 @@ fn workers_that_are_killed_or_whose_client_leaves_are_made_anew() {
 fn a_request_past_its_time_is_terminated() {
     let daemon = both("request_terminate_timeout = \"1s\"\n", "");
     let answer = ask(&daemon, "loop", &case(&daemon, "sleep", ""), b"");
-    assert!(
-        answer.text().starts_with("Status: 504 Gateway Timeout\r\n"),
-        "{}",
-        answer.text()
-    );
+    assert_starts(&answer.text(), "Status: 504 Gateway Timeout\r\n");
     let line = daemon.wait_for("execution timed out");
     let script = format!(
         "script '{}/worker.php' (request: \"GET /index.php?case=sleep\")",

@@ -3,6 +3,7 @@
 use super::worker_pool;
 use crate::support::daemon::{Daemon, make_writable};
 use crate::support::fcgi::Params;
+use crate::support::{assert_contains, assert_starts};
 use std::fs;
 
 const APPLICATION: &str = r#"<?php
@@ -133,8 +134,8 @@ fn their_loops_run_as_they_are() {
             let said = ask(&get("/b")).body();
             assert!(said.ends_with(&format!(" {mode} nobody -")), "{said}");
             let broken = ask(&get("/broken"));
-            assert!(broken.text().starts_with("Status: 500"), "{}", broken.text());
-            assert!(broken.error_text().contains("broken"), "{}", broken.error_text());
+            assert_starts(&broken.text(), "Status: 500");
+            assert_contains(&broken.error_text(), "broken");
         }
         let boots = fs::read_to_string(root.join("boots")).expect("boots");
         assert_eq!(boots, "boot\n", "{pool}: workers come out of one boot");

@@ -3,6 +3,7 @@
 use super::states::{POOLS, twice};
 use super::{ONE, ask, both, case, say, worker_pool, write_script};
 use crate::support::daemon::{Daemon, make_writable};
+use crate::support::{assert_contains, assert_lacks, assert_starts};
 use std::fs;
 
 const SESSIONS: &str = "\"session.save_path\" = \"DIR\", \"session.gc_probability\" = \"0\", \"session.use_strict_mode\" = \"0\"";
@@ -86,13 +87,9 @@ fn a_session_that_begins_by_itself_is_the_users() {
         for data in ["[]", "{\"alice\":1}"] {
             assert_eq!(of("alice").body(), format!("{data} {pool}alice"));
             let answer = of("none");
-            assert!(answer.body().starts_with("[] "), "{}", answer.body());
-            assert!(!answer.body().contains("alice"), "{}", answer.body());
-            assert!(
-                answer.text().contains("Set-Cookie: PHPSESSID="),
-                "{}",
-                answer.text()
-            );
+            assert_starts(&answer.body(), "[] ");
+            assert_lacks(&answer.body(), "alice");
+            assert_contains(&answer.text(), "Set-Cookie: PHPSESSID=");
         }
     }
 }
@@ -118,8 +115,9 @@ fn ghsa_r3xh_3r3w_47gp_and_ghsa_v3ph_cgqh_r8p5_no_session_of_another_user() {
             }
         }
         let said = ask(&daemon, pool, &case(&daemon, "own session", "token=x"), b"").body();
-        assert!(said.starts_with(r#"[null,"",[],""#), "{said}");
-        assert!(!said.contains("secret") && !said.contains("token"), "{said}");
+        assert_starts(&said, r#"[null,"",[],""#);
+        assert_lacks(&said, "secret");
+        assert_lacks(&said, "token");
     }
 }
 
@@ -155,10 +153,10 @@ fn output_of_one_answer_is_not_in_the_next_however_it_is_buffered() {
         for token in ["one", "two"] {
             let params = case(&daemon, "response", &format!("token={token}"));
             let text = ask(&daemon, pool, &params, b"").text();
-            assert!(text.contains(&format!("X-Left: {token}")), "{text}");
+            assert_contains(&text, &format!("X-Left: {token}"));
             let answer = ask(&daemon, pool, &case(&daemon, "", "token=next"), b"");
             assert_eq!(answer.body(), "hello next");
-            assert!(!answer.text().contains("X-Left"), "{}", answer.text());
+            assert_lacks(&answer.text(), "X-Left");
         }
     }
 }
@@ -199,12 +197,8 @@ fn what_the_script_does_between_two_requests_is_in_no_answer() {
     for _ in 0..3 {
         let answer = ask(&daemon, "www", &params, b"");
         assert_eq!(answer.body(), r#"[true,"",null]"#);
-        assert!(
-            !answer.text().to_lowercase().contains("between"),
-            "{}",
-            answer.text()
-        );
-        assert!(!answer.text().contains("Status"), "{}", answer.text());
+        assert_lacks(&answer.text().to_lowercase(), "between");
+        assert_lacks(&answer.text(), "Status");
         crate::support::until("what was seen", || {
             let seen = fs::read_to_string(daemon.dir.join("between")).ok()?;
             (seen == r#"[false,false,[],"",false,[],true,null]"#).then_some(())
@@ -286,9 +280,5 @@ fn connections_of_the_boot_are_shared_where_that_is_wished() {
     for count in 0..3 {
         assert_eq!(daemon.get("www", "any.php").body(), format!("answer {count}\n"));
     }
-    assert!(
-        !daemon.log().contains("left connections open"),
-        "{}",
-        daemon.log()
-    );
+    assert_lacks(&daemon.log(), "left connections open");
 }

@@ -1,9 +1,9 @@
 //! Kept connections of restored workers: they stay with their worker, or move to a sibling while it is busy.
 
 use super::{PHP, mode_pool, status_of};
-use crate::support::daemon::{Daemon, make_writable};
+use crate::support::daemon::{Daemon, make_writable, with_control};
 use crate::support::fcgi::Params;
-use crate::support::{process, strace, until};
+use crate::support::{process, strace, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,7 @@ fn daemon(workers: u32) -> Daemon {
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("worker.php"), SCRIPT).expect("write");
         let settings = format!("pm = \"static\"\nmax_children = {workers}\n");
-        format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
+        with_control(dir)
             + &mode_pool(
                 dir,
                 "snap",
@@ -44,9 +44,9 @@ fn params(daemon: &Daemon, query: &str) -> Params {
 }
 
 fn is_idle(pid: u32) {
-    until("the worker to wait", || {
+    wait_until("the worker to wait", || {
         let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
-        place.contains("ep").then_some(())
+        place.contains("ep")
     });
 }
 
@@ -75,7 +75,7 @@ fn a_request_costs_few_calls_and_no_thread_on_a_kept_connection_and_a_new_one() 
     drop(client);
     let new = calls_of(&daemon, || {
         for _ in 0..REQUESTS {
-            assert!(daemon.client("snap").request(&params, b"").expect("answer").ended);
+            assert!(daemon.ask("snap", &params).ended);
         }
     });
     for calls in [&kept, &new] {
@@ -121,9 +121,9 @@ fn more_connections_than_workers_are_all_served_and_no_worker_is_replaced() {
             .clone();
         workers.iter().filter_map(|worker| worker["kept"].as_u64()).sum()
     };
-    until("all connections to be held", || (held() == 7).then_some(()));
+    wait_until("all connections to be held", || held() == 7);
     drop(clients);
-    until("no connection to be held", || (held() == 0).then_some(()));
+    wait_until("no connection to be held", || held() == 0);
 }
 
 #[test]

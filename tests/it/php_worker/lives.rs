@@ -1,8 +1,8 @@
 //! Lives of workers and preloaders: how many requests, reloads, status, logs.
 
 use super::{LOOP, ONE, ask, case, say, status_of, worker_pool, write_script};
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{StopAtEnd, process, until};
+use crate::support::daemon::{Daemon, make_writable, with_control};
+use crate::support::{StopAtEnd, assert_contains, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,9 +76,9 @@ fn status_ping_and_logs_are_as_in_any_pool() {
         let text = fs::read_to_string(daemon.dir.join("access.log")).ok()?;
         text.contains("/index.php").then_some(text)
     });
-    assert!(
-        log.contains(&format!("GET /index.php 200 {}/worker.php", daemon.dir.display())),
-        "{log}"
+    assert_contains(
+        &log,
+        &format!("GET /index.php 200 {}/worker.php", daemon.dir.display()),
     );
     let go = daemon.dir.join("go");
     let mut slow = daemon.client("www");
@@ -88,10 +88,8 @@ fn status_ping_and_logs_are_as_in_any_pool() {
         let text = fs::read_to_string(daemon.dir.join("slow.log")).ok()?;
         text.contains("forkyard_handle_request() ").then_some(text)
     });
-    assert!(
-        trace.contains("handle() ") && trace.contains("worker.php:1"),
-        "{trace}"
-    );
+    assert_contains(&trace, "handle() ");
+    assert_contains(&trace, "worker.php:1");
     fs::write(&go, "").expect("go");
     assert_eq!(slow.answer().expect("answer").body(), "held");
 }
@@ -104,7 +102,7 @@ fn the_status_shows_the_boot_and_why_workers_have_ended() {
         write_script(dir, LOOP);
         fs::write(dir.join("ends.php"), ends).expect("write");
         let settings = format!("{ONE}max_requests_jitter = 0\n");
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(dir);
         let more = "warm_up_requests = [\"/\", \"/?case=pid\"]\nloop_requests = 3\nloop_memory = \"64M\"\n";
         control
             + &worker_pool(dir, "www", "worker.php", &settings, more)
@@ -148,11 +146,9 @@ fn the_status_shows_the_boot_and_why_workers_have_ended() {
     assert_eq!(boot["requests"], 6, "{status:#}");
 
     let text = super::status(&daemon, &["www"]);
-    assert!(
-        text.contains("boots once (loop) in ") && text.contains("; 6 requests since"),
-        "{text}"
-    );
-    assert!(text.contains(", script_failed 1, client_left 1"), "{text}");
+    assert_contains(&text, "boots once (loop) in ");
+    assert_contains(&text, "; 6 requests since");
+    assert_contains(&text, ", script_failed 1, client_left 1");
     let metrics = super::status(&daemon, &["--metrics"]);
     for line in [
         "forkyard_pool_boot_info{pool=\"www\",mode=\"loop\"} 1",
@@ -237,16 +233,12 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
             .collect();
         let more = |count: u64| {
             let from = answered.load(Ordering::Relaxed);
-            until("answers", || {
-                (answered.load(Ordering::Relaxed) > from + count).then_some(())
-            });
+            wait_until("answers", || answered.load(Ordering::Relaxed) > from + count);
         };
         more(10);
         daemon.write("worker.php", &version("two"));
         daemon.signal(Signal::SIGUSR2);
-        until("the new release", || {
-            (daemon.get("www", "any.php").body() == "two").then_some(())
-        });
+        wait_until("the new release", || daemon.get("www", "any.php").body() == "two");
         more(10);
         drop(end);
         for client in clients {
@@ -262,9 +254,9 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
     process::signal(preloader, Signal::SIGKILL);
     let worker = daemon.wait_for_workers("www", 2)[0];
     process::signal(worker, Signal::SIGKILL);
-    until("another boot", || {
+    wait_until("another boot", || {
         let workers = daemon.workers("www");
-        (workers.len() == 2 && !workers.contains(&worker)).then_some(())
+        workers.len() == 2 && !workers.contains(&worker)
     });
     assert_eq!(ask(&daemon, "www", &case(&daemon, "", ""), b"").body(), "two");
 }

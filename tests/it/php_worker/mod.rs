@@ -18,6 +18,7 @@ mod soak;
 mod states;
 mod wordpress;
 
+use crate::support::assert_success;
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use std::path::Path;
@@ -99,7 +100,7 @@ fn status(daemon: &Daemon, arguments: &[&str]) -> String {
         .arg(daemon.dir.join("control.sock"))
         .output()
         .expect("forkyard");
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 

@@ -1,7 +1,8 @@
 //! The mode in effect if it differs from the setting: in the status, its JSON, the metrics and `forkyard_worker()`.
 
 use super::{ONE, mode_pool, ordinary_pool, status, status_of};
-use crate::support::daemon::Daemon;
+use crate::support::assert_contains;
+use crate::support::daemon::{Daemon, with_control};
 use crate::support::fcgi::Params;
 use std::fs;
 
@@ -67,7 +68,7 @@ const CASES: [Case; 4] = [
 fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("worker.php"), SCRIPT).expect("write");
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for case in &CASES {
             let settings = format!("{ONE}{}", case.settings);
             text += &mode_pool(dir, case.name, "worker.php", &settings, case.application);
@@ -79,7 +80,7 @@ fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
         let name = case.name;
         let ask = || -> serde_json::Value {
             let params = Params::get(&daemon.dir, "index.php", "");
-            let answer = daemon.client(name).request(&params, b"").expect("answer");
+            let answer = daemon.ask(name, &params);
             serde_json::from_str(&answer.body())
                 .unwrap_or_else(|error| panic!("{name}: {error} {}", answer.text()))
         };
@@ -142,12 +143,9 @@ fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
             None => format!("{{pool=\"{name}\",mode=\"{}\"}} 1", case.mode),
         };
         let metrics = metrics_of();
-        assert!(
-            metrics.contains(&format!("forkyard_pool_boot_info{labels}")),
-            "{metrics}"
-        );
+        assert_contains(&metrics, &format!("forkyard_pool_boot_info{labels}"));
     }
     let line = daemon.wait_for("each request boots the application: this kernel can't put a worker back");
-    assert!(line.contains("[pool auto]"), "{line}");
+    assert_contains(&line, "[pool auto]");
     assert!(status_of(&daemon, "www")["generations"][0]["boot"].is_null());
 }

@@ -1,8 +1,8 @@
 //! Workers restored after each request (`worker_mode = "snapshot"`): no state survives a request.
 
 use super::{ONE, ask, case, mode_pool, ordinary_pool, say, status, status_of, write_script};
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{process, until};
+use crate::support::daemon::{Daemon, make_writable, with_control};
+use crate::support::{assert_contains, assert_starts, process, until, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn snapshot(settings: &str, application: &str) -> Daemon {
         write_scripts(dir);
         let settings = format!("{ONE}{settings}");
         let application = format!("{SETTINGS}{application}").replace("DIR", &dir.display().to_string());
-        format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
+        with_control(dir)
             + &ordinary_pool(dir, "www", &settings, &application)
             + &snapshot_pool(dir, "snap", "worker.php", &settings, &application)
     });
@@ -211,7 +211,7 @@ fn memory_is_what_it_was_and_has_no_secret() {
         if round == 9 {
             let second = || std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs();
             let begun = second();
-            until("another second", || (second() > begun).then_some(()));
+            wait_until("another second", || second() > begun);
         }
         for name in [
             "memory of the process",
@@ -317,12 +317,9 @@ fn what_the_kernel_keeps_is_put_back_or_the_worker_is_replaced_by_a_counted_reas
         assert!(rewound[name].as_u64() >= Some(least), "{known:#}");
     }
     let text = status(&daemon, &["snap"]);
-    assert!(
-        text.contains(", not_put_back child 1")
-            && text.contains(" put back in ")
-            && text.contains(" pages each"),
-        "{text}"
-    );
+    assert_contains(&text, ", not_put_back child 1");
+    assert_contains(&text, " put back in ");
+    assert_contains(&text, " pages each");
     let metrics = status(&daemon, &["--metrics"]);
     for line in [
         "forkyard_pool_boot_rewound_requests{pool=\"snap\"} ",
@@ -335,7 +332,7 @@ fn what_the_kernel_keeps_is_put_back_or_the_worker_is_replaced_by_a_counted_reas
     let line = daemon.wait_for(
         "a worker is replaced: it can't be put back to its snapshot: a child process was left behind",
     );
-    assert!(line.contains("[pool snap]"), "{line}");
+    assert_contains(&line, "[pool snap]");
 }
 
 #[test]
@@ -385,10 +382,8 @@ fn each_request_boots_where_the_kernel_refuses_to_put_a_worker_back() {
     });
     make_writable(&daemon.dir);
     let line = daemon.wait_for("each request boots the application: this kernel can't put a worker back");
-    assert!(
-        line.contains("[pool auto]") && line.contains("userfaultfd"),
-        "{line}"
-    );
+    assert_contains(&line, "[pool auto]");
+    assert_contains(&line, "userfaultfd");
     for _ in 0..2 {
         assert_eq!(say(&daemon, "auto", "memory of the process", ""), FRESH);
         assert_eq!(say(&daemon, "auto", "exit", ""), "before exit and shutdown");
@@ -398,7 +393,7 @@ fn each_request_boots_where_the_kernel_refuses_to_put_a_worker_back() {
         Some("[\"1\"")
     );
     let refusal = daemon.get("rewind", "any.php");
-    assert!(refusal.text().starts_with("Status: 503"), "{}", refusal.text());
+    assert_starts(&refusal.text(), "Status: 503");
     daemon.wait_for("userfaultfd: Operation not permitted");
 }
 
@@ -475,7 +470,7 @@ fn warm_up_requests_and_functions_around_the_snapshot() {
         assert_eq!(ask(), format!("{booted},{rest}"));
     }
     let refusal = daemon.get("fails", "any.php");
-    assert!(refusal.text().starts_with("Status: 503"), "{}", refusal.text());
+    assert_starts(&refusal.text(), "Status: 503");
     daemon.wait_for("a function of forkyard_before_snapshot() failed");
 }
 

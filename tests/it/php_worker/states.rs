@@ -3,7 +3,7 @@
 use super::{ask, both, case, post, say};
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{assert_contains, assert_starts, until, wait_until};
 use std::fs;
 
 pub(super) const POOLS: [&str; 3] = ["www", "loop", "snap"];
@@ -139,9 +139,9 @@ fn an_answer_is_its_requests_own() {
             );
             let text = answer.text();
             assert_eq!(answer.body(), "200 [] 0 0", "{pool}: {text}");
-            assert!(text.starts_with("Status: 418"), "{text}");
-            assert!(text.contains(&format!("X-Left: {token}\r\n")), "{text}");
-            assert!(text.contains(&format!("X-Callback: {token}\r\n")), "{text}");
+            assert_starts(&text, "Status: 418");
+            assert_contains(&text, &format!("X-Left: {token}\r\n"));
+            assert_contains(&text, &format!("X-Callback: {token}\r\n"));
             assert_eq!(text.matches("Set-Cookie").count(), 1, "{text}");
             let next = ask(&daemon, pool, &case(&daemon, "", "token=next"), b"").text();
             assert!(
@@ -205,9 +205,7 @@ fn an_upload_is_gone_with_its_request() {
             assert_eq!(said, format!("[\"{name}\",true,\"text\",null,false]"), "{pool}");
             let path = fs::read_to_string(&noted).expect("its path");
             assert!(!path.is_empty());
-            until("its end", || {
-                (!std::path::Path::new(&path).exists()).then_some(())
-            });
+            wait_until("its end", || !std::path::Path::new(&path).exists());
             assert_eq!(
                 say(&daemon, pool, "upload", &query),
                 "[null,false,false,null,false]",

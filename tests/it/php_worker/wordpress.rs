@@ -1,7 +1,7 @@
 //! WordPress by the recipe of the documents: what its pages for readers say, byte for byte.
 
 use super::{ONE, mode_pool, ordinary_pool, status_of};
-use crate::support::daemon::{Daemon, directory, make_writable};
+use crate::support::daemon::{Daemon, directory, make_writable, with_control};
 use crate::support::fcgi::Params;
 use crate::support::mariadb::MariaDb;
 use std::fs;
@@ -53,7 +53,7 @@ fn wordpress_says_to_readers_what_it_says_in_an_ordinary_pool() {
                        isolation = \"rewind\"\nboot_connections = \"refuse\"\nboot_timeout = \"120s\"\n";
     let application = format!("worker_mode = \"snapshot\"\n{application}");
     let ondemand = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1h\"\n";
-    let text = format!("[global]\ncontrol = \"{}/control.sock\"\n", path.display())
+    let text = with_control(&path)
         + &ordinary_pool(&path, "www", ONE, "")
         + &mode_pool(&path, "snap", "site/worker.php", ondemand, &application);
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
@@ -66,7 +66,7 @@ fn wordpress_says_to_readers_what_it_says_in_an_ordinary_pool() {
             .with("REQUEST_URI", uri)
             .with("SERVER_NAME", "localhost")
             .with("HTTP_HOST", "localhost");
-        daemon.client(pool).request(&params, b"").expect("answer")
+        daemon.ask(pool, &params)
     };
     assert_eq!(ask("www", "install.php", "/install.php").body(), "installed");
     let is_alike = |round: u32, part: &str| {

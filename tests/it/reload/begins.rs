@@ -1,8 +1,8 @@
 //! A pool added by a reload: the reload succeeds once it has workers, and fails if it can't start them.
 
 use super::trials::workers;
-use crate::support::daemon::{Daemon, pool};
-use crate::support::place_library;
+use crate::support::daemon::{Daemon, pool, with_control};
+use crate::support::{assert_contains, assert_lacks, place_library};
 use std::fs;
 use std::path::Path;
 
@@ -25,7 +25,7 @@ const APPLICATIONS: [(&str, &str, &str, &str); 2] = [
 ];
 
 fn configure(dir: &Path, others: &[(String, &str, &str)]) -> String {
-    let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let mut text = with_control(dir);
     let mut add = |name: &str, pm: &str, runtime: &str| {
         let root = dir.join(name);
         let application = format!("runtime = {runtime:?}\nroot = {root:?}\n");
@@ -72,17 +72,14 @@ fn a_pool_that_begins_is_added_with_a_worker_or_has_failed() {
                 let (code, text) = reload_with(&daemon, &others);
                 if kind == "ondemand" || state == "good" {
                     assert_eq!(code, Some(0), "{name}: {text}");
-                    assert!(text.contains(&format!("added {name}\n")), "{text}");
+                    assert_contains(&text, &format!("added {name}\n"));
                     assert_eq!(workers(&daemon, &name) > 0, kind != "ondemand", "{name}");
                 } else {
                     assert_eq!(code, Some(70), "{name}: {text}");
                     let failed = format!("failed {name}: no worker came up (error ");
                     assert!(text.contains(&failed), "{text}");
-                    assert!(
-                        text.contains("requests are refused until a retry succeeds"),
-                        "{text}"
-                    );
-                    assert!(!text.contains(&format!("added {name}\n")), "{text}");
+                    assert_contains(&text, "requests are refused until a retry succeeds");
+                    assert_lacks(&text, &format!("added {name}\n"));
                     names_its_error(&daemon, &text);
                 }
                 if state == "broken" {
@@ -115,14 +112,14 @@ fn a_pool_without_a_worker_that_fails_again_has_failed() {
     for _ in 0..2 {
         let (code, text) = daemon.said(&["reload", "--all"]);
         assert_eq!(code, Some(70), "{text}");
-        assert!(text.contains("failed shop: no worker came up (error "), "{text}");
-        assert!(text.contains("replaced first: "), "{text}");
+        assert_contains(&text, "failed shop: no worker came up (error ");
+        assert_contains(&text, "replaced first: ");
         names_its_error(&daemon, &text);
     }
     lay(&daemon.dir, "shop", "wsgi.py", GOOD_PYTHON);
     let (code, text) = daemon.said(&["reload", "--all"]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("replaced shop: "), "{text}");
+    assert_contains(&text, "replaced shop: ");
 }
 
 #[test]
@@ -141,15 +138,13 @@ fn a_pool_that_begins_without_room_for_a_worker_has_failed() {
     others.push(("two".to_owned(), PMS[0].1, "wsgi"));
     let (code, text) = limited(&others);
     assert_eq!(code, Some(70), "{text}");
-    assert!(text.contains("failed two: process.max leaves no room"), "{text}");
+    assert_contains(&text, "failed two: process.max leaves no room");
     let (code, text) = limited(&others[1..]);
     assert_eq!(code, Some(0), "{text}");
     lay(&daemon.dir, "three", "wsgi.py", GOOD_PYTHON);
     let (code, text) = limited(&[("three".to_owned(), PMS[0].1, "wsgi")]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(
-        text.contains("added three\n") && text.contains("removed two\n"),
-        "{text}"
-    );
+    assert_contains(&text, "added three\n");
+    assert_contains(&text, "removed two\n");
     assert_eq!(workers(&daemon, "three"), 1);
 }

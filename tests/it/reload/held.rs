@@ -1,7 +1,7 @@
 //! What PHP was started from holds until a reload, also for processes that are started later.
 
 use crate::support::daemon::{Daemon, pool};
-use crate::support::until;
+use crate::support::{assert_contains, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -89,10 +89,7 @@ fn an_edited_php_ini_waits_for_the_reload() {
     let log = daemon.log();
     assert_eq!(log.matches(TOLD).count(), 1, "{log}");
     let line = log.lines().find(|line| line.contains(TOLD)).expect("the line");
-    assert!(
-        line.contains(&format!("NOTICE: {a} and 3 other files changed")),
-        "{line}"
-    );
+    assert_contains(line, &format!("NOTICE: {a} and 3 other files changed"));
     assert!(
         line.ends_with("PHP is started with the settings of before until a reload"),
         "{line}"
@@ -105,7 +102,7 @@ fn an_edited_php_ini_waits_for_the_reload() {
     let new =
         format!("[\"Asia/Tokyo\",\"new\",\"13\",\"77M\",\"{ini}\",\"{ini}\",[\"{b}\",\"{c}\"],false]\n");
     for pool in ["early", "late", "later"] {
-        until("the new settings", || (shown(&daemon, pool) == new).then_some(()));
+        wait_until("the new settings", || shown(&daemon, pool) == new);
     }
     assert_eq!(daemon.log().matches(TOLD).count(), 1, "nothing changed since");
 }
@@ -118,7 +115,7 @@ fn a_directory_of_settings_that_is_gone_is_missed_by_none() {
     fs::rename(daemon.dir.join("etc"), daemon.dir.join("gone")).expect("the directory is ours");
     assert_eq!(shown(&daemon, "late"), old);
     let line = daemon.wait_for(TOLD);
-    assert!(line.contains("etc/conf.d/10-a.ini and "), "{line}");
+    assert_contains(&line, "etc/conf.d/10-a.ini and ");
     fs::rename(daemon.dir.join("gone"), daemon.dir.join("etc")).expect("the directory is ours");
     assert_eq!(shown(&daemon, "later"), old);
 }
@@ -188,7 +185,7 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     assert_eq!(shown(&daemon, "early"), old);
     let line = daemon.wait_for(TOLD);
     let path = library.display();
-    assert!(line.contains(&format!("NOTICE: {path} {TOLD}")), "{line}");
+    assert_contains(&line, &format!("NOTICE: {path} {TOLD}"));
     assert!(
         line.ends_with("PHP starts with the present files; running workers continue until a reload"),
         "{line}"
@@ -202,9 +199,7 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     daemon.wait_for_count("reload done", 1);
     let now = inode(&library);
     for pool in ["early", "late", "later", "last"] {
-        until("the new extension", || {
-            (shown(&daemon, pool) == now).then_some(())
-        });
+        wait_until("the new extension", || shown(&daemon, pool) == now);
     }
     directory.put("calendar.so", original);
     for pid in daemon

@@ -3,8 +3,8 @@
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool};
-use crate::support::{is_root, until};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, with_control};
+use crate::support::{is_root, until, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -16,7 +16,7 @@ use std::process::Command;
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, settings: &str) -> String {
-    let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let global = with_control(dir);
     global + &php_pool(dir, &format!("{STATIC}{settings}"), "")
 }
 
@@ -201,7 +201,7 @@ fn the_next_master_knows_the_last_reload() {
     upgrade::install(&path);
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for_count("ready to handle connections", 2);
-    until("the next master", || (last(&daemon) == before).then_some(()));
+    wait_until("the next master", || last(&daemon) == before);
     write(&daemon, &configure(&path, "max_requests = 7\n"));
     upgrade::install(&path);
     daemon.signal(Signal::SIGUSR2);
@@ -216,7 +216,7 @@ fn the_next_master_knows_the_last_reload() {
     kill(Pid::from_raw(master as i32), Signal::SIGKILL).expect("kill");
     daemon.next_kept_master(master);
     daemon.wait_for_count("ready to handle connections", 2);
-    until("the next master", || (last(&daemon) == before).then_some(()));
+    wait_until("the next master", || last(&daemon) == before);
 }
 
 fn owner(path: &Path) -> (u32, u32, u32) {
@@ -279,9 +279,7 @@ fn a_socket_for_root_alone_is_unreachable() {
     }
     let daemon = Daemon::start(|dir| configure(dir, ""));
     daemon.wait_for_workers("www", 1);
-    until("readiness", || {
-        (daemon.said(&["health", "--ready"]).0 == Some(0)).then_some(())
-    });
+    wait_until("readiness", || daemon.said(&["health", "--ready"]).0 == Some(0));
     fs::set_permissions(daemon.socket("www"), fs::Permissions::from_mode(0o600)).expect("chmod");
     let (code, text) = daemon.said(&["health", "--ready"]);
     assert!(

@@ -1,7 +1,7 @@
 //! OPcache in all its modes, across reloads.
 
 use crate::support::daemon::{Daemon, php_pool, pool};
-use crate::support::{PHP_VERSION, until};
+use crate::support::{PHP_VERSION, assert_contains, assert_lacks, assert_starts, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,8 @@ const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 fn reload(daemon: &Daemon) {
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
-    until("the old processes to leave", || {
-        (daemon.workers("www").len() == 2 && daemon.preloaders("www").len() == 1).then_some(())
+    wait_until("the old processes to leave", || {
+        daemon.workers("www").len() == 2 && daemon.preloaders("www").len() == 1
     });
 }
 
@@ -137,6 +137,8 @@ fn each_pool_has_an_opcache_of_its_own_and_of_its_own_size() {
         daemon.get("a", "memory.php").body(),
         daemon.get("b", "memory.php").body(),
     );
-    assert!(a.starts_with("16 ") && a.contains("only.php"), "{a}");
-    assert!(b.starts_with("32 ") && !b.contains("only.php"), "{b}");
+    assert_starts(&a, "16 ");
+    assert_contains(&a, "only.php");
+    assert_starts(&b, "32 ");
+    assert_lacks(&b, "only.php");
 }

@@ -2,9 +2,9 @@
 
 use super::super::runtimes::fastcgi_programs::ODD;
 use super::trials::{PMS, workers};
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool, with_control};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, until};
+use crate::support::{place_library, wait_until};
 use std::fs;
 use std::path::Path;
 
@@ -53,13 +53,13 @@ pub(in super::super) fn program(runtime: &str) -> (&'static str, String, &'stati
 fn application(root: &Path, runtime: &str) -> String {
     let (file, text, start) = program(runtime);
     fs::write(root.join(file), text).expect("write");
-    format!("runtime = \"{runtime}\"\nroot = \"{}\"\n{start}", root.display())
+    application_in(runtime, root, start)
 }
 
 fn the_old_one_serves(runtime: &str) {
     place_library();
     let daemon = Daemon::start(|dir| {
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for (name, pm, _) in PMS {
             let root = dir.join(name);
             fs::create_dir(&root).expect("mkdir");
@@ -77,7 +77,7 @@ fn the_old_one_serves(runtime: &str) {
     for (name, _, stays) in PMS {
         let ask = |label: &str| {
             let params = Params::get(&daemon.dir, "x", "");
-            let answer = daemon.client(name).request(&params, b"").expect("an answer");
+            let answer = daemon.ask(name, &params);
             let body = answer.body();
             assert!(body == "well" || body.starts_with("pid="), "{label}: {body}");
         };
@@ -89,9 +89,7 @@ fn the_old_one_serves(runtime: &str) {
                 "dynamic" => 2,
                 _ => u64::from(stays),
             };
-            until("its workers", || {
-                (workers(&daemon, name) == settled).then_some(())
-            });
+            wait_until("its workers", || workers(&daemon, name) == settled);
             fs::write(&after, millis).expect("write");
             let (code, text) = daemon.said(&["restart", name, "--wait"]);
             assert_eq!(code, Some(70), "{label}: {text}");

@@ -2,9 +2,9 @@
 //! code.
 
 use super::super::cells::RUNTIMES;
-use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
+use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool, with_control};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, until};
+use crate::support::{assert_lacks, place_library, wait_until};
 use std::fs;
 
 pub(super) const PMS: [(&str, &str, bool); 4] = [
@@ -36,7 +36,7 @@ fn tries_before_it_serves(name: &str, file: &str) {
         .expect("a runtime");
     place_library();
     let daemon = Daemon::start(|dir| {
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for (name, pm, _) in PMS {
             let root = dir.join(name);
             fs::create_dir(&root).expect("mkdir");
@@ -50,16 +50,12 @@ fn tries_before_it_serves(name: &str, file: &str) {
         let label = format!("{} {name}", case.name);
         let ask = || {
             let params = Params::get(&daemon.dir, "x", "");
-            daemon
-                .client(name)
-                .request(&params, b"")
-                .expect("an answer")
-                .body()
+            daemon.ask(name, &params).body()
         };
         let file = daemon.dir.join(name).join(case.file);
         assert_eq!(ask(), "one", "{label}");
         if !stays {
-            until("no worker", || (workers(&daemon, name) == 0).then_some(()));
+            wait_until("no worker", || workers(&daemon, name) == 0);
         }
         fs::write(&file, case.broken).expect("write");
         let (code, text) = daemon.said(&["restart", name, "--wait"]);
@@ -135,7 +131,7 @@ fn plain_php_is_tried_however_the_reload_comes() {
         for way in [by_command as Way, by_signal, by_package] {
             page();
             if !stays {
-                until("no worker", || daemon.workers("www").is_empty().then_some(()));
+                wait_until("no worker", || daemon.workers("www").is_empty());
             }
             break_php(&daemon);
             way(&daemon, false);
@@ -213,12 +209,12 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
         make_writable(dir);
         fs::create_dir(dir.join("running")).expect("mkdir");
         make_writable(&dir.join("running"));
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         for at in 0..POOLS {
             let root = dir.join(format!("p{at}"));
             fs::create_dir(&root).expect("mkdir");
             fs::write(root.join("wsgi.py"), code).expect("write");
-            let root = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.display());
+            let root = application_in("wsgi", root, "");
             text += &pool(
                 dir,
                 &format!("p{at}"),
@@ -241,7 +237,7 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
         .spawn()
         .expect("forkyard");
     let running = || fs::read_dir(daemon.dir.join("running")).expect("running").count();
-    until("four that are tried", || (running() >= 4).then_some(()));
+    wait_until("four that are tried", || running() >= 4);
     let preloaders = |at: usize| daemon.own_preloaders(&format!("p{at}")).len();
     assert_eq!((0..POOLS).map(preloaders).sum::<usize>(), POOLS + 4);
     fs::write(daemon.dir.join("go"), "").expect("write");
@@ -259,11 +255,11 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
 fn pools_that_nobody_asks_cost_no_process() {
     place_library();
     let daemon = Daemon::start(|dir| {
-        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let mut text = with_control(dir);
         let code = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
         fs::write(dir.join("wsgi.py"), code).expect("write");
         for at in 0..20 {
-            let root = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
+            let root = application_in("wsgi", dir, "");
             let pm = "pm = \"ondemand\"\nmax_children = 1\n";
             text += &pool(dir, &format!("p{at}"), pm, &root);
         }
@@ -275,6 +271,6 @@ fn pools_that_nobody_asks_cost_no_process() {
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text.matches("replaced p").count(), 20, "{text}");
     // The master's inspector process may exist for a moment, before and after.
-    until("no process more", || (children() <= before).then_some(()));
-    assert!(!daemon.log().contains("preloader"), "{}", daemon.log());
+    wait_until("no process more", || children() <= before);
+    assert_lacks(&daemon.log(), "preloader");
 }

@@ -1,7 +1,7 @@
 //! Only what changed is replaced.
 
 use crate::support::daemon::{Daemon, pool};
-use crate::support::{PHP_VERSION, until};
+use crate::support::{PHP_VERSION, assert_starts, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -46,10 +46,10 @@ fn a_pool_of_which_nothing_changed_goes_on() {
     assert_eq!(daemon.get("new", "zone.php").body(), "Asia/Tokyo");
     assert_eq!(daemon.get("kept", "cached.php").body(), cache);
     assert_eq!(processes(&daemon, "kept"), kept);
-    until("the new pool's old processes to leave", || {
+    wait_until("the new pool's old processes to leave", || {
         let now = (daemon.workers("new"), daemon.preloaders("new"));
         let is_new = |now: &[u32], old: &[u32]| now.iter().all(|pid| !old.contains(pid));
-        (is_new(&now.0, &new.0) && is_new(&now.1, &new.1)).then_some(())
+        is_new(&now.0, &new.0) && is_new(&now.1, &new.1)
     });
     let status = daemon.get("kept", "status").body();
     assert!(
@@ -69,10 +69,10 @@ fn always_is_always() {
     let daemon = Daemon::start(|dir| named(dir, "www", "reload = \"always\"\n", ""));
     let old = processes(&daemon, "www");
     reload(&daemon, 1);
-    until("the old processes to leave", || {
+    wait_until("the old processes to leave", || {
         let now = (daemon.workers("www"), daemon.preloaders("www"));
         let is_new = |now: &[u32], old: &[u32]| now.iter().all(|pid| !old.contains(pid));
-        (is_new(&now.0, &old.0) && is_new(&now.1, &old.1)).then_some(())
+        is_new(&now.0, &old.0) && is_new(&now.1, &old.1)
     });
 }
 
@@ -145,11 +145,11 @@ fn a_pool_that_could_not_start_is_tried_again() {
         .expect("send");
     daemon.wait_for("the preloader can't start");
     let refused = client.answer().expect("answer").text();
-    assert!(refused.starts_with("Status: 503 "), "{refused}");
+    assert_starts(&refused, "Status: 503 ");
     daemon.write("preload.php", "<?php const GREETING = 'hello';");
     daemon.write("hello.php", "<?php echo 'hello';");
     daemon.signal(Signal::SIGUSR2);
-    until("the new workers", || {
-        (daemon.get("www", "hello.php").body() == "hello").then_some(())
+    wait_until("the new workers", || {
+        daemon.get("www", "hello.php").body() == "hello"
     });
 }

@@ -1,7 +1,7 @@
 //! Warm-up: the scripts that were run most are compiled before the new workers serve.
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -151,14 +151,12 @@ fn changed_scripts_do_not_block_a_reload(kind: &str) {
     daemon.wait_for("reload done");
     assert_eq!(daemon.get("www", "fine.php").body(), "fine");
     let status = daemon.get("www", "status.php").body();
-    assert!(
-        status.contains("fine.php") && !status.contains("huge.php"),
-        "{status}"
-    );
-    until("the old processes to leave", || {
-        (process::children(daemon.pid()).len() == 3 && daemon.workers("www").len() == 2).then_some(())
+    assert_contains(&status, "fine.php");
+    assert_lacks(&status, "huge.php");
+    wait_until("the old processes to leave", || {
+        process::children(daemon.pid()).len() == 3 && daemon.workers("www").len() == 2
     });
-    assert!(!daemon.log().contains("said:"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "said:");
 }
 
 #[test]
@@ -204,8 +202,8 @@ fn a_stopped_warm_up_does_not_hold_up_a_reload() {
     assert_eq!(daemon.get("www", "page.php").body(), "page");
     process::signal(zygote, Signal::SIGCONT);
     process::signal(warm_up, Signal::SIGCONT);
-    until("the old processes to leave", || {
-        (process::children(daemon.pid()).len() == 3).then_some(())
+    wait_until("the old processes to leave", || {
+        process::children(daemon.pid()).len() == 3
     });
 }
 
@@ -222,7 +220,7 @@ fn in_a_chroot_it_happens_inside() {
     write(&daemon, "page.php", "<?php echo 'page';");
     let get = |name: &str| {
         let params = crate::support::fcgi::Params::get(Path::new(""), name, "");
-        daemon.client("www").request(&params, b"").expect("answer").body()
+        daemon.ask("www", &params).body()
     };
     assert_eq!(get("page.php"), "page");
     write_large(&daemon);

@@ -1,6 +1,6 @@
 //! Application output: in the daemon's log, or with `app_log` in a separate file.
 
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{is_root, until};
 use nix::sys::signal::Signal;
@@ -45,7 +45,7 @@ fn start(runtime: &str, file: &str, code: &str, settings: &str) -> Daemon {
     Daemon::start(|dir| {
         make_writable(dir);
         fs::write(dir.join(file), code).expect("application");
-        let mut application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", dir.display());
+        let mut application = application_in(runtime, dir, "");
         match runtime {
             "asgi" => application += "entry = \"app:app\"\n",
             "wsgi" => application += "entry = \"app\"\n",
@@ -59,7 +59,7 @@ fn start(runtime: &str, file: &str, code: &str, settings: &str) -> Daemon {
 
 fn ask(daemon: &Daemon) {
     let params = Params::get(&daemon.dir, "x", "");
-    daemon.client("www").request(&params, b"").expect("answer");
+    daemon.ask("www", &params);
 }
 
 /// Without settings an error is in the daemon's log, its backtrace as one entry.

@@ -1,17 +1,17 @@
 //! CGI programs: environment, bodies in both directions, and failures.
 
 use super::assert_echoes;
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{process, until};
+use crate::support::{assert_lacks, process, until, wait_until};
 use std::fs;
 
 fn start(settings: &str) -> Daemon {
     Daemon::start(|dir| {
         make_writable(dir);
         let settings = format!("pm = \"static\"\nmax_children = 2\ncatch_workers_output = true\n{settings}");
-        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let application = application_in("cgi", dir, "");
         pool(dir, "www", &settings, &application)
     })
 }
@@ -32,9 +32,7 @@ fn pid_in(daemon: &Daemon, name: &str) -> u32 {
 }
 
 fn wait_for_end(pid: u32) {
-    until(&format!("the end of {pid}"), || {
-        (!process::runs(pid)).then_some(())
-    });
+    wait_until(&format!("the end of {pid}"), || !process::runs(pid));
 }
 
 #[test]
@@ -48,7 +46,7 @@ fn a_program_finds_what_cgi_promises() {
     let params = Params::get(&daemon.dir, "run.cgi/some/path", "a=b")
         .with("HTTP_PROXY", "http://evil")
         .with("HTTP_X_OWN", "value");
-    let answer = daemon.client("www").request(&params, b"").expect("answer");
+    let answer = daemon.ask("www", &params);
     let body = answer.body();
     let dir = daemon.dir.display();
     for line in [
@@ -64,10 +62,8 @@ fn a_program_finds_what_cgi_promises() {
     ] {
         assert!(body.lines().any(|seen| seen == line), "{line} in\n{body}");
     }
-    assert!(
-        !body.contains("HTTP_PROXY") && !body.contains("CONTENT_"),
-        "{body}"
-    );
+    assert_lacks(&body, "HTTP_PROXY");
+    assert_lacks(&body, "CONTENT_");
 }
 
 #[test]
@@ -124,7 +120,7 @@ fn what_goes_wrong_is_told() {
     }
     daemon.wait_for("mute.cgi exited with code 3");
     let outside = Params::get(&daemon.dir, "x", "").with("SCRIPT_FILENAME", "/bin/ls");
-    let answer = daemon.client("www").request(&outside, b"").expect("answer");
+    let answer = daemon.ask("www", &outside);
     assert_eq!(status(&answer), "403 Forbidden");
     daemon.wait_for("/bin/ls lies outside application.root");
 }
@@ -177,10 +173,7 @@ fn a_client_that_leaves_takes_its_program_along() {
     let daemon = start("");
     let sleeper = "#!/bin/sh\nsleep 1000 & echo $! >child; echo $$ >leader\nprintf 'Content-Type: text/plain\\n\\n'\nwait\n";
     program(&daemon, "sleep.cgi", sleeper);
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "sleep.cgi", ""), b"")
-        .expect("send");
+    let client = daemon.send("www", &Params::get(&daemon.dir, "sleep.cgi", ""));
     let pids = [pid_in(&daemon, "child"), pid_in(&daemon, "leader")];
     drop(client);
     pids.into_iter().for_each(wait_for_end);
@@ -200,9 +193,6 @@ fn a_worker_that_is_ended_takes_its_program_along() {
         "sleep.cgi",
         "#!/bin/sh\necho $$ >leader\nexec sleep 1000\n",
     );
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "sleep.cgi", ""), b"")
-        .expect("send");
+    let _client = daemon.send("www", &Params::get(&daemon.dir, "sleep.cgi", ""));
     wait_for_end(pid_in(&daemon, "leader"));
 }

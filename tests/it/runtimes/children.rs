@@ -3,7 +3,8 @@
 use super::python::start_as;
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::nginx::free_port;
+use crate::support::{assert_lacks, process, wait_until};
 use nix::sys::signal::Signal;
 use std::net::TcpListener;
 
@@ -91,12 +92,21 @@ fn start(kind: (&str, &str, &str)) -> (Daemon, tempfile::TempDir) {
     start_as(interface, &[("wsgi.py", APPLICATION)], &settings, application)
 }
 
-fn ask(daemon: &Daemon, path: &str, query: &str) -> String {
-    let params = Params::get(&daemon.dir, "", query)
+fn params(daemon: &Daemon, path: &str, query: &str) -> Params {
+    Params::get(&daemon.dir, "", query)
         .with("SCRIPT_NAME", "")
-        .with("PATH_INFO", path);
-    let mut client = daemon.client("www");
-    client.request(&params, b"").expect("an answer").body()
+        .with("PATH_INFO", path)
+}
+
+fn ask(daemon: &Daemon, path: &str, query: &str) -> String {
+    daemon.ask("www", &params(daemon, path, query)).body()
+}
+
+/// Asks the application about each way that multiprocessing starts a process.
+fn assert_answers(daemon: &Daemon, path: &str, wanted: &str) {
+    for method in METHODS {
+        assert_eq!(ask(daemon, path, method), wanted, "{method}: {}", daemon.log());
+    }
 }
 
 fn each_kind(test: impl Fn(&Daemon) + Sync) {
@@ -115,22 +125,10 @@ fn each_kind(test: impl Fn(&Daemon) + Sync) {
 fn every_start_method_of_multiprocessing_works() {
     each_kind(|daemon| {
         let worker = ask(daemon, "/pid", "");
-        for method in METHODS {
-            assert_eq!(
-                ask(daemon, "/executor", method),
-                "49",
-                "{method}: {}",
-                daemon.log()
-            );
-            assert_eq!(
-                ask(daemon, "/pool", method),
-                "[1, 4, 9]",
-                "{method}: {}",
-                daemon.log()
-            );
-        }
+        assert_answers(daemon, "/executor", "49");
+        assert_answers(daemon, "/pool", "[1, 4, 9]");
         assert_eq!(ask(daemon, "/pid", ""), worker, "{}", daemon.log());
-        assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
+        assert_lacks(&daemon.log(), "Traceback");
     });
 }
 
@@ -158,37 +156,42 @@ fn a_worker_ends_with_the_executor_that_it_keeps() {
             let child: u32 = ask(daemon, "/kept", method).parse().expect("a pid");
             assert!(process::runs(child));
             daemon.signal(Signal::SIGUSR2);
-            until("the worker and its child to end", || {
-                (!process::runs(worker) && !process::runs(child)).then_some(())
+            wait_until("the worker and its child to end", || {
+                !process::runs(worker) && !process::runs(child)
             });
-            assert!(!daemon.log().contains("SIGKILL"), "{}", daemon.log());
+            assert_lacks(&daemon.log(), "SIGKILL");
         });
     }
 }
 
+/// A worker's child lives on while nothing listens on the address any more.
+pub(super) fn assert_child_keeps_no_descriptor(mut daemon: Daemon, port: u16, path: &str, kind: &str) {
+    let address = format!("127.0.0.1:{port}");
+    let mut client = Client::connect_tcp(&address).expect("connect");
+    let child = client
+        .request(&params(&daemon, path, ""), b"")
+        .expect("an answer")
+        .body();
+    let child: u32 = child.parse().expect("a pid");
+    drop(client);
+    daemon.signal(Signal::SIGQUIT);
+    daemon.wait();
+    let bound = TcpListener::bind(&address);
+    let is_alive = process::runs(child);
+    process::signal(child, Signal::SIGKILL);
+    assert!(is_alive, "{kind}");
+    assert!(bound.is_ok(), "{kind}: {bound:?}");
+}
+
 #[test]
 fn a_child_of_a_worker_does_not_keep_its_descriptors() {
-    let port = || TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     std::thread::scope(|scope| {
         for (interface, settings, application) in KINDS {
             scope.spawn(move || {
-                let address = port().expect("a port").to_string();
-                let settings = format!("listen = \"{address}\"\n{settings}");
-                let (mut daemon, _root) = start((interface, &settings, application));
-                let params = Params::get(&daemon.dir, "", "")
-                    .with("SCRIPT_NAME", "")
-                    .with("PATH_INFO", "/fork");
-                let mut client = Client::connect_tcp(&address).expect("connect");
-                let child = client.request(&params, b"").expect("an answer").body();
-                let child: u32 = child.parse().expect("a pid");
-                drop(client);
-                daemon.signal(Signal::SIGQUIT);
-                daemon.wait();
-                let bound = TcpListener::bind(&address);
-                let is_alive = process::runs(child);
-                process::signal(child, Signal::SIGKILL);
-                assert!(is_alive, "{interface}");
-                assert!(bound.is_ok(), "{interface}: {bound:?}");
+                let port = free_port();
+                let settings = format!("listen = \"127.0.0.1:{port}\"\n{settings}");
+                let (daemon, _root) = start((interface, &settings, application));
+                assert_child_keeps_no_descriptor(daemon, port, "/fork", interface);
             });
         }
     });

@@ -1,10 +1,10 @@
-//! ASGI applications that serve many requests at a time in each worker.
+//! Applications that serve many requests at a time in each worker: ASGI on a loop, WSGI and Rack in threads.
 
-use super::python::start_as;
+use super::threads;
 use crate::it::sites::heartbeat::hold;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, application_in, folder, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{is_root, once_in, pause, until};
+use crate::support::{assert_lacks, is_root, once_in, pause, until, wait_until};
 use forkyard::fastcgi::Request;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -146,6 +146,7 @@ async def on_pieces(scope, receive, send, query):
 
 async def on_echo(scope, receive, send, query):
     if query:
+        mark("reads")
         await until(lambda: exists(query))
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
     more = True
@@ -156,9 +157,35 @@ async def on_echo(scope, receive, send, query):
         await send({"type": "http.response.body", "body": message["body"], "more_body": more})
 "#;
 
-pub(super) fn start(settings: &str, application: &str) -> (Daemon, tempfile::TempDir) {
-    start_as("asgi", &[("asgi.py", APPLICATION)], settings, application)
+/// A runtime, its application, and the key that bounds the requests of a worker.
+#[derive(Clone, Copy)]
+pub(in crate::it) struct Kind {
+    pub runtime: &'static str,
+    pub file: &'static str,
+    pub text: &'static str,
+    pub bound: &'static str,
 }
+
+pub(in crate::it) const ASGI: Kind = Kind {
+    runtime: "asgi",
+    file: "asgi.py",
+    text: APPLICATION,
+    bound: "concurrency",
+};
+pub(super) const WSGI: Kind = Kind {
+    runtime: "wsgi",
+    file: "wsgi.py",
+    text: threads::PYTHON,
+    bound: "threads",
+};
+pub(super) const RACK: Kind = Kind {
+    runtime: "rack",
+    file: "config.ru",
+    text: threads::RUBY,
+    bound: "threads",
+};
+pub(super) const KINDS: [Kind; 3] = [ASGI, WSGI, RACK];
+pub(in crate::it) const THREADED: [Kind; 2] = [WSGI, RACK];
 
 pub(super) const ONE: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
 
@@ -166,130 +193,246 @@ pub(super) fn params(path: &str, query: &str) -> Params {
     Params::get(Path::new("/srv"), path, query)
 }
 
-pub(super) fn send(daemon: &Daemon, path: &str, query: &str) -> Client {
-    let mut client = daemon.client("www");
-    client.send(&params(path, query), b"").expect("send");
-    client
-}
-
 pub(super) fn body(client: &mut Client) -> String {
     client.answer().expect("answer").body()
 }
 
-pub(super) fn marks(root: &tempfile::TempDir, begin: &str) -> Vec<String> {
-    let entries = fs::read_dir(root.path()).expect("directory");
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| name.starts_with(begin)).collect()
+pub(super) struct Bench {
+    pub daemon: Daemon,
+    pub root: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(super) fn start(kind: Kind, bound: u32, settings: &str) -> Bench {
+        Bench::start_with("", kind, bound, settings)
+    }
+
+    /// Starts a daemon with a control socket and a pool, whose workers serve `bound` requests at a time (0: the default).
+    pub(super) fn start_with(global: &str, kind: Kind, bound: u32, settings: &str) -> Bench {
+        let root = folder(&[(kind.file, kind.text)]);
+        let bound = match bound {
+            0 => String::new(),
+            bound => format!("{} = {bound}\n", kind.bound),
+        };
+        let application = application_in(kind.runtime, root.path(), &bound);
+        let daemon = Daemon::start(|dir| {
+            let pool = pool(dir, "www", settings, &application);
+            let text = format!("[global]\ncontrol = \"DIR/control.sock\"\n{global}\n{pool}");
+            text.replace("DIR", &dir.display().to_string())
+        });
+        Bench { daemon, root }
+    }
+
+    pub(super) fn send(&self, path: &str, query: &str) -> Client {
+        let mut client = self.daemon.client("www");
+        client.send(&params(path, query), b"").expect("send");
+        client
+    }
+
+    pub(super) fn get(&self, path: &str, query: &str) -> String {
+        body(&mut self.send(path, query))
+    }
+
+    pub(super) fn json(&self, path: &str, query: &str) -> serde_json::Value {
+        let text = self.get(path, query);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Sends requests that wait for `go`, and waits until all are under way.
+    pub(super) fn hold(&self, count: usize) -> Vec<Client> {
+        let clients = (0..count).map(|n| self.send("until", &n.to_string())).collect();
+        wait_until("requests under way", || self.marks("begun.").len() == count);
+        clients
+    }
+
+    /// Lets requests go on that wait for `go`, and returns their answers.
+    pub(super) fn finish<'c>(&self, clients: impl IntoIterator<Item = &'c mut Client>) -> Vec<String> {
+        self.mark("go");
+        clients.into_iter().map(body).collect()
+    }
+
+    pub(super) fn kept(&self, count: usize) -> Vec<Client> {
+        (0..count).map(|_| self.daemon.client("www").kept()).collect()
+    }
+
+    pub(super) fn mark(&self, name: &str) {
+        fs::write(self.root.path().join(name), "").expect("a mark");
+    }
+
+    pub(super) fn marks(&self, begin: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.root.path()).expect("directory");
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.filter(|name| name.starts_with(begin)).collect()
+    }
+}
+
+/// Sends a request over each connection before any answer is read, and returns the bodies.
+pub(super) fn at_once(clients: &mut [Client], path: &str, query: &str) -> Vec<String> {
+    for client in &mut *clients {
+        client.send(&params(path, query), b"").expect("send");
+    }
+    let answers = clients.iter_mut().map(|client| client.answer().expect("answer"));
+    answers
+        .map(|answer| {
+            assert!(answer.ended);
+            answer.body()
+        })
+        .collect()
+}
+
+pub(super) fn post(path: &str, query: &str, body: &[u8]) -> Params {
+    params(path, query)
+        .with("REQUEST_METHOD", "POST")
+        .with("CONTENT_LENGTH", &body.len().to_string())
 }
 
 #[test]
 fn requests_of_one_worker_wait_at_the_same_time() {
-    let (daemon, _root) = start(ONE, "");
-    let mut clients: Vec<Client> = (0..64).map(|_| send(&daemon, "met", "64")).collect();
-    let worker = daemon.wait_for_workers("www", 1)[0].to_string();
-    for client in &mut clients {
-        assert_eq!(body(client), worker);
+    for (kind, bound, count) in [(ASGI, 0, 64), (WSGI, 8, 8), (RACK, 8, 8)] {
+        let bench = Bench::start(kind, bound, ONE);
+        let mut clients = bench.kept(count);
+        let worker = bench.daemon.wait_for_workers("www", 1)[0].to_string();
+        let answers = at_once(&mut clients, "met", &count.to_string());
+        assert!(answers.iter().all(|pid| *pid == worker), "{}", kind.runtime);
+        let mut kept = bench.kept(20);
+        for _ in 0..50 {
+            assert_eq!(at_once(&mut kept, "pid", ""), vec![worker.clone(); 20]);
+        }
     }
 }
 
 #[test]
-fn there_are_never_more_than_concurrency_allows() {
-    let (daemon, root) = start(ONE, "concurrency = 3\n");
-    let mut kept: Vec<Client> = (0..3).map(|_| daemon.client("www").kept()).collect();
-    for client in &mut kept {
-        client.request(&params("pid", ""), b"").expect("answer");
+fn there_are_never_more_requests_than_a_worker_may_have() {
+    for kind in KINDS {
+        let bench = Bench::start(kind, 3, ONE);
+        let mut kept = bench.kept(3);
+        at_once(&mut kept, "pid", "");
+        let mut clients: Vec<Client> = (0..7).map(|n| bench.send("until", &n.to_string())).collect();
+        for (client, number) in kept.iter_mut().zip(7..) {
+            let params = params("until", &number.to_string());
+            client.send(&params, b"").expect("send");
+        }
+        wait_until("those that may begin", || bench.marks("begun.").len() >= 3);
+        bench.finish(clients.iter_mut().chain(&mut kept));
+        assert_eq!(bench.get("most", ""), "3", "{}", kind.runtime);
+        let bench = Bench::start(kind, 1, ONE);
+        at_once(&mut bench.kept(8), "pid", "");
+        assert_eq!(bench.get("most", ""), "1", "{}", kind.runtime);
     }
-    let mut clients: Vec<Client> = (0..5)
-        .map(|number| send(&daemon, "until", &number.to_string()))
-        .collect();
-    for (client, number) in kept.iter_mut().zip(5..) {
-        client
-            .send(&params("until", &number.to_string()), b"")
-            .expect("send");
+}
+
+#[test]
+fn slow_requests_leave_fast_ones_alone() {
+    for kind in KINDS {
+        let bench = Bench::start(kind, 3, ONE);
+        let mut slow = bench.hold(2);
+        let mut kept = bench.kept(1);
+        for _ in 0..100 {
+            assert!(!bench.get("pid", "").is_empty());
+            assert!(!at_once(&mut kept, "pid", "")[0].is_empty());
+        }
+        bench.finish(&mut slow);
     }
-    until("those that may begin", || {
-        (marks(&root, "begun.").len() >= 3).then_some(())
-    });
-    fs::write(root.path().join("go"), "").expect("go");
-    for client in clients.iter_mut().chain(&mut kept) {
-        client.answer().expect("answer");
+}
+
+#[test]
+fn an_answer_waits_for_its_client_and_ends_when_that_leaves() {
+    for kind in KINDS {
+        let bench = Bench::start(kind, 2, ONE);
+        let mut client = bench.send("stream", "50");
+        assert!(!bench.get("pid", "").is_empty(), "others are served meanwhile");
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let sent = bench.marks("sent.").len();
+        assert!(
+            sent < 5,
+            "{}: {sent} MB were taken that nobody reads",
+            kind.runtime
+        );
+        assert!(!bench.get("pid", "").is_empty());
+        let answer = client.answer().expect("answer");
+        assert!(answer.ended);
+        assert_eq!(answer.body().len(), 50_000_000);
+        until("its end", || fs::remove_file(bench.root.path().join("over")).ok());
+        drop(bench.send("stream", "50"));
+        until("the end of the other", || bench.marks("over").pop());
+        let mut clients = bench.hold(2);
+        bench.finish(&mut clients);
     }
-    assert_eq!(body(&mut send(&daemon, "most", "")), "3");
-    let (daemon, _root) = start(ONE, "concurrency = 1\n");
-    let mut clients: Vec<Client> = (0..8).map(|_| send(&daemon, "pid", "")).collect();
-    for client in &mut clients {
-        client.answer().expect("answer");
+}
+
+#[test]
+fn a_body_is_read_as_fast_as_the_application_wants_it() {
+    for kind in KINDS {
+        let bench = Bench::start(kind, 2, ONE);
+        let body: Vec<u8> = (0..20_000_000_u32).map(|n| (n / 7) as u8).collect();
+        let (mut reader, mut writer) = bench.daemon.client("www").split();
+        let sent = std::thread::spawn({
+            let body = body.clone();
+            move || writer.send(&post("echo", "go", &body), &body)
+        });
+        until("its beginning", || bench.marks("reads").pop());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(!sent.is_finished(), "nobody wanted it yet");
+        bench.mark("go");
+        let answer = reader.answer().expect("answer");
+        sent.join().expect("the sender").expect("send");
+        let text = &answer.stdout;
+        let head = text.windows(4).position(|end| end == b"\r\n\r\n");
+        let head = head.expect("a head") + 4;
+        assert!(text[head..] == body, "{}: {} bytes", kind.runtime, text.len());
     }
-    assert_eq!(body(&mut send(&daemon, "most", "")), "1");
+}
+
+fn shares(bench: &Bench, requests: usize) -> BTreeMap<String, u32> {
+    let mut clients = Vec::new();
+    for number in 1..=requests {
+        clients.push(bench.send("until", &number.to_string()));
+        wait_until("its beginning", || bench.marks("begun.").len() >= number);
+    }
+    let mut shares = BTreeMap::new();
+    for pid in bench.finish(&mut clients) {
+        *shares.entry(pid).or_default() += 1;
+    }
+    shares
+}
+
+#[test]
+fn new_connections_go_to_the_worker_with_the_least_to_do() {
+    for (kind, bound, requests, even) in [
+        (ASGI, 0, 30, 4..=15),
+        (WSGI, 10, 24, 6..=10),
+        (RACK, 10, 24, 6..=10),
+    ] {
+        once_in(5, || {
+            let bench = Bench::start(kind, bound, "pm = \"static\"\nmax_children = 3\n");
+            bench.daemon.wait_for_workers("www", 3);
+            let shares = shares(&bench, requests);
+            let is_even = shares.len() == 3 && shares.values().all(|share| even.contains(share));
+            is_even
+                .then_some(())
+                .ok_or_else(|| format!("{}: {shares:?}", kind.runtime))
+        });
+    }
 }
 
 #[test]
 fn tasks_run_on_while_nothing_is_asked() {
-    let (daemon, root) = start(ONE, "");
-    assert_eq!(body(&mut send(&daemon, "task", "")), "begun");
-    fs::write(root.path().join("stop"), "").expect("stop");
-    until("the task", || root.path().join("ticked").exists().then_some(()));
+    let bench = Bench::start(ASGI, 0, ONE);
+    assert_eq!(bench.get("task", ""), "begun");
+    bench.mark("stop");
+    wait_until("the task", || bench.root.path().join("ticked").exists());
 }
 
 #[test]
 fn each_request_has_a_context_of_its_own() {
-    let (daemon, _root) = start(ONE, "");
-    let mut clients = ["a", "b"].map(|query| send(&daemon, "name", query));
+    let bench = Bench::start(ASGI, 0, ONE);
+    let mut clients = ["a", "b"].map(|query| bench.send("name", query));
     assert_eq!([0, 1].map(|n| body(&mut clients[n])), ["none a", "none b"]);
 }
 
 #[test]
-fn an_application_waits_while_its_client_does_not_read() {
-    let (daemon, root) = start(ONE, "");
-    let mut client = send(&daemon, "stream", "50");
-    until("the first piece", || {
-        let others = body(&mut send(&daemon, "pid", ""));
-        assert!(!others.is_empty(), "others are served meanwhile");
-        (!marks(&root, "begun").is_empty() || root.path().join("asgi.py").exists()).then_some(())
-    });
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let sent = marks(&root, "sent.").len();
-    assert!(
-        sent < 5,
-        "{sent} MB were taken from the application that nobody reads"
-    );
-    let answer = client.answer().expect("answer");
-    assert!(answer.ended);
-    assert_eq!(answer.body().len(), 50_000_000);
-    until("its end", || fs::remove_file(root.path().join("over")).ok());
-    drop(send(&daemon, "stream", "50"));
-    until("the end of the other", || {
-        root.path().join("over").exists().then_some(())
-    });
-}
-
-#[test]
-fn a_body_comes_as_fast_as_the_application_reads_it() {
-    let (daemon, root) = start(ONE, "");
-    let body: Vec<u8> = (0..20_000_000_u32).map(|n| (n / 7) as u8).collect();
-    let params = params("echo", "go")
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string());
-    let (mut reader, mut writer) = daemon.client("www").split();
-    let sent = std::thread::spawn({
-        let body = body.clone();
-        move || writer.send(&params, &body)
-    });
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    assert!(
-        !sent.is_finished(),
-        "the worker has read what the application did not want yet"
-    );
-    fs::write(root.path().join("go"), "").expect("go");
-    let answer = reader.answer().expect("answer");
-    sent.join().expect("the sender").expect("send");
-    let head = b"Status: 200 OK\r\ncontent-type: text/plain\r\n\r\n".len();
-    assert!(answer.stdout[head..] == body, "{} bytes", answer.stdout.len());
-}
-
-#[test]
 fn what_has_come_of_a_body_is_given_in_one_piece() {
-    let (daemon, root) = start(ONE, "");
+    let bench = Bench::start(ASGI, 0, ONE);
     let params = params("pieces", "")
         .with("REQUEST_METHOD", "POST")
         .with("CONTENT_LENGTH", "150000");
@@ -307,96 +450,67 @@ fn what_has_come_of_a_body_is_given_in_one_piece() {
     // An empty body still has its end record: a header of eight bytes.
     let head = encoded(b"").len() - 8;
     let whole = encoded(&[b'x'; 150_000]);
-    let mut client = daemon.client("www");
+    let mut client = bench.daemon.client("www");
     client.send_raw(&whole[..head]).expect("send");
-    until("the application to wait", || {
-        root.path().join("reads").exists().then_some(())
+    wait_until("the application to wait", || {
+        bench.root.path().join("reads").exists()
     });
-    let _holder = send(&daemon, "hold", "go");
-    until("the loop to be held up", || marks(&root, "held.").pop());
+    let _holder = bench.send("hold", "go");
+    until("the loop to be held up", || bench.marks("held.").pop());
     client.send_raw(&whole[head..]).expect("send");
-    fs::write(root.path().join("go"), "").expect("go");
+    bench.mark("go");
     assert_eq!(body(&mut client), "[150000]");
 }
 
 #[test]
 fn open_streams_leave_others_alone_and_end_when_their_clients_leave() {
-    let (daemon, root) = start(ONE, "concurrency = 30\n");
-    let streams = (0..25).map(|n| send(&daemon, "events", &n.to_string()));
+    let bench = Bench::start(ASGI, 30, ONE);
+    let streams = (0..25).map(|n| bench.send("events", &n.to_string()));
     let streams: Vec<Client> = streams.collect();
-    until("all streams", || {
-        (marks(&root, "open.").len() == 25).then_some(())
-    });
-    body(&mut send(&daemon, "pid", ""));
+    wait_until("all streams", || bench.marks("open.").len() == 25);
+    bench.get("pid", "");
     drop(streams);
-    assert_eq!(body(&mut send(&daemon, "gone", "25")), "25");
-    assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
+    assert_eq!(bench.get("gone", "25"), "25");
+    assert_lacks(&bench.daemon.log(), "Traceback");
 }
 
 #[test]
 fn a_request_whose_client_left_makes_room_when_the_application_has_answered() {
-    let (daemon, root) = start(ONE, "concurrency = 5\n");
+    let bench = Bench::start(ASGI, 5, ONE);
     for file in ["first", "second", "third"] {
         let clients: Vec<Client> = (0..4)
-            .map(|number| send(&daemon, "file", &format!("{file}.{number}")))
+            .map(|number| bench.send("file", &format!("{file}.{number}")))
             .collect();
-        until("all requests", || {
-            (marks(&root, &format!("waits.{file}")).len() == 4).then_some(())
+        wait_until("all requests", || {
+            bench.marks(&format!("waits.{file}")).len() == 4
         });
         drop(clients);
-        body(&mut send(&daemon, "pid", ""));
-        fs::write(root.path().join(file), "").expect("a file");
+        bench.get("pid", "");
+        bench.mark(file);
     }
-    assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
-}
-
-pub(super) fn shares(daemon: &Daemon, root: &tempfile::TempDir, requests: usize) -> BTreeMap<String, u32> {
-    let mut clients = Vec::new();
-    for number in 1..=requests {
-        clients.push(send(daemon, "until", &number.to_string()));
-        until("its beginning", || {
-            (marks(root, "begun.").len() >= number).then_some(())
-        });
-    }
-    fs::write(root.path().join("go"), "").expect("go");
-    let mut shares = BTreeMap::new();
-    for client in &mut clients {
-        *shares.entry(body(client)).or_default() += 1;
-    }
-    shares
-}
-
-#[test]
-fn new_connections_go_to_the_worker_with_the_least_to_do() {
-    once_in(5, || {
-        let (daemon, root) = start("pm = \"static\"\nmax_children = 3\n", "");
-        daemon.wait_for_workers("www", 3);
-        let shares = shares(&daemon, &root, 30);
-        let is_even = shares.len() == 3 && shares.values().all(|share| (4..=15).contains(share));
-        is_even.then_some(()).ok_or_else(|| format!("{shares:?}"))
-    });
+    assert_lacks(&bench.daemon.log(), "Traceback");
 }
 
 #[test]
 fn a_loop_that_is_held_up_lets_siblings_serve() {
     let settings = "pm = \"static\"\nmax_children = 2\n";
-    let (daemon, root) = start(settings, "");
-    daemon.wait_for_workers("www", 2);
-    let mut kept: Vec<Client> = (0..8).map(|_| daemon.client("www").kept()).collect();
+    let bench = Bench::start(ASGI, 0, settings);
+    bench.daemon.wait_for_workers("www", 2);
+    let mut kept = bench.kept(8);
     for client in &mut kept {
         client.request(&params("pid", ""), b"").expect("answer");
     }
-    let mut holder = send(&daemon, "hold", "go");
-    let held = until("the worker that is held up", || marks(&root, "held.").pop());
+    let mut holder = bench.send("hold", "go");
+    let held = until("the worker that is held up", || bench.marks("held.").pop());
     let held = held.trim_start_matches("held.").to_owned();
     for round in 0..3 {
         for client in &mut kept {
             let answer = client.request(&params("pid", ""), b"").expect("answer").body();
             assert_ne!(answer, held, "round {round}");
         }
-        assert_ne!(body(&mut send(&daemon, "pid", "")), held);
+        assert_ne!(bench.get("pid", ""), held);
     }
-    fs::write(root.path().join("go"), "").expect("go");
+    bench.mark("go");
     assert_eq!(body(&mut holder), held);
 }
 
@@ -406,40 +520,40 @@ fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_
     if crate::skip::needs_root() {
         return;
     }
-    let (daemon, root) = start("pm = \"static\"\nmax_children = 2\n", "");
-    daemon.wait_for_workers("www", 2);
+    let bench = Bench::start(ASGI, 0, "pm = \"static\"\nmax_children = 2\n");
+    bench.daemon.wait_for_workers("www", 2);
     // During a request a worker checks whether its loop is delayed. A tracer stops that check.
-    let mut waiting = send(&daemon, "until", "");
-    let mark = until("its beginning", || marks(&root, "begun.").pop());
+    let mut waiting = bench.send("until", "");
+    let mark = until("its beginning", || bench.marks("begun.").pop());
     let idle = mark.rsplit('.').next().expect("a pid").to_owned();
     let mut tracer = hold(idle.parse().expect("a pid"));
-    let mut kept: Vec<Client> = (0..4).map(|_| daemon.client("www").kept()).collect();
+    let mut kept = bench.kept(4);
     let ask = |client: &mut Client| client.request(&params("pid", ""), b"").expect("answer").body();
     let other = ask(&mut kept[0]);
     assert!(other != idle && kept.iter_mut().all(|client| ask(client) == other));
-    let mut holder = send(&daemon, "hold", "free");
-    until("the hold", || marks(&root, "held.").pop());
-    let mut waits = send(&daemon, "pid", "");
+    let mut holder = bench.send("hold", "free");
+    until("the hold", || bench.marks("held.").pop());
+    let mut waits = bench.send("pid", "");
     (0..10).for_each(|_| pause());
-    fs::write(root.path().join("free"), "").expect("write");
+    bench.mark("free");
     assert_eq!(
         [body(&mut holder), body(&mut waits)],
         [other.clone(), other.clone()]
     );
     drop(tracer.stdin.take());
     tracer.wait().expect("the tracer");
-    fs::remove_file(root.path().join(format!("held.{other}"))).expect("remove");
+    fs::remove_file(bench.root.path().join(format!("held.{other}"))).expect("remove");
     let mut holder = kept.remove(0);
     holder.send(&params("hold", "again"), b"").expect("send");
-    let held = until("the hold", || marks(&root, "held.").pop());
+    let held = until("the hold", || bench.marks("held.").pop());
     let held = held.trim_start_matches("held.").to_owned();
     let free = if held == other { &idle } else { &other };
     for client in &mut kept {
         assert_eq!(&ask(client), free);
     }
-    fs::write(root.path().join("again"), "").expect("write");
+    bench.mark("again");
     assert_eq!(body(&mut holder), held);
-    fs::write(root.path().join("go"), "").expect("go");
+    bench.mark("go");
     assert_eq!(body(&mut waiting), idle);
 }
 
@@ -450,17 +564,17 @@ fn an_ondemand_pool_grows_when_a_loop_is_held_up_and_not_while_requests_wait() {
         settings += "process.priority = -19\n";
     }
     once_in(10, || {
-        let (daemon, root) = start(&settings, "");
-        let mut waiting: Vec<Client> = (0..20).map(|_| send(&daemon, "until", "")).collect();
-        until("the first worker", || marks(&root, "begun.").pop());
-        let served: BTreeSet<String> = (0..5).map(|_| body(&mut send(&daemon, "pid", ""))).collect();
-        let had_one = served.len() == 1 && daemon.workers("www").len() == 1;
-        let mut holder = send(&daemon, "hold", "later");
-        let held = until("the hold", || marks(&root, "held.").pop());
+        let bench = Bench::start(ASGI, 0, &settings);
+        let mut waiting: Vec<Client> = (0..20).map(|_| bench.send("until", "")).collect();
+        until("the first worker", || bench.marks("begun.").pop());
+        let served: BTreeSet<String> = (0..5).map(|_| bench.get("pid", "")).collect();
+        let had_one = served.len() == 1 && bench.daemon.workers("www").len() == 1;
+        let mut holder = bench.send("hold", "later");
+        let held = until("the hold", || bench.marks("held.").pop());
         let held = held.trim_start_matches("held.").to_owned();
-        assert_ne!(body(&mut send(&daemon, "pid", "")), held);
-        fs::write(root.path().join("go"), "").expect("go");
-        fs::write(root.path().join("later"), "").expect("later");
+        assert_ne!(bench.get("pid", ""), held);
+        bench.mark("go");
+        bench.mark("later");
         assert_eq!(body(&mut holder), held);
         for client in &mut waiting {
             client.answer().expect("answer");

@@ -1,13 +1,11 @@
 //! The status of workers with concurrent requests: all formats of the status page, and `forkyard status`.
 
+use super::concurrent::{Bench, KINDS};
 use super::programs::Site;
-use super::threads;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::Daemon;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{place_library, until};
+use crate::support::{assert_contains, until, wait_until};
 use serde_json::Value;
-use std::fs;
-use std::path::Path;
 
 const FULL: &str =
     "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nstatus_listen = \"DIR/status.sock\"\n";
@@ -43,72 +41,35 @@ fn assert_tells(daemon: &Daemon, count: u64) {
     let element = format!("<requests-in-flight>{count}</requests-in-flight>");
     assert_eq!(xml.matches(&element).count(), 2, "{xml}");
     let html = page(daemon, "html&full");
-    assert!(html.contains("<th>requests in flight</th>"), "{html}");
+    assert_contains(&html, "<th>requests in flight</th>");
     let metrics = page(daemon, "openmetrics");
-    assert!(
-        metrics.contains(&format!("\nphpfpm_requests_in_flight {count}\n")),
-        "{metrics}"
-    );
-    let output = forkyard(&["status", "www"], &daemon.dir)
-        .output()
-        .expect("forkyard");
+    assert_contains(&metrics, &format!("\nphpfpm_requests_in_flight {count}\n"));
+    let output = daemon.run(&["status", "www"]);
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(table.contains(&format!(", {count} in flight ")), "{table}");
-}
-
-fn is_told(daemon: &Daemon, root: &Path, begun: impl Fn() -> bool) {
-    let send = |query: &str| {
-        let mut client = daemon.client("www");
-        let params = Params::get(root, "until", query);
-        client.send(&params, b"").expect("send");
-        client
-    };
-    let mut clients: Vec<Client> = (0..2).map(|n| send(&n.to_string())).collect();
-    until("two requests", || begun().then_some(()));
-    clients.extend((2..7).map(|n| send(&n.to_string())));
-    assert_tells(daemon, 2);
-    let told = json(daemon);
-    assert_eq!(told["listen queue"], 5, "{told}");
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    fs::write(root.join("go"), "").expect("go");
-    for client in &mut clients {
-        assert!(client.answer().expect("answer").ended);
-    }
-    let told = until("the end of all", || {
-        let told = json(daemon);
-        let is_over = ["requests in flight", "listen queue", "active processes"];
-        is_over.iter().all(|name| told[name] == 0).then_some(told)
-    });
-    assert_eq!(told["max listen queue"], 5, "{told}");
-    assert_eq!(told["accepted conn"], 7, "{told}");
+    assert_contains(&table, &format!(", {count} in flight "));
 }
 
 #[test]
-fn the_status_tells_of_requests_in_flight_of_an_asgi_worker() {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
-    fs::write(root.path().join("asgi.py"), super::concurrent::APPLICATION).expect("write");
-    let daemon = Daemon::start(|dir| {
-        let application = format!(
-            "runtime = \"asgi\"\nroot = \"{}\"\nconcurrency = 2\n",
-            root.path().display()
-        );
-        let pool = pool(dir, "www", FULL, &application);
-        format!("[global]\ncontrol = \"DIR/control.sock\"\n{pool}").replace("DIR", &dir.display().to_string())
-    });
-    is_told(&daemon, root.path(), || {
-        super::concurrent::marks(&root, "begun.").len() == 2
-    });
-}
-
-#[test]
-fn the_status_tells_of_requests_in_flight_of_a_worker_with_threads() {
-    for language in threads::LANGUAGES {
-        let (daemon, root) = threads::start_with("control = \"DIR/control.sock\"", language, 2, FULL);
-        is_told(&daemon, root.path(), || {
-            super::concurrent::marks(&root, "begun.").len() == 2
+fn the_status_tells_of_requests_in_flight_of_a_worker_that_serves_many() {
+    for kind in KINDS {
+        let bench = Bench::start(kind, 2, FULL);
+        let mut clients = bench.hold(2);
+        clients.extend((2..7).map(|n| bench.send("until", &n.to_string())));
+        assert_tells(&bench.daemon, 2);
+        let told = json(&bench.daemon);
+        assert_eq!(told["listen queue"], 5, "{told}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        bench.mark("go");
+        for client in &mut clients {
+            assert!(client.answer().expect("answer").ended);
+        }
+        let told = until("the end of all", || {
+            let told = json(&bench.daemon);
+            let is_over = ["requests in flight", "listen queue", "active processes"];
+            is_over.iter().all(|name| told[name] == 0).then_some(told)
         });
+        assert_eq!(told["max listen queue"], 5, "{told}");
+        assert_eq!(told["accepted conn"], 7, "{told}");
     }
 }
 
@@ -119,17 +80,9 @@ fn the_status_tells_of_requests_in_flight_of_a_worker_before_a_program() {
     let site = Site::start(&[("server.js", super::programs::SERVER)], settings, "node", "");
     site.daemon.wait_for("of the application is up");
     let clients: Vec<Client> = (0..3)
-        .map(|_| {
-            let mut client = site.daemon.client("app");
-            client
-                .send(&Params::get(&site.root, "hang", ""), b"")
-                .expect("send");
-            client
-        })
+        .map(|_| site.daemon.send("app", &Params::get(&site.root, "hang", "")))
         .collect();
-    until("three requests", || {
-        (json(&site.daemon)["requests in flight"] == 3).then_some(())
-    });
+    wait_until("three requests", || json(&site.daemon)["requests in flight"] == 3);
     let told = json(&site.daemon);
     assert_eq!(
         (
@@ -140,7 +93,5 @@ fn the_status_tells_of_requests_in_flight_of_a_worker_before_a_program() {
         "{told}"
     );
     drop(clients);
-    until("none", || {
-        (json(&site.daemon)["requests in flight"] == 0).then_some(())
-    });
+    wait_until("none", || json(&site.daemon)["requests in flight"] == 0);
 }

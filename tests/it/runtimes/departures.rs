@@ -5,7 +5,7 @@ use super::websockets::Socket;
 use crate::support::daemon::forkyard;
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{curl, free_port};
-use crate::support::{place_library, process, until};
+use crate::support::{assert_contains, place_library, process, until, wait_until};
 use forkyard::fastcgi::Request;
 use std::fs;
 use std::io::{Read, Write};
@@ -144,12 +144,8 @@ impl Place {
             client.send(&self.params(path, name), b"").expect("send");
             Held::Fastcgi(client)
         };
-        until("its beginning", || {
-            self.site
-                .root
-                .join(format!("begun.{name}"))
-                .exists()
-                .then_some(())
+        wait_until("its beginning", || {
+            self.site.root.join(format!("begun.{name}")).exists()
         });
         held
     }
@@ -172,7 +168,7 @@ impl Place {
         let mut client = self.site.daemon.client("app");
         client.send_raw(&wire).expect("send");
         let text = client.read_some().expect("an answer");
-        assert!(text.contains("101"), "{text}");
+        assert_contains(&text, "101");
         Held::Fastcgi(client)
     }
 
@@ -200,7 +196,7 @@ impl Place {
             (Held::Http(mut client), _) => {
                 let mut text = String::new();
                 client.read_to_string(&mut text).expect("read");
-                assert!(text.contains(" over"), "{text}");
+                assert_contains(&text, " over");
             }
         }
     }
@@ -226,19 +222,19 @@ impl Place {
         }
         assert!(process::runs(old), "{what}");
         self.end(held, kind, &name);
-        until(&format!("the end of the old process: {what}"), || {
-            (!process::runs(old)).then_some(())
+        wait_until(&format!("the end of the old process: {what}"), || {
+            !process::runs(old)
         });
         if reason == Reason::Restart || self.runtime != "asgi" {
-            until(&format!("the end of the old worker: {what}"), || {
-                (!process::runs(old_worker)).then_some(())
+            wait_until(&format!("the end of the old worker: {what}"), || {
+                !process::runs(old_worker)
             });
         }
         let next = until("the next", || self.pid(by_http));
         assert_ne!(next, old, "{what}");
         if self.runtime == "asgi" {
             let mark = self.site.root.join(format!("shutdown.{old}"));
-            until("the lifespan's end", || mark.exists().then_some(()));
+            wait_until("the lifespan's end", || mark.exists());
         }
     }
 }
@@ -322,10 +318,10 @@ fn an_open_websocket_is_shown_as_what_it_is() {
         for by_http in [false, true] {
             let place = Place::start(runtime, "pm = \"static\"\nmax_children = 1\n");
             let _held = place.begin(Kind::WebSocket, by_http, "");
-            until("its stage", || {
+            wait_until("its stage", || {
                 let said = forkyard(&["status", "app"], &place.site.daemon.dir).output();
                 let said = String::from_utf8_lossy(&said.expect("forkyard").stdout).into_owned();
-                said.contains("Open WebSocket").then_some(())
+                said.contains("Open WebSocket")
             });
         }
     }

@@ -2,7 +2,7 @@
 
 use super::python_applications::{Site, django};
 use crate::it::documents::blocks;
-use crate::support::until;
+use crate::support::wait_until;
 use nix::sys::signal::Signal;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -86,6 +86,6 @@ fn the_documents_logging_has_refused_hosts_and_tracebacks() {
         "KeyError: 'on purpose'",
         "Invalid HTTP_HOST header: 'other.example'",
     ] {
-        until(wanted, || site.daemon.log().contains(wanted).then_some(()));
+        wait_until(wanted, || site.daemon.log().contains(wanted));
     }
 }

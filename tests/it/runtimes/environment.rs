@@ -1,9 +1,9 @@
 //! The environment that applications of every runtime find.
 
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, folder, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, place_library, write_program};
+use crate::support::{assert_contains, is_root, place_library, write_program};
 use nix::unistd::{Uid, User};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -71,10 +71,7 @@ fn applications_have_a_path_a_home_and_a_language_unless_env_sets_them() {
         if is_root() { "user = \"www-data\"\n" } else { "" }
     );
     for (runtime, file, text, application) in APPLICATIONS {
-        place_library();
-        let root = directory();
-        make_writable(root.path());
-        write_program(&root.path().join(file), text);
+        let root = folder(&[(file, text)]);
         let file_of_variables = root.path().join("variables");
         fs::write(&file_of_variables, "HOME=/of/file\n").expect("write");
         fs::set_permissions(&file_of_variables, Permissions::from_mode(0o600)).expect("chmod");
@@ -83,7 +80,7 @@ fn applications_have_a_path_a_home_and_a_language_unless_env_sets_them() {
         let ask = |more: &str| {
             let daemon = Daemon::start(|dir| pool(dir, "www", &format!("{settings}{more}"), &application));
             let params = Params::get(root.path(), file, "");
-            let answer = daemon.client("www").request(&params, b"").expect("an answer");
+            let answer = daemon.ask("www", &params);
             let body = answer.body();
             let pairs = body.lines().filter_map(|line| line.split_once('='));
             pairs
@@ -147,16 +144,11 @@ fn a_user_without_an_entry_has_the_root_directory_as_home() {
     make_writable(root.path());
     let (_, file, text, _) = APPLICATIONS[2];
     write_program(&root.path().join(file), text);
-    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
     let settings = "pm = \"static\"\nmax_children = 1\nuser = \"54321\"\ngroup = \"54321\"\n";
-    let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+    let daemon = Daemon::serving("wsgi", root.path(), settings, "");
     let params = Params::get(root.path(), file, "");
-    let body = daemon
-        .client("www")
-        .request(&params, b"")
-        .expect("an answer")
-        .body();
-    assert!(body.contains("\nHOME=/\n"), "{body}");
+    let body = daemon.ask("www", &params).body();
+    assert_contains(&body, "\nHOME=/\n");
     for name in ["USER", "LOGNAME", "SHELL"] {
         assert!(
             !body.lines().any(|line| line.starts_with(&format!("{name}="))),

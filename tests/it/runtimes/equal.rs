@@ -3,7 +3,7 @@
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{is_root, place_library, until};
+use crate::support::{assert_contains, is_root, place_library, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -366,12 +366,12 @@ fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
     assert_eq!(site.status()["slow requests"], 1, "{name}");
 
     site.daemon.signal(Signal::SIGUSR2);
-    until(
+    wait_until(
         &format!("{name}: two new workers beside the one that is busy"),
         || {
             let now = site.daemon.workers(POOL);
             let new = now.iter().filter(|pid| !old.contains(pid)).count();
-            (new == 2 && now.contains(&(worker as u32))).then_some(())
+            new == 2 && now.contains(&(worker as u32))
         },
     );
     assert!(
@@ -389,9 +389,9 @@ fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
     let is_its = |line: &&str| line.contains(&format!(" {worker} ")) && line.contains(" PUT ");
     let line = log.lines().rfind(is_its);
     assert_logged(&site, line.unwrap_or_else(|| panic!("{name}: {log}")), worker);
-    until(&format!("{name}: the old workers' end"), || {
+    wait_until(&format!("{name}: the old workers' end"), || {
         let now = site.daemon.workers(POOL);
-        (!now.iter().any(|pid| old.contains(pid))).then_some(())
+        !now.iter().any(|pid| old.contains(pid))
     });
 
     let row = until(&format!("{name}: a request that has ended"), || {
@@ -425,9 +425,9 @@ fn is_limited(runtime: &'static Runtime) {
     for _ in 0..2 {
         assert!(site.put().body().contains(runtime.answer), "{name}");
     }
-    until(&format!("{name}: another worker"), || {
+    wait_until(&format!("{name}: another worker"), || {
         let now = site.daemon.workers(POOL);
-        (now.len() == 1 && now != first).then_some(())
+        now.len() == 1 && now != first
     });
     assert!(!site.daemon.log().contains("exited on signal"), "{name}");
     let (mut client, _rest) = site.hold();
@@ -438,10 +438,7 @@ fn is_limited(runtime: &'static Runtime) {
         answer.text()
     );
     let line = site.daemon.wait_for("execution timed out");
-    assert!(
-        line.contains(&format!("(request: \"PUT /{}?a=b\")", runtime.script)),
-        "{line}"
-    );
+    assert_contains(&line, &format!("(request: \"PUT /{}?a=b\")", runtime.script));
     if !matches!(name, "asgi" | "http") {
         site.daemon.wait_for("exited on signal 15 (SIGTERM)");
     }

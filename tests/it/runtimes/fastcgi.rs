@@ -7,7 +7,7 @@ use crate::it::documents::served::{settle_nginx, settle_toml};
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{process, until};
+use crate::support::{assert_lacks, assert_starts, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -204,7 +204,7 @@ fn a_program_that_ends_by_itself_is_replaced_without_a_failed_request() {
     assert_eq!(pids.len(), 100);
     let different: std::collections::BTreeSet<&String> = pids.iter().collect();
     assert!(different.len() >= 33, "{different:?}");
-    assert!(!daemon.log().contains("gave no answer"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "gave no answer");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn the_documents_site_is_served() {
     let port = free_port();
     let _nginx = Nginx::start("return 404;", &settle_nginx(&site, &daemon.dir, port));
     let answer = curl(&[&format!("http://127.0.0.1:{port}/some/path")]);
-    assert!(answer.starts_with("/some/path in"), "{answer}");
+    assert_starts(&answer, "/some/path in");
 }
 
 #[test]
@@ -301,12 +301,11 @@ fn a_reload_replaces_the_programs_and_a_stop_leaves_nothing() {
         Some(pid_of(&answer)).filter(|pid| *pid != before)
     });
     wait_for_end(before);
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     wait_for_end(after);
     let left = sockets_left();
     for path in left.difference(&before_it) {
-        until("a directory to go", || (!path.exists()).then_some(()));
+        wait_until("a directory to go", || !path.exists());
     }
 }
 
@@ -341,7 +340,5 @@ fn a_reload_to_a_broken_program_changes_nothing() {
     }
     fs::write(&path, text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    until("another program", || {
-        (pid_of(&ask(&daemon, "")) != before).then_some(())
-    });
+    wait_until("another program", || pid_of(&ask(&daemon, "")) != before);
 }

@@ -3,7 +3,7 @@
 use super::fastcgi_programs::*;
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -23,9 +23,7 @@ fn refused(daemon: &Daemon) -> String {
 }
 
 fn runs(daemon: &Daemon) {
-    until("the program to be up again", || {
-        (status(&ask(daemon, "")) == OK).then_some(())
-    });
+    wait_until("the program to be up again", || status(&ask(daemon, "")) == OK);
 }
 
 #[test]
@@ -74,7 +72,7 @@ fn a_program_that_can_not_be_started_is_reported() {
             command.to_owned()
         });
         let told = daemon.wait_for(line);
-        assert!(told.contains(&format!("step {step}")), "{told}");
+        assert_contains(&told, &format!("step {step}"));
         let id = refused(&daemon);
         daemon.wait_for(&format!("error {id}, how to solve it: "));
         daemon.wait_for(&format!("answered with 503 (error {id}), trying again in "));
@@ -97,10 +95,8 @@ fn where_visitors_may_see_it_the_report_is_what_they_get() {
     let answer = ask(&daemon, "");
     assert_eq!(status(&answer), UNAVAILABLE, "{}", answer.text());
     let page = answer.body();
-    assert!(
-        page.contains("<html") && page.contains("/no/such/program"),
-        "{page}"
-    );
+    assert_contains(&page, "<html");
+    assert_contains(&page, "/no/such/program");
 }
 
 #[test]
@@ -161,7 +157,7 @@ fn requests_that_end_their_programs_have_no_others_refused() {
     }
     assert_eq!(status(&ask(&daemon, "")), OK);
     let log = daemon.log();
-    assert!(!log.contains("requests are answered with 503"), "{log}");
+    assert_lacks(&log, "requests are answered with 503");
 }
 
 #[test]
@@ -236,7 +232,7 @@ fn a_program_may_refuse_and_may_close_after_each_answer() {
     let daemon = odd("once", "");
     let pids: std::collections::BTreeSet<u32> = (0..10).map(|_| pid_of(&ask(&daemon, ""))).collect();
     assert_eq!(pids.len(), 10);
-    assert!(!daemon.log().contains("gave no answer"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "gave no answer");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The programs that the tests of the FastCGI runtime start, and how they are started.
 
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -110,11 +110,7 @@ pub fn start(settings: &str, application: impl FnOnce(&Path) -> String) -> Daemo
         };
         let settings = settings.replace("DIR", &dir.display().to_string());
         let settings = format!("{manager}catch_workers_output = true\n{settings}");
-        let application = format!(
-            "runtime = \"fastcgi\"\nroot = \"{}\"\n{}",
-            dir.display(),
-            application(dir)
-        );
+        let application = application_in("fastcgi", dir, &application(dir));
         pool(dir, "www", &settings, &application)
     })
 }
@@ -136,11 +132,7 @@ pub fn ask(daemon: &Daemon, query: &str) -> Answer {
 }
 
 pub fn begin(daemon: &Daemon, query: &str) -> crate::support::fcgi::Client {
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "x", query), b"")
-        .expect("send");
-    client
+    daemon.send("www", &Params::get(&daemon.dir, "x", query))
 }
 
 pub fn status(answer: &Answer) -> String {
@@ -163,7 +155,5 @@ pub fn pid_in(daemon: &Daemon, name: &str) -> u32 {
 }
 
 pub fn wait_for_end(pid: u32) {
-    until(&format!("the end of {pid}"), || {
-        (!process::runs(pid)).then_some(())
-    });
+    wait_until(&format!("the end of {pid}"), || !process::runs(pid));
 }

@@ -1,14 +1,14 @@
 //! Reports of FastCGI programs that failed to start: for the operator, and only of their own pool.
 
 use super::fastcgi_programs::{ODD, pid_of, start};
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
-use crate::support::{process, until};
+use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::{assert_contains, assert_lacks, assert_starts, process, until};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 fn said(daemon: &Daemon, arguments: &[&str]) -> String {
-    let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
+    let output = daemon.run(arguments);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -56,10 +56,9 @@ fn the_operator_can_ask_for_the_report() {
         last_error(&daemon, "www").filter(|error| error["id"] == *id)
     });
     let text = said(&daemon, &["error", &id]);
-    assert!(
-        text.contains(&id) && text.contains("the database is not there") && text.contains("PATH=/usr"),
-        "{text}"
-    );
+    assert_contains(&text, &id);
+    assert_contains(&text, "the database is not there");
+    assert_contains(&text, "PATH=/usr");
     assert_eq!(said(&daemon, &["error"]), text, "the last one of all");
     let json: serde_json::Value =
         serde_json::from_str(&said(&daemon, &["error", &id, "--json"])).expect("JSON");
@@ -75,29 +74,21 @@ fn the_operator_can_ask_for_the_report() {
     );
     assert!(subprocess["pid"].as_i64().is_some_and(|pid| pid > 1), "{json:#}");
     let html = said(&daemon, &["error", &id, "--html"]);
-    assert!(
-        html.contains("<html") && html.contains("the database is not there"),
-        "{html}"
-    );
+    assert_contains(&html, "<html");
+    assert_contains(&html, "the database is not there");
     assert!(last_error(&daemon, "other").is_none());
     let table = said(&daemon, &["status"]);
     let (_, line) = table
         .split_once(&format!("last error {id}, "))
         .expect("the error");
     let (_, line) = line.split_once("s ago, ").expect("its age");
-    assert!(
-        line.starts_with("requests are refused: The application exited with code 1 during startup."),
-        "{table}"
+    assert_starts(
+        line,
+        "requests are refused: The application exited with code 1 during startup.",
     );
     let metrics = said(&daemon, &["status", "--metrics"]);
-    assert!(
-        metrics.contains("forkyard_pool_failed_starts_total{pool=\"other\"} 0\n"),
-        "{metrics}"
-    );
-    assert!(
-        !metrics.contains("forkyard_pool_failed_starts_total{pool=\"www\"} 0\n"),
-        "{metrics}"
-    );
+    assert_contains(&metrics, "forkyard_pool_failed_starts_total{pool=\"other\"} 0\n");
+    assert_lacks(&metrics, "forkyard_pool_failed_starts_total{pool=\"www\"} 0\n");
 }
 
 #[test]
@@ -113,10 +104,8 @@ fn a_report_with_much_output_is_cut_and_arrives() {
     let text = until("the report", || {
         Some(said(&daemon, &["error", &id])).filter(|text| !text.is_empty())
     });
-    assert!(
-        text.contains("the last word") && text.contains("exited with code 1"),
-        "{text}"
-    );
+    assert_contains(&text, "the last word");
+    assert_contains(&text, "exited with code 1");
 }
 
 fn reports_of(worker: u32) -> OwnedFd {
@@ -175,10 +164,8 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     let mine = until("the pool's own report", || last_error(&daemon, "other"));
     assert_eq!(mine["id"], "00000001");
     let text = said(&daemon, &["error", &id]);
-    assert!(
-        text.contains("the database is not there") && !text.contains("forged"),
-        "{text}"
-    );
+    assert_contains(&text, "the database is not there");
+    assert_lacks(&text, "forged");
     let text = said(&daemon, &["error", "00000001"]);
     assert!(text.contains("forged") && !text.contains('\u{1b}'), "{text}");
     for bytes in [
@@ -217,7 +204,7 @@ fn reports_arrive_after_an_upgrade() {
     assert!(text.contains("has taken over"), "{text}\n{}", daemon.log());
     let error = until("an error of after the upgrade", || last_error(&daemon, "www"));
     let text = said(&daemon, &["error", error["id"].as_str().expect("an id")]);
-    assert!(text.contains("the database is not there"), "{text}");
+    assert_contains(&text, "the database is not there");
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     daemon.wait();
 }

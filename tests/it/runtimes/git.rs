@@ -3,8 +3,8 @@
 use crate::it::documents::blocks::find;
 use crate::it::documents::served::{settle_nginx, settle_toml};
 use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::is_root;
 use crate::support::nginx::{Nginx, curl, free_port};
+use crate::support::{assert_contains, assert_starts, is_root};
 use std::path::Path;
 use std::process::Command;
 
@@ -100,7 +100,8 @@ fn cgit_shows_a_repository() {
         "",
     );
     let page = curl(&[&nginx.url("/")]);
-    assert!(page.contains("A test") && page.contains("/test/"), "{page}");
+    assert_contains(&page, "A test");
+    assert_contains(&page, "/test/");
     let headers = curl(&["--head", &nginx.url("/none/")]);
-    assert!(headers.starts_with("HTTP/1.1 404"), "{headers}");
+    assert_starts(&headers, "HTTP/1.1 404");
 }

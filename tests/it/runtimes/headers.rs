@@ -93,7 +93,7 @@ fn headers_that_the_web_server_sends_twice_are_joined_except_for_php() {
         ] {
             params.0.push((name.to_owned(), value.to_owned()));
         }
-        let answer = daemon.client("www").request(&params, b"").expect("an answer");
+        let answer = daemon.ask("www", &params);
         let expected = match runtime {
             "php" => "two, three\nb=2\n",
             _ => "one, two, three\na=1; b=2\n",
@@ -158,7 +158,7 @@ fn the_path_of_an_asgi_request_begins_with_its_root_path() {
                 .with("SCRIPT_NAME", script)
                 .with("PATH_INFO", path)
                 .with("REQUEST_URI", uri);
-            let answer = daemon.client("www").request(&params, b"").expect("an answer");
+            let answer = daemon.ask("www", &params);
             assert_eq!(&answer.body(), expected, "{prefix:?} {script:?} {path:?}");
         }
     }
@@ -183,7 +183,7 @@ fn starlette_finds_its_routes_and_redirects_below_a_prefix() {
             .with("SCRIPT_NAME", "/shop")
             .with("PATH_INFO", path)
             .with("REQUEST_URI", &format!("/shop{path}"));
-        daemon.client("www").request(&params, b"").expect("an answer")
+        daemon.ask("www", &params)
     };
     let page = request("/items/").body();
     assert!(

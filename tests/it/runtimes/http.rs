@@ -1,5 +1,6 @@
 //! A program that speaks HTTP, behind FastCGI: Python's own server.
 
+use crate::support::assert_starts;
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl, free_port, upload};
@@ -127,7 +128,7 @@ fn every_form_of_answer_is_passed_on() {
     assert_eq!(site.get("large").body().len(), 20_000_000);
     assert!(site.get("none").text().starts_with("Status: 404 Not Found\r\n"));
     let params = Params::get(&site.daemon.dir, "large", "").with("REQUEST_METHOD", "HEAD");
-    let head = site.daemon.client("www").request(&params, b"").expect("answer");
+    let head = site.daemon.ask("www", &params);
     assert!(head.text().contains("Content-Length: 20000000\r\n") && head.body().is_empty());
     let headers = site.get("headers?a=b").body();
     for line in [
@@ -161,11 +162,7 @@ fn what_is_no_answer_is_told() {
         ("noise", "it is not HTTP/1.1"),
     ] {
         let answer = site.get(path);
-        assert!(
-            answer.text().starts_with("Status: 502 Bad Gateway"),
-            "{}",
-            answer.text()
-        );
+        assert_starts(&answer.text(), "Status: 502 Bad Gateway");
         assert!(answer.ended);
         site.daemon.wait_for(line);
     }
@@ -194,7 +191,7 @@ fn bodies_pass_through_nginx_with_and_without_a_length() {
     let file = site.daemon.dir.join("body");
     std::fs::write(&file, &body).expect("write");
     let said = upload(&file, &nginx.url("/"));
-    assert!(said.starts_with("3000000 "), "{said}");
+    assert_starts(&said, "3000000 ");
     assert_eq!(
         curl(&["--data-binary", "", &nginx.url("/")]),
         "0 d41d8cd98f00b204e9800998ecf8427e"

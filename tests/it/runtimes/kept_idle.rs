@@ -1,6 +1,7 @@
 //! Many idle kept connections to a worker with concurrent requests take nothing from others.
 
 use super::python::start_as;
+use crate::support::assert_lacks;
 use crate::support::fcgi::{Client, Params};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
@@ -54,5 +55,5 @@ fn a_thousand_kept_connections_without_a_request_keep_nobody_waiting() {
         "{served} of the kept ones are served"
     );
     let log = daemon.log();
-    assert!(!log.contains("can't accept"), "{log}");
+    assert_lacks(&log, "can't accept");
 }

@@ -1,8 +1,8 @@
 //! Processes that a worker started and left: which of its ends kill them.
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, folder, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, process, until, write_program};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -141,10 +141,7 @@ impl Site {
     }
 
     fn start_with(kind: Kind, settings: &str, files: &[&str]) -> Site {
-        place_library();
-        let root = directory();
-        make_writable(root.path());
-        write_program(&root.path().join(kind.file), kind.text);
+        let root = folder(&[(kind.file, kind.text)]);
         for file in files {
             fs::write(root.path().join(file), "").expect("write");
         }
@@ -179,9 +176,7 @@ impl Site {
             "cgi" => params.with("SCRIPT_NAME", &format!("/{}", self.kind.file)),
             _ => params,
         };
-        let mut client = self.daemon.client("www");
-        client.send(&params, b"").expect("send");
-        client
+        self.daemon.send("www", &params)
     }
 
     fn begin(&self, path: &str) -> [u32; 2] {
@@ -207,15 +202,15 @@ impl Site {
     }
 
     fn wait_for_end(&self, what: &str, pid: u32) {
-        until(
+        wait_until(
             &format!("{}: {what} to end\n{}", self.kind.name, self.daemon.log()),
-            || (!process::runs(pid)).then_some(()),
+            || !process::runs(pid),
         );
     }
 
     fn status(&self) -> String {
-        let output = forkyard(&["status", "www"], &self.daemon.dir).output();
-        String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned()
+        let output = self.daemon.run(&["status", "www"]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn ends(&mut self, what: &str, child: u32) {
@@ -236,7 +231,7 @@ impl Site {
         };
         match self.kind.runtime {
             "php" => assert!(!is_counted(), "{}: {}", self.kind.name, self.status()),
-            name => until(&format!("{name}: the count"), || is_counted().then_some(())),
+            name => wait_until(&format!("{name}: the count"), is_counted),
         }
     }
 }
@@ -340,8 +335,8 @@ fn it_ends_with_a_worker_that_uses_too_much_memory() {
     each_but(&["cgi", "php"], |kind| {
         let mut site = Site::start(kind, "memory_limit = \"150M\"\n");
         let [child, worker] = site.begin("/eat");
-        until("the worker's memory to be looked at", || {
-            (site.begin("/")[1] != worker).then_some(())
+        wait_until("the worker's memory to be looked at", || {
+            site.begin("/")[1] != worker
         });
         site.wait_for_end("the worker", worker);
         site.ends("a child of a worker that used too much", child);
@@ -407,10 +402,8 @@ fn what_starts_before_the_first_request_belongs_to_its_worker() {
     let [child, worker] = site.begin("/early");
     site.wait_for_end("the worker", worker);
     assert!(process::runs(child));
-    until("the count", || {
-        site.status()
-            .contains("left by workers that are gone: ")
-            .then_some(())
+    wait_until("the count", || {
+        site.status().contains("left by workers that are gone: ")
     });
     site.daemon.signal(Signal::SIGTERM);
     site.daemon.wait();

@@ -43,7 +43,6 @@ mod short;
 mod slow;
 mod stops;
 pub(super) mod threads;
-mod threads_ends;
 pub(super) mod websockets;
 mod wsgi;
 

@@ -2,7 +2,7 @@
 
 use super::programs::{ONDEMAND, Site};
 use crate::support::daemon::Daemon;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -333,10 +333,10 @@ fn what_a_killed_daemon_has_left_goes_with_the_next() {
     // A process still listening at the pool's socket would block the next daemon.
     let children = process::children(site.daemon.pid());
     process::signal(site.daemon.pid(), Signal::SIGKILL);
-    until("the program to end", || site.processes().is_empty().then_some(()));
-    until("the workers to end", || {
+    wait_until("the program to end", || site.processes().is_empty());
+    wait_until("the workers to end", || {
         let is_left = children.iter().any(|pid| process::runs(*pid));
-        (!is_left).then_some(())
+        !is_left
     });
     assert!(old[0].exists());
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
@@ -348,7 +348,7 @@ fn what_a_killed_daemon_has_left_goes_with_the_next() {
         command
     });
     again.wait_for("ready to handle connections");
-    until("the old directory to go", || (!old[0].exists()).then_some(()));
+    wait_until("the old directory to go", || !old[0].exists());
     assert_eq!(again.get("app", "x").body(), "x");
 }
 
@@ -379,8 +379,6 @@ fn a_program_that_never_listens_is_told_what_is_missing() {
     let files = [("app.js", "setInterval(() => {}, 1000);")];
     let site = Site::start(&files, "pm = \"static\"\nmax_children = 1\n", "node", application);
     let line = site.daemon.wait_for("the application can't start");
-    assert!(line.contains("longer than 2 s"), "{line}");
-    until("the directory to go", || {
-        directories(&site.temporary).is_empty().then_some(())
-    });
+    assert_contains(&line, "longer than 2 s");
+    wait_until("the directory to go", || directories(&site.temporary).is_empty());
 }

@@ -4,7 +4,7 @@ use super::python;
 use super::rack::Application;
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn lines(root: &Path) -> Vec<String> {
 
 fn working(daemon: &Daemon) -> Vec<String> {
     let params = Params::get(&daemon.dir, "status", "full&json").with("SCRIPT_NAME", "/status");
-    let body = daemon.client("www").request(&params, b"").expect("answer").body();
+    let body = daemon.ask("www", &params).body();
     let page: serde_json::Value = serde_json::from_str(&body).expect(&body);
     let rows = page["processes"].as_array().expect("processes").clone();
     let works = |row: &&serde_json::Value| row["state"] == "Working";
@@ -63,15 +63,11 @@ fn works_one_after_the_other(threads: &str) {
     let (daemon, root) = (&application.daemon, application.root.path());
     let ask = || {
         let answer = application.get("x", "");
-        assert!(
-            !answer.text().to_ascii_lowercase().contains("oob-work"),
-            "{}",
-            answer.text()
-        );
+        assert_lacks(&answer.text().to_ascii_lowercase(), "oob-work");
         answer.body()
     };
     let first = ask();
-    until("its work", || (!lines(root).is_empty()).then_some(()));
+    wait_until("its work", || !lines(root).is_empty());
     assert_eq!(lines(root), [format!("begin {first}")]);
     assert_eq!(working(daemon), [format!("{first} \"OOBW\"")]);
     let others: BTreeSet<String> = until("answers of both others", || {
@@ -112,7 +108,7 @@ fn work_that_fails_is_logged_and_the_worker_serves_on() {
             "[pool www] out-of-band work failed: LookupError: no such cache (",
             count,
         );
-        assert!(line.contains("asgi.py:9)"), "{line}");
+        assert_contains(&line, "asgi.py:9)");
         assert_eq!(daemon.get("www", "x").body(), pid);
     }
 }
@@ -124,7 +120,7 @@ fn a_request_has_to_wait_where_there_is_one_worker_and_too_long_work_ends_it() {
     fs::write(root.path().join("hold"), "").expect("hold");
     let pid: u32 = daemon.get("www", "x").body().parse().expect("pid");
     let line = daemon.wait_for("execution timed out");
-    assert!(line.contains("OOBW"), "{line}");
+    assert_contains(&line, "OOBW");
     fs::remove_file(root.path().join("hold")).expect("go on");
     let next = daemon.get("www", "x").body();
     assert_ne!(next, pid.to_string());
@@ -139,7 +135,7 @@ fn connections_that_a_worker_keeps_are_served_while_it_works() {
     let mut client = daemon.client("www").kept();
     let params = Params::get(&daemon.dir, "x", "");
     let first = client.request(&params, b"").expect("answer").body();
-    until("its work", || (!lines(root).is_empty()).then_some(()));
+    wait_until("its work", || !lines(root).is_empty());
     assert_eq!(lines(root), [format!("begin {first}")]);
     let second = client.request(&params, b"").expect("answer").body();
     assert_ne!(second, first);

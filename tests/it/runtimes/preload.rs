@@ -2,9 +2,9 @@
 
 use super::python::start_as;
 use super::rack::Application;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, place_library, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, place_library, wait_until};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -181,10 +181,7 @@ fn configure(dir: &Path, port: u16) -> String {
         };
         let root = dir.join(name(row));
         place(&root, row, dir, port);
-        let application = format!(
-            "runtime = \"{runtime}\"\nroot = \"{}\"\npreload = {preload}\n",
-            root.display()
-        );
+        let application = application_in(runtime, root, &format!("preload = {preload}\n"));
         text.push_str(&pool(dir, &name(row), settings, &application));
     }
     text + &format!(
@@ -194,9 +191,7 @@ fn configure(dir: &Path, port: u16) -> String {
 }
 
 fn status(daemon: &Daemon, pool: &str) -> String {
-    let output = forkyard(&["status", pool], &daemon.dir)
-        .output()
-        .expect("forkyard");
+    let output = daemon.run(&["status", pool]);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -238,7 +233,7 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
             false => "pong False",
         };
         for _ in 0..3 {
-            let answer = daemon.client(&pool).request(&params, b"").expect("answer");
+            let answer = daemon.ask(&pool, &params);
             assert_eq!(
                 answer.body(),
                 wanted,
@@ -260,10 +255,8 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
         assert_eq!(warnings.len(), usize::from(is_found), "{cell:?}: {log}");
         for line in warnings {
             assert!(line.contains("WARNING") && line.contains(&server), "{line}");
-            assert!(
-                line.contains("orkyard.after_fork, ") && line.contains(", or write preload = false"),
-                "{line}"
-            );
+            assert_contains(line, "orkyard.after_fork, ");
+            assert_contains(line, ", or write preload = false");
         }
         let status = status(&daemon, &pool);
         let told: Vec<&str> = status
@@ -293,13 +286,9 @@ def application(environ, start):
 
 #[test]
 fn requests_of_workers_get_their_own_answers_and_none_fails() {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
+    let root = folder(&[("wsgi.py", SHARER)]);
     serve(root.path());
-    fs::write(root.path().join("wsgi.py"), SHARER).expect("write");
-    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
-    let daemon = Daemon::start(|dir| pool(dir, "www", "pm = \"static\"\nmax_children = 4\n", &application));
+    let daemon = Daemon::serving("wsgi", root.path(), "pm = \"static\"\nmax_children = 4\n", "");
     std::thread::scope(|scope| {
         for client in 0..8 {
             let daemon = &daemon;
@@ -341,29 +330,21 @@ fn a_thread_of_the_loaded_application_is_a_warning_and_there_is_none_where_each_
     let settings = "pm = \"static\"\nmax_children = 2\n";
     let (daemon, _root) = start_as("wsgi", &[("wsgi.py", HOLDER)], settings, "");
     let line = daemon.wait_for(THREADS);
-    assert!(
-        line.contains("WARNING: [pool www]") && line.contains("preload = false"),
-        "{line}"
-    );
+    assert_contains(&line, "WARNING: [pool www]");
+    assert_contains(&line, "preload = false");
     assert_eq!(daemon.get("www", "x").body(), "['MainThread']");
     let (daemon, _root) = start_as("wsgi", &[("wsgi.py", HOLDER)], settings, "preload = false\n");
     assert_eq!(daemon.get("www", "x").body(), "['MainThread', 'metrics']");
-    assert!(!daemon.log().contains("threads while"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "threads while");
 
     let ruby = Application::start_with(&[("config.ru", RUBY_HOLDER)], settings, "");
     let line = ruby.daemon.wait_for(THREADS);
-    assert!(
-        line.contains("WARNING: [pool www]") && line.contains("Forkyard.after_fork"),
-        "{line}"
-    );
+    assert_contains(&line, "WARNING: [pool www]");
+    assert_contains(&line, "Forkyard.after_fork");
     assert!(!ruby.get("x", "").body().contains("metrics"));
     let ruby = Application::start_with(&[("config.ru", RUBY_HOLDER)], settings, "preload = false\n");
     assert!(ruby.get("x", "").body().contains("metrics"));
-    assert!(
-        !ruby.daemon.log().contains("threads while"),
-        "{}",
-        ruby.daemon.log()
-    );
+    assert_lacks(&ruby.daemon.log(), "threads while");
 }
 
 const CLOSER: &str = "
@@ -394,13 +375,9 @@ run ->(env) { [200, {}, [\"#{LOADED == Process.pid ? \"True\" : \"False\"} #{$ca
 fn a_connection_that_is_closed_before_the_fork_is_none() {
     place_library();
     for (runtime, file, text) in [("wsgi", "wsgi.py", CLOSER), ("rack", "config.ru", RUBY_CLOSER)] {
-        let root = directory();
-        make_writable(root.path());
+        let root = folder(&[(file, text)]);
         serve(root.path());
-        fs::write(root.path().join(file), text).expect("write");
-        let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.path().display());
-        let daemon =
-            Daemon::start(|dir| pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application));
+        let daemon = Daemon::serving(runtime, root.path(), "pm = \"static\"\nmax_children = 1\n", "");
         assert_eq!(daemon.get("www", "x").body(), "False 1", "{runtime}");
         assert!(!daemon.log().contains(LEFT_OPEN), "{}", daemon.log());
     }
@@ -408,15 +385,9 @@ fn a_connection_that_is_closed_before_the_fork_is_none() {
 
 #[test]
 fn a_preloader_that_is_started_again_remembers_and_the_log_has_one_warning() {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
+    let root = folder(&[("wsgi.py", SHARER)]);
     serve(root.path());
-    fs::write(root.path().join("wsgi.py"), SHARER).expect("write");
-    let application = format!(
-        "runtime = \"wsgi\"\nroot = \"{}\"\npreloader_idle_timeout = \"10ms\"\n",
-        root.path().display()
-    );
+    let application = application_in("wsgi", root.path(), "preloader_idle_timeout = \"10ms\"\n");
     let settings = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"10ms\"\n";
     let daemon = Daemon::start(|dir| {
         let path = dir.display();
@@ -426,13 +397,11 @@ fn a_preloader_that_is_started_again_remembers_and_the_log_has_one_warning() {
         )
     });
     assert_eq!(daemon.get("www", "x?1").body(), "1");
-    until("the preloader's end", || {
-        daemon.preloaders("www").is_empty().then_some(())
-    });
+    wait_until("the preloader's end", || daemon.preloaders("www").is_empty());
     assert_eq!(daemon.get("www", "x?2").body(), "2");
     assert_eq!(daemon.log().matches(LEFT_OPEN).count(), 1, "{}", daemon.log());
     let status = status(&daemon, "www");
-    assert!(status.contains("each worker loads the application"), "{status}");
+    assert_contains(&status, "each worker loads the application");
 }
 
 #[test]
@@ -441,20 +410,20 @@ fn an_application_that_a_worker_can_not_load_is_refused_and_reported() {
     let python = "import nowhere_to_be_found\ndef application(environ, start): pass\n";
     let (daemon, root) = start_as("wsgi", &[("wsgi.py", python)], settings, "preload = false\n");
     let answer = daemon.get("www", "x");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     daemon.wait_for("a worker can't begin: ModuleNotFoundError: No module named 'nowhere_to_be_found'");
     let right = "def application(environ, start):\n    start(\"200 OK\", [])\n    return [b\"right\"]\n";
     fs::write(root.path().join("wsgi.py"), right).expect("write");
-    until("the application to be right", || {
-        (daemon.get("www", "x").body() == "right").then_some(())
+    wait_until("the application to be right", || {
+        daemon.get("www", "x").body() == "right"
     });
 
     let ruby = "raise \"the cache is down\"\n";
     let ruby = Application::start_with(&[("config.ru", ruby)], settings, "preload = false\n");
     let answer = ruby.get("x", "");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     let line = ruby.daemon.wait_for("a worker can't begin: ");
-    assert!(line.contains("the cache is down"), "{line}");
+    assert_contains(&line, "the cache is down");
 }
 
 #[test]
@@ -464,12 +433,12 @@ fn a_worker_in_which_loading_takes_too_long_ends() {
     let application = "preload = false\nstart_timeout = \"1s\"\n";
     let (daemon, _root) = start_as("wsgi", &[("wsgi.py", python)], settings, application);
     let answer = daemon.get("www", "x");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     daemon.wait_for("wsgi.py\", line 2 in <module>");
 
     let ruby = Application::start_with(&[("config.ru", "sleep\n")], settings, application);
     let answer = ruby.get("x", "");
-    assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 503");
     ruby.daemon.wait_for("The application is still being loaded, at:");
 }
 
@@ -495,16 +464,15 @@ fn no_preloader_is_made_of_a_worker_that_has_a_connection() {
     place_library();
     for (runtime, file, text) in [("wsgi", "wsgi.py", LATE), ("rack", "config.ru", RUBY_LATE)] {
         for threads in ["", "threads = 2\n"] {
-            let root = directory();
-            make_writable(root.path());
+            let root = folder(&[(file, text)]);
             serve(root.path());
-            fs::write(root.path().join(file), text).expect("write");
-            let application = format!(
-                "runtime = \"{runtime}\"\nroot = \"{}\"\nrefork_after = 2\n{threads}",
-                root.path().display()
-            );
             let settings = "pm = \"static\"\nmax_children = 1\n";
-            let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+            let daemon = Daemon::serving(
+                runtime,
+                root.path(),
+                settings,
+                &format!("refork_after = 2\n{threads}"),
+            );
             for _ in 0..4 {
                 assert_eq!(daemon.get("www", "x").body(), "right");
             }

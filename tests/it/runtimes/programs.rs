@@ -1,9 +1,9 @@
 //! Programs that speak HTTP and are started by the daemon: how they come, serve and go.
 
-use crate::support::daemon::{Daemon, forkyard, pool};
+use crate::support::daemon::{Daemon, application_in, pool};
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl, upload};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -44,10 +44,7 @@ impl Site {
         for (name, content) in files {
             fs::write(root.join(name), content).expect("write");
         }
-        let application = format!(
-            "runtime = \"{runtime}\"\nroot = \"{}\"\n{application}\n",
-            root.display()
-        );
+        let application = application_in(runtime, &root, &format!("{application}\n"));
         let control = path.join("control");
         let text = format!(
             "[global]\ncontrol = \"{}\"\nlog_level = \"debug\"\n{}",
@@ -106,14 +103,14 @@ impl Site {
     }
 
     pub(super) fn order(&self, order: &str) -> String {
-        let output = forkyard(&[order], &self.daemon.dir).output().expect("forkyard");
+        let output = self.daemon.run(&[order]);
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
     pub(super) fn wait_until_tidy(&self) {
-        until("the work directories to go", || {
+        wait_until("the work directories to go", || {
             let left = crate::it::starts::work_directories(&self.temporary);
-            left.is_empty().then_some(())
+            left.is_empty()
         });
     }
 
@@ -196,7 +193,8 @@ fn a_program_is_started_when_it_is_needed_and_stopped_when_it_is_not() {
     assert!(site.get("a/b").ends_with(": /a/b\n"));
     let pid = site.processes()[0];
     let title = process::title(pid);
-    assert!(!title.contains("$PORT") && title.contains("--port "), "{title}");
+    assert_lacks(&title, "$PORT");
+    assert_contains(&title, "--port ");
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
     let files = limits.lines().find(|line| line.starts_with("Max open files"));
     assert!(files.is_some_and(|line| line.contains(" 333 ")), "{limits}");
@@ -243,7 +241,7 @@ fn bodies_are_streamed_both_ways_and_events_come_as_they_happen() {
     let file = site.daemon.write("body", "");
     fs::write(&file, &body).expect("write");
     let said = upload(&file, &nginx.url("/"));
-    assert!(said.starts_with("3000000 "), "{said}");
+    assert_starts(&said, "3000000 ");
     assert_eq!(curl(&[&nginx.url("/chunks")]).len(), 2_000_000);
     let mut reader = Command::new("curl")
         .args(["-sN", &nginx.url("/events")])
@@ -337,8 +335,8 @@ process.stdin.on("end", () => { fs.unlinkSync(socket); process.exit(); });
     let root = site.root.clone();
     let daemon = &site.daemon;
     daemon.signal(Signal::SIGQUIT);
-    until("the program to leave by itself", || {
-        (!root.join("own.sock").exists()).then_some(())
+    wait_until("the program to leave by itself", || {
+        !root.join("own.sock").exists()
     });
     site.finish(Signal::SIGTERM);
 }
@@ -389,9 +387,9 @@ fn requests_go_to_the_least_busy_process() {
     assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?} after {first}");
     drop(waiting);
     let mut all = std::collections::BTreeSet::new();
-    until("idle ones to take turns", || {
+    wait_until("idle ones to take turns", || {
         all.insert(site.get("pid"));
-        (all.len() == 3).then_some(())
+        all.len() == 3
     });
     site.finish(Signal::SIGTERM);
 }
@@ -432,8 +430,8 @@ fn a_reload_changes_over_without_a_gap() {
     );
     let new = site.get("pid");
     assert_ne!(old, new);
-    until("the old program to end", || {
-        (site.processes() == [new.parse::<u32>().expect("a pid")]).then_some(())
+    wait_until("the old program to end", || {
+        site.processes() == [new.parse::<u32>().expect("a pid")]
     });
     site.finish(Signal::SIGTERM);
 }
@@ -453,8 +451,8 @@ fn it_dies_with_a_daemon_that_is_killed() {
     site.daemon.signal(Signal::SIGKILL);
     site.daemon.wait();
     site.wait_for_processes(0);
-    until("the workers to leave", || {
-        workers.iter().all(|pid| !process::runs(*pid)).then_some(())
+    wait_until("the workers to leave", || {
+        workers.iter().all(|pid| !process::runs(*pid))
     });
 }
 
@@ -485,14 +483,14 @@ fn an_upgrade_leaves_the_program_to_those_who_need_it() {
         old.iter().all(|pid| process::runs(*pid)),
         "they have a request yet"
     );
-    until("a new process to answer", || {
+    wait_until("a new process to answer", || {
         let new: u32 = site.get("pid").parse().expect("a pid");
-        (!old.contains(&new)).then_some(())
+        !old.contains(&new)
     });
     fs::write(site.root.join("go"), "").expect("go");
     assert_eq!(held.answer().expect("answer").body(), "held");
-    until("the old program to end", || {
-        old.iter().all(|pid| !process::runs(*pid)).then_some(())
+    wait_until("the old program to end", || {
+        old.iter().all(|pid| !process::runs(*pid))
     });
     assert_eq!(
         site.wait_for_processes(2)

@@ -3,7 +3,7 @@
 use super::programs::{ONDEMAND, SERVER, Site};
 use crate::support::fcgi::Params;
 use crate::support::nginx::curl;
-use crate::support::{process, until};
+use crate::support::{assert_starts, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::process::{Command, Stdio};
 
@@ -47,13 +47,13 @@ fn requests_wait_for_the_only_process_and_those_in_its_hands_fail() {
     let files = [("server.js", SERVER)];
     let site = Site::start(&files, STATIC, "node", "");
     let old = site.get("pid");
-    until("a second", || {
+    wait_until("a second", || {
         let began = site.daemon.log().contains("of the application is up");
         let age = Command::new("ps").args(["-o", "etimes=", "-p", &old]).output();
         let age = String::from_utf8_lossy(&age.expect("ps").stdout)
             .trim()
             .parse::<u32>();
-        (began && age.is_ok_and(|age| age >= 2)).then_some(())
+        began && age.is_ok_and(|age| age >= 2)
     });
     let nginx = site.nginx();
     let post = ["-s", "-X", "POST", "-w", "%{http_code}", "-o", "/dev/null"];
@@ -72,7 +72,7 @@ fn a_request_that_ends_its_process_is_not_passed_on_for_ever() {
     let site = Site::start(&files, STATIC, "node", "instances = 3");
     site.daemon.wait_for_count("of the application is up", 3);
     let answer = site.daemon.get("app", "crash");
-    assert!(answer.text().starts_with("Status: 502"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 502");
     site.daemon.wait_for_count("exited with code 3", 2);
     assert!(site.get("pid").parse::<u32>().is_ok());
     assert_eq!(site.daemon.log().matches("exited with code 3").count(), 2);
@@ -84,21 +84,15 @@ fn a_request_that_ends_its_process_is_not_passed_on_for_ever() {
 fn never_up(program: &str, application: &str, summary: &str) {
     let application = format!("start_command = \"node broken.js\"\nstart_timeout = \"6s\"\n{application}");
     let site = Site::start(&[("broken.js", program)], ONDEMAND, "http", &application);
-    let mut client = site.daemon.client("app");
-    client
-        .send(&Params::get(&site.root, "pid", ""), b"")
-        .expect("send");
+    let mut client = site.daemon.send("app", &Params::get(&site.root, "pid", ""));
     let line = site.daemon.wait_for("the application can't start: ");
     assert!(line.contains(summary), "{line}");
     let refused = client.answer().expect("answer").text();
-    assert!(
-        refused.starts_with("Status: 503 Service Unavailable\r\n"),
-        "{refused}"
-    );
-    until("another try", || {
+    assert_starts(&refused, "Status: 503 Service Unavailable\r\n");
+    wait_until("another try", || {
         site.get("pid");
         let tries = site.daemon.log().matches("the application can't start: ").count();
-        (tries > 1).then_some(())
+        tries > 1
     });
     std::fs::write(site.root.join("broken.js"), SERVER).expect("write");
     until("the application to serve", || site.get("pid").parse::<u32>().ok());
@@ -157,7 +151,7 @@ fn one_that_goes_to_the_background_once_it_is_up_is_started_again_and_its_shadow
     let site = Site::start(&[("server.js", PROGRAM)], STATIC, "node", "");
     let first: u32 = site.get("pid").parse().expect("a pid");
     site.daemon.wait_for("exited with code 0; it is started again");
-    until("the shadow to end", || (!process::runs(first)).then_some(()));
+    wait_until("the shadow to end", || !process::runs(first));
     site.finish(Signal::SIGTERM);
 }
 
@@ -210,11 +204,7 @@ fn while_a_restart_fails_requests_are_answered_at_once() {
         .trim_end_matches(')')
         .to_owned();
     let answer = site.daemon.get("app", "pid");
-    assert!(
-        answer
-            .text()
-            .starts_with("Status: 503 Service Unavailable\r\nRetry-After: ")
-    );
+    assert_starts(&answer.text(), "Status: 503 Service Unavailable\r\nRetry-After: ");
     assert!(
         !id.is_empty() && answer.body().contains("error "),
         "{}",
@@ -234,7 +224,7 @@ fn a_client_that_leaves_leaves_nothing_counted() {
     site.daemon.wait_for_count("of the application is up", 2);
     for _ in 0..3 {
         let answer = site.daemon.get("app", "hang");
-        assert!(answer.text().starts_with("Status: 504"), "{}", answer.text());
+        assert_starts(&answer.text(), "Status: 504");
     }
     site.daemon.wait_for_workers("app", 4);
     let pids: std::collections::BTreeSet<String> = (0..30).map(|_| site.get("pid")).collect();

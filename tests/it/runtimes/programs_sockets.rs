@@ -1,8 +1,8 @@
 //! Unix sockets of native programs are removed with their process, however it exits.
 
 use super::programs::{ONDEMAND, Site};
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::{process, until};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
+use crate::support::{assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -83,7 +83,7 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
     fs::create_dir(&root).expect("mkdir");
     make_writable(&root);
     fs::write(root.join("native.py"), NATIVE).expect("write");
-    let application = format!("runtime = \"http\"\nroot = \"{}\"\n{APPLICATION}", root.display());
+    let application = application_in("http", &root, APPLICATION);
     let text = pool(&path, "www", "pm = \"static\"\nmax_children = 1\n", &application);
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
@@ -104,9 +104,7 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
         });
         texts.collect::<String>()
     };
-    until("the document", || {
-        document().contains(&format!("{first}.sock")).then_some(())
-    });
+    wait_until("the document", || document().contains(&format!("{first}.sock")));
     let old = daemon.kept_master();
     process::signal(old, Signal::SIGKILL);
     daemon.wait_for("taking over from process");
@@ -119,13 +117,9 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
         "{took:?}\n{}",
         daemon.log()
     );
-    assert!(!daemon.log().contains("can't be reached"), "{}", daemon.log());
-    until("the old socket to go", || {
-        (sockets(&root) == [own(second)]).then_some(())
-    });
+    assert_lacks(&daemon.log(), "can't be reached");
+    wait_until("the old socket to go", || sockets(&root) == [own(second)]);
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
-    until("the last socket to go", || {
-        sockets(&root).is_empty().then_some(())
-    });
+    wait_until("the last socket to go", || sockets(&root).is_empty());
 }

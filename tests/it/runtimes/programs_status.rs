@@ -2,8 +2,8 @@
 
 use super::fastcgi_programs::{ODD, pid_of};
 use super::programs::SERVER;
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
-use crate::support::{process, until};
+use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::{assert_contains, assert_success, process, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -40,7 +40,7 @@ fn start() -> Daemon {
 
 fn status(daemon: &Daemon, form: &[&str]) -> String {
     let arguments = [&["status"], form].concat();
-    let output = forkyard(&arguments, &daemon.dir).output().expect("forkyard");
+    let output = daemon.run(&arguments);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -120,10 +120,8 @@ fn processes_are_shown_with_what_they_use() {
     let table = status(&daemon, &["node"]);
     let line = table.lines().find(|line| line.contains("program 1, up, up "));
     let line = line.unwrap_or_else(|| panic!("{table}"));
-    assert!(
-        line.contains("restarts 1, memory ") && line.contains(" MiB, cpu "),
-        "{line}"
-    );
+    assert_contains(line, "restarts 1, memory ");
+    assert_contains(line, " MiB, cpu ");
     let metrics = status(&daemon, &["--metrics"]);
     for pool in ["node", "fcgi"] {
         let up = format!("forkyard_program_up{{pool=\"{pool}\",generation=");
@@ -134,8 +132,8 @@ fn processes_are_shown_with_what_they_use() {
             "{metrics}"
         );
     }
-    let said = forkyard(&["upgrade"], &daemon.dir).output().expect("forkyard");
-    assert!(said.status.success(), "{said:?}");
+    let said = daemon.run(&["upgrade"]);
+    assert_success(&said);
     let after = programs(&daemon, "node", |all| again(all, 1, killed));
     assert!(
         after[1]["uptime_ms"]

@@ -1,8 +1,8 @@
 //! How an application in Python is loaded, or is not, and how workers are forked from it.
 
 use crate::it::documents::blocks;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::{place_library, process, until};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
+use crate::support::{assert_starts, place_library, process, until, wait_until};
 use std::fs;
 use std::process::Command;
 
@@ -18,18 +18,9 @@ pub(super) fn start_as(
     settings: &str,
     application: &str,
 ) -> (Daemon, tempfile::TempDir) {
-    place_library();
-    let root = directory();
-    make_writable(root.path());
-    for (name, text) in files {
-        fs::write(root.path().join(name), text).expect("write");
-    }
+    let root = folder(files);
     let application = application.replace("ROOT", &root.path().display().to_string());
-    let application = format!(
-        "runtime = \"{interface}\"\nroot = \"{}\"\n{application}",
-        root.path().display()
-    );
-    let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+    let daemon = Daemon::serving(interface, root.path(), settings, &application);
     (daemon, root)
 }
 
@@ -124,10 +115,10 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
                 "{own} is nothing that its author wrote:\n{log}"
             );
         }
-        until("another try", || {
+        wait_until("another try", || {
             let refused = daemon.get("www", "x").text();
-            assert!(refused.starts_with("Status: 503 "), "{refused}");
-            (daemon.log().matches(" is started again in ").count() >= 2).then_some(())
+            assert_starts(&refused, "Status: 503 ");
+            daemon.log().matches(" is started again in ").count() >= 2
         });
     }
 }
@@ -138,7 +129,7 @@ fn an_application_of_the_other_interface_is_told() {
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
     let (daemon, _root) = start_as("asgi", &[("app.py", app)], settings, "");
     let refused = daemon.get("www", "x").text();
-    assert!(refused.starts_with("Status: 503 "), "{refused}");
+    assert_starts(&refused, "Status: 503 ");
     daemon.wait_for("is a WSGI application, and the runtime is asgi");
 }
 
@@ -223,8 +214,8 @@ fn threads_of_a_loading_application_are_warned_of_and_forked_with_care() {
     let (daemon, _root) = start(&[("wsgi.py", THREADS)], STATIC, "");
     daemon.wait_for("the application has started threads while it was loaded (reporter)");
     let wanted = format!("1 {}", daemon.pid());
-    until("the worker to be the master's child", || {
-        (daemon.get("www", "x").body() == wanted).then_some(())
+    wait_until("the worker to be the master's child", || {
+        daemon.get("www", "x").body() == wanted
     });
     assert_eq!(daemon.wait_for_workers("www", 1).len(), 1);
 }
@@ -259,11 +250,9 @@ fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
     };
     place_library();
     for (name, interpreter) in [("env", true), ("venv", false), (".venv", false)] {
-        let root = directory();
-        make_writable(root.path());
-        fs::write(root.path().join("wsgi.py"), WHERE).expect("write");
+        let root = folder(&[("wsgi.py", WHERE)]);
         let place = make(root.path(), name);
-        let mut application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
+        let mut application = application_in("wsgi", root.path(), "");
         if interpreter {
             application += &format!("interpreter = \"{}/bin/python\"\n", place.display());
         }
@@ -297,9 +286,7 @@ fn a_worker_goes_on_without_its_preloader() {
     assert!(daemon.get("www", "x").text().contains("200 OK"));
     for preloader in daemon.preloaders("www") {
         process::signal(preloader, nix::sys::signal::Signal::SIGKILL);
-        until("the preloader's end", || {
-            (!process::runs(preloader)).then_some(())
-        });
+        wait_until("the preloader's end", || !process::runs(preloader));
     }
     assert!(daemon.get("www", "x").text().contains("200 OK"));
 }
@@ -357,7 +344,7 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
     }
     server.set_nonblocking(true).expect("non-blocking");
     let mut told = Vec::new();
-    until("each worker's own connection", || {
+    wait_until("each worker's own connection", || {
         if let Ok((mut connection, _)) = server.accept() {
             connection.set_nonblocking(false).expect("blocking");
             connection
@@ -367,7 +354,7 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
             let _ = std::io::Read::read_to_end(&mut connection, &mut bytes);
             told.extend((!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned()));
         }
-        (told.len() == served.len()).then_some(())
+        told.len() == served.len()
     });
     told.sort();
     served.sort();

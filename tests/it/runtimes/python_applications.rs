@@ -1,8 +1,8 @@
 //! Django, Flask and Starlette from Debian, behind nginx, with curl as the browser.
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, make_writable};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{is_root, place_library, until};
+use crate::support::{assert_contains, assert_lacks, is_root, place_library, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,16 +27,12 @@ impl Site {
         let root = directory();
         make_writable(root.path());
         prepare(root.path());
-        let application = format!(
-            "runtime = \"{interface}\"\nroot = \"{}\"\n{application}",
-            root.path().display()
-        );
         let workers = match settings.contains("max_children") {
             true => "",
             false => "max_children = 3\n",
         };
         let settings = format!("pm = \"static\"\n{workers}catch_workers_output = true\n{settings}");
-        let daemon = Daemon::start(|dir| pool(dir, "www", &settings, &application));
+        let daemon = Daemon::serving(interface, root.path(), &settings, application);
         let locations = format!(
             "{extra}\nlocation / {{ include /etc/nginx/fastcgi_params; fastcgi_param HTTP_HOST $http_host; \
              fastcgi_pass unix:SOCKET; }}"
@@ -159,15 +155,11 @@ const STATIC: &str = "location /static/ { alias ROOT/static/; }";
 
 fn administer(site: &Site) {
     let page = site.browse("/admin/", &[]);
-    assert!(
-        page.contains("302 Found") && page.contains("/admin/login/"),
-        "{page}"
-    );
+    assert_contains(&page, "302 Found");
+    assert_contains(&page, "/admin/login/");
     let page = site.browse("/admin/login/?next=/admin/", &[]);
-    assert!(
-        page.contains("200 OK") && page.contains("csrfmiddlewaretoken"),
-        "{page}"
-    );
+    assert_contains(&page, "200 OK");
+    assert_contains(&page, "csrfmiddlewaretoken");
     let refused = site.browse("/admin/login/", &["-d", "username=admin&password=correct+horse"]);
     assert!(refused.contains("403 Forbidden"), "without its token: {refused}");
     let token = format!("csrfmiddlewaretoken={}", site.cookie("csrftoken"));
@@ -182,23 +174,21 @@ fn administer(site: &Site) {
         "password=correct horse",
     ];
     let page = site.browse("/admin/login/", &form);
-    assert!(page.contains("302 Found"), "{page}");
+    assert_contains(&page, "302 Found");
     let page = site.browse("/admin/", &[]);
-    assert!(page.contains("Site administration"), "{page}");
+    assert_contains(&page, "Site administration");
     let token = format!("csrfmiddlewaretoken={}", site.cookie("csrftoken"));
     let page = site.browse("/admin/auth/group/add/", &["-d", &token, "-d", "name=Gärtner"]);
-    assert!(page.contains("302 Found"), "{page}");
+    assert_contains(&page, "302 Found");
     let page = site.browse("/admin/auth/group/", &[]);
-    assert!(
-        page.contains("was added successfully") && page.contains("Gärtner"),
-        "{page}"
-    );
+    assert_contains(&page, "was added successfully");
+    assert_contains(&page, "Gärtner");
     let style = site.browse("/static/admin/css/base.css", &[]);
     assert!(style.contains("200 OK") && style.contains("DJANGO Admin styles"));
     let missing = site.browse("/nowhere/", &[]);
-    assert!(missing.contains("404 Not Found"), "{missing}");
+    assert_contains(&missing, "404 Not Found");
     let log = site.daemon.log();
-    assert!(!log.contains("Traceback"), "{log}");
+    assert_lacks(&log, "Traceback");
 }
 
 #[test]
@@ -263,9 +253,9 @@ fn a_flask_application_serves_fast_requests_beside_slow_ones() {
             std::thread::spawn(move || curl(&[&url]))
         })
         .collect();
-    until("all of them", || {
+    wait_until("all of them", || {
         let waits = |number| site.root.path().join(format!("waits.{number}")).exists();
-        (0..3).all(waits).then_some(())
+        (0..3).all(waits)
     });
     for count in 1..20 {
         assert!(site.browse("/count", &[]).ends_with(&format!("visit {count}")));
@@ -290,17 +280,16 @@ fn use_flask(threads: &str) {
     fs::write(&file, vec![7; 5_000_000]).expect("write");
     let part = format!("file=@{}", file.display());
     let page = site.browse("/upload", &["-F", &part, "-F", "word=grün"]);
-    assert!(
-        page.contains("\"size\":5000000") && page.contains("\"same\":true"),
-        "{page}"
-    );
-    assert!(page.contains("file.bin") && page.contains("gr\\u00fcn"), "{page}");
+    assert_contains(&page, "\"size\":5000000");
+    assert_contains(&page, "\"same\":true");
+    assert_contains(&page, "file.bin");
+    assert_contains(&page, "gr\\u00fcn");
     assert_eq!(site.browse("/stream", &[]).matches("line ").count(), 1000);
     let url = site.nginx.url("/count?from_=b%C3%A4r");
     let page = site.browse("/where/b%C3%A4r", &[]);
-    assert!(page.contains(&format!("Location: {url}")), "{page}");
+    assert_contains(&page, &format!("Location: {url}"));
     let page = site.browse("/fails", &[]);
-    assert!(page.contains("500 INTERNAL SERVER ERROR"), "{page}");
+    assert_contains(&page, "500 INTERNAL SERVER ERROR");
     site.daemon.wait_for("KeyError: 'on purpose'");
 }
 

@@ -1,8 +1,8 @@
 //! Ruby's Rack, in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, folder, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::place_library;
+use crate::support::{assert_contains, assert_lacks, assert_starts};
 use std::fs;
 
 const RACK: &str = "FORKYARD_TEST_RACK";
@@ -17,28 +17,25 @@ impl Application {
         Application::start_with(files, "pm = \"static\"\nmax_children = 1\n", "")
     }
 
+    /// Starts an application that is one file.
+    pub(super) fn of(text: &str) -> Application {
+        Application::start(&[("config.ru", text)])
+    }
+
     pub(super) fn start_with(files: &[(&str, &str)], settings: &str, application: &str) -> Application {
-        place_library();
-        let root = directory();
-        for (name, text) in files {
-            fs::write(root.path().join(name), text).expect("write");
-        }
+        let root = folder(files);
         if let Ok(rack) = std::env::var(RACK) {
             let gemfile = format!("source 'https://rubygems.org'\ngem 'rack', path: '{rack}'\n");
             fs::write(root.path().join("Gemfile"), gemfile).expect("write");
         }
-        make_writable(root.path());
-        let application = format!(
-            "runtime = \"rack\"\nroot = \"{}\"\n{application}",
-            root.path().display()
-        );
+        let application = application_in("rack", root.path(), application);
         let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
         Application { daemon, root }
     }
 
     pub(super) fn linted(app: &str) -> Application {
         let file = format!("require 'uri'\nrequire 'rack/lint'\nuse Rack::Lint\napp = {app}\nrun app\n");
-        Application::start(&[("config.ru", &file)])
+        Application::of(&file)
     }
 
     fn params(&self, path: &str, query: &str) -> Params {
@@ -108,8 +105,8 @@ fn the_environment_is_as_rack_wants_it() {
     ] {
         assert!(body.contains(line), "{line:?} is missing in\n{body}");
     }
-    assert!(!body.contains("CONTENT_LENGTH"), "{body}");
-    assert!(!body.contains("CONTENT_TYPE"), "{body}");
+    assert_lacks(&body, "CONTENT_LENGTH");
+    assert_lacks(&body, "CONTENT_TYPE");
 }
 
 #[test]
@@ -172,27 +169,21 @@ fn a_body_is_read_by_pieces_by_lines_and_again() {
 
 #[test]
 fn several_values_are_several_headers_and_illegal_ones_are_left_out() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"run ->(env) { [200, {
   "Set-Cookie" => "a=1\nb=2", "X-Many" => ["c", "d"], "X-Bad" => "e\rX-Sneaked: f", "Status" => "500",
   "Transfer-Encoding" => "chunked", "rack.something" => "g", "X-Text" => "ü" }, ["fine"]] }"##,
-    )]);
+    );
     let answer = application.get("x", "");
     let head = "Status: 200 OK\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-Many: c\r\nX-Many: d\r\nX-Text: ü\r\n\
                 Content-Length: 4\r\n\r\nfine";
     assert_eq!(answer.text(), head);
-    assert!(
-        answer.error_text().contains("\"X-Bad\""),
-        "{}",
-        answer.error_text()
-    );
+    assert_contains(&answer.error_text(), "\"X-Bad\"");
 }
 
 #[test]
 fn what_has_no_body_is_sent_none_and_every_body_is_closed() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 class Body
   def initialize(log) = @log = log
@@ -204,7 +195,7 @@ run ->(env) {
   next [200, {}, [$closed.to_s]] if env["PATH_INFO"] == "/closed"
   [env["QUERY_STRING"].to_i, {}, Body.new(nil)]
 }"##,
-    )]);
+    );
     for (method, status) in [("GET", "204"), ("GET", "304"), ("HEAD", "200")] {
         let params = application.params("x", status).with("REQUEST_METHOD", method);
         let answer = application.request(&params, b"");
@@ -227,14 +218,13 @@ fn files_are_sent_whole_and_in_part() {
     let params = params.with("HTTP_RANGE", "bytes=999990-");
     let answer = application.request(&params, b"");
     assert_eq!(answer.body(), "xxxxxxxxx!");
-    assert!(answer.text().starts_with("Status: 206 "), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 206 ");
     assert!(application.get("absent", "").text().starts_with("Status: 404 "));
 }
 
 #[test]
 fn what_an_application_hangs_on_to_is_dead_after_the_request() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 run ->(env) {
   said = begin
@@ -245,15 +235,14 @@ run ->(env) {
   $kept = env
   [200, {}, [said]]
 }"##,
-    )]);
+    );
     assert_eq!(application.get("x", "").body(), "nothing");
     assert_eq!(application.get("x", "").body(), "the request is over");
 }
 
 #[test]
 fn what_is_to_be_done_afterwards_is_done_when_the_client_has_its_answer() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 $done = []
 run ->(env) {
@@ -263,15 +252,14 @@ run ->(env) {
   env["rack.after_reply"] << -> { $done << :after }
   [201, {}, []]
 }"##,
-    )]);
+    );
     application.get("x", "");
     assert_eq!(application.get("done", "").body(), "[201, :after]");
 }
 
 #[test]
 fn threads_of_the_application_run_while_its_worker_waits() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 run ->(env) {
   case env["PATH_INFO"]
@@ -279,7 +267,7 @@ run ->(env) {
   end
   [200, {}, ["ok"]]
 }"##,
-    )]);
+    );
     assert_eq!(application.get("start", "").body(), "ok");
     let ran = application.root.path().join("ran");
     crate::support::until("the thread", || ran.exists().then_some(()));
@@ -287,8 +275,7 @@ run ->(env) {
 
 #[test]
 fn a_body_of_rack_3_is_given_a_stream() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 run ->(env) {
   body = ->(stream) {
@@ -298,7 +285,7 @@ run ->(env) {
   }
   [200, { "content-type" => "text/plain" }, body]
 }"##,
-    )]);
+    );
     assert_eq!(application.post(b"this").body(), "read: this!");
 }
 

@@ -1,19 +1,12 @@
 //! Rack applications that fail: to load, to answer, to stay.
 
 use super::rack::Application;
-use crate::support::daemon::{Daemon, directory, pool};
-use crate::support::{place_library, until};
-use std::fs;
+use crate::support::daemon::{Daemon, folder};
+use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
 
 fn fails(files: &[(&str, &str)], line: &str) -> String {
-    place_library();
-    let root = directory();
-    for (name, text) in files {
-        fs::write(root.path().join(name), text).expect("write");
-    }
-    let application = format!("runtime = \"rack\"\nroot = \"{}\"\n", root.path().display());
-    let settings = "pm = \"ondemand\"\nmax_children = 1\n";
-    let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+    let root = folder(files);
+    let daemon = Daemon::serving("rack", root.path(), "pm = \"ondemand\"\nmax_children = 1\n", "");
     let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
     daemon.client("www").send(&params, b"").expect("send");
     daemon.wait_for(line);
@@ -23,7 +16,7 @@ fn fails(files: &[(&str, &str)], line: &str) -> String {
 #[test]
 fn a_missing_file_is_named() {
     let log = fails(&[], "config.ru does not exist");
-    assert!(log.contains("entry = \"FILE.ru\""), "{log}");
+    assert_contains(&log, "entry = \"FILE.ru\"");
 }
 
 #[test]
@@ -37,9 +30,9 @@ fn a_library_that_is_missing_is_named_with_who_wants_it() {
         &[("config.ru", "require 'nowhere/to/be/found'\nrun ->(env) {}\n")],
         "nowhere/to/be/found",
     );
-    assert!(log.contains("LoadError"), "{log}");
-    assert!(log.contains("config.ru:1"), "{log}");
-    assert!(!log.contains("\\x0a"), "{log}");
+    assert_contains(&log, "LoadError");
+    assert_contains(&log, "config.ru:1");
+    assert_lacks(&log, "\\x0a");
 }
 
 #[test]
@@ -67,18 +60,10 @@ fn an_exception_is_an_answer_and_its_backtrace_is_in_both_logs() {
         "",
     );
     let answer = application.get("x", "");
-    assert!(answer.text().starts_with("Status: 500 "), "{}", answer.text());
-    assert!(!answer.text().contains("it broke"), "{}", answer.text());
-    assert!(
-        answer.error_text().contains("it broke (Oops)"),
-        "{}",
-        answer.error_text()
-    );
-    assert!(
-        answer.error_text().contains("config.ru:2"),
-        "{}",
-        answer.error_text()
-    );
+    assert_starts(&answer.text(), "Status: 500 ");
+    assert_lacks(&answer.text(), "it broke");
+    assert_contains(&answer.error_text(), "it broke (Oops)");
+    assert_contains(&answer.error_text(), "config.ru:2");
     application.daemon.wait_for("it broke (Oops)");
 }
 
@@ -129,7 +114,7 @@ run ->(env) {
         }
         assert_eq!(application.get("x", "").body(), "fine");
         let log = application.daemon.log();
-        assert!(!log.contains("/proc/self"), "{log}");
+        assert_lacks(&log, "/proc/self");
     }
     for text in [
         "raise 'it broke'\n",
@@ -137,47 +122,39 @@ run ->(env) {
         "def f = raise('it broke')\nf\n",
     ] {
         let log = fails(&[("config.ru", text)], "the preloader can't start: ");
-        assert!(log.contains("config.ru:") && !log.contains("/proc/self"), "{log}");
+        assert_contains(&log, "config.ru:");
+        assert_lacks(&log, "/proc/self");
     }
 }
 
 #[test]
 fn an_exception_in_the_middle_of_a_body_leaves_what_was_sent() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 body = Enumerator.new { |out| out << "begun"; raise "it broke" }
 run ->(env) { [200, {}, body] }"##,
-    )]);
+    );
     let answer = application.get("x", "");
     assert_eq!(answer.body(), "begun");
-    assert!(
-        answer.error_text().contains("it broke"),
-        "{}",
-        answer.error_text()
-    );
+    assert_contains(&answer.error_text(), "it broke");
     assert_eq!(application.get("x", "").body(), "begun");
 }
 
 #[test]
 fn a_process_that_the_application_ends_has_answered_and_is_replaced() {
-    let application = Application::start(&[(
-        "config.ru",
-        "at_exit { File.write(\"ended\", \"\") }\nrun ->(env) { exit }\n",
-    )]);
+    let application = Application::of("at_exit { File.write(\"ended\", \"\") }\nrun ->(env) { exit }\n");
     let first = application.daemon.wait_for_workers("www", 1);
     assert!(application.get("x", "").text().starts_with("Status: 500 "));
-    until("another worker", || {
+    wait_until("another worker", || {
         let now = application.daemon.workers("www");
-        (now.len() == 1 && now != first).then_some(())
+        now.len() == 1 && now != first
     });
     assert!(application.root.path().join("ended").exists());
 }
 
 #[test]
 fn a_copy_that_the_application_forks_answers_nothing() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 run ->(env) {
   pid = fork
@@ -185,7 +162,7 @@ run ->(env) {
   Process.wait(pid)
   [200, {}, ["the worker"]]
 }"##,
-    )]);
+    );
     let mut client = application.daemon.client("www").kept();
     for _ in 0..2 {
         let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
@@ -195,8 +172,7 @@ run ->(env) {
 
 #[test]
 fn a_client_that_leaves_ends_its_answer_and_no_worker() {
-    let application = Application::start(&[(
-        "config.ru",
+    let application = Application::of(
         r##"
 class Endless
   def each = loop { yield "x" * 100_000 }
@@ -206,10 +182,9 @@ run ->(env) {
   next [200, {}, [($closed == Process.pid).to_s]] if env["PATH_INFO"] == "/closed"
   [200, {}, Endless.new]
 }"##,
-    )]);
+    );
     let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
-    let mut client = application.daemon.client("www");
-    client.send(&params, b"").expect("send");
+    let client = application.daemon.send("www", &params);
     drop(client);
     assert_eq!(application.get("closed", "").body(), "true");
 }
@@ -225,6 +200,6 @@ fn a_request_whose_time_is_up_is_answered_and_its_worker_ended() {
         "",
     );
     let answer = application.get("slow", "");
-    assert!(answer.text().starts_with("Status: 504 "), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 504 ");
     assert_eq!(application.get("x", "").body(), "fast");
 }

@@ -1,11 +1,10 @@
 //! What happens around the fork of a Rack worker.
 
+use super::children::assert_child_keeps_no_descriptor;
 use super::rack::Application;
-use crate::support::fcgi::{Client, Params};
+use crate::support::nginx::free_port;
 use crate::support::process;
-use nix::sys::signal::Signal;
 use std::collections::HashSet;
-use std::net::TcpListener;
 
 const HOOKS: &str = r##"
 require "rack"
@@ -78,23 +77,10 @@ end
 #[test]
 fn a_child_of_a_worker_does_not_keep_its_descriptors() {
     for threads in ["", "threads = 3\n"] {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-        let address = port.expect("a port").to_string();
-        let settings = format!("listen = \"{address}\"\npm = \"static\"\nmax_children = 1\n");
-        let mut application = Application::start_with(&[("config.ru", FORKS)], &settings, threads);
-        let daemon = &mut application.daemon;
-        let mut client = Client::connect_tcp(&address).expect("connect");
-        let params = Params::get(&daemon.dir, "x", "");
-        let child = client.request(&params, b"").expect("an answer").body();
-        let child: u32 = child.parse().expect("a pid");
-        drop(client);
-        daemon.signal(Signal::SIGQUIT);
-        daemon.wait();
-        let bound = TcpListener::bind(&address);
-        let is_alive = process::runs(child);
-        process::signal(child, Signal::SIGKILL);
-        assert!(is_alive, "{threads}");
-        assert!(bound.is_ok(), "{threads}: {bound:?}");
+        let port = free_port();
+        let settings = format!("listen = \"127.0.0.1:{port}\"\npm = \"static\"\nmax_children = 1\n");
+        let application = Application::start_with(&[("config.ru", FORKS)], &settings, threads);
+        assert_child_keeps_no_descriptor(application.daemon, port, "x", threads);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::rack::Application;
 use crate::support::nginx::{Nginx, curl};
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -76,17 +76,14 @@ fn use_sinatra(threads: u32) {
     let port = format!(":{}", nginx.port);
     assert_eq!(said.replace(&port, ""), "a b c+d 127.0.0.1 http://127.0.0.1/form");
     let head = curl(&["-i", &nginx.url("/go")]);
-    assert!(head.starts_with("HTTP/1.1 302 Found\r\n"), "{head}");
+    assert_starts(&head, "HTTP/1.1 302 Found\r\n");
     let location = "\r\nLocation: http://127.0.0.1/here\r\n";
     assert!(head.replace(&port, "").contains(location), "{head}");
     assert_eq!(curl(&[&nginx.url("/caf%C3%A9/a%2Fb")]), "at a/b");
     let head = curl(&["-i", &nginx.url("/raise")]);
-    assert!(
-        head.starts_with("HTTP/1.1 500 Internal Server Error\r\n"),
-        "{head}"
-    );
+    assert_starts(&head, "HTTP/1.1 500 Internal Server Error\r\n");
     let head = curl(&["-I", &nginx.url("/")]);
-    assert!(head.contains("\r\nContent-Length: 7\r\n"), "{head}");
+    assert_contains(&head, "\r\nContent-Length: 7\r\n");
 }
 
 #[test]
@@ -116,14 +113,11 @@ fn a_classic_sinatra_application_serves_and_logs() {
         let (application, nginx) = site(&[("config.ru", &format!("{lint}{CLASSIC}"))], threads);
         assert_eq!(curl(&[&nginx.url("/")]), "classic");
         let head = curl(&["-i", &nginx.url("/raise")]);
-        assert!(
-            head.starts_with("HTTP/1.1 500 Internal Server Error\r\n"),
-            "{head}"
-        );
+        assert_starts(&head, "HTTP/1.1 500 Internal Server Error\r\n");
         let log = nginx.errors();
         for wanted in ["a line of the logger", "\"GET / HTTP/1.", "it broke"] {
             assert!(log.contains(wanted), "{wanted} is missing: {log}");
-            until(wanted, || application.daemon.log().contains(wanted).then_some(()));
+            wait_until(wanted, || application.daemon.log().contains(wanted));
         }
     }
 }
@@ -206,7 +200,7 @@ fn use_rails(threads: u32) {
     assert_eq!(said, r#"{"name":"ü"}"#);
     assert_eq!(curl(&[&nginx.url("/live")]), "live 0\nlive 1\nlive 2\n");
     let head = curl(&["-i", &nginx.url("/nowhere")]);
-    assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n"), "{head}");
+    assert_starts(&head, "HTTP/1.1 404 Not Found\r\n");
 }
 
 #[test]
@@ -229,5 +223,5 @@ fn a_rails_application_serves_many_from_a_worker_with_threads() {
     clients
         .into_iter()
         .for_each(|client| client.join().expect("a client"));
-    assert!(!nginx.errors().contains("[error]"), "{}", nginx.errors());
+    assert_lacks(&nginx.errors(), "[error]");
 }

@@ -1,8 +1,8 @@
 //! Preloaders that are made from workers (`refork_after`).
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
 use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{StopAtEnd, place_library, process, until};
+use crate::support::{StopAtEnd, assert_lacks, place_library, process, until, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -85,10 +85,7 @@ impl Site {
             _ => "wsgi.py",
         };
         fs::write(root.path().join(name), source).expect("write");
-        let application = format!(
-            "runtime = \"{runtime}\"\nroot = \"{}\"\n{application}",
-            root.path().display()
-        );
+        let application = application_in(runtime, root.path(), application);
         let daemon = Daemon::start(|dir| {
             let control = dir.join("control.sock");
             let pool = pool(dir, "www", settings, &application);
@@ -157,19 +154,16 @@ fn assert_renewed_with(site: &Site, threads: usize) -> Told {
     let before = daemon.wait_for_workers("www", 3);
     let told = site.ask_until_forked_from(5);
     daemon.wait_for("makes the workers from now on; the old ones are replaced");
-    until("all workers to be others", || {
+    wait_until("all workers to be others", || {
         let now = daemon.workers("www");
-        let others = now.len() == 3 && now.iter().all(|pid| !before.contains(pid));
-        others.then_some(())
+        now.len() == 3 && now.iter().all(|pid| !before.contains(pid))
     });
-    until("the first preloader to end", || {
-        (!process::runs(first)).then_some(())
-    });
+    wait_until("the first preloader to end", || !process::runs(first));
     let second = site.preloader();
     assert_ne!(second, first);
     // Ruby forks twice: there may be one in between for a moment.
-    until("workers to be the master's children", || {
-        process::children(second).is_empty().then_some(())
+    wait_until("workers to be the master's children", || {
+        process::children(second).is_empty()
     });
     // A worker that serves has a thread that looks after its connections.
     let threads_of = |pid: u32| {
@@ -179,10 +173,10 @@ fn assert_renewed_with(site: &Site, threads: usize) -> Told {
         names.filter(|name| name.trim() != "idle-watch").count()
     };
     // One that was made meanwhile may leave yet.
-    until("three workers and a preloader with their threads", || {
+    wait_until("three workers and a preloader with their threads", || {
         let workers = daemon.workers("www");
         let have = workers.len() == 3 && workers.iter().all(|pid| threads_of(*pid) == 1 + threads);
-        (have && threads_of(second) == 1).then_some(())
+        have && threads_of(second) == 1
     });
     told
 }
@@ -232,7 +226,7 @@ fn the_last_number_is_for_all_further_times() {
     }
     // Each line has served what the one before it had, and more.
     assert!(site.ask().served >= 5 + 3 * 8);
-    assert!(!site.daemon.log().contains("ERROR"), "{}", site.daemon.log());
+    assert_lacks(&site.daemon.log(), "ERROR");
 }
 
 /// Runs something while three clients ask; every request has to be answered. Says how many were. One client keeps its
@@ -277,17 +271,18 @@ fn no_request_is_lost_and_most_workers_serve_all_the_time() {
         daemon.wait_for_workers("www", 4);
         let mut fewest = 4;
         let answered = under_load(&site, || {
-            until("three preloaders", || {
+            wait_until("three preloaders", || {
                 fewest = fewest.min(daemon.workers("www").len());
                 let log = daemon.log();
-                (log.matches("made from a worker").count() >= 3).then_some(())
+                log.matches("made from a worker").count() >= 3
             });
         });
         // One is on its way out or not there yet; one more may be a process whose title is not set yet.
         assert!(fewest >= 2, "{fewest} workers of 4 were there");
         assert!(answered > 100, "{answered}");
         let log = daemon.log();
-        assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
+        assert_lacks(&log, "WARNING");
+        assert_lacks(&log, "ERROR");
     }
 }
 
@@ -342,9 +337,7 @@ fn told_while_slow(runtime: &str, site: &Site, log: &Path) -> u32 {
     let before = calls();
     let mut client = site.daemon.client("www");
     client.send(&params(&site.daemon, "slow"), b"").expect("send");
-    until(&format!("the calls of {runtime}"), || {
-        (calls() > before).then_some(())
-    });
+    wait_until(&format!("the calls of {runtime}"), || calls() > before);
     let mark = site.root.path().join("told");
     fs::write(&mark, "").expect("write");
     let told = read_told(&client.answer().expect("an answer"));

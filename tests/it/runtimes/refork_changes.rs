@@ -1,12 +1,12 @@
 //! An upgrade and a reload while a pool's preloader is one that was made from a worker.
 
 use super::refork::{PYTHON, RUBY, STATIC, Site, assert_renewed, under_load};
-use crate::support::daemon::forkyard;
-use crate::support::{process, until};
+
+use crate::support::{assert_lacks, process, wait_until};
 use std::fs;
 
 fn order(site: &Site, order: &str) -> String {
-    let output = forkyard(&[order], &site.daemon.dir).output().expect("forkyard");
+    let output = site.daemon.run(&[order]);
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");
     text
@@ -31,32 +31,29 @@ fn assert_replaced(runtime: &str, source: &str, by: &str, said: &str) {
     let answered = under_load(&site, || {
         let text = order(&site, by);
         assert!(text.contains(said), "{text}\n{}", site.daemon.log());
-        until("the old processes to leave", || {
+        wait_until("the old processes to leave", || {
             let old = before.iter().chain([&preloader]);
-            old.into_iter().all(|pid| !process::runs(*pid)).then_some(())
+            old.into_iter().all(|pid| !process::runs(*pid))
         });
-        until("a preloader that is made from a new worker", || {
-            (made() > made_before).then_some(())
+        wait_until("a preloader that is made from a new worker", || {
+            made() > made_before
         });
-        until("workers of it", || {
-            site.ask()
-                .hooks
-                .iter()
-                .any(|hook| hook == "promoted")
-                .then_some(())
+        wait_until("workers of it", || {
+            site.ask().hooks.iter().any(|hook| hook == "promoted")
         });
     });
     assert!(answered > 20, "{answered}");
-    until("the last of them to be a worker of it", || {
+    wait_until("the last of them to be a worker of it", || {
         let told = site.ask();
         assert_eq!(told.hooks.first().map(String::as_str), Some("new"), "{told:?}");
         let promoted = told.hooks.iter().filter(|hook| *hook == "promoted").count();
-        (promoted == 1).then_some(())
+        promoted == 1
     });
     assert_ne!(site.preloader(), preloader);
     site.daemon.wait_for_workers("www", 3);
     let log = site.daemon.log();
-    assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
+    assert_lacks(&log, "WARNING");
+    assert_lacks(&log, "ERROR");
 }
 
 #[test]

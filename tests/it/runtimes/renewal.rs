@@ -2,9 +2,9 @@
 
 use super::fastcgi_programs::compiled;
 use super::programs::Site;
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, place_library, process, until};
+use crate::support::{StopAtEnd, assert_lacks, place_library, process, wait_until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,9 +33,7 @@ fn under_load(site: &Site, mut done: impl FnMut(&BTreeSet<u32>) -> bool) -> BTre
                 }
             });
         }
-        until("what the load is for", || {
-            done(&seen.lock().expect("pids")).then_some(())
-        });
+        wait_until("what the load is for", || done(&seen.lock().expect("pids")));
     });
     seen.into_inner().expect("pids")
 }
@@ -48,9 +46,9 @@ fn a_program_is_replaced_after_max_requests_in_a_pool_of_one_and_no_request_is_l
     let log = site.daemon.log();
     let line = "[pool app] its program has had max_requests: it gets new processes";
     assert!(log.matches(line).count() >= 2, "{log}");
-    until("the old processes to end", || {
+    wait_until("the old processes to end", || {
         let left = seen.iter().filter(|pid| process::runs(**pid)).count();
-        (left <= 2).then_some(())
+        left <= 2
     });
     site.finish(Signal::SIGTERM);
 }
@@ -66,7 +64,7 @@ fn a_program_whose_new_code_does_not_start_is_not_ended_by_its_limits() {
         assert_eq!(site.get("x"), old);
     }
     fs::write(site.root.join("app.js"), SERVER).expect("write");
-    until("the mended program", || (site.get("x") != old).then_some(()));
+    wait_until("the mended program", || site.get("x") != old);
     site.finish(Signal::SIGTERM);
 }
 
@@ -155,12 +153,7 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
             make_writable(&root);
             deploy(&root, row.file, &row.text.replace("VERSION", "the first"), 1);
             let settings = "pm = \"static\"\nmax_children = 2\n";
-            let table = format!(
-                "runtime = \"{}\"\nroot = \"{}\"\n{}",
-                row.name,
-                root.display(),
-                row.table
-            );
+            let table = application_in(row.name, root, row.table);
             pool(dir, row.name, settings, &table)
         });
         pools.collect::<String>()
@@ -179,9 +172,7 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
             .map_or(body.clone(), |(_, own)| own.to_owned())
     };
     let wait_for = |row: &Row, version: &str| {
-        until(&format!("{version} of {}", row.name), || {
-            (ask(row) == version).then_some(())
-        });
+        wait_until(&format!("{version} of {}", row.name), || ask(row) == version);
     };
     let before: Vec<Vec<u32>> = ROWS.iter().map(|row| daemon.workers(row.name)).collect();
     for row in &ROWS {
@@ -200,16 +191,16 @@ fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
             row.name
         );
     }
-    assert!(!daemon.log().contains("restart.txt"), "{}", daemon.log());
+    assert_lacks(&daemon.log(), "restart.txt");
     for row in &ROWS {
         let root = daemon.dir.join(row.name);
         deploy(&root, row.file, &row.text.replace("VERSION", "the second"), 2);
         wait_for(row, "the second");
         deploy(&root, row.file, row.broken, 3);
-        until(&format!("the failed start of {}", row.name), || {
+        wait_until(&format!("the failed start of {}", row.name), || {
             ask(row);
             let line = format!("failed, and tried again: {}", row.name);
-            daemon.log().contains(&line).then_some(())
+            daemon.log().contains(&line)
         });
         deploy(&root, row.file, &row.text.replace("VERSION", "the third"), 4);
         wait_for(row, "the third");

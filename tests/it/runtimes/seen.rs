@@ -101,7 +101,7 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
                     params = params.with(name, value);
                 }
             }
-            let answer = daemon.client(kind).request(&params, b"").expect("an answer");
+            let answer = daemon.ask(kind, &params);
             assert_eq!(
                 answer.body(),
                 seen,

@@ -1,9 +1,9 @@
 //! The log of slow requests, for runtimes other than PHP.
 
 use super::fastcgi_programs::{ODD, pid_of};
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, process, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -27,13 +27,8 @@ impl Site {
     }
 
     fn start_with(runtime: &str, files: &[(&str, &str)], more: &str) -> Site {
-        place_library();
-        let root = directory();
-        make_writable(root.path());
-        for (name, text) in files {
-            crate::support::write_program(&root.path().join(name), text);
-        }
-        let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.path().display());
+        let root = folder(files);
+        let application = application_in(runtime, root.path(), "");
         let daemon = Daemon::start(|dir| pool(dir, "www", &(settings(dir) + more), &application));
         daemon.wait_for_workers("www", 1);
         Site { daemon, root }
@@ -70,6 +65,12 @@ impl Site {
             .split("\n\n")
             .map(|entry| entry.trim().replace(&root, "ROOT"));
         entries.collect()
+    }
+
+    /// The calls of a request, after as many entries as are complete with its own.
+    fn calls_of(&self, how: &str, done: usize) -> String {
+        assert_eq!(self.slow(&format!("x?{how}"), done, 0), "whole");
+        self.without_header(&self.entries(done, 0)[done - 1])
     }
 
     fn calls(&self) -> String {
@@ -157,12 +158,7 @@ fn wsgi_shows_pythons_calls_and_is_not_disturbed() {
     }
     assert_eq!(site.get("x?pid"), pid, "it is the same worker");
     let status = Params::get(&site.daemon.dir, "status", "").with("SCRIPT_NAME", "/status");
-    let status = site
-        .daemon
-        .client("www")
-        .request(&status, b"")
-        .expect("status")
-        .body();
+    let status = site.daemon.ask("www", &status).body();
     let slow = status.lines().find(|line| line.starts_with("slow requests:"));
     assert!(slow.is_some_and(|line| line.ends_with(" 4")), "{status}");
 }
@@ -295,27 +291,20 @@ async def application(scope, receive, send):
 #[test]
 fn asgi_shows_what_its_tasks_wait_for() {
     let site = Site::start("asgi", "asgi.py", ASGI);
-    assert_eq!(site.slow("x?await", 1, 0), "whole");
-    let entries = site.entries(1, 0);
-    let calls = site.without_header(&entries[0]);
+    let calls = site.calls_of("await", 1);
     let tasks: Vec<&str> = calls.split("task = ").collect();
     assert_eq!(tasks.len(), 3, "{calls}");
     let request = tasks
         .iter()
         .find(|task| task.contains("application()"))
         .expect("a task");
-    assert!(
-        request.contains("inner() ROOT/asgi.py:4\nouter() ROOT/asgi.py:7\napplication() ROOT/asgi.py:19"),
-        "{calls}"
+    assert_contains(
+        request,
+        "inner() ROOT/asgi.py:4\nouter() ROOT/asgi.py:7\napplication() ROOT/asgi.py:19",
     );
-    assert!(
-        calls.contains("task = another\nother() ROOT/asgi.py:10"),
-        "{calls}"
-    );
-    assert!(!calls.contains("serve()"), "{calls}");
-    assert_eq!(site.slow("x?gather", 2, 0), "whole");
-    let entries = site.entries(2, 0);
-    let calls = site.without_header(&entries[1]);
+    assert_contains(&calls, "task = another\nother() ROOT/asgi.py:10");
+    assert_lacks(&calls, "serve()");
+    let calls = site.calls_of("gather", 2);
     assert_eq!(calls.matches("inner() ROOT/asgi.py:4").count(), 2, "{calls}");
 }
 
@@ -325,9 +314,7 @@ fn an_event_loop_that_is_blocked_shows_by_what() {
     assert_eq!(site.slow("x?block", 1, 0), "whole");
     let calls = site.calls();
     assert_eq!(calls, "application() ROOT/asgi.py:23");
-    assert_eq!(site.slow("x?block", 2, 0), "whole");
-    let entries = site.entries(2, 0);
-    let again = site.without_header(&entries[1]);
+    let again = site.calls_of("block", 2);
     assert_eq!(again, calls, "what came late belongs to no other request");
 }
 
@@ -354,21 +341,14 @@ run ->(env) { [200, { "content-type" => "text/plain" }, [send(env["QUERY_STRING"
 #[test]
 fn rack_shows_rubys_calls_and_is_not_disturbed() {
     let site = Site::start("rack", "config.ru", RACK);
-    assert_eq!(site.slow("x?asleep", 1, 0), "whole");
-    let entries = site.entries(1, 0);
-    let calls = site.without_header(&entries[0]);
-    assert!(
-        calls.starts_with("sleep() ROOT/config.ru:3\nasleep() ROOT/config.ru:3\n"),
-        "{calls}"
-    );
+    let calls = site.calls_of("asleep", 1);
+    assert_starts(&calls, "sleep() ROOT/config.ru:3\nasleep() ROOT/config.ru:3\n");
     assert!(
         calls.ends_with(" ROOT/config.ru:18") && !calls.contains("/proc/self"),
         "{calls}"
     );
-    assert_eq!(site.slow("x?compute", 2, 0), "whole");
-    let entries = site.entries(2, 0);
-    let calls = site.without_header(&entries[1]);
-    assert!(calls.contains("compute() ROOT/config.ru:9\n"), "{calls}");
+    let calls = site.calls_of("compute", 2);
+    assert_contains(&calls, "compute() ROOT/config.ru:9\n");
     assert_eq!(site.slow("x?silenced", 2, 1), "whole");
     let entries = site.entries(2, 1);
     assert!(entries[2].ends_with("x?silenced\n+++ dump failed"), "{entries:?}");
@@ -384,7 +364,7 @@ fn workers_that_can_be_asked_leave_in_order() {
         let site = Site::start(runtime, name, text);
         let worker = site.daemon.workers("www")[0];
         process::signal(site.daemon.pid(), nix::sys::signal::Signal::SIGKILL);
-        until("the worker's end", || (!process::runs(worker)).then_some(()));
+        wait_until("the worker's end", || !process::runs(worker));
     }
 }
 
@@ -393,7 +373,7 @@ fn cgi_shows_the_programs_that_are_waited_for() {
     let text = "#!/bin/sh\nsleep 1.5 >&2\nprintf 'Content-Type: text/plain\\n\\nwhole'\n";
     let site = Site::start("cgi", "slow.cgi", text);
     let params = Params::get(site.root.path(), "slow.cgi", "");
-    let answer = site.daemon.client("www").request(&params, b"").expect("answer");
+    let answer = site.daemon.ask("www", &params);
     assert_eq!(answer.body(), "whole");
     let programs = site.calls();
     let lines: Vec<&str> = programs.lines().collect();
@@ -410,13 +390,8 @@ fn cgi_shows_the_programs_that_are_waited_for() {
 
 #[test]
 fn fastcgi_shows_the_program_and_what_it_has_started() {
-    let root = directory();
-    make_writable(root.path());
-    fs::write(root.path().join("odd.py"), ODD).expect("write");
-    let application = format!(
-        "runtime = \"fastcgi\"\nroot = \"{}\"\nstart_command = \"python3 odd.py slow\"",
-        root.path().display()
-    );
+    let root = folder(&[("odd.py", ODD)]);
+    let application = application_in("fastcgi", root.path(), "start_command = \"python3 odd.py slow\"");
     let daemon = Daemon::start(|dir| pool(dir, "www", &settings(dir), &application));
     let site = Site { daemon, root };
     let answer = site.daemon.get("www", "x?a=b");
@@ -427,7 +402,7 @@ fn fastcgi_shows_the_program_and_what_it_has_started() {
         answer.text()
     );
     let entry = site.entries(1, 0).remove(0);
-    assert!(entry.contains("\nrequest = GET /x?a=b"), "{entry}");
+    assert_contains(&entry, "\nrequest = GET /x?a=b");
     let lines: Vec<&str> = entry
         .lines()
         .filter(|line| line.starts_with("program = "))
@@ -481,10 +456,8 @@ fn a_rust_handler_is_named_by_its_request() {
     let text = until("an entry", || {
         fs::read_to_string(&log).ok().filter(|text| !text.is_empty())
     });
-    assert!(
-        text.contains("\nrequest = GET /x?a=b\n") && !text.contains("+++"),
-        "{text}"
-    );
+    assert_contains(&text, "\nrequest = GET /x?a=b\n");
+    assert_lacks(&text, "+++");
     client.send_raw(end).expect("send");
     assert!(client.answer().expect("answer").body().contains("4 bytes"));
 }

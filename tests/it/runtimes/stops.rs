@@ -1,9 +1,9 @@
 //! Stopping sends SIGTERM first and waits `stop_timeout`, for programs and for workers with endless requests.
 
 use super::fastcgi_programs::compiled;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{place_library, until, write_program};
+use crate::support::{place_library, wait_until, write_program};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -146,12 +146,7 @@ impl Running {
         make_writable(root.path());
         let text = kind.text.replace("PROGRAM", &compiled().display().to_string());
         write_program(&root.path().join(kind.file), text);
-        let application = format!(
-            "runtime = \"{}\"\nroot = \"{}\"\n{}",
-            kind.runtime,
-            root.path().display(),
-            kind.application
-        );
+        let application = application_in(kind.runtime, root.path(), kind.application);
         let daemon = Daemon::start(|dir| {
             let manager = match settings.contains("pm =") {
                 true => "",
@@ -186,8 +181,8 @@ impl Running {
     }
 
     fn wait_for(&self, word: &str) {
-        until(&format!("{word:?} in {}", self.daemon.log()), || {
-            self.notes().contains(word).then_some(())
+        wait_until(&format!("{word:?} in {}", self.daemon.log()), || {
+            self.notes().contains(word)
         });
     }
 }

@@ -1,8 +1,9 @@
 //! HTTP and WebSocket on a separate address (`http_listen`), with a web server and a real client.
 
 use super::programs::Site;
+use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, assert_success, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -92,6 +93,13 @@ impl Socket {
         }
     }
 
+    /// A socket whose first message was received.
+    fn greeted(address: &str) -> Socket {
+        let mut socket = Socket::open(address);
+        socket.hear();
+        socket
+    }
+
     fn say(&mut self, text: &str) {
         let input = self.input.as_mut().expect("it is open");
         writeln!(input, "{text}").expect("the client");
@@ -139,6 +147,14 @@ fn http(site: &Site) -> PathBuf {
     site.daemon.dir.join("http.sock")
 }
 
+fn say(site: &Site, request: &[u8]) -> String {
+    let mut client = UnixStream::connect(http(site)).expect("connect");
+    client.write_all(request).expect("write");
+    let mut text = String::new();
+    client.read_to_string(&mut text).expect("read");
+    text
+}
+
 fn nginx(site: &Site) -> Nginx {
     let locations = format!(
         "location / {{ include /etc/nginx/fastcgi_params; fastcgi_pass unix:{}; }}\n\
@@ -176,7 +192,7 @@ fn has_pages_and_websockets(runtime: &str) {
     let site = site_of(runtime, STATIC);
     let nginx = nginx(&site);
     let page = curl(&[&nginx.url("/page")]);
-    assert!(page.contains("\"url\":\"/page\""), "{page}");
+    assert_contains(&page, "\"url\":\"/page\"");
     let mut socket = Socket::open(&format!("ws://127.0.0.1:{}/ws", nginx.port));
     let headers: serde_json::Value = serde_json::from_str(&socket.hear()).expect("headers");
     for (name, expected) in [
@@ -190,8 +206,7 @@ fn has_pages_and_websockets(runtime: &str) {
     assert!(headers["x-forwarded-user"].is_null(), "{headers}");
     assert!(socket.ask("hello").ends_with(" one hello"));
     assert_eq!(socket.ask("big 3000000"), "3000000 bytes");
-    let mut other = Socket::open(&format!("ws://127.0.0.1:{}/ws", nginx.port));
-    other.hear();
+    let _other = Socket::greeted(&format!("ws://127.0.0.1:{}/ws", nginx.port));
     assert!(socket.ask("again").ends_with(" one again"));
     assert_eq!(socket.close(), "closed 1000");
 }
@@ -215,29 +230,18 @@ fn requests_pass_by_http_as_they_are() {
     fs::write(&file, vec![b'x'; 5_000_000]).expect("write");
     let answer = crate::support::nginx::upload(&file, &nginx.url("/proxied/size"));
     assert_eq!(answer, "5000000");
-    let mut client = UnixStream::connect(http(&site)).expect("connect");
-    client
-        .write_all(b"POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n")
-        .expect("write");
-    let mut text = String::new();
-    client.read_to_string(&mut text).expect("read");
-    assert!(text.contains("/one") && !text.contains("/hidden"), "{text}");
-    let mut client = UnixStream::connect(http(&site)).expect("connect");
-    client
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
-        .expect("write");
-    let mut text = String::new();
-    client.read_to_string(&mut text).expect("read");
-    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    let text = say(&site, b"POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_contains(&text, "/one");
+    assert_lacks(&text, "/hidden");
+    let text = say(&site, b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+    assert_starts(&text, "HTTP/1.1 400 ");
     let mut client = UnixStream::connect(http(&site)).expect("connect");
     client
         .write_all(b"GET /gone HTTP/1.1\r\nHost: a\r\n\r\n")
         .expect("write");
     client.read_exact(&mut [0; 12]).expect("the head");
     drop(client);
-    until("the program to see it", || {
-        site.root.join("gone").exists().then_some(())
-    });
+    wait_until("the program to see it", || site.root.join("gone").exists());
 }
 
 fn set_control_timeout(site: &Site, time: &str) {
@@ -258,16 +262,14 @@ fn reload_under_websocket(
     code: &str,
     version: &str,
 ) -> (Socket, Instant) {
-    let mut old = Socket::open(address);
-    old.hear();
+    let mut old = Socket::greeted(address);
     assert!(old.ask("a").ends_with(" one a"));
     fs::write(site.root.join(file), code).expect("write");
     let begun = Instant::now();
     site.daemon.signal(Signal::SIGUSR2);
-    until("the new version", || {
-        let mut new = Socket::open(address);
-        new.hear();
-        new.ask("b").ends_with(&format!(" {version} b")).then_some(())
+    wait_until("the new version", || {
+        let mut new = Socket::greeted(address);
+        new.ask("b").ends_with(&format!(" {version} b"))
     });
     (old, begun)
 }
@@ -291,8 +293,7 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
     let site = site(STATIC);
     let nginx = nginx(&site);
     let address = format!("ws://127.0.0.1:{}/ws", nginx.port);
-    let mut socket = Socket::open(&address);
-    socket.hear();
+    let mut socket = Socket::greeted(&address);
     let pid: u32 = socket
         .ask("x")
         .split(' ')
@@ -303,13 +304,11 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
     assert!(socket.hear().starts_with("closed"));
     // Until then the kernel may still give connections to the dying process.
     site.daemon.wait_for("it is started again");
-    let mut socket = Socket::open(&address);
-    socket.hear();
+    let mut socket = Socket::greeted(&address);
     let worker = site.daemon.workers("app")[0];
     process::signal(worker, Signal::SIGKILL);
     assert!(socket.hear().starts_with("closed"));
-    let mut socket = Socket::open(&address);
-    socket.hear();
+    let mut socket = Socket::greeted(&address);
     assert!(socket.ask("y").ends_with(" one y"));
 }
 
@@ -324,20 +323,18 @@ fn a_killed_keeper_leaves_websockets_open() {
     let site = first.start_again(command);
     let nginx = nginx(&site);
     let address = format!("ws://127.0.0.1:{}/ws", nginx.port);
-    let mut socket = Socket::open(&address);
-    socket.hear();
+    let mut socket = Socket::greeted(&address);
     let before = socket.ask("x");
     let keeper = site.daemon.pid();
     let master = site.daemon.kept_master();
     process::signal(keeper, Signal::SIGKILL);
-    until("the keeper's end", || (!process::runs(keeper)).then_some(()));
+    wait_until("the keeper's end", || !process::runs(keeper));
     assert!(process::runs(master));
     assert_eq!(socket.ask("x"), before, "the same program");
-    let mut other = Socket::open(&address);
-    other.hear();
+    let mut other = Socket::greeted(&address);
     assert!(other.ask("y").ends_with(" one y"));
     process::signal(master, Signal::SIGTERM);
-    until("the master's end", || (!process::runs(master)).then_some(()));
+    wait_until("the master's end", || !process::runs(master));
     assert!(socket.hear().starts_with("closed"));
 }
 
@@ -346,21 +343,16 @@ fn an_upgrade_leaves_websockets_open() {
     let site = site(STATIC);
     let nginx = nginx(&site);
     let address = format!("ws://127.0.0.1:{}/ws", nginx.port);
-    let mut socket = Socket::open(&address);
-    socket.hear();
-    let output = crate::support::daemon::forkyard(&["upgrade"], &site.daemon.dir)
-        .output()
-        .expect("forkyard");
-    assert!(output.status.success(), "{output:?}");
+    let mut socket = Socket::greeted(&address);
+    let output = site.daemon.run(&["upgrade"]);
+    assert_success(&output);
     site.daemon.wait_for_count("ready to handle connections", 2);
     assert!(socket.ask("hello").ends_with(" one hello"));
-    let mut other = Socket::open(&address);
-    other.hear();
+    let mut other = Socket::greeted(&address);
     assert!(other.ask("x").ends_with(" one x"));
     site.daemon.signal(Signal::SIGUSR2);
     site.daemon.wait_for("reload done");
-    let mut third = Socket::open(&address);
-    third.hear();
+    let mut third = Socket::greeted(&address);
     assert!(third.ask("y").ends_with(" one y"));
 }
 
@@ -377,28 +369,20 @@ fn a_thousand_requests_are_under_way_in_one_worker() {
             client
         })
         .collect();
-    let params = crate::support::fcgi::Params::get(&site.daemon.dir, "slow", "").with("REQUEST_URI", "/slow");
+    let params = Params::get(&site.daemon.dir, "slow", "").with("REQUEST_URI", "/slow");
     let mut clients: Vec<_> = (0..400).map(|_| site.daemon.client("app")).collect();
     for client in &mut clients {
         client.send(&params, b"").expect("send");
     }
-    until("all of them", || {
-        let params =
-            crate::support::fcgi::Params::get(&site.daemon.dir, "open", "").with("REQUEST_URI", "/open");
-        let mut client = site.daemon.client("app");
-        client.send(&params, b"").expect("send");
-        (client.answer().expect("an answer").body() == "1000").then_some(())
-    });
+    let open = || {
+        let params = Params::get(&site.daemon.dir, "open", "").with("REQUEST_URI", "/open");
+        site.daemon.ask("app", &params).body()
+    };
+    wait_until("all of them", || open() == "1000");
     assert_eq!(site.daemon.workers("app").len(), 1);
     drop(slow);
     drop(clients);
-    until("them to be gone", || {
-        let params =
-            crate::support::fcgi::Params::get(&site.daemon.dir, "open", "").with("REQUEST_URI", "/open");
-        let mut client = site.daemon.client("app");
-        client.send(&params, b"").expect("send");
-        (client.answer().expect("an answer").body() == "0").then_some(())
-    });
+    wait_until("them to be gone", || open() == "0");
 }
 
 pub(in crate::it) const ASGI: &str = r#"
@@ -441,7 +425,7 @@ fn asgi_applications_serve_pages_by_fastcgi_and_websockets_by_http() {
     let site = asgi("entry = \"main:app\"\ninterpreter = \"/usr/bin/python3\"");
     let nginx = nginx(&site);
     let page = curl(&[&nginx.url("/page")]);
-    assert!(page.contains("\"client\":\"127.0.0.1\""), "{page}");
+    assert_contains(&page, "\"client\":\"127.0.0.1\"");
     let proxied = curl(&[
         "-H",
         "X-Real-IP: 6.6.6.6",
@@ -454,8 +438,7 @@ fn asgi_applications_serve_pages_by_fastcgi_and_websockets_by_http() {
     let mut socket = Socket::open(&address);
     assert_eq!(socket.hear(), "ready 127.0.0.1");
     assert!(socket.ask("hello").ends_with(" one hello"));
-    let mut other = Socket::open(&address);
-    other.hear();
+    let mut other = Socket::greeted(&address);
     assert!(other.ask("x").ends_with(" one x"));
     assert_eq!(other.close(), "closed 1000");
     site.daemon.signal(Signal::SIGTERM);
@@ -520,16 +503,9 @@ fn without_uvicorn_http_is_refused_with_its_reason() {
         "entry = \"main:app\"\ninterpreter = \"/usr/bin/python3\"",
     );
     assert_eq!(site.get("x"), "page");
-    let mut client = UnixStream::connect(http(&site)).expect("connect");
-    client
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .expect("write");
-    let mut text = String::new();
-    client.read_to_string(&mut text).expect("read");
-    assert!(
-        text.starts_with("HTTP/1.1 503 ") && text.contains("uvicorn is not installed"),
-        "{text}"
-    );
+    let text = say(&site, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_starts(&text, "HTTP/1.1 503 ");
+    assert_contains(&text, "uvicorn is not installed");
     site.daemon
         .wait_for("there is no uvicorn in the application's environment");
 }

@@ -1,9 +1,9 @@
 //! Python's WSGI (PEP 3333), in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::daemon::{Daemon, folder};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl, upload};
-use crate::support::{place_library, until};
+use crate::support::wait_until;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -141,17 +141,8 @@ struct Site {
 
 impl Site {
     fn start(files: &[(&str, &str)], settings: &str, application: &str) -> Site {
-        place_library();
-        let root = directory();
-        crate::support::daemon::make_writable(root.path());
-        for (name, text) in files {
-            fs::write(root.path().join(name), text).expect("write");
-        }
-        let application = format!(
-            "runtime = \"wsgi\"\nroot = \"{}\"\n{application}",
-            root.path().display()
-        );
-        let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+        let root = folder(files);
+        let daemon = Daemon::serving("wsgi", root.path(), settings, application);
         Site { daemon, root }
     }
 
@@ -166,7 +157,7 @@ impl Site {
 
     fn wait_for_file(&self, name: &str) {
         let path = self.root.path().join(name);
-        until(name, || path.exists().then_some(()));
+        wait_until(name, || path.exists());
     }
 
     fn nginx(&self, locations: &str) -> Nginx {
@@ -244,7 +235,7 @@ fn the_interface_is_kept_to() {
     assert_eq!(get("nothing").body(), "");
     assert!(get("sized").text().contains("Content-Length: 5\r\n"));
     let params = Params::get(&site.daemon.dir, "sized", "").with("REQUEST_METHOD", "HEAD");
-    let head = site.daemon.client("www").request(&params, b"").expect("answer");
+    let head = site.daemon.ask("www", &params);
     assert!(head.text().contains("Content-Length: 5\r\n") && head.body().is_empty());
     let large = get("large");
     assert_eq!(large.body().len(), 30_000_000);
@@ -255,13 +246,13 @@ fn the_interface_is_kept_to() {
 fn a_path_is_split_as_the_application_is_mounted() {
     let site = Site::cases();
     let params = Params::get(&site.daemon.dir, "some/path", "").with("HTTP_PROXY", "http://evil");
-    let whole = site.daemon.client("www").request(&params, b"").expect("answer");
+    let whole = site.daemon.ask("www", &params);
     assert_eq!(whole.body(), "['', '/some/path', None, 'http', None]");
     let split = params
         .with("SCRIPT_NAME", "/some")
         .with("PATH_INFO", "/path")
         .with("HTTPS", "on");
-    let split = site.daemon.client("www").request(&split, b"").expect("answer");
+    let split = site.daemon.ask("www", &split);
     assert_eq!(split.body(), "['/some', '/path', None, 'https', None]");
 
     let settings = "pm = \"static\"\nmax_children = 1\nenv = { SCRIPT_NAME = \"/app\" }\n";
@@ -336,7 +327,7 @@ fn the_peak_of_memory_is_on_the_status_page() {
     );
     // A worker that shows the page has begun another request; the other one still shows its last. A connection occupies
     // the preferred worker while the other one answers, then releases it for the page.
-    until("memory on the status page", || {
+    wait_until("memory on the status page", || {
         let held = site.daemon.client("www");
         site.get("sized");
         drop(held);
@@ -347,7 +338,6 @@ fn the_peak_of_memory_is_on_the_status_page() {
         sizes
             .map(|size| size.trim().parse::<u64>().expect("bytes"))
             .any(|bytes| bytes > 1 << 20)
-            .then_some(())
     });
 }
 

@@ -3,7 +3,7 @@
 use super::{Running, Site};
 use crate::support::daemon::directory;
 use crate::support::nginx::{curl, free_port};
-use crate::support::until;
+use crate::support::{assert_contains, until};
 use std::fs;
 use std::process::Command;
 
@@ -51,7 +51,7 @@ fn prometheus_scrapes_the_metrics() {
         assert!((seen - value).abs() < 0.1, "{name} {seen}");
     }
     let targets = curl(&[&format!("http://127.0.0.1:{port}/api/v1/targets")]);
-    assert!(targets.contains("\"lastError\":\"\""), "{targets}");
+    assert_contains(&targets, "\"lastError\":\"\"");
     drop(running);
     site.finish();
 }

@@ -1,6 +1,7 @@
 //! Zabbix' agent, by the items of Zabbix' own template for php-fpm.
 
 use super::Site;
+use crate::support::assert_contains;
 use crate::support::daemon::directory;
 use std::fs;
 use std::process::Command;
@@ -45,6 +46,7 @@ fn the_zabbix_agent_reads_status_and_ping() {
         assert!(said.contains(&format!("[s|{value}]")), "{name}: {said}");
     }
     let ping = item(&format!("web.page.get[127.0.0.1,/ping,{port}]"));
-    assert!(ping.contains("200 OK") && ping.contains("pong"), "{ping}");
+    assert_contains(&ping, "200 OK");
+    assert_contains(&ping, "pong");
     site.finish();
 }

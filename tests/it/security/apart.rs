@@ -3,7 +3,7 @@
 use super::{needs_root, python_as};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, assert_success, until, wait_until};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,7 +98,7 @@ fn reopened(worker: u32, uid: u32) -> String {
     let numbers: Vec<String> = pipes.iter().map(|pipe| pipe.as_raw_fd().to_string()).collect();
     let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
     let output = python_as(uid, REOPEN, &numbers);
-    assert!(output.status.success(), "{output:?}");
+    assert_success(&output);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -134,10 +134,8 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     assert!(secret.exists());
     assert_eq!(reopened(pid(&daemon, "one"), WWW_DATA), "");
     let page = daemon.get("one", "status?json&full").body();
-    assert!(
-        page.contains("\"pool\":\"one\"") && !page.contains("secret.php"),
-        "{page}"
-    );
+    assert_contains(&page, "\"pool\":\"one\"");
+    assert_lacks(&page, "secret.php");
 }
 
 fn shareable(pid: u32) -> BTreeSet<String> {
@@ -225,8 +223,8 @@ fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
             .count()
     };
     let all = || one.iter().chain(&two).copied();
-    until("no descriptor of the scoreboard", || {
-        all().all(|worker| boards(worker) == 0).then_some(())
+    wait_until("no descriptor of the scoreboard", || {
+        all().all(|worker| boards(worker) == 0)
     });
     let pages: Vec<Vec<String>> = all().map(own_pages).collect();
     assert!(pages.iter().all(|pages| pages.len() == 1), "{pages:?}");
@@ -305,7 +303,7 @@ fn files_that_pools_must_not_touch_are_closed_to_them() {
     files.extend(open_files(&daemon));
     let query = format!("files={}", files.iter().cloned().collect::<Vec<_>>().join(","));
     let params = Params::get(&daemon.dir, "try.php", &query);
-    let body = daemon.client("one").request(&params, b"").expect("answer").body();
+    let body = daemon.ask("one", &params).body();
     let did: BTreeMap<String, String> =
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
     for name in [

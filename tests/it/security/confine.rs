@@ -2,7 +2,7 @@
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{cgroup2, process};
+use crate::support::{assert_contains, cgroup2, process};
 use nix::libc;
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,9 +55,9 @@ fn has_landlock() -> bool {
 fn paths_close_everything_else() {
     if !has_landlock() {
         let said = fails("confine.read = [\"/usr\"]\n");
-        assert!(
-            said.contains("[pool www] confine.read, confine.write: this kernel has no Landlock"),
-            "{said}"
+        assert_contains(
+            &said,
+            "[pool www] confine.read, confine.write: this kernel has no Landlock",
         );
         return;
     }
@@ -108,9 +108,9 @@ fn a_path_that_is_not_there_is_an_error() {
     .expect("write");
     let output = forkyard(&["check"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
-    assert!(
-        said.contains("confine.write: \"/no/such\" does not exist; make it, or leave it out"),
-        "{said}"
+    assert_contains(
+        &said,
+        "confine.write: \"/no/such\" does not exist; make it, or leave it out",
     );
 }
 
@@ -180,9 +180,9 @@ fn dangerous_system_calls_are_refused_and_everything_else_works() {
     if !Path::new("/proc/sys/kernel/seccomp/actions_avail").exists() {
         crate::skip::skip("this kernel has no system call filters");
         let said = fails("confine.deny_system_calls = true\n");
-        assert!(
-            said.contains("confine.deny_system_calls: this kernel has no system call filters"),
-            "{said}"
+        assert_contains(
+            &said,
+            "confine.deny_system_calls: this kernel has no system call filters",
         );
         return;
     }
@@ -274,7 +274,7 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
     });
     let ask = |pool: &str| {
         let params = crate::support::fcgi::Params::get(&elsewhere.0, "script.php", "");
-        daemon.client(pool).request(&params, b"").expect("answer").body()
+        daemon.ask(pool, &params).body()
     };
     let nothing_else = r#"[[".","..","mine"],[".","..","mine"],"41777"]"#;
     assert_eq!(ask("private"), nothing_else);
@@ -294,9 +294,9 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
         return;
     }
     let said = fails("cgroup = { parent = \"/proc\", pids_max = 50 }\n");
-    assert!(
-        said.contains("[pool www] cgroup.parent: /proc: this is no group of cgroup v2"),
-        "{said}"
+    assert_contains(
+        &said,
+        "[pool www] cgroup.parent: /proc: this is no group of cgroup v2",
     );
     let Some((place, has_all)) = cgroup2(&["memory", "cpu", "pids"]) else {
         crate::skip::skip("cgroup v2 is not mounted");
@@ -307,10 +307,8 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
     let settings = |limits: &str| format!("cgroup = {{ parent = \"{}\"{limits} }}\n", parent.display());
     if !has_all {
         let said = fails(&settings(", pids_max = 50"));
-        assert!(
-            said.contains("[pool www] cgroup.pids_max: ") && said.contains("passes no controller pids on"),
-            "{said}"
-        );
+        assert_contains(&said, "[pool www] cgroup.pids_max: ");
+        assert_contains(&said, "passes no controller pids on");
     }
     let limits = if has_all {
         ", pids_max = 20, memory_max = \"512M\", cpu_percent = 50"
@@ -389,6 +387,6 @@ fn all_of_it_goes_with_a_chroot() {
         pool(dir, "www", &settings, PHP)
     });
     let params = crate::support::fcgi::Params::get(Path::new("/site"), "script.php", "");
-    let body = daemon.client("www").request(&params, b"").expect("answer").body();
+    let body = daemon.ask("www", &params).body();
     assert_eq!(body, r#"[false,[".",".."],1,false]"#);
 }

@@ -1,8 +1,8 @@
 //! A tenant fills the directories below `/run` that it can write to.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, pool};
-use crate::support::{process, until};
+use crate::support::daemon::{Daemon, application_in, directory, pool};
+use crate::support::{process, until, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -53,9 +53,10 @@ fn start() -> (Daemon, tempfile::TempDir) {
     fs::create_dir(&root).expect("mkdir");
     fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).expect("chmod");
     fs::write(root.join("app.py"), PROGRAM).expect("write");
-    let application = format!(
-        "runtime = \"http\"\nroot = \"{}\"\nstart_command = \"/usr/bin/python3 app.py\"\nhandshake = \"socket\"\n",
-        root.display()
+    let application = application_in(
+        "http",
+        root,
+        "start_command = \"/usr/bin/python3 app.py\"\nhandshake = \"socket\"\n",
     );
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
     let text = format!(
@@ -112,13 +113,9 @@ fn who_fills_the_directories_it_is_given_fills_nothing_else() {
     assert!(work > 0 && work <= WORK && work_files < 1024, "{said:?}");
     assert!(more <= PRIVATE && more_files < 64, "{said:?}");
     assert!(used(&daemon) < 1 << 20, "{}", used(&daemon));
-    until("the work directory to go", || {
-        (mounted(&daemon).len() == 1).then_some(())
-    });
+    wait_until("the work directory to go", || mounted(&daemon).len() == 1);
     assert_eq!(numbers(&daemon, "other")[..6], [0; 6]);
-    until("the other's work directory to go", || {
-        (mounted(&daemon).len() == 2).then_some(())
-    });
+    wait_until("the other's work directory to go", || mounted(&daemon).len() == 2);
 
     let before = mounted(&daemon);
     process::signal(
@@ -134,9 +131,9 @@ fn who_fills_the_directories_it_is_given_fills_nothing_else() {
         (numbers.len() == 7 && numbers[6] != pid).then_some(numbers)
     });
     assert!(again[0] > 0 && again[0] <= PRIVATE, "{again:?}");
-    until("the old directories to go", || {
+    wait_until("the old directories to go", || {
         let now = mounted(&daemon);
-        (now.len() == 2 && now != before).then_some(())
+        now.len() == 2 && now != before
     });
     assert!(used(&daemon) < 1 << 20, "{}", used(&daemon));
 }
@@ -148,14 +145,14 @@ fn what_a_killed_daemon_has_mounted_goes_with_the_next() {
     }
     let (daemon, _dir) = start();
     numbers(&daemon, "other");
-    until("one directory", || (mounted(&daemon).len() == 1).then_some(()));
+    wait_until("one directory", || mounted(&daemon).len() == 1);
     let before = mounted(&daemon);
     let pid = daemon.pid();
     let space = fs::File::open(format!("/proc/{pid}/ns/mnt")).expect("its name space");
     let children = process::children(pid);
     process::signal(pid, nix::sys::signal::Signal::SIGKILL);
-    until("its processes to end", || {
-        (!children.iter().any(|pid| process::runs(*pid))).then_some(())
+    wait_until("its processes to end", || {
+        !children.iter().any(|pid| process::runs(*pid))
     });
     let mut command = Command::new("nsenter");
     let held = std::os::fd::AsRawFd::as_raw_fd(&space);
@@ -164,7 +161,5 @@ fn what_a_killed_daemon_has_mounted_goes_with_the_next() {
     command.arg(daemon.dir.join("forkyard.toml")).env_remove("TMPDIR");
     let again = Daemon::launch(&daemon.dir, command);
     again.wait_for("ready to handle connections");
-    until("the old mount to go", || {
-        (!mounted(&again).contains(&before[0])).then_some(())
-    });
+    wait_until("the old mount to go", || !mounted(&again).contains(&before[0]));
 }

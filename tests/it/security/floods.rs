@@ -1,6 +1,6 @@
 //! How many lines a pool has the daemon write.
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::place_library;
 use nix::sys::signal::Signal;
@@ -31,7 +31,7 @@ fn what_a_pool_causes_is_some_lines_of_the_log() {
     make_writable(path);
     fs::write(path.join("wsgi.py"), APPLICATION).expect("write");
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
-    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", path.display());
+    let application = application_in("wsgi", path, "");
     let configuration = pool(path, "www", settings, &application);
     fs::write(path.join("forkyard.toml"), configuration).expect("configuration");
     let daemon = Daemon::launch(path, forkyard(&["run"], path));

@@ -1,8 +1,8 @@
 //! Client headers that forge forkyard's own don't reach HTTP programs.
 
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{is_root, until};
+use crate::support::{assert_starts, is_root, until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -56,7 +56,7 @@ fn spellings(header: &str) -> [String; 4] {
 
 fn heard(client: &mut Client, params: &Params) -> BTreeMap<String, Vec<String>> {
     let answer = client.request(params, b"").expect("answer");
-    assert!(answer.text().starts_with("Status: 200"), "{}", answer.text());
+    assert_starts(&answer.text(), "Status: 200");
     let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in answer.body().lines() {
         let (name, value) = line.split_once(": ").expect("a header");
@@ -121,10 +121,7 @@ fn a_client_can_not_speak_for_forkyard_in_a_pool_of_one() {
         let daemon = Daemon::start(|dir| {
             make_writable(dir);
             place(&dir.join("app"), file, code, "");
-            let application = format!(
-                "runtime = \"{runtime}\"\nroot = \"{}\"\n{command}",
-                dir.join("app").display()
-            );
+            let application = application_in(runtime, dir.join("app"), command);
             pool(dir, "app", "pm = \"ondemand\"\nmax_children = 2", &application)
         });
         lie(|| daemon.client("app"), &Params::get(&daemon.dir, "a", ""));

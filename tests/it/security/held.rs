@@ -6,7 +6,7 @@ use crate::skip::skip_unless;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{pause, place_library, process, until};
+use crate::support::{assert_contains, assert_success, pause, place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use std::fs;
@@ -45,8 +45,8 @@ impl Fuse {
 
     fn stop(&self) {
         process::signal(self.server.id(), Signal::SIGSTOP);
-        until("the file system to stop", || {
-            (process::state(self.server.id()) == Some('T')).then_some(())
+        wait_until("the file system to stop", || {
+            process::state(self.server.id()) == Some('T')
         });
     }
 }
@@ -127,18 +127,12 @@ impl Held {
     }
 
     fn ask(&self) -> Client {
-        let mut client = self.daemon.client("www");
-        client
-            .send(&Params::get(self.dir.path(), "x", ""), b"")
-            .expect("send");
-        client
+        self.daemon.send("www", &Params::get(self.dir.path(), "x", ""))
     }
 
     /// Waits until the tenant is ready to hold something, and stops the file system.
     fn hold(&self) {
-        until("the tenant", || {
-            self.dir.path().join("ready").exists().then_some(())
-        });
+        wait_until("the tenant", || self.dir.path().join("ready").exists());
         self.fuse.stop();
         fs::write(self.dir.path().join("stopped"), "").expect("write");
     }
@@ -146,7 +140,7 @@ impl Held {
     fn is_well(&self) {
         self.answers();
         let reload = self.command(&["reload"]);
-        assert!(reload.status.success(), "{reload:?}");
+        assert_success(&reload);
         self.answers();
     }
 
@@ -190,8 +184,7 @@ impl Held {
 
     fn ends(mut self) {
         drop(self.fuse);
-        self.daemon.signal(Signal::SIGTERM);
-        assert!(self.daemon.wait().success());
+        self.daemon.end(Signal::SIGTERM);
     }
 }
 
@@ -200,9 +193,7 @@ fn wait_until_held(pid: u32) {
         pause();
         process::state(pid) == Some('D')
     };
-    until("a process that holds something", || {
-        (0..10).all(sleeps).then_some(())
-    });
+    wait_until("a process that holds something", || (0..10).all(sleeps));
 }
 
 fn full_socket(path: &Path) -> Vec<OwnedFd> {
@@ -252,7 +243,7 @@ fn fails_and_holds_nobody_up(source: &str) {
     let mut client = held.ask();
     held.hold();
     let answer = client.answer().expect("an answer");
-    assert!(answer.text().contains("503"), "{}", answer.text());
+    assert_contains(&answer.text(), "503");
     held.is_well();
     held.ends();
 }
@@ -354,7 +345,7 @@ fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
     held.fuse.stop();
     let mut client = held.ask();
     let answer = client.answer().expect("an answer");
-    assert!(answer.text().contains("503"), "{}", answer.text());
+    assert_contains(&answer.text(), "503");
     held.daemon.wait_for("can't be read in time");
     held.daemon.signal(Signal::SIGUSR1);
     held.daemon.wait_for("can't be opened in time");
@@ -421,9 +412,7 @@ fn who_holds_the_log_of_slow_requests_holds_up_no_master() {
     chown(held.dir.path().join("own/slow.log"), Some(GAMES), Some(GAMES)).expect("chown");
     let client = held.ask();
     held.hold();
-    until("the log to be held", || {
-        held.dir.path().join("held").exists().then_some(())
-    });
+    wait_until("the log to be held", || held.dir.path().join("held").exists());
     held.daemon.wait_for("executing too slow");
     held.is_well();
     drop(client);

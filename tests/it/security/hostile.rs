@@ -2,7 +2,7 @@
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -125,10 +125,8 @@ fn descriptors(pid: u32) -> usize {
 fn reload_without(daemon: &Daemon, configuration: &str, gone: &[&str]) {
     fs::write(daemon.dir.join("forkyard.toml"), configuration).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    until("the hostile pools to be closed", || {
-        gone.iter()
-            .all(|pool| !daemon.socket(pool).exists())
-            .then_some(())
+    wait_until("the hostile pools to be closed", || {
+        gone.iter().all(|pool| !daemon.socket(pool).exists())
     });
 }
 
@@ -172,16 +170,11 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
     for kind in ["endless", "noise"] {
         daemon.wait_for(&format!("[pool {kind}] the preloader (pid "));
     }
-    until("descriptors to be sent", || {
-        path.join("sent").exists().then_some(())
-    });
+    wait_until("descriptors to be sent", || path.join("sent").exists());
     daemon.wait_for("[pool chatter] preloader ");
     for kind in ["nothing", "deaf"] {
-        until("its preloader to be replaced or given up", || {
-            daemon
-                .log()
-                .contains(&format!("[pool {kind}] the preloader "))
-                .then_some(())
+        wait_until("its preloader to be replaced or given up", || {
+            daemon.log().contains(&format!("[pool {kind}] the preloader "))
         });
     }
     assert_fine(&daemon);
@@ -189,18 +182,17 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
 
     reload_without(&daemon, &quiet, &kinds);
     for kind in kinds {
-        until("its preloader to be gone", || {
-            daemon.own_preloaders(kind).is_empty().then_some(())
+        wait_until("its preloader to be gone", || {
+            daemon.own_preloaders(kind).is_empty()
         });
     }
     assert_fine(&daemon);
     assert!(process::runs(orphan), "another user's process was ended");
-    until("the master to have closed what it was sent", || {
-        (descriptors(daemon.pid()) <= before).then_some(())
+    wait_until("the master to have closed what it was sent", || {
+        descriptors(daemon.pid()) <= before
     });
     process::signal(orphan, Signal::SIGKILL);
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
 }
 
 #[test]
@@ -233,19 +225,14 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     let waiting: Vec<_> = (0..3).map(|_| daemon.client("ondemand")).collect();
     daemon.wait_for_workers("quiet", 2);
     let leftovers = Leftovers(path);
-    until("processes that were left behind", || {
-        (leftovers.pids().len() >= 9).then_some(())
-    });
+    wait_until("processes that were left behind", || leftovers.pids().len() >= 9);
     assert_fine(&daemon);
     wait_until_attacked(path);
     // A leaving pool's output is read to the end, which has to have a limit.
     reload_without(&daemon, &quiet, &pools);
     drop(waiting);
-    until("the hostile workers to be gone", || {
-        pools
-            .iter()
-            .all(|pool| daemon.own_preloaders(pool).is_empty())
-            .then_some(())
+    wait_until("the hostile workers to be gone", || {
+        pools.iter().all(|pool| daemon.own_preloaders(pool).is_empty())
     });
     assert_fine(&daemon);
     daemon.wait_for_workers("quiet", 2);
@@ -253,6 +240,5 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
         leftovers.pids().iter().any(|pid| process::runs(*pid)),
         "the flood was still on"
     );
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
 }

@@ -1,7 +1,7 @@
 //! Session keyrings: no pool can read or revoke another's keys.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, application_in, pool};
 use std::collections::BTreeSet;
 
 const CGI: &str = r#"#!/usr/bin/python3
@@ -33,7 +33,7 @@ fn no_pool_shares_a_keyring_with_another() {
         "\"\npreloader = \"zygote\"\nphp_admin_value = { \"ffi.enable\" = \"1\" }\n"
     );
     let daemon = Daemon::start(|dir| {
-        let cgi = &format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let cgi = &application_in("cgi", dir, "");
         let settings = |user: &str| format!("user = \"{user}\"\npm = \"static\"\nmax_children = 1\n");
         pool(dir, "one", &settings("www-data"), cgi)
             + &pool(dir, "two", &settings("nobody"), cgi)

@@ -5,7 +5,7 @@ use super::needs_root;
 use crate::random::number;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, pause, process, until};
+use crate::support::{StopAtEnd, assert_lacks, assert_success, pause, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -191,9 +191,9 @@ const OF_AN_INSTANCE: usize = 4;
 /// Whether descriptors and memory have returned to the earlier size. `more`: further instances of the good application,
 /// which may have got one while the first was busy.
 fn settles(what: &str, pid: u32, before: Size, more: usize) -> Size {
-    until(&format!("the {what} to have closed what it was given"), || {
+    wait_until(&format!("the {what} to have closed what it was given"), || {
         let now = size(pid);
-        (now.descriptors <= before.descriptors + more * OF_AN_INSTANCE).then_some(())
+        now.descriptors <= before.descriptors + more * OF_AN_INSTANCE
     });
     let now = size(pid);
     eprintln!("the {what}: {before:?} before, {now:?} after");
@@ -280,7 +280,7 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
             .arg(path.join("control.sock"))
             .output()
             .expect("forkyard");
-        assert!(status.status.success(), "{status:?}");
+        assert_success(&status);
         let status: serde_json::Result<serde_json::Value> = serde_json::from_slice(&status.stdout);
         assert!(status.is_ok(), "{status:?}");
         std::thread::sleep(Duration::from_millis(200));
@@ -325,7 +325,7 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
     settles("router", routing, before[1], more);
     assert_eq!(daemon.workers("quiet"), victims, "its workers are the same");
     let log = daemon.log();
-    assert!(!log.contains("panicked"), "{log}");
+    assert_lacks(&log, "panicked");
     let mut entry = "";
     for line in log.lines() {
         match line.starts_with('[') {
@@ -338,6 +338,5 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
             "{entry}\n{line}"
         );
     }
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
 }

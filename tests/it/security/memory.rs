@@ -3,7 +3,7 @@
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{place_library, process, until};
+use crate::support::{assert_success, place_library, process, until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -104,11 +104,7 @@ fn search(pids: &[u32]) -> BTreeMap<u32, bool> {
         .args(pids)
         .output()
         .expect("python");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_success(&output);
     let text = String::from_utf8(output.stdout).expect("text");
     let lines = text.lines().filter_map(|line| line.split_once(' '));
     lines
@@ -173,7 +169,7 @@ fn what_belongs_to_one_pool_is_in_no_process_of_another() {
         "FORKYARD_APP_ROOT",
         &daemon.dir.join("sites/shop").display().to_string(),
     );
-    let answer = daemon.client("sites").request(&shop, b"").expect("the shop");
+    let answer = daemon.ask("sites", &shop);
     assert_eq!(answer.body(), "shop", "{}", daemon.log());
 
     let wanted = [

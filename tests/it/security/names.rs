@@ -2,7 +2,7 @@
 
 use super::{NOBODY, needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{strace, until};
+use crate::support::{assert_success, strace, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -81,9 +81,9 @@ fn with_logs(dir: &Path, path: impl Fn(&str) -> PathBuf) -> String {
 fn assert_refused(dir: &Path, wanted: &str) {
     let mut daemon = Daemon::launch(dir, forkyard(&["run"], dir));
     assert!(!daemon.wait().success());
-    until(wanted, || {
+    wait_until(wanted, || {
         let log = fs::read_to_string(dir.join("error_log")).unwrap_or_default();
-        (daemon.log() + &log).contains(wanted).then_some(())
+        (daemon.log() + &log).contains(wanted)
     });
 }
 
@@ -183,8 +183,7 @@ fn nor_when_it_is_opened_again() {
         daemon.signal(Signal::SIGUSR1);
         let log = WAY[names..].iter().fold(old, |path, name| path.join(name));
         until("the refusal", || says(&log, NOT_FOLLOWED));
-        daemon.signal(Signal::SIGTERM);
-        assert!(daemon.wait().success());
+        daemon.end(Signal::SIGTERM);
         assert_not_misled(dir.path());
     }
 }
@@ -220,8 +219,7 @@ fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
     until("the refusal", || {
         says(&site.join("old/daemon.log"), "it is not followed")
     });
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     let made = fs::read_dir(base.join("cron.d")).expect("read").count();
     assert_eq!(made, 0, "root made a file at the end of the link");
 }
@@ -260,8 +258,7 @@ fn a_pid_file_takes_a_link_s_place_and_not_its_target_s() {
     let mut daemon = Daemon::start_in(dir.path());
     assert!(fs::symlink_metadata(&pid).expect("the pid file").is_file());
     assert_eq!(fs::read_to_string(&pid).expect("read"), daemon.pid().to_string());
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
+    daemon.end(Signal::SIGTERM);
     assert!(!pid.exists());
     assert_untouched(dir.path());
 }
@@ -283,7 +280,7 @@ fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
     assert_eq!(mode(&socket), 0o600);
     fs::write(&file, configuration("0622")).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    until("the new mode", || (mode(&socket) == 0o622).then_some(()));
+    wait_until("the new mode", || mode(&socket) == 0o622);
     fs::remove_file(&socket).expect("unlink");
     symlink(dir.path().join("precious"), &socket).expect("symlink");
     fs::write(&file, configuration("0666")).expect("write");
@@ -351,17 +348,12 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
             );
             let mut daemon = Daemon::launch(dir.path(), command);
             daemon.wait_for("ready to handle connections");
-            daemon.signal(Signal::SIGTERM);
-            assert!(daemon.wait().success());
+            daemon.end(Signal::SIGTERM);
         }
         drop(stopper);
         watcher.join().expect("the watcher")
     });
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_success(&output);
     let said = String::from_utf8_lossy(&output.stdout);
     said.lines().map(str::to_owned).collect()
 }

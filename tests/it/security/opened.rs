@@ -2,8 +2,8 @@
 //! (CVE-2026-54420, CVE-2026-48172).
 
 use super::{NOBODY, needs_root};
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{process, until};
+use crate::support::daemon::{Daemon, application_in, directory, forkyard, make_writable, pool};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, chown, mkfifo};
@@ -141,7 +141,7 @@ fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
         }
         fs::write(path.join("forkyard.toml"), configuration(path, setting)).expect("configuration");
         let daemon = Daemon::launch(path, forkyard(&["run"], path));
-        until("the pool to listen", || listens(path).then_some(()));
+        wait_until("the pool to listen", || listens(path));
         assert_ignorant(&daemon, &case);
         let _ = fs::remove_file(&file);
         put(what, &file, &path.join("precious"));
@@ -170,7 +170,7 @@ fn a_package_json_that_is_no_file_of_its_own_holds_up_nobody_and_shows_nothing()
     fs::write(&precious, r#"{"scripts": {"start": "node of-root.js"}}"#).expect("write");
     let package = theirs.join("package.json");
     fs::write(&package, r#"{"scripts": {"start": "node server.js"}}"#).expect("write");
-    let application = format!("runtime = \"node\"\nroot = \"{}\"\n", theirs.display());
+    let application = application_in("node", theirs, "");
     let settings = "user = \"nobody\"\npm = \"ondemand\"\nmax_children = 1\n";
     let daemon = Daemon::start(|own| {
         format!("[global]\ncontrol = \"{}/control\"\n", own.display())
@@ -192,8 +192,8 @@ fn a_package_json_that_is_no_file_of_its_own_holds_up_nobody_and_shows_nothing()
         }
         let before = daemon.log().matches("package.json: ").count();
         daemon.signal(Signal::SIGUSR2);
-        until("the master to have read it", || {
-            (daemon.log().matches("package.json: ").count() > before).then_some(())
+        wait_until("the master to have read it", || {
+            daemon.log().matches("package.json: ").count() > before
         });
         assert!(!daemon.log().contains("of-root"), "{what}: {}", daemon.log());
     }

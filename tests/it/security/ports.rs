@@ -1,10 +1,9 @@
 //! A pool's program listens on a port of 127.0.0.1, which any local user may take once it is free.
 
 use super::{NOBODY, needs_root};
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, make_writable, pool};
 use crate::support::nginx::curl;
-use crate::support::process;
-use crate::support::until;
+use crate::support::{process, wait_until};
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -131,10 +130,7 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
             "user = \"www-data\"\npm = \"static\"\nmax_children = 1\nhttp_listen = \"{}\"\n",
             http_socket(dir)
         );
-        let application = format!(
-            "runtime = \"http\"\nroot = \"{}\"\nstart_command = \"python3 program.py\"\n",
-            dir.display()
-        );
+        let application = application_in("http", dir, "start_command = \"python3 program.py\"\n");
         pool(dir, "www", &settings, &application)
     });
     let socket = http_socket(&daemon.dir);
@@ -157,9 +153,9 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
                     "http://x/",
                 ])
             });
-            until("connections that were refused", || {
+            wait_until("connections that were refused", || {
                 let are_over = by_fastcgi.is_finished() || by_http.is_finished();
-                (are_over || refused(port) >= 2).then_some(())
+                are_over || refused(port) >= 2
             });
             daemon.signal(Signal::SIGCONT);
             (
@@ -186,10 +182,7 @@ fn nobody_else_listens_on_the_port_of_a_program_of_node() {
         std::fs::write(dir.join("app.js"), SELF_CALLER).expect("write");
         make_writable(dir);
         let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
-        let application = format!(
-            "runtime = \"node\"\nroot = \"{}\"\nstart_command = \"sh -c 'node app.js; exit'\"\n",
-            dir.display()
-        );
+        let application = application_in("node", dir, "start_command = \"sh -c 'node app.js; exit'\"\n");
         pool(dir, "www", settings, &application)
     });
     let port = daemon.get("www", "port").body();

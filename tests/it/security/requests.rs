@@ -2,6 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Answer, Params};
+use crate::support::{assert_contains, assert_lacks, assert_starts};
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 const REFUSED: &str = "WARNING: [pool www] refused the setting 'auto_prepend_file' that came with a request";
@@ -46,12 +47,11 @@ fn exploit(daemon: &Daemon) -> String {
 fn the_classic_exploit_runs_nothing_by_default() {
     let daemon = start("");
     let body = exploit(&daemon);
-    assert!(body.starts_with("script ") && !body.contains("owned"), "{body}");
+    assert_starts(&body, "script ");
+    assert_lacks(&body, "owned");
     let line = daemon.wait_for(REFUSED);
-    assert!(
-        line.contains("request_settings") && line.contains("it is not among the harmless ones"),
-        "{line}"
-    );
+    assert_contains(&line, "request_settings");
+    assert_contains(&line, "it is not among the harmless ones");
     daemon.wait_for("refused the setting 'allow_url_include'");
     // Logged once for each worker: an attacker must not fill the log.
     for _ in 0..5 {
@@ -101,7 +101,7 @@ fn a_path_of_another_ending_is_not_run() {
     let file = daemon.write("upload.jpg", "<?php echo 'ran';");
     for path in [file.display().to_string(), format!("{}/x.php", file.display())] {
         let params = Params::get(&daemon.dir, "any.php", "").with("SCRIPT_FILENAME", &path);
-        let answer = daemon.client("www").request(&params, b"").expect("answer");
+        let answer = daemon.ask("www", &params);
         assert!(!answer.text().contains("ran"), "{path}: {}", answer.text());
     }
 }

@@ -4,7 +4,7 @@ use super::held::{GAMES, SOON};
 use super::{NOBODY, needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, process, until};
+use crate::support::{assert_success, place_library, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::net::TcpListener;
@@ -112,8 +112,8 @@ impl Sent {
     /// them.
     fn while_stopped<T>(&self, act: impl FnOnce() -> T) -> T {
         self.daemon.signal(Signal::SIGSTOP);
-        until("the master to stop", || {
-            (process::state(self.daemon.pid()) == Some('T')).then_some(())
+        wait_until("the master to stop", || {
+            process::state(self.daemon.pid()) == Some('T')
         });
         let done = act();
         self.daemon.signal(Signal::SIGCONT);
@@ -122,7 +122,7 @@ impl Sent {
 
     fn says(&self, name: &str) {
         let said = self.dir.path().join("own").join(name);
-        until(name, || said.exists().then_some(()));
+        wait_until(name, || said.exists());
         fs::remove_file(said).expect("unlink");
     }
 
@@ -183,7 +183,7 @@ fn no_last_close_is_the_masters(is_old: bool) {
             socket.display()
         );
         let output = sent.while_stopped(|| python_as(uid, &script, &[]));
-        assert!(output.status.success(), "{output:?}");
+        assert_success(&output);
         sent.is_well();
     }
     fs::write(path.join("attack"), "").expect("write");
@@ -210,16 +210,15 @@ fn no_last_close_is_the_masters(is_old: bool) {
     Sent::configure(&path, false);
     sent.is_well();
     drop(worker);
-    until("the pool's end", || {
+    wait_until("the pool's end", || {
         let workers = sent.daemon.workers("www");
         workers
             .iter()
             .for_each(|worker| process::signal(*worker, Signal::SIGKILL));
-        workers.is_empty().then_some(())
+        workers.is_empty()
     });
     sent.is_well();
-    sent.daemon.signal(Signal::SIGTERM);
-    assert!(sent.daemon.wait().success());
+    sent.daemon.end(Signal::SIGTERM);
 }
 
 #[test]

@@ -110,11 +110,7 @@ fn ask(daemon: &Daemon, pool: &str, pids: &[u32]) -> String {
     };
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let params = Params::get(&daemon.dir, script, &pids.join(","));
-    daemon
-        .client(pool)
-        .request(&params, b"")
-        .expect("an answer")
-        .body()
+    daemon.ask(pool, &params).body()
 }
 
 fn processes(daemon: &Daemon, user: u32) -> Vec<u32> {

@@ -1,7 +1,7 @@
 //! Requests that two parsers could read differently (RFC 9112 section 11.2): `http_listen`, directly or behind nginx,
 //! reads one request or none.
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, folder, make_writable, pool};
 use crate::support::nginx::{Nginx, free_port};
 use crate::support::until;
 use std::fs;
@@ -249,16 +249,11 @@ struct Site {
 
 impl Site {
     fn start() -> Site {
-        let root = directory();
-        make_writable(root.path());
-        fs::write(root.path().join("app.js"), PROGRAM).expect("write");
+        let root = folder(&[("app.js", PROGRAM)]);
         let port = free_port();
         let daemon = Daemon::start(|dir| {
             let settings = format!("pm = \"static\"\nmax_children = 1\nhttp_listen = \"127.0.0.1:{port}\"\n");
-            let application = format!(
-                "runtime = \"node\"\nroot = \"{}\"\nstart_command = \"node app.js\"\n",
-                root.path().display()
-            );
+            let application = application_in("node", root.path(), "start_command = \"node app.js\"\n");
             pool(dir, "app", &settings, &application)
         });
         Site {

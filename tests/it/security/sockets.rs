@@ -2,10 +2,10 @@
 
 use super::{needs_root, python_as};
 use crate::skip::skip_unless;
-use crate::support::daemon::{Daemon, directory, forkyard, pool};
+use crate::support::daemon::{Daemon, application_in, directory, forkyard, pool, with_control};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{StopAtEnd, pause, until};
+use crate::support::{StopAtEnd, assert_contains, assert_success, pause, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Read;
@@ -94,16 +94,14 @@ fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
     }
     fs::write(&file, configuration(", acl_users = [\"daemon\"]")).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    until("the other list", || {
-        list(&socket)
-            .contains(&"user:daemon:rw-".to_owned())
-            .then_some(())
+    wait_until("the other list", || {
+        list(&socket).contains(&"user:daemon:rw-".to_owned())
     });
     assert!(connects("daemon", &socket) && !connects("nobody", &socket));
     fs::write(&file, configuration(", owner = \"games\"")).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    until("no list", || {
-        (list(&socket) == ["user::rw-", "group::---", "other::---"]).then_some(())
+    wait_until("no list", || {
+        list(&socket) == ["user::rw-", "group::---", "other::---"]
     });
     assert!(connects("games", &socket) && !connects("daemon", &socket));
 }
@@ -122,10 +120,7 @@ fn an_unknown_user_in_a_list_is_an_error_with_its_place() {
     fs::write(&file, pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)).expect("write");
     let output = forkyard(&["check"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
-    assert!(
-        said.contains("listen.acl_users: there is no user \"no-such-user\""),
-        "{said}"
-    );
+    assert_contains(&said, "listen.acl_users: there is no user \"no-such-user\"");
 }
 
 /// A TCP pool with an address list, and the answers to clients from 127.0.0.1 and ::1.
@@ -315,30 +310,21 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
             let file = dir.join("main.py");
             let way = SHUT_DOWN.replace("HOW", if both { "True" } else { "False" });
             std::fs::write(&file, way + code).expect("write");
-            let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+            let mut text = with_control(dir);
             for (at, pm) in pms.iter().enumerate() {
-                let application = format!(
-                    "runtime = \"{runtime}\"\nroot = \"{}\"\nentry = \"main:application\"\n",
-                    dir.display()
-                );
+                let application = application_in(runtime, dir, "entry = \"main:application\"\n");
                 text += &pool(dir, &format!("p{at}"), pm, &application);
             }
             text
         });
         let forkyard = |arguments: &[&str]| {
-            let output = crate::support::daemon::forkyard(arguments, &daemon.dir)
-                .output()
-                .expect("forkyard");
+            let output = daemon.run(arguments);
             let text = [output.stdout, output.stderr].concat();
             (String::from_utf8_lossy(&text).into_owned(), output.status.code())
         };
         let ask = |name: &str, query: &str| {
             let params = Params::get(&daemon.dir, "x", query);
-            daemon
-                .client(name)
-                .request(&params, b"")
-                .expect("an answer")
-                .body()
+            daemon.ask(name, &params).body()
         };
         for name in ["p0", "p1", "p2"] {
             let case = format!("{runtime} {name}");
@@ -407,7 +393,7 @@ fn nobody_sends_descriptors_to_the_master() {
              return [' '.join(send(socket.socket(fileno=os.dup(fd))) for fd in (1, 2)).encode()]\n"
         );
         fs::write(dir.join("wsgi.py"), application).expect("write");
-        let keys = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
+        let keys = application_in("wsgi", dir, "");
         let settings = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
         let pool = pool(dir, "www", settings, &keys);
         fs::create_dir(dir.join("apps")).expect("mkdir");
@@ -420,11 +406,7 @@ fn nobody_sends_descriptors_to_the_master() {
     });
     let refused = "Operation not permitted";
     let params = Params::get(&daemon.dir, "x", "");
-    let said = daemon
-        .client("www")
-        .request(&params, b"")
-        .expect("an answer")
-        .body();
+    let said = daemon.ask("www", &params).body();
     assert_eq!(said, format!("{refused} {refused}"));
     let connect = format!(
         "{SEND_DESCRIPTOR}\npeer = socket.socket(socket.AF_UNIX)\npeer.connect(sys.argv[1])\nprint(send(peer))\n"
@@ -463,13 +445,10 @@ def application(environ, start):
 ";
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("wsgi.py"), code).expect("write");
-        let keys = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
+        let keys = application_in("wsgi", dir, "");
         let timeout = "process_control_timeout = \"300s\"\n";
         let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &keys);
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{timeout}{pool}",
-            dir.display()
-        )
+        with_control(dir) + timeout + &pool
     });
     let well = || {
         let answer = daemon
@@ -489,6 +468,6 @@ def application(environ, start):
     ]);
     let restart = restart.arg(daemon.dir.join("forkyard.toml")).output();
     let restart = restart.expect("forkyard");
-    assert!(restart.status.success(), "{restart:?}");
+    assert_success(&restart);
     well();
 }

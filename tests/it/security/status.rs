@@ -1,8 +1,8 @@
 //! What clients and tenants choose, in every form of the status: it stays a value (CVE-2026-6735).
 
-use crate::support::daemon::{self, Daemon, php_pool};
+use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::until;
+use crate::support::wait_until;
 use forkyard::fastcgi::Request;
 use forkyard_base::text::is_control;
 use std::fs::OpenOptions;
@@ -139,19 +139,13 @@ fn what_a_client_chose_is_a_value_in_every_form_of_the_status() {
             let params = Params::get(&daemon.dir, "", query).with("SCRIPT_NAME", "/status");
             reporter.request(&params, b"").expect("an answer").body()
         };
-        until("the request to be shown", || {
-            full("full").contains("forged").then_some(())
-        });
+        wait_until("the request to be shown", || full("full").contains("forged"));
         for query in ["", "full"] {
             assert_lines(query, &full(query));
             for kind in ["html", "xml", "json", "openmetrics"] {
                 let query = format!("{kind}&{query}&mark=<b>");
                 let params = Params::get(&daemon.dir, "", &query).with("SCRIPT_NAME", "/status");
-                let own = daemon
-                    .client("www")
-                    .request(&params, b"")
-                    .expect("an answer")
-                    .body();
+                let own = daemon.ask("www", &params).body();
                 for page in [full(&query), own] {
                     read_strictly(kind, page.as_bytes());
                     assert!(kind == "json" || !page.contains("<script>alert"), "{page}");
@@ -168,9 +162,7 @@ fn what_a_client_chose_is_a_value_in_every_form_of_the_status() {
             (&["status", "--metrics"], "openmetrics"),
             (&["status", "--metrics=prometheus"], "openmetrics"),
         ] {
-            let output = daemon::forkyard(arguments, &daemon.dir)
-                .output()
-                .expect("forkyard");
+            let output = daemon.run(arguments);
             assert!(output.status.success(), "{arguments:?}: {output:?}");
             assert_lines(
                 &arguments.join(" "),

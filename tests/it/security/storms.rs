@@ -2,10 +2,12 @@
 //! pieces.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool, with_control};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{place_library, process, until, write_program};
+use crate::support::{
+    assert_lacks, assert_starts, assert_success, place_library, process, until, wait_until, write_program,
+};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
@@ -106,11 +108,7 @@ fn ask(daemon: &Daemon, root: &Path, pool: &str) -> String {
         _ => "own",
     };
     let params = Params::get(root, script, "");
-    daemon
-        .client(pool)
-        .request(&params, b"")
-        .expect("an answer")
-        .body()
+    daemon.ask(pool, &params).body()
 }
 
 fn ticks(pid: u32) -> u64 {
@@ -132,7 +130,7 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     let port = free_port();
     let daemon = Daemon::start(|dir| {
         let all = of_every_kind(dir, root.path(), port);
-        format!("[global]\ncontrol = \"{}/control.sock\"\n{all}", dir.display())
+        with_control(dir) + &all
     });
     for pool in POOLS {
         assert!(
@@ -183,10 +181,8 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     let mut status = Client::connect(&daemon.dir.join("status.sock")).expect("connect");
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/ping");
     assert_eq!(status.request(&params, b"").expect("an answer").body(), "pong");
-    let health = forkyard(&["health", "--ready"], &daemon.dir)
-        .output()
-        .expect("forkyard");
-    assert!(health.status.success(), "{health:?}");
+    let health = daemon.run(&["health", "--ready"]);
+    assert_success(&health);
     let mut http = TcpStream::connect(("127.0.0.1", port)).expect("connect");
     http.write_all(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
         .expect("send");
@@ -224,11 +220,7 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
         ),
         ("asgi", format!("runtime = \"asgi\"\n{python}")),
     ] {
-        let root = directory();
-        make_writable(root.path());
-        for (file, text) in [("app.js", NODE), ("main.py", ASGI)] {
-            fs::write(root.path().join(file), text).expect("write");
-        }
+        let root = folder(&[("app.js", NODE), ("main.py", ASGI)]);
         let port = free_port();
         let daemon = Daemon::start(|dir| {
             let http = match name {
@@ -264,9 +256,9 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
             assert_eq!(answer.body(), format!("own {uri}"), "{name}\n{}", daemon.log());
         };
         next(&mut client);
-        until("the late answer", || {
+        wait_until("the late answer", || {
             next(&mut client);
-            done.exists().then_some(())
+            done.exists()
         });
         for _ in 0..20 {
             next(&mut client);
@@ -284,14 +276,13 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
         };
         let said =
             say("GET /late HTTP/1.1\r\nHost: a\r\n\r\nGET /behind HTTP/1.1\r\nHost: a\r\n\r\n".to_owned());
-        assert!(
-            said.starts_with("HTTP/1.1 504 ") && !said.contains("own") && !said.contains("late"),
-            "{said}"
-        );
-        until("the late answer", || {
+        assert_starts(&said, "HTTP/1.1 504 ");
+        assert_lacks(&said, "own");
+        assert_lacks(&said, "late");
+        wait_until("the late answer", || {
             let said = say("GET /after HTTP/1.1\r\nHost: a\r\n\r\n".to_owned());
             assert!(said.ends_with("own /after"), "{said}");
-            done.exists().then_some(())
+            done.exists()
         });
     }
 }
@@ -307,7 +298,7 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
         "[global]\ncontrol = \"{}/control\"\nlog_level = \"debug\"\n",
         path.display()
     );
-    let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", path.display());
+    let application = application_in("cgi", path, "");
     fs::write(
         path.join("forkyard.toml"),
         control + &pool(path, "app", ONE, &application),
@@ -326,18 +317,14 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
     let master = until("process 1", || process::children(daemon.pid()).first().copied());
     let ask = |code: &str| {
         let params = Params::get(path, "x", code);
-        daemon
-            .client("app")
-            .request(&params, b"")
-            .expect("an answer")
-            .body()
+        daemon.ask("app", &params).body()
     };
     let worker = ask("0");
-    until("its end", || (process::children(master).len() == 1).then_some(()));
+    wait_until("its end", || process::children(master).len() == 1);
     let lines = daemon.log().lines().count();
     for code in ["3", "4", "78", "70", "1", "255"] {
         assert_eq!(ask(code), worker, "{code}\n{}", daemon.log());
-        until("its end", || (process::children(master).len() == 1).then_some(()));
+        wait_until("its end", || process::children(master).len() == 1);
     }
     assert_eq!(ask("0"), worker);
     let log = daemon.log();
@@ -382,7 +369,7 @@ echo 'done';
             scope.spawn(move || {
                 let pool = if matches!(mark, "a" | "b") { "one" } else { "other" };
                 let params = Params::get(&daemon.dir, "pieces.php", &format!("mark={mark}"));
-                let answer = daemon.client(pool).request(&params, b"").expect("an answer");
+                let answer = daemon.ask(pool, &params);
                 assert_eq!(answer.body(), "done");
             });
         }
@@ -406,10 +393,8 @@ echo 'done';
             assert!(said.starts_with(&begin), "{line}");
             let others = marks.iter().filter(|other| **other != mark);
             for other in others {
-                assert!(
-                    !line.contains(&format!("<{other} ")) && !line.contains(&format!(" {other}>")),
-                    "{line}"
-                );
+                assert_lacks(line, &format!("<{other} "));
+                assert_lacks(line, &format!(" {other}>"));
             }
         }
         let all = own.join("\n");

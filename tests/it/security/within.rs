@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, until};
+use crate::support::{assert_contains, is_root, wait_until};
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
@@ -30,11 +30,11 @@ fn ask(daemon: &Daemon, pool: &str, root: Option<&Path>, script: &Path) -> Strin
     if let Some(root) = root {
         params = params.with("FORKYARD_APP_ROOT", &root.display().to_string());
     }
-    let answer = daemon.client(pool).request(&params, b"").expect("answer");
+    let answer = daemon.ask(pool, &params);
     match answer.text().contains("403 Forbidden") {
         true => {
             let why = answer.error_text();
-            assert!(why.contains("outside application.script_root"), "{why}");
+            assert_contains(&why, "outside application.script_root");
             "403".to_owned()
         }
         false => answer.body(),
@@ -86,8 +86,8 @@ fn an_application_s_scripts_are_below_its_root() {
     let apps = dir.join("apps");
     for name in ["php", "cgi"] {
         let root = apps.join(name);
-        until("the application", || {
-            (ask(&daemon, "sites", Some(&root), &root.join("index.php")) == "inside").then_some(())
+        wait_until("the application", || {
+            ask(&daemon, "sites", Some(&root), &root.join("index.php")) == "inside"
         });
         for other in [
             dir.join("outside.php"),

@@ -1,7 +1,7 @@
 //! An application's own log, owned by the application's owner.
 
 use super::{Sites, USERS};
-use crate::support::{is_root, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -21,11 +21,8 @@ fn an_application_s_log_is_its_owner_s() {
         let text = fs::read_to_string(place.join("tmp/app.log")).ok()?;
         text.contains("ValueError: it broke\n").then_some(text)
     });
-    assert!(
-        text.starts_with("Traceback (most recent call last):\n  File "),
-        "{text}"
-    );
-    assert!(!sites.daemon.log().contains("it broke"), "{}", sites.daemon.log());
+    assert_starts(&text, "Traceback (most recent call last):\n  File ");
+    assert_lacks(&sites.daemon.log(), "it broke");
     let data = fs::metadata(place.join("tmp/app.log")).expect("the log");
     let owner = if is_root() {
         USERS[1].1
@@ -63,10 +60,8 @@ fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
         }
         assert_eq!(sites.get(&format!("/{name}")).0, 500);
         let line = sites.daemon.wait_for(&format!("{name}/tmp/app.log"));
-        assert!(
-            line.contains("[pool sites:") && line.contains("the daemon's log"),
-            "{line}"
-        );
+        assert_contains(&line, "[pool sites:");
+        assert_contains(&line, "the daemon's log");
     }
     let place = sites.add("way", 1, &files);
     fs::remove_dir(place.join("tmp")).expect("tmp");

@@ -3,7 +3,7 @@
 use super::{Load, Sites, configuration};
 use crate::support::daemon::forkyard;
 use crate::support::nginx::Nginx;
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -26,9 +26,7 @@ fn a_reload_restarts_applications_of_which_something_changed() {
     let load = Load::start(sites.nginx.port, &["/app/"], 3);
     load.wait_for(20);
     reload(&sites, "max = 3", "env = { COLOUR = \"blue\" }");
-    until("the new settings", || {
-        sites.body("/app/").ends_with(" blue").then_some(())
-    });
+    wait_until("the new settings", || sites.body("/app/").ends_with(" blue"));
     load.wait_for(20);
     let answers = load.end();
     assert!(
@@ -43,7 +41,7 @@ fn a_reload_restarts_applications_of_which_something_changed() {
         super::USERS[0].0
     );
     reload(&sites, &other, "env = { COLOUR = \"blue\" }");
-    until("another inspector", || (!process::runs(inspector)).then_some(()));
+    wait_until("another inspector", || !process::runs(inspector));
     sites.end();
 }
 
@@ -53,9 +51,7 @@ fn a_reload_holds_running_instances_to_another_idle_time() {
     sites.wsgi("app", 0, "str(os.getpid())");
     let pid = sites.body("/app/").parse().expect("a pid");
     reload(&sites, "max = 4\nmax_idle_time = \"1s\"", "");
-    until("the end of the idle instance", || {
-        (!process::runs(pid)).then_some(())
-    });
+    wait_until("the end of the idle instance", || !process::runs(pid));
     sites.end();
 }
 
@@ -79,12 +75,9 @@ fn a_pool_that_is_no_longer_configured_ends_with_its_applications() {
     );
     fs::write(sites.daemon.dir.join("forkyard.toml"), text).expect("configuration");
     assert!(sites.forkyard(&["reload"]).status.success());
-    until("everything of it to end", || {
+    wait_until("everything of it to end", || {
         let children = process::children(sites.daemon.pid());
-        children
-            .iter()
-            .all(|pid| !process::title(*pid).contains("sites"))
-            .then_some(())
+        children.iter().all(|pid| !process::title(*pid).contains("sites"))
     });
     assert!(!sites.daemon.socket("sites").exists());
     load.end();
@@ -133,13 +126,13 @@ fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
     sites.daemon.wait_for_count("ready to handle connections", 2);
     assert_eq!(sites.body("/app/"), "fine");
     for pid in old {
-        until("the old processes to end", || (!process::runs(pid)).then_some(()));
+        wait_until("the old processes to end", || !process::runs(pid));
     }
     // The kernel's list of children may lack some while others exit.
-    until("one router", || {
+    wait_until("one router", || {
         let routers = of(next)
             .map(process::title)
             .filter(|title| title == "forkyard: router sites");
-        (routers.count() == 1).then_some(())
+        routers.count() == 1
     });
 }

@@ -2,7 +2,7 @@
 
 use super::{Load, Sites, USERS};
 use crate::support::daemon::pool;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -65,7 +65,7 @@ fn a_disabled_instance_lives_and_gets_nothing() {
     let sites = Sites::start("max = 3\nmin_instances = 2");
     sites.cgi("app", 0, "echo $PPID");
     sites.body("/app/");
-    until("two instances", || (sites.instances().len() == 2).then_some(()));
+    wait_until("two instances", || sites.instances().len() == 2);
     let first = sites.body("/app/").trim().to_owned();
     is_ok(&sites.forkyard(&["disable", &first]));
     is_ok(&sites.forkyard(&["disable", &first]));
@@ -86,9 +86,9 @@ fn the_total_can_be_changed() {
     load.wait_for(4);
     assert_eq!(sites.instances().len(), 1);
     is_ok(&sites.forkyard(&["resize", "sites", "3"]));
-    until("three instances", || (sites.instances().len() == 3).then_some(()));
+    wait_until("three instances", || sites.instances().len() == 3);
     is_ok(&sites.forkyard(&["resize", "sites", "2"]));
-    until("two instances", || (sites.instances().len() == 2).then_some(()));
+    wait_until("two instances", || sites.instances().len() == 2);
     let answers = load.end();
     assert!(
         answers.iter().all(|(status, _)| *status == 200),
@@ -135,7 +135,7 @@ fn an_instance_can_be_taken_and_a_taker_that_crashes_costs_it() {
     child.kill().expect("kill");
     child.wait().expect("wait");
     assert_ne!(sites.body("/app/").trim(), pid.to_string());
-    until("its end", || (!process::runs(pid)).then_some(()));
+    wait_until("its end", || !process::runs(pid));
     sites.end();
 }
 
@@ -157,7 +157,7 @@ fn pools_come_and_go_while_the_daemon_runs() {
     let file = file.to_str().expect("path").to_owned();
     let added = sites.forkyard(&["pool", "add", &file]);
     is_ok(&added);
-    assert!(text(&added).contains("added more"), "{}", text(&added));
+    assert_contains(&text(&added), "added more");
     assert_eq!(sites.daemon.get("more", "more.cgi").body(), "more");
     let again = sites.forkyard(&["pool", "add", &file]);
     assert!(
@@ -171,13 +171,10 @@ fn pools_come_and_go_while_the_daemon_runs() {
     assert_eq!(sites.body("/app/"), before);
     let was = instance(&sites);
     is_ok(&sites.forkyard(&["pool", "remove", "sites", "--deadline", "5s"]));
-    until("its instance to end", || (!process::runs(was)).then_some(()));
-    until("its router to end", || {
+    wait_until("its instance to end", || !process::runs(was));
+    wait_until("its router to end", || {
         let children = process::children(sites.daemon.pid());
-        children
-            .iter()
-            .all(|pid| !process::title(*pid).contains("sites"))
-            .then_some(())
+        children.iter().all(|pid| !process::title(*pid).contains("sites"))
     });
     sites.end();
 }
@@ -204,33 +201,22 @@ fn an_application_that_does_not_run_is_started_by_a_command() {
     let good = sites.wsgi("good", 0, "str(os.getpid())");
     let output = start(&good);
     is_ok(&output);
-    assert!(
-        text(&output).contains("is started: a new instance serves"),
-        "{}",
-        text(&output)
-    );
+    assert_contains(&text(&output), "is started: a new instance serves");
     let first = instance(&sites);
     assert_eq!(sites.body("/good/"), first.to_string());
     let output = start(&good);
     is_ok(&output);
-    assert!(text(&output).contains("is restarted: 1 new"), "{}", text(&output));
+    assert_contains(&text(&output), "is restarted: 1 new");
     assert_ne!(sites.body("/good/"), first.to_string());
     let broken = sites.add("broken", 0, &[("wsgi.py", "import a_module_that_is_missing\n")]);
     let output = start(&broken);
     assert_eq!(output.status.code(), Some(70), "{}", text(&output));
-    assert!(
-        text(&output).contains("could not be started (error ID ") && text(&output).contains("broken: "),
-        "{}",
-        text(&output)
-    );
+    assert_contains(&text(&output), "could not be started (error ID ");
+    assert_contains(&text(&output), "broken: ");
     let empty = sites.add("empty", 0, &[]);
     let output = start(&empty);
     assert_eq!(output.status.code(), Some(70), "{}", text(&output));
-    assert!(
-        text(&output).contains("is not run by pool sites (error ID "),
-        "{}",
-        text(&output)
-    );
+    assert_contains(&text(&output), "is not run by pool sites (error ID ");
     // Once corrected, it starts at once, without its backoff.
     fs::remove_file(broken.join("wsgi.py")).expect("remove");
     let corrected = sites.wsgi("corrected", 0, "'corrected'");
@@ -378,9 +364,9 @@ fn owners_end_requests_of_their_own_instances() {
         let pid = sites.body(path).trim().to_owned();
         std::thread::scope(|scope| {
             let answer = scope.spawn(|| sites.get(&format!("{path}?stuck")).0);
-            until("the request to run", || mark.exists().then_some(()));
+            wait_until("the request to run", || mark.exists());
             let refused = as_user(&sites, USERS[1].1, &["terminate", &pid]);
-            assert!(text(&refused).contains("permission denied"), "{}", text(&refused));
+            assert_contains(&text(&refused), "permission denied");
             is_ok(&as_user(&sites, USERS[0].1, &["terminate", &pid]));
             assert_eq!(answer.join().expect("answer"), 504, "{path}");
         });

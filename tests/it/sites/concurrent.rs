@@ -2,12 +2,12 @@
 
 use super::Sites;
 use crate::it::runtimes::concurrent::APPLICATION;
-use crate::it::runtimes::threads::LANGUAGES;
+use crate::it::runtimes::concurrent::THREADED;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{pause, process, until};
+use crate::support::{assert_contains, assert_starts, assert_success, pause, process, until, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Bench {
             before.push(std::mem::replace(&mut other, self.send(root, "until", "")));
         }
         let text = answer.join().expect("the client");
-        assert!(text.starts_with("Status: 504"), "{text}");
+        assert_starts(&text, "Status: 504");
         other
     }
 
@@ -79,9 +79,9 @@ impl Bench {
     }
 
     pub(super) fn wait_for_sessions(&self, root: &Path, wanted: &[u64]) {
-        until(&format!("sessions {wanted:?}"), || {
+        wait_until(&format!("sessions {wanted:?}"), || {
             let found = self.sessions(root);
-            (found == wanted).then_some(())
+            found == wanted
         });
     }
 }
@@ -100,14 +100,185 @@ pub(super) fn go(root: &Path) {
     fs::write(root.join("go"), "").expect("go");
 }
 
+pub(super) fn many(bench: &Bench, root: &Path, path: &str, query: &str, count: usize) -> Vec<Client> {
+    (0..count).map(|_| bench.send(root, path, query)).collect()
+}
+
+pub(super) fn pids(clients: &mut [Client]) -> BTreeMap<u32, usize> {
+    let mut pids = BTreeMap::new();
+    for client in clients {
+        let body = body(client);
+        let pid = body.parse().unwrap_or_else(|_| panic!("no pid: {body}"));
+        *pids.entry(pid).or_default() += 1;
+    }
+    pids
+}
+
+type Add = fn(&Bench, &str, &str) -> PathBuf;
+
+/// How an application in ASGI and one in Node are added.
+const KINDS: [(&str, Add); 2] = [("asgi", Bench::add), ("node", super::concurrent_programs::add)];
+
 #[test]
-fn requests_of_one_instance_wait_at_the_same_time() {
-    let bench = Bench::start("");
-    let root = bench.add("app", "");
-    let mut clients: Vec<Client> = (0..64).map(|_| bench.send(&root, "met", "64")).collect();
-    let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
-    assert_eq!(pids.len(), 1, "{pids:?}");
-    bench.sites.end();
+fn requests_of_one_instance_wait_at_the_same_time_and_take_one_place() {
+    for ((kind, add), first, more) in [(KINDS[0], 48, 16), (KINDS[1], 150, 50)] {
+        let bench = Bench::start("max = 2");
+        let root = add(&bench, "app", "");
+        assert!(bench.get(&root, "pid", "").parse::<u32>().is_ok());
+        let all = (first + more).to_string();
+        let mut clients = many(&bench, &root, "met", &all, first);
+        bench.wait_for_sessions(&root, &[first as u64]);
+        bench.sites.php("other", 1, "echo 'other';");
+        assert_eq!(bench.sites.body("/other/"), "other");
+        clients.extend(many(&bench, &root, "met", &all, more));
+        assert_eq!(pids(&mut clients).len(), 1, "{kind}");
+        bench.wait_for_sessions(&root, &[0]);
+        bench.sites.end();
+    }
+}
+
+#[test]
+fn kept_connections_have_many_requests_of_several_applications() {
+    for (kind, add) in KINDS {
+        let bench =
+            Bench::start("user_switching = false\ndefault_user = \"www-data\"\nrouter_user = \"nobody\"");
+        let roots = ["one", "two"].map(|name| add(&bench, name, ""));
+        let mut clients: Vec<Client> = (0..8)
+            .map(|_| bench.sites.daemon.client("sites").kept())
+            .collect();
+        let first = roots.each_ref().map(|root| bench.get(root, "pid", ""));
+        assert_ne!(first[0], first[1], "{kind}");
+        for _ in 0..4 {
+            for (root, pid) in roots.iter().zip(&first) {
+                for client in &mut clients {
+                    client.send(&Bench::params(root, "met", "8"), b"").expect("send");
+                }
+                assert_eq!(
+                    pids(&mut clients),
+                    BTreeMap::from([(pid.parse().expect("a pid"), 8)]),
+                    "{kind}"
+                );
+            }
+        }
+        bench.wait_for_sessions(&roots[0], &[0]);
+        bench.sites.end();
+    }
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_session_and_no_other() {
+    for (_, add) in KINDS {
+        // A second instance would start if the first one's loop is delayed, as on a busy machine.
+        let bench = Bench::start("max_per_app = 1");
+        let root = add(&bench, "app", "");
+        let mut other = bench.send(&root, "until", "");
+        let leaving = bench.send(&root, "events", "1");
+        wait_until("it is open", || marks(&root, "open.1") == 1);
+        bench.wait_for_sessions(&root, &[2]);
+        drop(leaving);
+        assert_eq!(bench.get(&root, "gone", "1"), "1");
+        bench.wait_for_sessions(&root, &[1]);
+        go(&root);
+        assert!(body(&mut other).parse::<u32>().is_ok());
+        bench.sites.end();
+    }
+}
+
+#[test]
+fn a_router_that_is_killed_is_followed_by_one_that_knows_the_requests_under_way() {
+    for (kind, add) in KINDS {
+        let bench = Bench::start("concurrency = 6\nmax_per_app = 1");
+        let root = add(&bench, "app", "");
+        let mut clients = many(&bench, &root, "until", "", 5);
+        bench.wait_for_sessions(&root, &[5]);
+        let router = bench.sites.companion("router");
+        process::signal(router, Signal::SIGKILL);
+        wait_until("its end", || !process::runs(router));
+        assert_ne!(bench.sites.companion("router"), router);
+        bench.wait_for_sessions(&root, &[5]);
+        clients.extend(many(&bench, &root, "until", "", 2));
+        if kind == "asgi" {
+            wait_until("one waits", || {
+                bench.status(&root)["waiting"] == 1 && bench.sessions(&root) == [6]
+            });
+        }
+        go(&root);
+        assert_eq!(pids(&mut clients).len(), 1, "{kind}");
+        bench.wait_for_sessions(&root, &[0]);
+        bench.sites.end();
+    }
+}
+
+#[test]
+fn a_restart_waits_for_the_requests_under_way() {
+    for (kind, add) in KINDS {
+        let bench = Bench::start("max = 4");
+        let root = add(&bench, "app", "");
+        let mut clients = many(&bench, &root, "until", "", 5);
+        bench.wait_for_sessions(&root, &[5]);
+        let old: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
+        let name = root.display().to_string();
+        let output = bench.sites.forkyard(&["restart", &name, "--rolling"]);
+        assert_success(&output);
+        let new = until("another instance", || {
+            let pid: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
+            (pid != old).then_some(pid)
+        });
+        assert!(process::runs(old), "it has requests still");
+        go(&root);
+        let answered = pids(&mut clients);
+        assert!(!answered.contains_key(&new), "{kind}: the old one has answered");
+        wait_until("the end of the old one", || {
+            !answered.keys().any(|pid| process::runs(*pid))
+        });
+        bench.sites.end();
+    }
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_ended_alone() {
+    for (kind, add) in KINDS {
+        // A second instance would start if the first one's loop is delayed, as on a busy machine.
+        let bench = Bench::start("max_request_time = \"1s\"\nmax = 1");
+        let root = add(&bench, "app", "");
+        let pid = bench.get(&root, "pid", "");
+        let stuck = bench.send(&root, "stuck", "");
+        let mut other = bench.beside_until_its_time_is_up(stuck, &root);
+        go(&root);
+        assert_eq!(body(&mut other), pid, "{kind}");
+        let mark = if kind == "asgi" { "cancelled" } else { "left.1" };
+        wait_until("the application to notice", || root.join(mark).exists());
+        assert_eq!(bench.get(&root, "pid", ""), pid, "{kind}");
+        bench.sites.end();
+    }
+}
+
+#[test]
+fn an_instance_that_dies_takes_its_own_requests_with_it() {
+    for (kind, add) in KINDS {
+        let bench = Bench::start("");
+        let [root, other] = ["app", "other"].map(|name| add(&bench, name, ""));
+        let mut unharmed = bench.send(&other, "until", "");
+        bench.wait_for_sessions(&other, &[1]);
+        let first = bench.get(&root, "pid", "");
+        let mut clients = many(&bench, &root, "events", "1", 3);
+        wait_until("they are open", || marks(&root, "open.1") == 1);
+        bench.wait_for_sessions(&root, &[3]);
+        if kind == "asgi" {
+            process::signal(first.parse().expect("a pid"), Signal::SIGKILL);
+        } else {
+            let answer = bench.send(&root, "dies", "").answer().expect("answer");
+            assert_starts(&answer.text(), "Status: 50");
+        }
+        for client in &mut clients {
+            assert!(!client.answer().is_ok_and(|answer| answer.ended), "it is cut");
+        }
+        assert_ne!(bench.get(&root, "pid", ""), first, "{kind}");
+        bench.wait_for_sessions(&root, &[0]);
+        go(&other);
+        assert!(body(&mut unharmed).parse::<u32>().is_ok());
+        bench.sites.end();
+    }
 }
 
 #[test]
@@ -115,40 +286,16 @@ fn slow_requests_of_one_application_do_not_stop_another() {
     let bench = Bench::start("max = 2");
     let slow = bench.add("slow", "");
     let fast = bench.add("fast", "");
-    let mut clients: Vec<Client> = (0..20).map(|_| bench.send(&slow, "until", "")).collect();
+    let mut clients = many(&bench, &slow, "until", "", 20);
     bench.wait_for_sessions(&slow, &[20]);
     for _ in 0..5 {
         assert!(bench.get(&fast, "pid", "").parse::<u32>().is_ok());
     }
     let table = bench.sites.table(&["sites"]);
-    assert!(table.contains("20"), "{table}");
+    assert_contains(&table, "20");
     go(&slow);
-    let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
-    assert_eq!(pids.len(), 1, "{pids:?}");
+    assert_eq!(pids(&mut clients).len(), 1);
     bench.wait_for_sessions(&slow, &[0]);
-    bench.sites.end();
-}
-
-#[test]
-fn kept_connections_have_many_requests_of_several_applications() {
-    let bench = Bench::start("user_switching = false\ndefault_user = \"www-data\"\nrouter_user = \"nobody\"");
-    let roots = ["one", "two"].map(|name| bench.add(name, ""));
-    let mut clients: Vec<Client> = (0..8)
-        .map(|_| bench.sites.daemon.client("sites").kept())
-        .collect();
-    let first = roots.each_ref().map(|root| bench.get(root, "pid", ""));
-    assert_ne!(first[0], first[1]);
-    for _ in 0..4 {
-        for (root, pid) in roots.iter().zip(&first) {
-            for client in &mut clients {
-                client.send(&Bench::params(root, "met", "8"), b"").expect("send");
-            }
-            for client in &mut clients {
-                assert_eq!(&body(client), pid);
-            }
-        }
-    }
-    bench.wait_for_sessions(&roots[0], &[0]);
     bench.sites.end();
 }
 
@@ -156,12 +303,10 @@ fn kept_connections_have_many_requests_of_several_applications() {
 fn no_instance_has_more_than_concurrency_allows() {
     let bench = Bench::start("concurrency = 4\nmax_per_app = 2");
     let root = bench.add("app", "concurrency = 3\n");
-    let mut clients: Vec<Client> = (0..8).map(|_| bench.send(&root, "until", "")).collect();
+    let mut clients = many(&bench, &root, "until", "", 8);
     bench.wait_for_sessions(&root, &[3, 3]);
     assert_eq!(bench.status(&root)["waiting"], 2);
-    until("two instances have begun", || {
-        (marks(&root, "begun.") == 2).then_some(())
-    });
+    wait_until("two instances have begun", || marks(&root, "begun.") == 2);
     go(&root);
     for client in &mut clients {
         assert!(body(client).parse::<u32>().is_ok());
@@ -171,78 +316,12 @@ fn no_instance_has_more_than_concurrency_allows() {
 }
 
 #[test]
-fn a_client_that_leaves_ends_its_session_and_no_other() {
-    // A second instance would start if the first one's loop is delayed, as on a busy machine.
-    let bench = Bench::start("max_per_app = 1");
-    let root = bench.add("app", "");
-    let mut other = bench.send(&root, "until", "");
-    let leaving = bench.send(&root, "events", "1");
-    until("it is open", || (marks(&root, "open.1") == 1).then_some(()));
-    bench.wait_for_sessions(&root, &[2]);
-    drop(leaving);
-    assert_eq!(bench.get(&root, "gone", "1"), "1");
-    bench.wait_for_sessions(&root, &[1]);
-    go(&root);
-    assert!(body(&mut other).parse::<u32>().is_ok());
-    bench.sites.end();
-}
-
-#[test]
-fn a_router_that_is_killed_is_followed_by_one_that_knows_the_requests_under_way() {
-    let bench = Bench::start("concurrency = 6\nmax_per_app = 1");
-    let root = bench.add("app", "");
-    let mut clients: Vec<Client> = (0..5).map(|_| bench.send(&root, "until", "")).collect();
-    bench.wait_for_sessions(&root, &[5]);
-    let router = bench.sites.companion("router");
-    process::signal(router, Signal::SIGKILL);
-    until("its end", || (!process::runs(router)).then_some(()));
-    assert_ne!(bench.sites.companion("router"), router);
-    bench.wait_for_sessions(&root, &[5]);
-    clients.push(bench.send(&root, "until", ""));
-    clients.push(bench.send(&root, "until", ""));
-    until("one waits", || {
-        (bench.status(&root)["waiting"] == 1 && bench.sessions(&root) == [6]).then_some(())
-    });
-    go(&root);
-    let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
-    assert_eq!(pids.len(), 1, "{pids:?}");
-    bench.wait_for_sessions(&root, &[0]);
-    bench.sites.end();
-}
-
-#[test]
-fn a_restart_waits_for_the_requests_under_way() {
-    let bench = Bench::start("max = 4");
-    let root = bench.add("app", "");
-    let mut clients: Vec<Client> = (0..5).map(|_| bench.send(&root, "until", "")).collect();
-    bench.wait_for_sessions(&root, &[5]);
-    let old = bench.sites.instances();
-    let name = root.display().to_string();
-    let output = bench.sites.forkyard(&["restart", &name, "--rolling"]);
-    assert!(output.status.success(), "{output:?}");
-    let new = until("another instance", || {
-        let pid = bench.get(&root, "pid", "").parse::<u32>().expect("a pid");
-        (!old.contains(&pid)).then_some(pid)
-    });
-    assert!(old.is_subset(&bench.sites.instances()), "it has requests still");
-    go(&root);
-    for client in &mut clients {
-        let pid: u32 = body(client).parse().expect("a pid");
-        assert!(old.contains(&pid));
-    }
-    until("the end of the old one", || {
-        (bench.sites.instances() == BTreeSet::from([new])).then_some(())
-    });
-    bench.sites.end();
-}
-
-#[test]
 fn an_instance_is_replaced_after_max_requests_and_loses_none() {
     let bench = Bench::start("max_requests = 20\nmax = 4");
     let root = bench.add("app", "");
     let mut pids = BTreeSet::new();
     for _ in 0..5 {
-        let mut clients: Vec<Client> = (0..16).map(|_| bench.send(&root, "pid", "")).collect();
+        let mut clients = many(&bench, &root, "pid", "", 16);
         for client in &mut clients {
             pids.insert(body(client).parse::<u32>().expect("a pid"));
         }
@@ -252,26 +331,11 @@ fn an_instance_is_replaced_after_max_requests_and_loses_none() {
 }
 
 #[test]
-fn a_request_that_takes_too_long_is_cancelled_alone() {
-    // A second instance would start if the first one's loop is delayed, as on a busy machine.
-    let bench = Bench::start("max_request_time = \"1s\"\nmax = 1");
-    let root = bench.add("app", "");
-    let pid = bench.get(&root, "pid", "");
-    let stuck = bench.send(&root, "stuck", "");
-    let mut other = bench.beside_until_its_time_is_up(stuck, &root);
-    go(&root);
-    assert_eq!(body(&mut other), pid);
-    assert_eq!(marks(&root, "cancelled"), 1);
-    assert_eq!(bench.get(&root, "pid", ""), pid);
-    bench.sites.end();
-}
-
-#[test]
 fn an_instance_whose_loop_does_not_run_when_the_time_is_up_is_killed() {
     let bench = Bench::start("max_request_time = \"1s\"");
     let root = bench.add("app", "");
     let mut holds = bench.send(&root, "hold", "never");
-    until("it is held up", || (marks(&root, "held.") == 1).then_some(()));
+    wait_until("it is held up", || marks(&root, "held.") == 1);
     let before = bench.sites.instances();
     assert!(!holds.answer().expect("no answer").text().contains("Status: 200"));
     let next: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
@@ -280,39 +344,17 @@ fn an_instance_whose_loop_does_not_run_when_the_time_is_up_is_killed() {
 }
 
 #[test]
-fn an_instance_that_is_killed_takes_its_own_requests_with_it() {
-    let bench = Bench::start("");
-    let [root, other] = ["app", "other"].map(|name| bench.add(name, ""));
-    let mut clients: Vec<Client> = (0..5).map(|_| bench.send(&root, "until", "")).collect();
-    bench.wait_for_sessions(&root, &[5]);
-    let victim = bench.sites.instances();
-    let mut unharmed = bench.send(&other, "until", "");
-    bench.wait_for_sessions(&other, &[1]);
-    for pid in victim {
-        process::signal(pid, Signal::SIGKILL);
-    }
-    for client in &mut clients {
-        assert!(!client.answer().is_ok_and(|answer| answer.ended));
-    }
-    assert!(bench.get(&root, "pid", "").parse::<u32>().is_ok());
-    bench.wait_for_sessions(&root, &[0]);
-    go(&other);
-    assert!(body(&mut unharmed).parse::<u32>().is_ok());
-    bench.sites.end();
-}
-
-#[test]
 fn an_application_is_spread_over_the_instances_it_asks_for() {
     let bench = Bench::start("max = 6\nmax_per_app = 3");
     let root = bench.add("app", "instances = 2\n");
-    let mut clients: Vec<Client> = (0..4).map(|_| bench.send(&root, "until", "")).collect();
-    until("another instance", || {
+    let mut clients = many(&bench, &root, "until", "", 4);
+    wait_until("another instance", || {
         let status = bench.status(&root).to_string();
-        status.contains("\"state\":\"idle\"").then_some(())
+        status.contains("\"state\":\"idle\"")
     });
-    clients.extend((0..6).map(|_| bench.send(&root, "until", "")));
-    until("all are under way", || {
-        (bench.sessions(&root).iter().sum::<u64>() == 10).then_some(())
+    clients.extend(many(&bench, &root, "until", "", 6));
+    wait_until("all are under way", || {
+        bench.sessions(&root).iter().sum::<u64>() == 10
     });
     let sessions = bench.sessions(&root);
     assert!(
@@ -320,8 +362,7 @@ fn an_application_is_spread_over_the_instances_it_asks_for() {
         "{sessions:?}"
     );
     go(&root);
-    let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
-    assert_eq!(pids.len(), 2, "{pids:?}");
+    assert_eq!(pids(&mut clients).len(), 2);
     bench.sites.end();
 }
 
@@ -331,7 +372,7 @@ fn a_loop_that_is_held_up_gets_no_more_requests() {
     let root = bench.add("app", "");
     let first = bench.get(&root, "pid", "");
     let mut holds = bench.send(&root, "hold", "free");
-    until("it is held up", || (marks(&root, "held.") == 1).then_some(()));
+    wait_until("it is held up", || marks(&root, "held.") == 1);
     // The stuck loop shows only when a request arrives that it doesn't accept: that request waits.
     let (tell, answers) = std::sync::mpsc::channel();
     let other = until("an answer of another instance", || {
@@ -352,11 +393,14 @@ fn a_loop_that_is_held_up_gets_no_more_requests() {
 #[test]
 fn an_instance_has_the_threads_that_its_application_asks_for() {
     let bench = Bench::start("max_per_app = 1");
-    for (runtime, file, text) in LANGUAGES {
-        let root = bench
-            .sites
-            .add(runtime, 0, &[(file, text), ("forkyard.toml", "threads = 3\n")]);
-        let mut clients: Vec<Client> = (0..3).map(|_| bench.send(&root, "met", "3")).collect();
+    for kind in THREADED {
+        let runtime = kind.runtime;
+        let root = bench.sites.add(
+            runtime,
+            0,
+            &[(kind.file, kind.text), ("forkyard.toml", "threads = 3\n")],
+        );
+        let mut clients = many(&bench, &root, "met", "3", 3);
         let answers: BTreeSet<String> = clients.iter_mut().map(body).collect();
         assert_eq!(answers.len(), 1, "{runtime}: {answers:?}");
         let mut clients: Vec<Client> = (0..4)
@@ -401,12 +445,11 @@ fn a_key_without_effect_on_a_runtime_is_refused() {
         let root = bench.sites.add(name, 0, &[(file, ""), ("forkyard.toml", key)]);
         let (status, _) = bench.sites.get(&format!("/{name}/"));
         assert!(status >= 500, "{name}: {status}");
-        until(&format!("the log says what is wrong with {name}"), || {
+        wait_until(&format!("the log says what is wrong with {name}"), || {
             let log = bench.sites.daemon.log();
             let root = root.display().to_string();
             log.lines()
                 .any(|line| line.contains(&root) && line.contains(problem))
-                .then_some(())
         });
     }
     bench.sites.end();

@@ -1,7 +1,7 @@
 //! kill -9 of everything, under load.
 
 use super::{Load, Sites, get};
-use crate::support::{process, until};
+use crate::support::{assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 
 fn php(sites: &Sites) {
@@ -24,7 +24,7 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
     let load = Load::start(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
     process::signal(router, Signal::SIGKILL);
-    until("another router", || (!process::runs(router)).then_some(()));
+    wait_until("another router", || !process::runs(router));
     let next = sites.companion("router");
     assert_ne!(next, router);
     load.wait_for(60);
@@ -49,7 +49,7 @@ fn a_inspector_that_is_killed_costs_no_request() {
     let load = Load::start(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
     process::signal(inspector, Signal::SIGKILL);
-    until("its end", || (!process::runs(inspector)).then_some(()));
+    wait_until("its end", || !process::runs(inspector));
     assert_ne!(sites.companion("inspector"), inspector);
     load.wait_for(30);
     sites.php("other", 0, "echo 'other';");
@@ -98,7 +98,7 @@ fn a_preloader_that_is_killed_costs_no_request() {
             children.into_iter().find(is_one)
         });
         process::signal(preloader, Signal::SIGKILL);
-        until("its end", || (!process::runs(preloader)).then_some(()));
+        wait_until("its end", || !process::runs(preloader));
         load.wait_for(40);
     }
     let answers = load.end();
@@ -117,18 +117,16 @@ fn an_instance_that_closes_its_channel_and_stays_is_ended() {
     let evil: Vec<_> = (0..2)
         .map(|_| std::thread::spawn(move || get(port, "/evil/")))
         .collect();
-    until("both places to be taken", || {
-        (sites.instances().len() == 2).then_some(())
-    });
+    wait_until("both places to be taken", || sites.instances().len() == 2);
     let stuck = sites.instances();
     assert_eq!(sites.body("/good/"), "good");
     for pid in stuck {
-        until("its end", || (!process::runs(pid)).then_some(()));
+        wait_until("its end", || !process::runs(pid));
     }
     for client in evil {
         let _ = client.join().expect("client");
     }
     let log = sites.daemon.log();
-    assert!(!log.contains("instances, and no more may be"), "{log}");
+    assert_lacks(&log, "instances, and no more may be");
     sites.end();
 }

@@ -4,7 +4,7 @@ use super::{Sites, configuration, get};
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::Params;
 use crate::support::nginx::Nginx;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -39,17 +39,15 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
     let port = sites.nginx.port;
     let ask = |path: &'static str| std::thread::spawn(move || get(port, path).expect("answer"));
     let first = ask("/slow/");
-    until("the request to run", || slow.join("begun").exists().then_some(()));
+    wait_until("the request to run", || slow.join("begun").exists());
     let second = ask("/later/");
-    until("the other to wait", || {
-        (sites.status()["book"]["waiting"] == 1).then_some(())
-    });
+    wait_until("the other to wait", || sites.status()["book"]["waiting"] == 1);
     let children = process::children(sites.daemon.pid());
 
     sites.daemon.signal(Signal::SIGQUIT);
-    until("the workers beside the application pool to leave", || {
+    wait_until("the workers beside the application pool to leave", || {
         let gone = workers.iter().all(|pid| !process::runs(*pid));
-        (gone && sites.daemon.own_preloaders("plain").is_empty()).then_some(())
+        gone && sites.daemon.own_preloaders("plain").is_empty()
     });
     assert!(!first.is_finished() && !second.is_finished());
     let mut refused = sites.daemon.client("plain");
@@ -58,7 +56,7 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
     let output = sites.forkyard(&["reload"]);
     assert_eq!(output.status.code(), Some(70));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("the daemon is ending"), "{errors}");
+    assert_contains(&errors, "the daemon is ending");
     assert!(sites.daemon.workers("plain").is_empty());
 
     fs::write(slow.join("go"), "").expect("go");

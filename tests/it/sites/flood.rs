@@ -2,7 +2,7 @@
 
 use super::Sites;
 use crate::skip::needs_root;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -105,7 +105,7 @@ fn a_user_s_flood_of_connections_does_not_make_root_wait() {
     process::signal(master, Signal::SIGCONT);
     let mut answer = String::new();
     BufReader::new(root).read_line(&mut answer).expect("answer");
-    assert!(answer.contains("\"result\":\"pong\""), "{answer}");
+    assert_contains(&answer, "\"result\":\"pong\"");
     process::signal(strace.id(), Signal::SIGINT);
     process::wait(&mut strace, "strace's end");
     let trace = fs::read_to_string(trace).expect("trace");

@@ -2,7 +2,7 @@
 
 use super::Sites;
 use crate::support::daemon::Daemon;
-use crate::support::until;
+use crate::support::{assert_contains, until, wait_until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -115,21 +115,21 @@ fn whatever_is_free_in_a_group_is_lent() {
     let second = take(&sites.daemon, "pair").unwrap_or_else(|said| panic!("{said}"));
     assert_eq!(BTreeSet::from([first.pid(), second.pid()]), members);
     let refused = take(&sites.daemon, "pair").err().expect("a third one");
-    assert!(refused.contains("none is free"), "{refused}");
+    assert_contains(&refused, "none is free");
     let other = take(&sites.daemon, "other").unwrap_or_else(|said| panic!("{said}"));
     assert!(!members.contains(&other.pid()));
     first.end();
     second.end();
     let mut seen = BTreeSet::new();
-    until("both to be drawn", || {
+    wait_until("both to be drawn", || {
         let taken = take(&sites.daemon, "pair").unwrap_or_else(|said| panic!("{said}"));
         seen.insert(taken.pid());
         taken.end();
-        seen.is_superset(&members).then_some(())
+        seen.is_superset(&members)
     });
     let output = sites.forkyard(&["status", "sites"]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(shown.contains("/apps/a: restarts 0, group pair\n"), "{shown}");
+    assert_contains(&shown, "/apps/a: restarts 0, group pair\n");
     reload(&sites, &of(&[("pair", &["b"])]));
     let b = idle(&sites, "b");
     let taken = take(&sites.daemon, "pair").unwrap_or_else(|said| panic!("{said}"));
@@ -153,7 +153,7 @@ fn a_member_that_is_made_later_is_found_when_somebody_takes() {
     let of = groups(&sites.daemon.dir, &[("late", &["late"])]);
     reload(&sites, &format!("max = 4\nmin_instances = 1\n{of}"));
     let refused = take(&sites.daemon, "late").err().expect("nothing is there");
-    assert!(refused.contains("no such application or group"), "{refused}");
+    assert_contains(&refused, "no such application or group");
     let root = sites.cgi("late", 0, "echo $PPID");
     let taken = until("it to be found", || take(&sites.daemon, "late").ok());
     taken.end();
@@ -195,7 +195,7 @@ fn the_groups_of_pools_that_come_and_go_do_so_with_them() {
     until("an instance", || take(&sites.daemon, "tools").ok()).end();
     run(&["pool", "add", &pool("two")]);
     let refused = take(&sites.daemon, "tools").err().expect("two groups");
-    assert!(refused.contains("in pool one and in pool two"), "{refused}");
+    assert_contains(&refused, "in pool one and in pool two");
     run(&["pool", "remove", "one", "--immediate"]);
     until("the other pool's", || take(&sites.daemon, "tools").ok()).end();
     run(&["pool", "remove", "two", "--immediate"]);

@@ -4,7 +4,7 @@ use super::{Sites, USERS};
 use crate::skip::needs_root;
 use crate::support::fcgi::Params;
 use crate::support::strace::Failing;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, wait_until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -69,13 +69,13 @@ fn said(user: usize, whose: &str) -> String {
 
 /// Sends requests until the new owner's application answers; neither owner ever runs the other's code.
 fn becomes(sites: &Sites, path: &str, wanted: &str) {
-    until(&format!("{path}: {wanted}"), || {
+    wait_until(&format!("{path}: {wanted}"), || {
         let (status, body) = sites.get(path);
         assert!(
             status != 200 || body.trim() == wanted,
             "{path}: {body}, not {wanted}"
         );
-        (status == 200).then_some(())
+        status == 200
     });
 }
 
@@ -159,7 +159,7 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
         client.request(&params, b"").expect("answer")
     };
     chown(&team, Some(USERS[1].1), Some(USERS[1].1)).expect("chown");
-    assert!(ask().text().contains("503 "), "{}", ask().text());
+    assert_contains(&ask().text(), "503 ");
     sites.daemon.wait_for(&format!(
         "{} belongs to user {}, who could put another directory in the place of {}",
         team.display(),
@@ -168,7 +168,7 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
     ));
     for user in [0, USERS[0].1] {
         chown(&team, Some(user), Some(user)).expect("chown");
-        until("an answer", || (ask().body() == "shop").then_some(()));
+        wait_until("an answer", || ask().body() == "shop");
     }
     let current = team.join("current");
     std::os::unix::fs::symlink(&root, &current).expect("link");
@@ -199,15 +199,13 @@ fn a_start_up_file_of_another_owner_is_another_application() {
         let first = sites.instances();
         replace(&root, "index.php", &code("second"), 1);
         becomes(&sites, "/shop/", &said(1, "second"));
-        until("the old instances' end", || {
-            first.iter().all(|pid| !process::runs(*pid)).then_some(())
+        wait_until("the old instances' end", || {
+            first.iter().all(|pid| !process::runs(*pid))
         });
         let second = sites.instances();
         replace(&root, "index.php", &code("third, and longer"), 1);
         becomes(&sites, "/shop/", &said(1, "third, and longer"));
-        until("the same instances", || {
-            (sites.instances() == second).then_some(())
-        });
+        wait_until("the same instances", || sites.instances() == second);
         sites.end();
     }
 }
@@ -224,7 +222,7 @@ fn a_look_retires_at_once_what_runs_as_the_old_owner() {
     let root = sites.php("shop", 0, wait);
     let port = sites.nginx.port;
     let busy = std::thread::spawn(move || super::get(port, "/shop/").expect("answer"));
-    until("a busy instance", || root.join("begun").exists().then_some(()));
+    wait_until("a busy instance", || root.join("begun").exists());
     let old = root.with_file_name("old");
     fs::rename(&root, &old).expect("rename");
     sites.php("shop", 1, "echo posix_geteuid();");
@@ -256,8 +254,7 @@ fn a_start_looks_again_when_it_has_become_the_user() {
         let held = Failing::hold(source, &sites.daemon.dir, "chdir", 500);
         let params =
             Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-        let mut client = sites.daemon.client("sites");
-        client.send(&params, b"").expect("send");
+        let mut client = sites.daemon.send("sites", &params);
         held.wait_until_held(nix::libc::SYS_chdir);
         fs::rename(&root, sites.daemon.dir.join("old")).expect("rename");
         add(&sites, name, 1, &others);

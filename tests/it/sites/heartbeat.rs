@@ -1,7 +1,7 @@
 //! Routers and inspectors that take up nothing are replaced; those that are only slow are not.
 
 use super::Sites;
-use crate::support::{pause, process, until};
+use crate::support::{pause, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -72,11 +72,11 @@ fn is_replaced(why: &str, harm: impl Fn(u32) -> Option<Child>) {
         sites.daemon.wait_for(&format!(
             "the {which} (pid {before}) does not answer, {why}: it is replaced"
         ));
-        until("its end", || (!process::runs(before)).then_some(()));
+        wait_until("its end", || !process::runs(before));
         assert_ne!(sites.companion(which), before);
         sites.cgi(&format!("after-{which}"), 0, "echo new");
-        until("an answer", || {
-            (sites.get(&format!("/after-{which}/")) == (200, "new\n".to_owned())).then_some(())
+        wait_until("an answer", || {
+            sites.get(&format!("/after-{which}/")) == (200, "new\n".to_owned())
         });
         assert_eq!(sites.body("/app/"), "app\n");
         if let Some(mut holder) = holder {

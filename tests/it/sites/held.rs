@@ -2,7 +2,7 @@
 
 use super::Sites;
 use crate::support::daemon::directory;
-use crate::support::until;
+use crate::support::wait_until;
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -37,8 +37,6 @@ fn applications_that_come_later_have_the_settings_of_the_start() {
     sites.daemon.signal(Signal::SIGUSR2);
     sites.daemon.wait_for_count("reload done", 1);
     sites.php("three", 0, "echo ini_get('user_agent');");
-    until("the new settings", || {
-        (sites.body("/three/") == "after").then_some(())
-    });
+    wait_until("the new settings", || sites.body("/three/") == "after");
     sites.end();
 }

@@ -1,7 +1,7 @@
 //! Many applications that are asked for at once, with room for all.
 
 use super::{Sites, get};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use std::fs;
 
 const APPLICATIONS: usize = 100;
@@ -54,7 +54,7 @@ fn of_a_hundred_applications_that_start_at_once_one_that_hangs_delays_none() {
     );
     for pid in pids.split(' ') {
         let pid = pid.parse().expect("a process id");
-        until("its end", || (!process::runs(pid)).then_some(()));
+        wait_until("its end", || !process::runs(pid));
     }
     assert_eq!(status["starting"].as_array().map(Vec::len), Some(0), "{status}");
     assert_eq!(status["book"]["waiting"], 0, "{status}");

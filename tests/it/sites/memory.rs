@@ -1,9 +1,9 @@
 //! `memory_limit`: a larger process is replaced after its request, in application pools and pools of one.
 
 use super::Sites;
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, application_in, pool};
 use crate::support::fcgi::Params;
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, wait_until};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -63,9 +63,9 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     }
     for (kind, _) in &kinds {
         let hoards = format!("{kind}-hoards");
-        until(&format!("another instance of {hoards}"), || {
+        wait_until(&format!("another instance of {hoards}"), || {
             sites.body(&format!("/{kind}-modest/"));
-            (sites.body(&format!("/{hoards}/?hoard")) != first[&hoards]).then_some(())
+            sites.body(&format!("/{hoards}/?hoard")) != first[&hoards]
         });
     }
     for (kind, _) in &kinds {
@@ -74,7 +74,7 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
         assert!(process::runs(instance), "{modest} {instance}");
     }
     let log = sites.daemon.log();
-    assert!(log.contains("it uses more than memory_limit"), "{log}");
+    assert_contains(&log, "it uses more than memory_limit");
     sites.end();
 }
 
@@ -96,9 +96,7 @@ fn the_status_shows_programs_that_speak_http() {
         line.is_some_and(|line| line.contains(&pid.to_string())),
         "{table}"
     );
-    until("its end", || {
-        (!crate::support::process::runs(pid as u32)).then_some(())
-    });
+    wait_until("its end", || !crate::support::process::runs(pid as u32));
     sites.end();
 }
 
@@ -141,10 +139,10 @@ fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     let is_replaced = |kind: &str, file: &str| {
         let modest = ask(kind, file, "");
         assert!(modest.parse::<u32>().is_ok(), "{kind}: {modest}");
-        until(&format!("another process of {kind}"), || {
+        wait_until(&format!("another process of {kind}"), || {
             let pid = ask(kind, file, "hoard");
             assert!(pid.parse::<u32>().is_ok(), "{kind}: {pid}");
-            (pid != modest).then_some(())
+            pid != modest
         });
     };
     std::thread::scope(|scope| {
@@ -215,7 +213,7 @@ fn no_request_begins_in_a_worker_that_was_found_to_use_more_than_it_may() {
             fs::write(root.join(file), text).expect("write");
             let one = |(pm, more): &(&str, &str)| {
                 let settings = format!("pm = \"{pm}\"\nmax_children = 1\n{more}memory_limit = \"100M\"\n");
-                let application = format!("runtime = \"{kind}\"\nroot = \"{}\"\n", root.display());
+                let application = application_in(kind, &root, "");
                 pool(dir, pm, &settings, &application)
             };
             let pools: Vec<String> = managers.iter().map(one).collect();
@@ -224,7 +222,7 @@ fn no_request_begins_in_a_worker_that_was_found_to_use_more_than_it_may() {
         for (pm, _) in managers {
             assert_short_lived(&format!("{kind} {pm}"), || {
                 let params = Params::get(&daemon.dir.join(kind), file, "");
-                daemon.client(pm).request(&params, b"").expect("an answer").body()
+                daemon.ask(pm, &params).body()
             });
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Sites, USERS};
 use crate::skip::{needs_root, skip_unless};
-use crate::support::until;
+use crate::support::wait_until;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -70,14 +70,12 @@ fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it(
         let (status, body) = sites.get(&format!("/{name}/"));
         assert_eq!(status, 503, "{name}: {body}");
         let wanted = format!("{name} is on a file system that a user may have mounted");
-        until("the reason", || {
-            sites.daemon.log().contains(&wanted).then_some(())
-        });
+        wait_until("the reason", || sites.daemon.log().contains(&wanted));
     }
     super::changes::reload(&sites, "max = 4\nuser_mounts = true", "");
     for name in ["fused", "wished"] {
-        until("an answer", || {
-            (sites.get(&format!("/{name}/")) == (200, USERS[0].1.to_string())).then_some(())
+        wait_until("an answer", || {
+            sites.get(&format!("/{name}/")) == (200, USERS[0].1.to_string())
         });
     }
     sites.end();

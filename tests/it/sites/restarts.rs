@@ -1,7 +1,7 @@
 //! Restarts under load.
 
 use super::{Load, Sites};
-use crate::support::until;
+use crate::support::wait_until;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
@@ -35,10 +35,10 @@ fn no_request_is_lost(is_rolling: bool) {
         load.wait_for_body(body);
         load.wait_for(40);
     }
-    until("the end of the restart", || {
+    wait_until("the end of the restart", || {
         let status = sites.status();
         let application = &status["book"]["applications"][0];
-        (application["restarting"] == false).then_some(())
+        application["restarting"] == false
     });
     let answers = load.end();
     let bad = answers.iter().find(|(status, _)| *status != 200);
@@ -76,7 +76,7 @@ fn no_request_waits_for_a_restart_while_a_place_is_free() {
         assert_eq!(sites.body("/app/"), "one");
     }
     fs::write(root.join("go"), "").expect("go");
-    until("the new code", || (sites.body("/app/") == "second").then_some(()));
+    wait_until("the new code", || sites.body("/app/") == "second");
     sites.end();
 }
 
@@ -133,9 +133,9 @@ fn a_rolling_restart_of_a_program_loses_no_request_and_broken_code_does_not_end_
     deploy(&root, "app.js", &node("new code"));
     load.wait_for_body("new code");
     load.wait_for(40);
-    until("the end of the restart", || {
+    wait_until("the end of the restart", || {
         let status = sites.status();
-        (status["book"]["applications"][0]["restarting"] == false).then_some(())
+        status["book"]["applications"][0]["restarting"] == false
     });
     let answers = load.end();
     let bad = answers.iter().find(|(status, _)| *status != 200);
@@ -158,8 +158,6 @@ fn broken_code_does_not_end_the_old_in_a_rolling_restart() {
     let bad = answers.iter().find(|answer| **answer != (200, "old".to_owned()));
     assert_eq!(bad, None, "{}", sites.daemon.log());
     deploy(&root, "passenger_wsgi.py", &wsgi("new code"));
-    until("the new code", || {
-        (sites.body("/app/") == "new code").then_some(())
-    });
+    wait_until("the new code", || sites.body("/app/") == "new code");
     sites.end();
 }

@@ -1,7 +1,7 @@
 //! Applications that are dropped in, served, put to sleep, and taken away.
 
 use super::{Sites, USERS};
-use crate::support::{is_root, once_in, process, strace, until};
+use crate::support::{assert_contains, assert_success, is_root, once_in, process, strace, until, wait_until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -64,7 +64,7 @@ fn a_request_that_lasts_keeps_no_place_from_other_applications() {
     sites.cgi("quiet", 0, "echo quiet");
     let port = sites.nginx.port;
     let held = std::thread::spawn(move || super::get(port, "/busy/?hold").expect("answer"));
-    until("its instance", || (sites.instances().len() == 1).then_some(()));
+    wait_until("its instance", || sites.instances().len() == 1);
     let load = super::Load::start(port, &["/busy/"], 3);
     load.wait_for(20);
     for _ in 0..3 {
@@ -97,7 +97,7 @@ fn idle_instances_go_to_sleep_and_the_limit_holds() {
         assert!(["a\n", "b\n", "c\n", "d\n"].contains(&body.as_str()), "{body}");
     }
     assert!(most.iter().all(|count| *count <= 2), "{most:?}");
-    until("all to sleep", || sites.instances().is_empty().then_some(()));
+    wait_until("all to sleep", || sites.instances().is_empty());
     assert_eq!(sites.body("/a/"), "a\n");
     sites.end();
 }
@@ -113,9 +113,7 @@ fn an_application_that_is_taken_away_is_no_longer_there() {
         (answer.0 != 200).then_some(answer)
     });
     assert_eq!(status, 404);
-    until("its instances to end", || {
-        sites.instances().is_empty().then_some(())
-    });
+    wait_until("its instances to end", || sites.instances().is_empty());
     sites.end();
 }
 
@@ -131,7 +129,7 @@ fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
     assert_eq!(status, 503, "{body}");
     let id = body.trim().rsplit(' ').next().expect("an id").to_owned();
     let line = sites.daemon.wait_for(&id);
-    assert!(line.contains("sites"), "{line}");
+    assert_contains(&line, "sites");
     let status = sites.status();
     let errors = status["errors"].as_array().expect("errors");
     assert!(errors.iter().any(|error| error["id"] == id.as_str()), "{status}");
@@ -175,10 +173,8 @@ fn a_start_that_is_refused_has_a_report_of_its_own() {
         (body != first).then_some(body)
     });
     let said = explained(&sites, &second);
-    assert!(
-        said.contains("access log") && said.contains("/apps/broken"),
-        "{said}"
-    );
+    assert_contains(&said, "access log");
+    assert_contains(&said, "/apps/broken");
     sites.end();
 }
 
@@ -201,11 +197,11 @@ fn an_order_that_is_denied_has_an_id_for_its_visitors() {
             process::signal(pid, Signal::SIGSTOP);
             stopped.push(pid);
             let output = sites.forkyard(&["restart", "--blocking", root.to_str().expect("a path")]);
-            assert!(output.status.success(), "{output:?}");
+            assert_success(&output);
             until("the instance to be told", || has("stopping"));
             let router = sites.companion("router");
             process::signal(router, Signal::SIGKILL);
-            until("its end", || (!process::runs(router)).then_some(()));
+            wait_until("its end", || !process::runs(router));
         }
         let (status, body) = sites.get("/three/");
         let denied = match status {
@@ -215,15 +211,10 @@ fn an_order_that_is_denied_has_an_id_for_its_visitors() {
         for pid in stopped.into_iter().filter(|pid| process::runs(*pid)) {
             process::signal(pid, Signal::SIGCONT);
         }
-        until("a place", || {
-            (sites.get("/three/") == (200, "three".to_owned())).then_some(())
-        });
+        wait_until("a place", || sites.get("/three/") == (200, "three".to_owned()));
         sites.end();
         let said = denied?;
-        assert!(
-            said.contains("there are 2 instances, and no more may be"),
-            "{said}"
-        );
+        assert_contains(&said, "there are 2 instances, and no more may be");
         Ok(())
     });
 }
@@ -238,10 +229,8 @@ fn where_visitors_may_see_it_the_report_is_what_they_get() {
     );
     let (status, page) = sites.get("/broken/");
     assert_eq!(status, 503, "{page}");
-    assert!(
-        page.contains("<html") && page.contains("nothing_of_that_name"),
-        "{page}"
-    );
+    assert_contains(&page, "<html");
+    assert_contains(&page, "nothing_of_that_name");
     sites.end();
 }
 
@@ -289,16 +278,16 @@ fn a_program_that_does_not_stay_up_is_failing() {
         report.contains("does not stay up: Error: no database"),
         "{body} {report}"
     );
-    until("its program to be failing", || {
+    wait_until("its program to be failing", || {
         sites.get("/shop/");
         let text = sites.status()["book"].to_string();
-        text.contains("\"state\":\"failing\"").then_some(())
+        text.contains("\"state\":\"failing\"")
     });
     let status = sites.status();
     assert!(status["errors"].to_string().contains("no database"), "{status}");
     fs::write(root.join("database"), "").expect("write");
-    until("the application", || {
-        (sites.get("/shop/") == (200, "well".to_owned())).then_some(())
+    wait_until("the application", || {
+        sites.get("/shop/") == (200, "well".to_owned())
     });
     sites.end();
 }

@@ -3,7 +3,7 @@
 use super::Sites;
 use crate::skip::needs_root;
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::process::Command;
@@ -24,8 +24,7 @@ fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
             let root = sites.add(name, 0, &[("passenger_wsgi.py", HANGING)]);
             let params = Params::get(&root, "passenger_wsgi.py", "")
                 .with("FORKYARD_APP_ROOT", &root.display().to_string());
-            let mut client = sites.daemon.client("sites");
-            client.send(&params, b"").expect("send");
+            let client = sites.daemon.send("sites", &params);
             (client, root)
         })
         .collect();
@@ -60,16 +59,14 @@ fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
     }
     let sites = Sites::start("max = 2\nmax_per_app = 1");
     let waiting = |count: u64| {
-        until("the requests to wait", || {
-            (sites.status()["book"]["waiting"] == count).then_some(())
+        wait_until("the requests to wait", || {
+            sites.status()["book"]["waiting"] == count
         });
     };
     let send = |root: &std::path::Path| {
         let params =
             Params::get(root, "passenger_wsgi.py", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-        let mut client = sites.daemon.client("sites");
-        client.send(&params, b"").expect("send");
-        client
+        sites.daemon.send("sites", &params)
     };
     let mut late = Vec::new();
     let roots = ["one", "two"].map(|name| sites.add(name, 0, &[("passenger_wsgi.py", WAITING)]));
@@ -117,13 +114,7 @@ fn connections_of_one_user_leave_descriptors_to_another() {
     let root = sites.php("sleeper", 0, code);
     sites.php("quiet", 1, "echo 'quiet';");
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-    let clients: Vec<Client> = (0..160)
-        .map(|_| {
-            let mut client = sites.daemon.client("sites");
-            client.send(&params, b"").expect("send");
-            client
-        })
-        .collect();
+    let clients: Vec<Client> = (0..160).map(|_| sites.daemon.send("sites", &params)).collect();
     assert_eq!(sites.body("/quiet/"), "quiet");
     fs::write(root.join("tmp/gate"), "").expect("write");
     let (mut slept, mut refused) = (0, 0);

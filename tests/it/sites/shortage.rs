@@ -2,7 +2,7 @@
 
 use super::Sites;
 use crate::skip::needs_root;
-use crate::support::{process, until};
+use crate::support::{assert_lacks, process, wait_until};
 use nix::sys::signal::Signal;
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -49,10 +49,10 @@ fn a_connection_that_the_kernel_does_not_let_pass_waits_and_costs_no_instance() 
     output.read_exact(&mut [0]).expect("they are under way");
     std::thread::scope(|scope| {
         let request = scope.spawn(|| sites.get("/shop/"));
-        until("the router to wait", || {
+        wait_until("the router to wait", || {
             let log = sites.daemon.log();
-            assert!(!log.contains("in turn did not take it"), "{log}");
-            log.contains("connections can't be passed on").then_some(())
+            assert_lacks(&log, "in turn did not take it");
+            log.contains("connections can't be passed on")
         });
         assert!(!request.is_finished());
         process::signal(sender.id(), Signal::SIGKILL);

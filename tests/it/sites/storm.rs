@@ -2,7 +2,7 @@
 
 use super::{Sites, get};
 use crate::random::{Random, number};
-use crate::support::{StopAtEnd, until};
+use crate::support::{StopAtEnd, wait_until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -168,6 +168,6 @@ fn many_applications_under_one_socket() {
     );
     assert!(most <= MAX + 1, "{most} instances");
     assert!(requests > 100, "only {requests} requests");
-    until("all to sleep", || sites.instances().is_empty().then_some(()));
+    wait_until("all to sleep", || sites.instances().is_empty());
     sites.end();
 }

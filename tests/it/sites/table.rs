@@ -3,9 +3,9 @@
 use super::{USERS, configuration};
 use crate::it::runtimes::fastcgi_programs::compiled;
 use crate::it::rust_handler::handlers;
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, pool, with_control};
 use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{is_root, place_library, process, until};
+use crate::support::{is_root, place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -290,7 +290,7 @@ impl Table {
         let daemon = Daemon::start(|dir| configuration(dir, &applications, "") + &pools(dir, false));
         let directory = crate::support::daemon::directory();
         let dir = directory.path().to_owned();
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        let control = with_control(&dir);
         fs::write(dir.join("forkyard.toml"), control + &pools(&dir, true)).expect("configuration");
         let mut program = Command::new(handlers());
         program.arg(dir.join("forkyard.toml"));
@@ -389,19 +389,19 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
             None => format!("[pool sites:{}]", cell.directory),
         };
         let mut to_web_server = String::new();
-        until(&format!("the line of {}", cell.name()), || {
+        wait_until(&format!("the line of {}", cell.name()), || {
             to_web_server += &cell.ask(query).error_text();
             let log = cell.daemon.log();
             let is_logged = log
                 .lines()
                 .any(|line| line.contains(&name) && line.contains(wanted));
-            (is_logged || to_web_server.contains(wanted)).then_some(())
+            is_logged || to_web_server.contains(wanted)
         });
     });
     table.each(false, |cell| {
         let first = cell.pid("");
-        until(&format!("another process of {}", cell.name()), || {
-            (cell.pid("") != first).then_some(())
+        wait_until(&format!("another process of {}", cell.name()), || {
+            cell.pid("") != first
         });
     });
     let before: Vec<u32> = {
@@ -418,8 +418,8 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
         if cell.pool.is_some() && !cell.row.table.contains("root") && cell.row.name != "cgi" {
             return assert!(["php", RUST].contains(&cell.row.name));
         }
-        until(&format!("another process of {}", cell.name()), || {
-            (cell.pid("") != before).then_some(())
+        wait_until(&format!("another process of {}", cell.name()), || {
+            cell.pid("") != before
         });
     });
 }
@@ -450,9 +450,9 @@ fn every_runtime_tells_why_it_can_not_be_started_in_every_kind_of_pool() {
             let told: Vec<&str> = log.lines().filter(is_about).collect();
             assert_eq!(told.len(), 1, "{name}: the cause is told once: {told:#?}");
         } else {
-            until(&format!("why {name} fails"), || {
+            wait_until(&format!("why {name} fails"), || {
                 let said = cell.ask("").error_text() + &cell.daemon.log();
-                said.contains("the database is not there").then_some(())
+                said.contains("the database is not there")
             });
         }
     });
@@ -532,7 +532,7 @@ fn start_up_files_are_the_same_in_every_kind_of_pool() {
     let ask = |pool: &str, name: &str| {
         let root = daemon.dir.join("apps").join(name);
         let params = Params::get(&root, "x", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-        daemon.client(pool).request(&params, b"").expect("an answer")
+        daemon.ask(pool, &params)
     };
     for (runtime, file, _) in cases {
         let name = name(runtime, file);

@@ -1,6 +1,7 @@
 //! What tenants choose (names, messages, what their programs write) on its way to root's terminal.
 
 use super::Sites;
+use crate::support::assert_contains;
 use crate::support::fcgi::Params;
 use forkyard_base::text::is_control;
 use std::path::Path;
@@ -48,9 +49,11 @@ fn what_a_tenant_chose_is_shown_and_not_obeyed() {
         }
     }
     let known = sites.status()["book"]["applications"].to_string();
-    assert!(known.contains("good") && known.contains("bad"), "{known}");
+    assert_contains(&known, "good");
+    assert_contains(&known, "bad");
     let log = sites.daemon.log();
-    assert!(log.contains("written") && log.contains("broke"), "{log}");
+    assert_contains(&log, "written");
+    assert_contains(&log, "broke");
     let odd = log.chars().find(|c| is_control(*c) && !matches!(c, '\n' | '\t'));
     assert_eq!(odd, None, "{log}");
     sites.end();

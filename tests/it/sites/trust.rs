@@ -4,7 +4,7 @@ use super::hands::as_user;
 use super::{Sites, USERS};
 use crate::skip::needs_root;
 use crate::support::fcgi::Params;
-use crate::support::{is_root, process, until};
+use crate::support::{assert_lacks, is_root, process, until, wait_until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -39,11 +39,11 @@ fn a_router_or_inspector_that_is_stopped_is_replaced() {
         sites.daemon.wait_for(&format!(
             "the {which} (pid {before}) was stopped by a signal and is replaced"
         ));
-        until("another", || (!process::runs(before)).then_some(()));
+        wait_until("another", || !process::runs(before));
         assert_ne!(sites.companion(which), before);
         sites.cgi(&format!("after-{which}"), 0, "echo new");
-        until("an answer", || {
-            (sites.get(&format!("/after-{which}/")) == (200, "new\n".to_owned())).then_some(())
+        wait_until("an answer", || {
+            sites.get(&format!("/after-{which}/")) == (200, "new\n".to_owned())
         });
         assert_eq!(sites.body("/app/"), "app\n");
     }
@@ -75,8 +75,8 @@ fn no_application_runs_as_the_user_of_the_router() {
         "it would run as user {uid}, which the router also runs as"
     ));
     owned(33);
-    until("its owner's application", || {
-        (sites.get("/app/") == (200, "33\n".to_owned())).then_some(())
+    wait_until("its owner's application", || {
+        sites.get("/app/") == (200, "33\n".to_owned())
     });
     sites.end();
 }
@@ -141,20 +141,16 @@ fn a_mistake_is_told_to_the_operator_and_serves_once_it_is_corrected() {
     write("max_instance = 1\n");
     let (status, body) = sites.get("/shop/");
     assert_ne!(status, 200);
-    assert!(
-        !body.contains("forkyard.toml") && !body.contains("apps"),
-        "{body}"
-    );
+    assert_lacks(&body, "forkyard.toml");
+    assert_lacks(&body, "apps");
     let wanted = format!(
         "{}:1:1: error: max_instance: unknown key; did you mean min_instances?",
         file.display()
     );
-    until("the reason", || {
-        sites.daemon.log().contains(&wanted).then_some(())
-    });
+    wait_until("the reason", || sites.daemon.log().contains(&wanted));
     write("max_per_app = 1\n");
-    until("the application", || {
-        (sites.get("/shop/") == (200, "shop".to_owned())).then_some(())
+    wait_until("the application", || {
+        sites.get("/shop/") == (200, "shop".to_owned())
     });
     sites.end();
 }
@@ -183,8 +179,8 @@ fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
     sites.php("shop", 1, "echo posix_geteuid();");
     assert_eq!(twice(&sites, "shop"), [Some(stand_in.clone()), Some(stand_in)]);
     super::changes::reload(&sites, &keys, "");
-    until("the owner", || {
-        (twice(&sites, "shop") == [Some(owner.clone()), None]).then_some(())
+    wait_until("the owner", || {
+        twice(&sites, "shop") == [Some(owner.clone()), None]
     });
     sites.end();
 }
@@ -210,9 +206,7 @@ fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
         "{} belongs to root (user 0), whom applications do not run as",
         root.display()
     );
-    until("the reason", || {
-        sites.daemon.log().contains(&reason).then_some(())
-    });
+    wait_until("the reason", || sites.daemon.log().contains(&reason));
     sites.end();
     let sites = Sites::start("max = 2\ndefault_user = \"www-data\"");
     of_root(&sites);
@@ -242,17 +236,15 @@ fn an_interpreter_of_another_member_of_the_group_is_not_run() {
     let (status, body) = sites.get("/shop/");
     assert_ne!(status, 200, "{body}");
     let reason = format!("{root}/venv belongs to user {}", USERS[1].1);
-    until("the reason", || {
-        sites.daemon.log().contains(&reason).then_some(())
-    });
+    wait_until("the reason", || sites.daemon.log().contains(&reason));
     assert!(
         !mark.exists(),
         "it was run as {}",
         fs::read_to_string(&mark).unwrap_or_default()
     );
     fs::remove_dir_all(format!("{root}/venv")).expect("rm");
-    until("the application", || {
-        (sites.get("/shop/") == (200, USERS[0].1.to_string())).then_some(())
+    wait_until("the application", || {
+        sites.get("/shop/") == (200, USERS[0].1.to_string())
     });
     sites.end();
 }

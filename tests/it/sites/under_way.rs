@@ -1,7 +1,7 @@
 //! The status of starting applications.
 
 use super::{Sites, get};
-use crate::support::{process, until};
+use crate::support::{assert_contains, process, until};
 use serde_json::Value;
 use std::fs;
 
@@ -70,15 +70,13 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
         .lines()
         .find(|line| line.contains(&format!("of {root} for ")))
         .expect(&shown);
-    assert!(
-        line.contains(&format!("s: {wanted} for ")) && line.contains(&format!(", pid {pid}")),
-        "{line}"
-    );
+    assert_contains(line, &format!("s: {wanted} for "));
+    assert_contains(line, &format!(", pid {pid}"));
     let line = shown
         .lines()
         .find(|line| line.contains(&format!("  {root}: ")))
         .expect(&shown);
-    assert!(line.contains("2 requests wait, the oldest for "), "{line}");
+    assert_contains(line, "2 requests wait, the oldest for ");
     let metrics = sites.table(&["--metrics"]);
     for wanted in ["instances_starting", "start_age_seconds", "oldest_wait_seconds"] {
         let wanted = format!("forkyard_applications_{wanted}{{pool=\"sites\",application=\"{root}\"}} ");

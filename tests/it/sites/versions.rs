@@ -1,7 +1,7 @@
 //! The status of each instance, its version included.
 
 use super::Sites;
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ fn instances_are_shown_with_the_version_that_they_were_started_from() {
     let root = sites.wsgi("app", 0, "'one'");
     fs::write(root.join("REVISION"), "v1\n").expect("write");
     assert_eq!(sites.body("/app/"), "one");
-    until("both instances", || (instances(&sites).len() == 2).then_some(()));
+    wait_until("both instances", || instances(&sites).len() == 2);
     for one in instances(&sites) {
         assert_eq!(one["version"], "v1", "{one}");
         assert!(
@@ -63,15 +63,13 @@ fn instances_are_shown_with_the_version_that_they_were_started_from() {
     fs::write(root.join("REVISION"), "v2\n").expect("write");
     let router = sites.companion("router");
     process::signal(router, Signal::SIGKILL);
-    until("another router", || {
-        (sites.companion("router") != router).then_some(())
-    });
+    wait_until("another router", || sites.companion("router") != router);
     assert_eq!(sites.body("/app/"), "one");
     assert_eq!(versions(&sites), BTreeSet::from(["v1".to_owned()]));
     fs::write(root.join("tmp/restart.txt"), "").expect("touch");
-    until("the new version", || {
+    wait_until("the new version", || {
         sites.body("/app/");
-        (versions(&sites) == BTreeSet::from(["v2".to_owned()])).then_some(())
+        versions(&sites) == BTreeSet::from(["v2".to_owned()])
     });
     sites.end();
 }

@@ -2,7 +2,7 @@
 
 use super::{Load, Sites, get};
 use crate::it::documents::blocks;
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -79,7 +79,7 @@ fn what_the_document_shows_is_done_and_its_header_is_not_seen() {
             "{answer}\n{}",
             sites.daemon.log()
         );
-        assert!(answer.contains("hello"), "{answer}");
+        assert_contains(&answer, "hello");
         assert!(!answer.to_ascii_lowercase().contains("oob-work"), "{answer}");
         let worked = wait_for_lines(&root, 1);
         let pid: u32 = worked[0].parse().expect("a process id");
@@ -87,7 +87,7 @@ fn what_the_document_shows_is_done_and_its_header_is_not_seen() {
         assert!(sites.body(&format!("/{name}/")).contains("hello"));
         wait_for_lines(&root, 2);
     }
-    assert!(!sites.daemon.log().contains("failed"), "{}", sites.daemon.log());
+    assert_lacks(&sites.daemon.log(), "failed");
     sites.end();
 }
 
@@ -136,9 +136,7 @@ fn a_request_waits_for_the_only_instance_that_there_may_be() {
     wait_for_lines(&root, 1);
     let port = sites.nginx.port;
     let waits = std::thread::spawn(move || get(port, "/app/").expect("answer"));
-    until("a request that waits", || {
-        (sites.status()["book"]["waiting"] == 1).then_some(())
-    });
+    wait_until("a request that waits", || sites.status()["book"]["waiting"] == 1);
     fs::write(root.join("go"), "").expect("go");
     assert_eq!(waits.join().expect("client"), (200, pid));
     sites.end();
@@ -161,11 +159,7 @@ fn work_that_fails_is_logged_and_the_instance_serves_on() {
             .daemon
             .wait_for(&format!("[pool sites:{name}] out-of-band work failed: "));
         assert!(line.contains(problem), "{line}");
-        assert!(
-            !sites.daemon.log().contains("forkyard/"),
-            "{}",
-            sites.daemon.log()
-        );
+        assert_lacks(&sites.daemon.log(), "forkyard/");
         for _ in 0..3 {
             assert_eq!(sites.body(&format!("/{name}/")), pid);
         }
@@ -180,13 +174,13 @@ fn an_instance_whose_work_does_not_end_is_replaced() {
     let pid: u32 = sites.body("/app/").parse().expect("pid");
     wait_for_lines(&root, 1);
     sites.daemon.wait_for("its out-of-band work did not end");
-    until("its end", || (!process::runs(pid)).then_some(()));
+    wait_until("its end", || !process::runs(pid));
     sites.daemon.wait_for("was doing its out-of-band work");
     fs::write(root.join("go"), "").expect("go");
     let next = sites.body("/app/");
     assert_ne!(next, pid.to_string());
-    until("the next one's work", || {
-        lines(&root).contains(&format!("end {next}")).then_some(())
+    wait_until("the next one's work", || {
+        lines(&root).contains(&format!("end {next}"))
     });
     sites.end();
 }
@@ -205,15 +199,13 @@ fn the_next_router_hears_who_has_asked() {
         nix::sys::signal::Signal::SIGKILL,
     )
     .expect("kill");
-    until("the next router", || {
-        (sites.companion("router") != router).then_some(())
-    });
+    wait_until("the next router", || sites.companion("router") != router);
     assert_eq!(sites.body("/app/"), second);
     fs::write(root.join("go"), "").expect("go");
-    until("the work of both", || {
+    wait_until("the work of both", || {
         let lines = lines(&root);
         let ended = |pid: &String| lines.contains(&format!("end {pid}"));
-        (ended(&first) && ended(&second)).then_some(())
+        ended(&first) && ended(&second)
     });
     let expected = [&first, &second].map(|pid| [format!("begin {pid}"), format!("end {pid}")]);
     assert_eq!(lines(&root), expected.concat());

@@ -2,7 +2,7 @@
 
 use super::{Sites, USERS};
 use crate::skip::needs_root;
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -86,13 +86,11 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
     assert_eq!(status, 500);
     sites.body("/blog/?what=log");
     for (name, line) in [("shop", "the database is not there"), ("blog", "a line of it")] {
-        until(line, || {
+        wait_until(line, || {
             let log = sites.daemon.log();
             let own = format!("[pool sites:{name}]");
             let mut lines = log.lines();
-            lines
-                .any(|it| it.contains(&own) && it.contains(line))
-                .then_some(())
+            lines.any(|it| it.contains(&own) && it.contains(line))
         });
     }
 
@@ -112,7 +110,7 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
     assert_eq!(only_zygote(&sites), zygote);
 
     process::signal(zygote, Signal::SIGKILL);
-    until("its end", || (!process::runs(zygote)).then_some(()));
+    wait_until("its end", || !process::runs(zygote));
     assert_eq!(who(&sites, "blog").1, other);
     until("an instance of another zygote", || {
         let (status, body) = sites.get("/blog/");
@@ -149,10 +147,10 @@ fn php_applications_have_preloaders_of_their_own_where_no_zygote_can_be_had() {
         let (_, uid) = USERS[user];
         assert_eq!(who(&sites, name).0, format!("{uid} {uid}"));
     }
-    until("a preloader of each", || {
+    wait_until("a preloader of each", || {
         let mut names: Vec<String> = preloaders(&sites).into_iter().map(|(_, name)| name).collect();
         names.sort_unstable();
-        (names == ["sites:blog", "sites:shop"]).then_some(())
+        names == ["sites:blog", "sites:shop"]
     });
     sites.end();
 }

@@ -1,6 +1,7 @@
 //! Applications start, and their properties are read.
 
 use super::{Kit, SHORT, UP, other_user};
+use crate::support::{assert_contains, assert_starts};
 use forkyard::spawn::error::Category;
 use forkyard::spawn::handshake::properties::Address;
 use forkyard::spawn::journey::StepState;
@@ -24,7 +25,7 @@ fn a_generic_application_is_up_when_its_port_answers() {
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    assert_starts(&answer, "HTTP/1.0 200");
     let pid = nix::unistd::Pid::from_raw(up.pid);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it lives");
 }
@@ -149,11 +150,7 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
     let mut plan = kit.native(&script(&kit.root().join("outside"), None));
     plan.socket_dir = Some(kit.scratch.path().join("sockets"));
     let report = kit.failure(plan);
-    assert!(
-        report.failure.problem.as_str().contains("which is not in"),
-        "{}",
-        report.text()
-    );
+    assert_contains(report.failure.problem.as_str(), "which is not in");
     assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
 
     if let Some(other) = other_user() {
@@ -163,7 +160,7 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
         plan.socket_dir = Some(kit.scratch.path().join("sockets"));
         let report = kit.failure(plan);
         let said = report.failure.problem.as_str();
-        assert!(said.contains("belongs to user"), "{said}");
+        assert_contains(said, "belongs to user");
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command `forkyard spawn`.
 
+use crate::support::{assert_contains, assert_lacks, assert_starts};
 use std::process::{Command, Output};
 
 fn spawn(arguments: &[&str]) -> (tempfile::TempDir, Output) {
@@ -42,17 +43,13 @@ fn a_failure_is_told_as_text_json_or_html() {
         String::from_utf8(output.stdout).expect("UTF-8")
     };
     let text = with("");
-    assert!(
-        text.contains("How to solve it:") && text.contains("<i>oops</i>"),
-        "{text}"
-    );
+    assert_contains(&text, "How to solve it:");
+    assert_contains(&text, "<i>oops</i>");
     let document: serde_json::Value = serde_json::from_str(&with("--json")).expect("JSON");
     assert_eq!(document["error"]["category"], "INTERNAL_ERROR");
     let html = with("--html");
-    assert!(
-        html.starts_with("<!DOCTYPE html>") && !html.contains("<i>oops"),
-        "{html}"
-    );
+    assert_starts(&html, "<!DOCTYPE html>");
+    assert_lacks(&html, "<i>oops");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Applications that do everything wrong.
 
 use super::{Kit, SHORT, UP};
+use crate::support::assert_contains;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::plan::Limit;
 use forkyard::spawn::step::Step;
@@ -58,11 +59,7 @@ fn it_hangs_at_each_step() {
 fn it_ends_right_after_an_answer() {
     let mut kit = Kit::new();
     let report = kit.failure(kit.native("printf 0 > \"$FORKYARD_SPAWN_WORK_DIR/response/finish\""));
-    assert!(
-        report.failure.summary.contains("reported that it failed"),
-        "{}",
-        report.text()
-    );
+    assert_contains(&report.failure.summary, "reported that it failed");
     let mut kit = Kit::new();
     let quick = UP.replace("cat > /dev/null", "exec cat > /dev/null");
     kit.up(kit.native(&quick));
@@ -73,11 +70,7 @@ fn it_opens_finish_and_says_nothing() {
     let mut kit = Kit::new();
     let script = ": > \"$FORKYARD_SPAWN_WORK_DIR/response/finish\"; cat > /dev/null";
     let report = kit.failure(kit.native(script));
-    assert!(
-        report.failure.problem.as_str().contains("without writing a byte"),
-        "{}",
-        report.text()
-    );
+    assert_contains(report.failure.problem.as_str(), "without writing a byte");
 }
 
 #[test]
@@ -208,7 +201,7 @@ fn it_is_killed_by_a_limit() {
     });
     let report = kit.failure(plan);
     let exit = report.exit.map(|ended| ended.describe()).unwrap_or_default();
-    assert!(exit.contains("SIGXCPU"), "{exit}");
+    assert_contains(&exit, "SIGXCPU");
     assert!(report.failure.problem.as_str().contains("CPU time"));
     let mut kit = Kit::new();
     let report = kit.failure(kit.native("kill -9 $$"));

@@ -1,6 +1,7 @@
 //! The env setupper.
 
 use super::{Kit, UP, other_user, text};
+use crate::support::assert_contains;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::journey::StepState;
 use forkyard::spawn::plan::Limit;
@@ -79,10 +80,7 @@ fn the_user_is_changed() {
     plan.debug_work_dir = true;
     let up = kit.up(plan);
     let told = told(&kit);
-    assert!(
-        told.contains("uid=33(www-data) gid=33(www-data) groups=33(www-data)"),
-        "{told}"
-    );
+    assert_contains(&told, "uid=33(www-data) gid=33(www-data) groups=33(www-data)");
     assert!(told.contains("\nUSER=www-data\n") && told.contains("\nHOME=/var/www\n"));
     assert!(
         up.surroundings
@@ -213,7 +211,7 @@ fn a_login_shell_that_hangs_is_the_step_that_is_named() {
     at_home(&mut kit);
     let report = kit.failure(plan);
     let problem = report.failure.problem.as_str();
-    assert!(problem.contains("SUBPROCESS_OS_SHELL"), "{problem}");
+    assert_contains(problem, "SUBPROCESS_OS_SHELL");
     assert!(report.failure.solution.as_str().contains("start-up files"));
 }
 
@@ -240,10 +238,6 @@ fn a_limit_that_is_none_is_named() {
         hard: Some(1),
     });
     let report = kit.failure(plan);
-    assert!(
-        report.failure.summary.contains("patience"),
-        "{}",
-        report.failure.summary
-    );
+    assert_contains(&report.failure.summary, "patience");
     assert_eq!(report.failure.step, Step::SubprocessSetupperBeforeShell);
 }

@@ -1,7 +1,7 @@
 //! The log and the report show the cause of a failed start once, and where an application hangs.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::until;
+use crate::support::{assert_contains, assert_lacks, until, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -9,15 +9,13 @@ use std::os::unix::fs::PermissionsExt;
 fn the_cause_is_told_once() {
     let source = "import nowhere_to_be_found\n";
     let broken = Broken::start("wsgi", "wsgi.py", source, "", "");
-    until("three tries", || {
+    wait_until("three tries", || {
         broken.ask();
-        (broken.daemon.log().matches("is started again in").count() >= 3).then_some(())
+        broken.daemon.log().matches("is started again in").count() >= 3
     });
     let log = broken.daemon.log();
-    assert!(
-        !log.contains("workers go on") && !log.contains("preloader exited"),
-        "{log}"
-    );
+    assert_lacks(&log, "workers go on");
+    assert_lacks(&log, "preloader exited");
     assert!(log.matches("error ").count() >= 3, "{log}");
     assert_eq!(log.matches("wsgi.py\", line 1, in <module>").count(), 1, "{log}");
     broken.heals("wsgi.py", WELL_WSGI);
@@ -55,11 +53,7 @@ fn where_an_import_hangs_is_shown() {
             "{runtime}: {solution}"
         );
         broken.daemon.wait_for(place);
-        assert!(
-            !broken.daemon.log().contains("did not answer"),
-            "{}",
-            broken.daemon.log()
-        );
+        assert_lacks(&broken.daemon.log(), "did not answer");
     };
     std::thread::scope(|scope| {
         for case in cases {
@@ -112,10 +106,7 @@ fn the_port_that_a_program_listens_on_instead_is_named() {
     let broken = Broken::start("http", "app.js", &source, "", application);
     broken.refused();
     let line = broken.daemon.wait_for("the application can't start");
-    assert!(
-        line.contains(&format!("listens on port {port}, and not on")),
-        "{line}"
-    );
+    assert_contains(&line, &format!("listens on port {port}, and not on"));
 }
 
 #[test]
@@ -131,10 +122,7 @@ fn a_lifespan_that_fails_has_a_report() {
         "entry = \"main:app\"\n",
     );
     let line = broken.daemon.wait_for("the application can't start");
-    assert!(
-        line.contains("the application's start failed: no database"),
-        "{line}"
-    );
+    assert_contains(&line, "the application's start failed: no database");
     let id = line
         .split("error ")
         .nth(1)
@@ -147,7 +135,7 @@ fn a_lifespan_that_fails_has_a_report() {
         "{report:#}"
     );
     let said = broken.daemon.wait_for("looking for the database");
-    assert!(said.contains("said into stdout"), "{said}");
+    assert_contains(&said, "said into stdout");
 }
 
 #[test]
@@ -231,7 +219,7 @@ fn the_error_itself_is_the_headline() {
             broken.refused();
         }
         let line = broken.daemon.wait_for("can't start: ");
-        assert!(line.contains(&format!("{summary} (step")), "{line}");
+        assert_contains(&line, &format!("{summary} (step"));
         let id = line
             .split("error ")
             .last()

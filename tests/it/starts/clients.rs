@@ -1,10 +1,10 @@
 //! What clients see, through a real nginx, while an application can't be started.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::daemon::{directory, forkyard, make_writable};
+use crate::support::daemon::{directory, make_writable};
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{process, until};
+use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,18 +22,16 @@ fn visitors_are_refused_at_once_and_see_nothing_but_the_id() {
     let broken = Broken::start("wsgi", "wsgi.py", "import a_secret_module\n", "", "");
     let nginx = front(&broken);
     let answer = curl(&["-i", &nginx.url("/")]);
-    assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable"), "{answer}");
+    assert_starts(&answer, "HTTP/1.1 503 Service Unavailable");
     assert!(answer.contains("Retry-After: ") && answer.contains("Content-Type: text/plain"));
-    assert!(
-        answer.contains("(error ") && !answer.contains("a_secret_module"),
-        "{answer}"
-    );
+    assert_contains(&answer, "(error ");
+    assert_lacks(&answer, "a_secret_module");
     let body = vec![b'x'; 300_000];
     let file = broken.root.path().join("body");
     std::fs::write(&file, body).expect("write");
     let upload = format!("@{}", file.display());
     let answer = curl(&["-i", "--data-binary", &upload, &nginx.url("/form")]);
-    assert!(answer.contains(" 503 Service Unavailable"), "{answer}");
+    assert_contains(&answer, " 503 Service Unavailable");
     broken.heals("wsgi.py", WELL_WSGI);
     assert_eq!(curl(&[&nginx.url("/")]), "well");
 }
@@ -60,13 +58,9 @@ fn refusals_are_in_the_access_log() {
         .client("www")
         .request(&params, b"xyz")
         .expect("an answer");
-    assert!(answer.text().contains(" 503 "), "{}", answer.text());
+    assert_contains(&answer.text(), " 503 ");
     let ping = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", "/ping");
-    broken
-        .daemon
-        .client("www")
-        .request(&ping, b"")
-        .expect("an answer");
+    broken.daemon.ask("www", &ping);
     let lines = || std::fs::read_to_string(&path).unwrap_or_default();
     let written = until("two lines", || Some(lines()).filter(|it| it.lines().count() >= 2));
     let line = written.lines().nth(1).unwrap_or_else(|| panic!("{written:?}"));
@@ -89,11 +83,9 @@ fn refusals_are_in_the_access_log() {
     broken.daemon.wait_for("access log file re-opened");
     assert!(path.exists());
     broken.refused();
-    until("a line in the new one", || {
-        lines().contains(" 503 ").then_some(())
-    });
+    wait_until("a line in the new one", || lines().contains(" 503 "));
     broken.heals("wsgi.py", WELL_WSGI);
-    until("a worker's line", || lines().contains(" 200 ").then_some(()));
+    wait_until("a worker's line", || lines().contains(" 200 "));
 }
 
 #[test]
@@ -133,10 +125,8 @@ fn a_developer_sees_the_report() {
     let nginx = front(&broken);
     let page = curl(&["-i", &nginx.url("/")]);
     assert!(page.contains(" 503 Service Unavailable") && page.contains("Content-Type: text/html"));
-    assert!(
-        page.contains("my_module") && page.contains("line 1, in"),
-        "{page}"
-    );
+    assert_contains(&page, "my_module");
+    assert_contains(&page, "line 1, in");
     broken.heals("wsgi.py", WELL_WSGI);
 }
 
@@ -151,7 +141,7 @@ fn status_and_ping_are_answered_meanwhile() {
         client.request(&params, b"").expect("an answer").body()
     };
     assert_eq!(ask("/ping"), "pong");
-    assert!(ask("/status").contains("pool:"), "{}", ask("/status"));
+    assert_contains(&ask("/status"), "pool:");
 }
 
 #[test]
@@ -183,9 +173,7 @@ fn the_operator_is_told_by_the_status() {
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", "", "");
     let id = broken.refused();
     let show = || {
-        let output = forkyard(&["status"], &broken.daemon.dir)
-            .output()
-            .expect("forkyard");
+        let output = broken.daemon.run(&["status"]);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let shown = show();
@@ -194,14 +182,10 @@ fn the_operator_is_told_by_the_status() {
         .expect("the error");
     let (age, line) = line.split_once("s ago, ").expect("its age");
     assert!(age.parse::<u32>().is_ok_and(|seconds| seconds < 60), "{shown}");
-    assert!(
-        line.starts_with("requests are refused: can't load the application"),
-        "{shown}"
-    );
+    assert_starts(line, "requests are refused: can't load the application");
     broken.heals("wsgi.py", WELL_WSGI);
-    assert!(
-        show().contains("s ago, over: the pool serves: can't load the application"),
-        "{}",
-        show()
+    assert_contains(
+        &show(),
+        "s ago, over: the pool serves: can't load the application",
     );
 }

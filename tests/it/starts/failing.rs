@@ -1,8 +1,8 @@
 //! Each way to fail: the step, the summary, a refusal with the id, and afterwards nothing is left.
 
 use super::{Broken, WELL_RACK, WELL_WSGI, id_of};
-use crate::support::daemon::forkyard;
-use crate::support::{pause, process, until};
+
+use crate::support::{pause, process, until, wait_until};
 use std::fs;
 
 const LOAD: &str = "SUBPROCESS_APP_LOAD_OR_EXEC";
@@ -173,9 +173,7 @@ fn what_a_failed_start_has_left_running_is_ended() {
         let pids: Vec<u32> = text.split(' ').filter_map(|pid| pid.parse().ok()).collect();
         (pids.len() == 2).then_some(pids)
     });
-    until("them to be ended", || {
-        pids.iter().all(|pid| !process::runs(*pid)).then_some(())
-    });
+    wait_until("them to be ended", || pids.iter().all(|pid| !process::runs(*pid)));
     broken.heals("wsgi.py", WELL_WSGI);
 }
 
@@ -241,8 +239,8 @@ fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing_of_that_name\n", "", "");
     broken.refused();
     let said = |command: &[&str]| {
-        let output = forkyard(command, &broken.daemon.dir).output();
-        String::from_utf8(output.expect("forkyard").stdout).expect("text")
+        let output = broken.daemon.run(command);
+        String::from_utf8(output.stdout).expect("text")
     };
     let count = |pool: &str| -> Option<u64> {
         let status: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
@@ -263,8 +261,8 @@ fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
     let other = text.replace("pool.www", "pool.other");
     reload(&other.replace("www.sock", "other.sock"));
     assert_eq!((count("www"), count("other")), (None, Some(0)));
-    until("the pool to be gone", || {
-        broken.daemon.preloaders("www").is_empty().then_some(())
+    wait_until("the pool to be gone", || {
+        broken.daemon.preloaders("www").is_empty()
     });
     reload(&text);
     assert_eq!(count("www"), Some(0));

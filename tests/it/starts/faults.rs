@@ -2,7 +2,7 @@
 //! (`tests/it/spawning/faults.rs` has more.)
 
 use super::{Broken, descriptors};
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use std::fs;
 
 pub(super) const WELL: &str = r#"
@@ -79,27 +79,23 @@ impl Fault {
 
 fn assert_sound(broken: &Broken) {
     fs::write(broken.root.path().join("app.sh"), HEALED).expect("write");
-    until("the pool to heal", || {
-        (broken.ask().body() == "well").then_some(())
-    });
-    until("no work directory", || {
-        super::work_directories(&broken.temporary)
-            .is_empty()
-            .then_some(())
+    wait_until("the pool to heal", || broken.ask().body() == "well");
+    wait_until("no work directory", || {
+        super::work_directories(&broken.temporary).is_empty()
     });
     let pid = broken.daemon.pid();
-    until("workers and the program", || {
+    wait_until("workers and the program", || {
         let children = process::children(pid);
         let others: Vec<u32> = children
             .into_iter()
             .filter(|child| !process::title(*child).contains("pool www"))
             .collect();
         let is_program = |child: &u32| process::title(*child).contains("well.py");
-        (others.len() == 1 && others.iter().all(is_program)).then_some(())
+        others.len() == 1 && others.iter().all(is_program)
     });
     let workers = broken.daemon.workers("www").len();
-    until("no descriptor of a start", || {
-        (descriptors(pid) == broken.descriptors + OF_A_POOL_THAT_RUNS + workers * OF_A_WORKER).then_some(())
+    wait_until("no descriptor of a start", || {
+        descriptors(pid) == broken.descriptors + OF_A_POOL_THAT_RUNS + workers * OF_A_WORKER
     });
 }
 

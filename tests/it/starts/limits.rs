@@ -1,7 +1,7 @@
 //! The daemon's end and its renewal while something is being started.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::{process, until};
+use crate::support::{assert_lacks, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -9,8 +9,7 @@ const HANGS: &str = "import time\nwhile True: time.sleep(1)\n";
 
 fn starts(broken: &Broken) -> u32 {
     let params = crate::support::fcgi::Params::get(&broken.daemon.dir, "x", "");
-    let mut client = broken.daemon.client("www");
-    client.send(&params, b"").expect("send");
+    let _client = broken.daemon.send("www", &params);
     until("a preloader that loads", || {
         broken
             .daemon
@@ -43,14 +42,8 @@ fn a_reload_calls_a_start_off() {
     let text = fs::read_to_string(&config).expect("read");
     fs::write(&config, text.replace("max_children = 2", "max_children = 3")).expect("write");
     broken.daemon.signal(Signal::SIGUSR2);
-    until("the old preloader to be gone", || {
-        (!process::runs(pid)).then_some(())
-    });
-    until("an answer", || (broken.ask().body() == "well").then_some(()));
-    assert!(
-        !broken.daemon.log().contains("can't start"),
-        "{}",
-        broken.daemon.log()
-    );
+    wait_until("the old preloader to be gone", || !process::runs(pid));
+    wait_until("an answer", || broken.ask().body() == "well");
+    assert_lacks(&broken.daemon.log(), "can't start");
     broken.is_clean();
 }

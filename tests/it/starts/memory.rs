@@ -1,7 +1,7 @@
 //! The report names applications that the kernel kills for lack of memory.
 
 use super::{Broken, WELL_WSGI, id_of};
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, folder, make_writable, pool, with_control};
 use crate::support::process;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,27 +61,19 @@ impl Drop for Group {
 }
 
 fn start(group: &Group, application: &str, files: &[(&str, &str)]) -> Broken {
-    crate::support::place_library();
-    let root = directory();
-    make_writable(root.path());
-    for (name, text) in files {
-        fs::write(root.path().join(name), text).expect("write");
-    }
+    let root = folder(files);
     let dir = directory();
     let temporary = dir.path().join("tmp");
     fs::create_dir(&temporary).expect("mkdir");
     make_writable(&temporary);
     let application = format!("root = \"{}\"\n{application}", root.path().display());
-    let text = format!(
-        "[global]\ncontrol = \"{}/control.sock\"\n{}",
-        dir.path().display(),
-        pool(
+    let text = with_control(dir.path())
+        + &pool(
             dir.path(),
             "www",
             "pm = \"ondemand\"\nmax_children = 1\n",
-            &application
-        )
-    );
+            &application,
+        );
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let mut command = Command::new("/bin/sh");
     let daemon = env!("CARGO_BIN_EXE_forkyard");

@@ -12,9 +12,9 @@ mod programs;
 mod work_directories;
 mod workers;
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool, with_control};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{place_library, process, until};
+use crate::support::{assert_contains, assert_starts, place_library, process, until, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,11 +61,7 @@ impl Broken {
             true => settings.to_owned(),
             false => format!("pm = \"ondemand\"\nmax_children = 2\n{settings}"),
         };
-        let text = format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{}",
-            dir.path().display(),
-            pool(dir.path(), "www", &settings, &application)
-        );
+        let text = with_control(dir.path()) + &pool(dir.path(), "www", &settings, &application);
         fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
         let mut command = forkyard(&["run"], dir.path());
         command.env("TMPDIR", &temporary);
@@ -114,16 +110,16 @@ impl Broken {
     }
 
     fn is_clean(&self) {
-        until("no work directory", || {
-            work_directories(&self.temporary).is_empty().then_some(())
+        wait_until("no work directory", || {
+            work_directories(&self.temporary).is_empty()
         });
-        until("no other process", || {
+        wait_until("no other process", || {
             let children = process::children(self.daemon.pid());
             let is_known = |pid: &u32| {
                 let title = process::title(*pid);
                 title.contains("preloader www") || title.contains("pool www")
             };
-            children.iter().all(is_known).then_some(())
+            children.iter().all(is_known)
         });
         const OF_A_POOL_THAT_RUNS: usize = 20;
         let now = descriptors(self.daemon.pid());
@@ -155,9 +151,7 @@ fn descriptors(pid: u32) -> usize {
 
 fn id_of(answer: &Answer) -> String {
     let text = answer.text();
-    assert!(
-        text.starts_with("Status: 503 Service Unavailable\r\n") && text.contains("\r\nRetry-After: "),
-        "{text}"
-    );
+    assert_starts(&text, "Status: 503 Service Unavailable\r\n");
+    assert_contains(&text, "\r\nRetry-After: ");
     answer.error_id()
 }

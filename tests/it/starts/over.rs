@@ -1,15 +1,15 @@
 //! A repaired pool: the next try succeeds, and the status shows the error as past.
 
 use super::WELL_WSGI;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool, with_control};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, until};
+use crate::support::{assert_contains, place_library, wait_until};
 use std::fs;
 use std::process::Command;
 
 fn status(daemon: &Daemon) -> (serde_json::Value, String) {
     let said = |arguments: &[&str]| {
-        let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
+        let output = daemon.run(arguments);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let value: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
@@ -24,28 +24,24 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
         make_writable(root.path());
         let code = format!("import only_there\n{WELL_WSGI}");
         fs::write(root.path().join("wsgi.py"), code).expect("write");
-        let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
+        let application = application_in("wsgi", root.path(), "");
         let daemon = Daemon::start(|dir| {
-            let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+            let global = with_control(dir);
             let pm = format!("pm = \"{pm}\"\nmax_children = 1\n");
             global + &pool(dir, "www", &pm, &application)
         });
         let ask = || {
             let params = Params::get(&daemon.dir, "x", "");
-            daemon
-                .client("www")
-                .request(&params, b"")
-                .expect("an answer")
-                .text()
+            daemon.ask("www", &params).text()
         };
-        until("a refusal", || ask().starts_with("Status: 503 ").then_some(()));
+        wait_until("a refusal", || ask().starts_with("Status: 503 "));
         let (error, shown) = status(&daemon);
         assert_eq!(
             (&error["refusing"], &error["is_over"]),
             (&true.into(), &false.into()),
             "{error}"
         );
-        assert!(shown.contains(" ago, requests are refused: "), "{shown}");
+        assert_contains(&shown, " ago, requests are refused: ");
         let place = match is_link {
             true => daemon.dir.join("environment"),
             false => root.path().join(".venv"),
@@ -59,13 +55,13 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
         if is_link {
             std::os::unix::fs::symlink(&place, root.path().join(".venv")).expect("symlink");
         }
-        until("an answer", || ask().ends_with("well").then_some(()));
+        wait_until("an answer", || ask().ends_with("well"));
         let (error, shown) = status(&daemon);
         assert_eq!(
             (&error["refusing"], &error["is_over"]),
             (&false.into(), &true.into()),
             "{error}"
         );
-        assert!(shown.contains(" ago, over: the pool serves: "), "{shown}");
+        assert_contains(&shown, " ago, over: the pool serves: ");
     }
 }

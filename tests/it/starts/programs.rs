@@ -1,7 +1,7 @@
 //! Programs that come up and do not stay: a server that listens and then finds its database down.
 
 use super::{Broken, forkyard_at};
-use crate::support::until;
+use crate::support::{assert_success, until, wait_until};
 use std::fs;
 
 const NODE: &str = "const fs = require('fs');\n\
@@ -43,25 +43,22 @@ fn fails_and_heals(runtime: &str, file: &str, source: &str, pm: &str, applicatio
     let summary = report["error"]["summary"].as_str().expect("a summary");
     assert!(summary.contains("Error: the database is down"), "{report:#}");
     let health = || forkyard_at(&broken.daemon, &["health", "--ready"]);
-    until("the health to say so", || {
+    wait_until("the health to say so", || {
         broken.ask();
         let said = String::from_utf8_lossy(&health().stderr).into_owned();
-        (said.contains("www: failing") && said.contains("the database is down")).then_some(())
+        said.contains("www: failing") && said.contains("the database is down")
     });
     let count = |delay: &str| broken.daemon.log().matches(&format!(" in {delay} s")).count();
-    until("longer delays", || {
+    wait_until("longer delays", || {
         broken.ask();
-        ["0.2", "0.4", "0.8"]
-            .iter()
-            .all(|delay| count(delay) > 0)
-            .then_some(())
+        ["0.2", "0.4", "0.8"].iter().all(|delay| count(delay) > 0)
     });
     let before = count("0.2");
     let restart = forkyard_at(&broken.daemon, &["restart", "www"]);
-    assert!(restart.status.success(), "{restart:?}");
-    until("a short delay", || {
+    assert_success(&restart);
+    wait_until("a short delay", || {
         broken.ask();
-        (count("0.2") > before).then_some(())
+        count("0.2") > before
     });
     fs::write(broken.root.path().join("database"), "").expect("write");
     broken.heals_unchecked("database", "");

@@ -1,8 +1,8 @@
 //! Work directories of a killed master, and the process that removes them.
 
 use super::{Broken, work_directories};
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{place_library, process, until};
+use crate::support::daemon::{Daemon, application_in, directory, forkyard, make_writable, pool};
+use crate::support::{place_library, process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -23,8 +23,7 @@ fn bases(temporary: &Path) -> Vec<PathBuf> {
 
 fn wait_until_full(broken: &Broken) -> PathBuf {
     let params = crate::support::fcgi::Params::get(&broken.daemon.dir, "x", "");
-    let mut client = broken.daemon.client("www");
-    client.send(&params, b"").expect("send");
+    let _client = broken.daemon.send("www", &params);
     until("a full work directory", || {
         let found = work_directories(&broken.temporary);
         found.into_iter().find(|path| path.join("full").exists())
@@ -62,19 +61,17 @@ fn what_a_killed_master_has_left_is_removed_by_the_next() {
     broken.daemon.wait();
     for pid in preloaders {
         process::signal(pid, Signal::SIGKILL);
-        until("its processes to end", || (!process::runs(pid)).then_some(()));
+        wait_until("its processes to end", || !process::runs(pid));
     }
     assert!(full.join("full").exists());
     let next = another(&broken.temporary);
     next.write("hello.php", "<?php echo 'hello';");
     assert_eq!(next.get("www", "hello.php").body(), "hello");
-    until("the left directory to go", || (!base.exists()).then_some(()));
+    wait_until("the left directory to go", || !base.exists());
     assert_eq!(bases(&broken.temporary).len(), 2, "those of the two that live");
     drop(other);
     drop(next);
-    until("nothing to be left", || {
-        bases(&broken.temporary).is_empty().then_some(())
-    });
+    wait_until("nothing to be left", || bases(&broken.temporary).is_empty());
 }
 
 #[test]
@@ -85,7 +82,7 @@ fn root_s_daemons_have_their_work_directories_in_run() {
     place_library();
     let dir = directory();
     make_writable(dir.path());
-    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.path().display());
+    let application = application_in("wsgi", dir.path(), "");
     fs::write(
         dir.path().join("wsgi.py"),
         format!(

@@ -1,7 +1,7 @@
 //! Workers that fail after the application has loaded: a lifespan without its database, a hook after the fork.
 
 use super::{Broken, forkyard_at};
-use crate::support::until;
+use crate::support::{assert_contains, assert_success, wait_until};
 
 const ASGI: &str = "import os\n\
     async def app(scope, receive, send):\n    \
@@ -41,24 +41,21 @@ fn refuses_and_heals(runtime: &str, file: &str, source: &str, pm: &str) {
     let broken = Broken::start(runtime, file, source, pm, entry);
     let report = broken.report(&broken.refused());
     assert!(report.to_string().contains("the database is down"), "{report:#}");
-    until("three longer delays", || {
+    wait_until("three longer delays", || {
         broken.refused();
         let log = broken.daemon.log();
         ["in 0.1 s", "in 0.2 s", "in 0.4 s"]
             .iter()
             .all(|delay| log.contains(delay))
-            .then_some(())
     });
     let health = forkyard_at(&broken.daemon, &["health", "--ready"]);
     let said = String::from_utf8_lossy(&health.stderr).into_owned();
     assert!(!health.status.success(), "{health:?}");
-    assert!(
-        said.contains("www: failing") && said.contains("the database is down"),
-        "{said}"
-    );
+    assert_contains(&said, "www: failing");
+    assert_contains(&said, "the database is down");
     broken.heals_unchecked("database", "");
     let health = forkyard_at(&broken.daemon, &["health", "--ready"]);
-    assert!(health.status.success(), "{health:?}");
+    assert_success(&health);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::backends::Backends;
 use crate::support::daemon::{directory, make_writable};
 use crate::support::nginx::{Nginx, free_port};
-use crate::support::{is_root, process, until};
+use crate::support::{is_root, process, wait_until};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -136,13 +136,13 @@ impl Front {
             child: Some(child),
             dir,
         };
-        until("the web server to listen", || {
+        wait_until("the web server to listen", || {
             if let Some(child) = &mut front.child {
                 let ended = child.try_wait().expect("our child");
                 assert!(ended.is_none(), "it ended: {}", said(front.dir.path()));
             }
             let open = |port: &u16| TcpStream::connect(("127.0.0.1", *port)).is_ok();
-            front.ports.iter().all(open).then_some(())
+            front.ports.iter().all(open)
         });
         front
     }

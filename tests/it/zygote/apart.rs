@@ -3,7 +3,7 @@
 use super::{STATIC, member, only_zygote, pid, shared_memory, start, user};
 use crate::skip::needs_root;
 use crate::support::daemon::Daemon;
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use std::fs;
 use std::fs::File;
 use std::io::BufRead;
@@ -244,14 +244,11 @@ fn neither_zygote_nor_worker_has_a_descriptor_of_another_pools() {
     }
     let zygote = only_zygote(&daemon);
     // The last worker may be there before the zygote has closed the descriptors it passed on.
-    until(
+    wait_until(
         "the zygote to have no socket, no scoreboard and no pool's memory",
         || {
             let names = [a.as_str(), &b, "/memfd:forkyard "];
-            names
-                .iter()
-                .all(|name| descriptors(zygote, name).is_empty())
-                .then_some(())
+            names.iter().all(|name| descriptors(zygote, name).is_empty())
         },
     );
 }

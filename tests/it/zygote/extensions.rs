@@ -3,7 +3,7 @@
 use super::{ONDEMAND, PHP, STATIC, member, only_zygote, shared_memory};
 use crate::skip::skip_unless;
 use crate::support::daemon::Daemon;
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -93,7 +93,7 @@ fn apart(settings: &str, mode: &str) -> Daemon {
                 .and_then(|pid| u32::try_from(pid).ok())
                 .expect("a pid");
             process::signal(pid, Signal::SIGKILL);
-            until("its end", || (!daemon.workers(name).contains(&pid)).then_some(()));
+            wait_until("its end", || !daemon.workers(name).contains(&pid));
         }
     }
     only_zygote(&daemon);

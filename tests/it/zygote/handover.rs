@@ -5,7 +5,7 @@ use crate::it::upgrade::{install, program};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{StopAtEnd, process, until};
+use crate::support::{StopAtEnd, process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,8 +66,8 @@ impl Load {
 
     fn wait_for(&self, count: usize) {
         let before = self.answers.load(Ordering::SeqCst);
-        until("answers", || {
-            (self.answers.load(Ordering::SeqCst) >= before + count).then_some(())
+        wait_until("answers", || {
+            self.answers.load(Ordering::SeqCst) >= before + count
         });
     }
 
@@ -110,10 +110,10 @@ fn upgrades_under_load_lose_no_request_and_each_program_has_a_zygote_of_its_own(
         install(&path);
         daemon.signal(Signal::SIGUSR2);
         daemon.wait_for_count("the new workers serve", round);
-        until("workers of the new program's zygote", || {
+        wait_until("workers of the new program's zygote", || {
             let now = daemon.workers("a");
             let is_new = now.len() == 2 && now.iter().all(|pid| !workers.contains(pid));
-            (is_new && daemon.preloaders("zygote").iter().all(|pid| *pid != zygote)).then_some(())
+            is_new && daemon.preloaders("zygote").iter().all(|pid| *pid != zygote)
         });
         load.wait_for(50);
         for name in ["a", "b"] {
@@ -163,7 +163,7 @@ fn zygotes_killed_while_they_make_workers_cost_no_request_and_no_memory_is_used_
         for worker in workers() {
             process::signal(worker, Signal::SIGKILL);
         }
-        until("no worker", || workers().is_empty().then_some(()));
+        wait_until("no worker", || workers().is_empty());
         let clients = ["a", "b"].map(|name| {
             let mut client = daemon.client(name);
             let params = Params::get(&daemon.dir, "sound.php", "");

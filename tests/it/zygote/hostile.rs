@@ -3,7 +3,7 @@
 use super::{STATIC, member, only_zygote, pid, shared_memory, user};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
@@ -139,7 +139,7 @@ fn a_worker_that_holds_opcaches_lock_and_is_killed_holds_nobody_up() {
     };
     assert_eq!(compiled("b", "of_b.php"), "cached");
     process::signal(holder, nix::sys::signal::Signal::SIGKILL);
-    until("its end", || (!process::runs(holder)).then_some(()));
+    wait_until("its end", || !process::runs(holder));
     assert_eq!(compiled("a", "of_a.php"), "cached");
 }
 
@@ -186,8 +186,8 @@ fn workers_of_two_pools_have_no_open_file_in_common_and_none_with_the_zygote() {
         }
     }
     for worker in of_a.iter().chain(&of_b) {
-        until("the zygote to let go of what it passed on", || {
-            common_files(*worker, zygote).is_empty().then_some(())
+        wait_until("the zygote to let go of what it passed on", || {
+            common_files(*worker, zygote).is_empty()
         });
         for name in ["forkyard settings", "ZendSem", "opcache_lock"] {
             assert_eq!(
@@ -254,7 +254,7 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
     for _ in 0..2 {
         let worker = pid(&daemon, "b");
         process::signal(worker, nix::sys::signal::Signal::SIGKILL);
-        until("its end", || (!process::runs(worker)).then_some(()));
+        wait_until("its end", || !process::runs(worker));
     }
     let before = daemon.workers("a");
     for worker in &before {
@@ -263,9 +263,9 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
     for bomb in &bombs {
         process::signal(*bomb, nix::sys::signal::Signal::SIGKILL);
     }
-    until("other workers", || {
+    wait_until("other workers", || {
         let now = daemon.workers("a");
-        (now.len() == 2 && now.iter().all(|pid| !before.contains(pid))).then_some(())
+        now.len() == 2 && now.iter().all(|pid| !before.contains(pid))
     });
     assert_eq!(only_zygote(&daemon), zygote);
 }
@@ -320,9 +320,7 @@ fn copies_of_one_process_draw_different_random_numbers() {
         seen.push(told(&daemon, name, "random.php"));
         let worker = pid(&daemon, name);
         process::signal(worker, nix::sys::signal::Signal::SIGKILL);
-        until("its end", || {
-            (!daemon.workers(name).contains(&worker)).then_some(())
-        });
+        wait_until("its end", || !daemon.workers(name).contains(&worker));
     }
     for kind in 0..seen[0].len() {
         let mut all: Vec<String> = seen.iter().map(|drawn| drawn[kind].to_string()).collect();

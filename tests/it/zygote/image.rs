@@ -3,7 +3,7 @@
 use super::unfit::extension;
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, start};
 use crate::support::daemon::{Daemon, directory, pool};
-use crate::support::{process, until};
+use crate::support::{process, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -60,13 +60,13 @@ fn a_zygote_of_one_pool_prepares_for_many_workers_when_it_has_made_some() {
     };
     assert!(!has_files(&one(2)));
     let many = one(10);
-    until("the zygote to be prepared", || has_files(&many).then_some(()));
+    wait_until("the zygote to be prepared", || has_files(&many));
     let zygote = only_zygote(&many);
     let before = many.wait_for_workers("a", 10);
     process::signal(before[0], Signal::SIGKILL);
-    until("a worker in its place", || {
+    wait_until("a worker in its place", || {
         let now = many.workers("a");
-        (now.len() == 10 && !now.contains(&before[0])).then_some(())
+        now.len() == 10 && !now.contains(&before[0])
     });
     assert_eq!(many.get("a", "code.php").body(), "code");
     assert_eq!(only_zygote(&many), zygote);
@@ -116,9 +116,9 @@ fn what_ends_with_a_worker_is_said_to_it() {
         let daemon = Daemon::start(|dir| ends(dir, "a", &extension, preloader));
         daemon.write("keep.php", "<?php unfit_keep(); echo 'kept';");
         assert_eq!(daemon.get("a", "keep.php").body(), "kept");
-        until("the end of the worker", || {
+        wait_until("the end of the worker", || {
             let text = fs::read_to_string(&said).expect("text");
-            (text == "connection\nmodule\n").then_some(())
+            text == "connection\nmodule\n"
         });
     }
 }

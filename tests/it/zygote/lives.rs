@@ -2,7 +2,7 @@
 
 use super::{ONDEMAND, STATIC, member, only_zygote, pid, start, two};
 use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 
@@ -20,9 +20,9 @@ fn a_zygote_can_be_killed_and_its_workers_go_on() {
     }
     assert_eq!((daemon.workers("a"), daemon.workers("b")), workers);
     process::signal(workers.0[0], Signal::SIGKILL);
-    until("a worker of another zygote", || {
+    wait_until("a worker of another zygote", || {
         let now = daemon.workers("a");
-        (now.len() == 2 && !now.contains(&workers.0[0])).then_some(())
+        now.len() == 2 && !now.contains(&workers.0[0])
     });
     assert_ne!(only_zygote(&daemon), zygote);
     for _ in 0..4 {
@@ -85,9 +85,9 @@ fn a_pool_whose_own_settings_change_gets_workers_of_the_same_zygote() {
     daemon.write("limit.php", "<?php echo ini_get('memory_limit');");
     assert_eq!(daemon.get("b", "limit.php").body(), "77M");
     assert_eq!(daemon.workers("a"), a);
-    until("the old workers of b to leave", || {
+    wait_until("the old workers of b to leave", || {
         let now = daemon.workers("b");
-        (now.len() == 2 && now.iter().all(|pid| !b.contains(pid))).then_some(())
+        now.len() == 2 && now.iter().all(|pid| !b.contains(pid))
     });
     assert_eq!(only_zygote(&daemon), zygote);
 }
@@ -105,9 +105,9 @@ fn a_reload_takes_up_new_code_where_php_does_not_look() {
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
     assert_eq!(daemon.get("a", "code.php").body(), "new");
-    until("the old workers to leave", || {
+    wait_until("the old workers to leave", || {
         let now = daemon.workers("a");
-        (now.len() == 2 && now.iter().all(|pid| !a.contains(pid))).then_some(())
+        now.len() == 2 && now.iter().all(|pid| !a.contains(pid))
     });
     assert_eq!(daemon.workers("b"), b, "PHP looks there itself");
 }
@@ -124,8 +124,8 @@ fn a_zygote_of_one_pool_begins_and_ends_with_its_workers() {
     for name in ["a", "b"] {
         assert_eq!(daemon.get(name, "code.php").body(), "code");
     }
-    until("no process but the master", || {
-        process::children(daemon.pid()).is_empty().then_some(())
+    wait_until("no process but the master", || {
+        process::children(daemon.pid()).is_empty()
     });
     assert_eq!(daemon.get("a", "code.php").body(), "code");
     only_zygote(&daemon);
@@ -139,9 +139,7 @@ fn a_zygote_whose_pools_are_gone_ends() {
     fs::write(daemon.dir.join("forkyard.toml"), own).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
-    until("the zygote to end", || {
-        daemon.preloaders("zygote").is_empty().then_some(())
-    });
+    wait_until("the zygote to end", || daemon.preloaders("zygote").is_empty());
     assert_eq!(daemon.get("a", "code.php").body(), "code");
 }
 
@@ -150,9 +148,8 @@ fn with_the_daemon_everything_ends() {
     let mut daemon = start(ONDEMAND, "");
     pid(&daemon, "a");
     let zygote = only_zygote(&daemon);
-    daemon.signal(Signal::SIGQUIT);
-    assert!(daemon.wait().success());
-    until("the zygote to end", || (!process::runs(zygote)).then_some(()));
+    daemon.end(Signal::SIGQUIT);
+    wait_until("the zygote to end", || !process::runs(zygote));
 }
 
 #[test]
@@ -187,9 +184,9 @@ fn workers_go_on_when_their_master_is_killed_and_the_next_one_has_a_zygote_of_it
     assert!(workers.contains(&served), "{served} of {workers:?}");
     process::signal(workers[0], Signal::SIGKILL);
     process::signal(workers[1], Signal::SIGKILL);
-    until("workers of the next zygote", || {
+    wait_until("workers of the next zygote", || {
         let now = of("a");
-        (now.len() == 2 && now.iter().all(|pid| !workers.contains(pid))).then_some(())
+        now.len() == 2 && now.iter().all(|pid| !workers.contains(pid))
     });
     let served: u32 = daemon.get("a", "pid.php").body().parse().expect("a pid");
     assert!(!workers.contains(&served), "{served} of {workers:?}");

@@ -13,7 +13,7 @@ mod unfit;
 mod usual;
 
 use crate::support::daemon::{Daemon, pool};
-use crate::support::{is_root, process, until};
+use crate::support::{assert_contains, is_root, process, until, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -99,8 +99,8 @@ fn one_start_serves_pools_of_several_users_and_each_has_its_own_opcache() {
         for worker in daemon.wait_for_workers(name, 2) {
             let id = user(name).to_string();
             let own = [id.clone(), id];
-            until("the worker to become its user's", || {
-                (process::user_and_group(worker) == own).then_some(())
+            wait_until("the worker to become its user's", || {
+                process::user_and_group(worker) == own
             });
         }
     }
@@ -126,9 +126,7 @@ fn what_was_compiled_outlives_the_workers() {
     let first = pid(&daemon, "a");
     assert_eq!(daemon.get("a", "code.php").body(), "code");
     let zygote = only_zygote(&daemon);
-    until("the workers to leave", || {
-        daemon.workers("a").is_empty().then_some(())
-    });
+    wait_until("the workers to leave", || daemon.workers("a").is_empty());
     assert_eq!(daemon.get("a", "cached.php").body(), "cached");
     assert_ne!(pid(&daemon, "a"), first);
     assert_eq!(only_zygote(&daemon), zygote);
@@ -151,7 +149,7 @@ fn a_pool_that_is_not_used_for_long_lets_go_of_its_memory_and_the_zygote_stays()
             .filter(|target| target.to_string_lossy().starts_with("/memfd:forkyard php"))
             .count()
     };
-    until("the pool's memory to be let go", || (held() == 0).then_some(()));
+    wait_until("the pool's memory to be let go", || held() == 0);
     assert_eq!(daemon.get("a", "cached.php").body(), "not");
     assert_eq!(daemon.get("b", "code.php").body(), "code");
     assert_eq!(only_zygote(&daemon), zygote);
@@ -213,7 +211,7 @@ fn scripts_run_alike_by_a_zygote_and_by_an_own_preloader() {
             daemon.get("a", "all.php").body(),
             daemon.get("b", "all.php").body(),
         );
-        assert!(a.contains(&format!("included /10string ABC {PHP}")), "{a}");
+        assert_contains(&a, &format!("included /10string ABC {PHP}"));
         assert_eq!(a, b, "round {round}");
     }
 }

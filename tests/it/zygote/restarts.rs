@@ -4,7 +4,7 @@ use super::{STATIC, member, only_zygote, user};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, make_writable};
 use crate::support::fcgi::Params;
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use std::fs;
 use std::time::{Duration, SystemTime};
 
@@ -43,7 +43,7 @@ fn memory_that_is_full_of_what_is_outdated_is_emptied_in_its_pool_alone() {
     );
     let path = daemon.dir.join("large.php");
     let mut version = 0_u64;
-    until("a restart because the memory is full", || {
+    wait_until("a restart because the memory is full", || {
         version += 1;
         let entries: String = (0..4000)
             .map(|n| format!("'k{version}-{n}' => [{n}, 'v{version}-{n}'],\n"))
@@ -59,7 +59,7 @@ fn memory_that_is_full_of_what_is_outdated_is_emptied_in_its_pool_alone() {
         let expected = format!("4000 of {version}");
         assert_eq!(daemon.get("a", "large.php").body(), expected);
         assert_eq!(daemon.get("a", "large.php").body(), expected);
-        (status(&daemon, "a")["oom"] == 1).then_some(())
+        status(&daemon, "a")["oom"] == 1
     });
     assert_eq!(daemon.get("a", "code.php").body(), "code");
     let of_b = status(&daemon, "b");
@@ -87,9 +87,9 @@ fn who_keeps_opcache_from_starting_again_is_killed_in_its_pool_alone() {
     });
     assert_eq!(daemon.get("a", "reset.php").body(), "true");
     assert_eq!(status(&daemon, "a")["pending"], true);
-    until("the restart", || {
+    wait_until("the restart", || {
         daemon.get("a", "code.php");
-        (status(&daemon, "a")["manual"] == 1).then_some(())
+        status(&daemon, "a")["manual"] == 1
     });
     daemon.wait_for(&format!("child {} exited on signal", holders[0]));
     assert!(process::runs(holders[1]));
@@ -162,7 +162,7 @@ fn scripts_in_root_directories_are_cached_with_validate_root() {
         daemon.wait_for_workers(name, 2);
         let ask = || {
             let params = Params::get(std::path::Path::new(""), "in.php", "");
-            daemon.client(name).request(&params, b"").expect("answer").body()
+            daemon.ask(name, &params).body()
         };
         ask();
         assert_eq!(ask(), format!("{name} cached {}", user(name)));

@@ -3,7 +3,7 @@
 use super::{FRESH, ONDEMAND, STATIC, member, only_zygote, start, user};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, directory};
-use crate::support::{process, until};
+use crate::support::{process, until, wait_until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -67,9 +67,7 @@ fn what_is_fixed_at_the_start_makes_another_zygote_and_never_a_wrong_number() {
     assert_eq!(daemon.get("a", "memory.php").body(), "sound 128");
     assert_eq!(daemon.get("b", "memory.php").body(), "sound 16");
     assert_eq!(daemon.get("c", "memory.php").body(), "sound 128");
-    until("two zygotes", || {
-        (daemon.preloaders("zygote").len() == 2).then_some(())
-    });
+    wait_until("two zygotes", || daemon.preloaders("zygote").len() == 2);
 }
 
 #[test]
@@ -92,9 +90,9 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         member(dir, "a", &chroot, "", "") + &member(dir, "b", &limits, "", "")
     });
     let a = daemon.wait_for_workers("a", 2)[0];
-    until("the root", || {
+    wait_until("the root", || {
         let root = fs::read_link(format!("/proc/{a}/root")).expect("a root");
-        (root == daemon.dir.join("root")).then_some(())
+        root == daemon.dir.join("root")
     });
     let mut client = daemon.client("a");
     let params = crate::support::fcgi::Params::get(std::path::Path::new(""), "in.php", "");
@@ -103,9 +101,9 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         "/ /in.php 3"
     );
     let b = daemon.wait_for_workers("b", 2)[0];
-    until("a filter of system calls", || {
+    wait_until("a filter of system calls", || {
         let mode = process::status_line(b, "Seccomp");
-        (mode.as_deref().map(str::trim) == Some("2")).then_some(())
+        mode.as_deref().map(str::trim) == Some("2")
     });
     let limits = fs::read_to_string(format!("/proc/{b}/limits")).expect("limits");
     let files = limits
@@ -149,9 +147,9 @@ fn a_crash_is_its_pools_own_and_its_memory_stays_sound() {
         assert_eq!(daemon.get("a", "code.php").body(), "code");
         let worker = daemon.wait_for_workers("a", 2)[0];
         process::signal(worker, nix::sys::signal::Signal::SIGSEGV);
-        until("another worker", || {
+        wait_until("another worker", || {
             let now = daemon.workers("a");
-            (now.len() == 2 && !now.contains(&worker)).then_some(())
+            now.len() == 2 && !now.contains(&worker)
         });
         assert_eq!(daemon.get("a", "cached.php").body(), "cached");
     }
@@ -168,8 +166,8 @@ fn an_own_preloader_beside_it_is_none_of_its_business() {
     for name in ["a", "b"] {
         assert_eq!(daemon.get(name, "user.php").body(), user(name).to_string());
     }
-    until("both kinds", || {
-        (daemon.preloaders("zygote").len() == 1 && daemon.preloaders("b").len() == 1).then_some(())
+    wait_until("both kinds", || {
+        daemon.preloaders("zygote").len() == 1 && daemon.preloaders("b").len() == 1
     });
 }
 
@@ -200,9 +198,7 @@ fn a_file_cache_is_its_users_own_and_outlives_the_zygote() {
     let about = fs::metadata(&file).expect("the compiled script");
     assert_eq!(about.uid(), user("a"));
     process::signal(only_zygote(&daemon), nix::sys::signal::Signal::SIGKILL);
-    until("the workers to leave", || {
-        daemon.workers("a").is_empty().then_some(())
-    });
+    wait_until("the workers to leave", || daemon.workers("a").is_empty());
     daemon.write(
         "hit.php",
         "<?php include 'code.php'; echo ' ', opcache_get_status()['opcache_statistics']['misses'];",

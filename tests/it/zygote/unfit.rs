@@ -2,8 +2,8 @@
 
 use super::{PHP, STATIC, member, user};
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::until;
+use crate::support::daemon::{Daemon, directory, forkyard, with_control};
+use crate::support::{assert_contains, assert_lacks, wait_until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,13 +50,9 @@ fn falls_back(values: &str, application: &str, why: &str) -> Daemon {
                 .body()
                 .starts_with(&user(name).to_string())
         );
-        until("its own preloader", || {
-            (daemon.preloaders(name).len() == 1).then_some(())
-        });
+        wait_until("its own preloader", || daemon.preloaders(name).len() == 1);
     }
-    until("the zygote to end", || {
-        daemon.preloaders("zygote").is_empty().then_some(())
-    });
+    wait_until("the zygote to end", || daemon.preloaders("zygote").is_empty());
     daemon
 }
 
@@ -134,9 +130,7 @@ fn a_php_ini_that_only_the_pools_user_may_read_is_read_by_it_and_the_next_reload
     fs::write(&ini, "memory_limit = 202M\n").expect("php.ini");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("reload done");
-    until("a zygote", || {
-        (daemon.preloaders("zygote").len() == 1).then_some(())
-    });
+    wait_until("a zygote", || daemon.preloaders("zygote").len() == 1);
     assert_eq!(daemon.get("a", "limit.php").body(), "202M");
 }
 
@@ -148,13 +142,10 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         let ini = dir.join("php.ini");
         fs::write(&ini, format!("opcache.preload = {}\n", script.display())).expect("php.ini");
         let preloads = format!("php_ini = \"{}\"\n", ini.display());
-        format!(
-            "[global]\ncontrol = \"{}/control.sock\"\n{}{}{}",
-            dir.display(),
-            member(dir, "a", STATIC, "", ""),
-            member(dir, "b", STATIC, "", &preloads),
-            member(dir, "c", STATIC, "", "").replace("\"zygote\"", "\"own\"")
-        )
+        with_control(dir)
+            + &member(dir, "a", STATIC, "", "")
+            + &member(dir, "b", STATIC, "", &preloads)
+            + &member(dir, "c", STATIC, "", "").replace("\"zygote\"", "\"own\"")
     });
     for name in ["a", "b", "c"] {
         daemon.wait_for_workers(name, 2);
@@ -168,10 +159,7 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         .find(|pid| super::process::title(*pid) == "forkyard: preloader zygote")
         .expect("a zygote");
     let of_a = status(&["a"]);
-    assert!(
-        of_a.contains(&format!(", 2 workers, zygote {zygote}\n")),
-        "{of_a}"
-    );
+    assert_contains(&of_a, &format!(", 2 workers, zygote {zygote}\n"));
     let of_b = status(&["b"]);
     let reason = "    has its own preloader and no zygote: php.ini has opcache.preload\n";
     assert!(
@@ -179,10 +167,8 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         "{of_b}"
     );
     let of_c = status(&["c"]);
-    assert!(
-        of_c.contains(", 2 workers, preloader ") && !of_c.contains("zygote"),
-        "{of_c}"
-    );
+    assert_contains(&of_c, ", 2 workers, preloader ");
+    assert_lacks(&of_c, "zygote");
     let all: serde_json::Value = serde_json::from_str(&status(&["--json"])).expect("JSON");
     let kinds = all["pools"].as_array().expect("pools").iter().map(|pool| {
         let generation = &pool["generations"][0];

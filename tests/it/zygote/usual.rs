@@ -2,8 +2,8 @@
 
 use super::{FIRST_USER, PHP};
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, pool};
-use crate::support::{is_root, process, until};
+use crate::support::daemon::{Daemon, directory, forkyard, pool, with_control};
+use crate::support::{assert_contains, is_root, process, wait_until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -63,10 +63,7 @@ fn all_kinds(dir: &Path, with_user: bool) -> (String, Vec<String>) {
 }
 
 fn kinds(daemon: &Daemon) -> Vec<(String, Option<String>, Option<String>)> {
-    let output = forkyard(&["status", "--json"], &daemon.dir)
-        .output()
-        .expect("forkyard");
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status = daemon.status(&[]);
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     let pools = status["pools"].as_array().expect("pools").iter();
     let mut kinds: Vec<_> = pools
@@ -102,9 +99,7 @@ fn check_kinds(daemon: &Daemon, names: &[String], usual: &str, uid: impl Fn(u32)
     let mut processes: Vec<String> = names.iter().filter(|name| kind(name) == "own").cloned().collect();
     processes.push("zygote".to_owned());
     processes.sort_unstable();
-    until("their preloaders", || {
-        (preloaders(daemon) == processes).then_some(())
-    });
+    wait_until("their preloaders", || preloaders(daemon) == processes);
 }
 
 #[test]
@@ -116,7 +111,7 @@ fn pools_of_users_have_workers_of_a_zygote_whatever_their_process_manager_is() {
     let daemon = Daemon::start(|dir| {
         let (text, all) = all_kinds(dir, true);
         names = all;
-        format!("[global]\ncontrol = \"{}/control.sock\"\n{text}", dir.display())
+        with_control(dir) + &text
     });
     check_kinds(&daemon, &names, "zygote", |user| FIRST_USER + user);
 }
@@ -125,10 +120,7 @@ fn pools_of_users_have_workers_of_a_zygote_whatever_their_process_manager_is() {
 fn pools_of_a_daemon_without_root_have_preloaders_of_their_own() {
     let dir = directory();
     let (text, names) = all_kinds(dir.path(), false);
-    let text = format!(
-        "[global]\ncontrol = \"{}/control.sock\"\n{text}",
-        dir.path().display()
-    );
+    let text = with_control(dir.path()) + &text;
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let user = match is_root() {
         true => FIRST_USER,
@@ -154,9 +146,9 @@ fn many_dynamic_pools_cost_one_process_beside_their_workers() {
         let pools = (0..POOLS).map(|user| plain(dir, &format!("p{user}"), user, DYNAMIC, ""));
         pools.collect()
     });
-    until("a worker of each pool and one zygote", || {
+    wait_until("a worker of each pool and one zygote", || {
         let children = process::children(daemon.pid());
-        (children.len() == POOLS as usize + 1 && preloaders(&daemon) == ["zygote"]).then_some(())
+        children.len() == POOLS as usize + 1 && preloaders(&daemon) == ["zygote"]
     });
 }
 
@@ -214,8 +206,8 @@ fn shared_preloaders_are_refused_with_what_to_write_now() {
     let said =
         String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
     assert!(!checked.status.success());
-    assert!(
-        said.contains("\"shared:x\" is not a kind of preloader; write \"own\", or \"zygote\", which has taken the place of \"shared\""),
-        "{said}"
+    assert_contains(
+        &said,
+        "\"shared:x\" is not a kind of preloader; write \"own\", or \"zygote\", which has taken the place of \"shared\"",
     );
 }

@@ -3,7 +3,7 @@
 use super::Page;
 use super::bench::{Bench, NAMED, STATIC};
 use crate::skip::needs_root;
-use crate::support::daemon::pool;
+use crate::support::daemon::{application_in, pool};
 use crate::support::place_library;
 use nix::sys::signal::Signal;
 use std::fs;
@@ -276,7 +276,7 @@ fn starts(page: &mut Page) {
         "listen = {{ address = \"{}/www.sock\", owner = \"www-data\" }}\n{STATIC}",
         bench.dir.display()
     );
-    let python = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", app.display());
+    let python = application_in("wsgi", &app, "");
     bench.write(&pool(&bench.dir, "www", &listen, &python));
     bench.start();
     let text = "The application could not be started (error …)";
