@@ -39,11 +39,11 @@ use forkyard_protocol::jobs;
 #[doc(hidden)]
 pub use fastcgi;
 #[doc(hidden)]
-pub use forkyard_base::{base64, indexed, origin, remedy, tick, timers};
+pub use forkyard_base::{indexed, origin, remedy, tick, timers};
 #[doc(hidden)]
 pub use forkyard_config as config;
 #[doc(hidden)]
-pub use forkyard_core::applications;
+pub use forkyard_core::{applications, zygotes};
 #[doc(hidden)]
 pub use forkyard_host::{confine, listen, logs, secret};
 #[doc(hidden)]

@@ -121,13 +121,13 @@ const STRANGERS: [(&str, &str); 8] = [
 ];
 
 const WITHOUT_KERNEL: [(&str, &str); 4] = [
-    ("base", "serde"),
+    ("base", "base64 percent-encoding serde"),
     (
         "core",
         "askama forkyard-base forkyard-protocol serde serde_json thiserror",
     ),
     ("fastcgi", ""),
-    ("protocol", "crc32fast forkyard-base serde serde_json"),
+    ("protocol", "crc32fast forkyard-base serde serde_json thiserror"),
 ];
 
 fn dependencies(name: &str) -> Vec<String> {

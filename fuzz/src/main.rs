@@ -1,10 +1,9 @@
 //! Runs the fuzz target named by `FORKYARD_FUZZ_TARGET` under libFuzzer.
 #![no_main]
 
-use forkyard_fuzz::{Target, mutate};
+use forkyard_fuzz::{Target, mutate, seeds};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::RefCell;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -66,9 +65,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-thread_local! {
-    static OTHER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
+static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| seeds(&TARGET));
 
 fuzz_target!(init: { LazyLock::force(&TARGET); }, |input: &[u8]| {
     let before = HELD.load(Ordering::Relaxed);
@@ -83,15 +80,9 @@ fuzz_mutator!(|data: &mut [u8], size: usize, most: usize, seed: u32| {
     if seed % 2 == 0 {
         return fuzzer_mutate(data, size, most);
     }
-    OTHER.with_borrow_mut(|other| {
-        let mut input = data[..size].to_vec();
-        mutate(&mut input, other, &TARGET, u64::from(seed));
-        if seed % 64 == 1 {
-            other.clear();
-            other.extend_from_slice(&data[..size]);
-        }
-        let length = input.len().min(most);
-        data[..length].copy_from_slice(&input[..length]);
-        length
-    })
+    let mut input = data[..size].to_vec();
+    mutate(&mut input, &SEEDS, u64::from(seed));
+    let length = input.len().min(most);
+    data[..length].copy_from_slice(&input[..length]);
+    length
 });

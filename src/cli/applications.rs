@@ -1,6 +1,9 @@
 //! Commands for applications, instances and single pools.
 
-use super::control::{CommandOutcome, Daemon, answer, done, failures, tell, unexpected};
+use super::control::{
+    CommandOutcome, CommandResult, Daemon, answer, ask_status, failures, lost, reloaded, socket, tell,
+    unexpected,
+};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config::duration;
 use crate::control::client::Conversation;
@@ -129,11 +132,11 @@ fn real(path: &Path) -> PathBuf {
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) fn restart(arguments: &Restart) -> ExitCode {
-    tell(restarted(arguments).unwrap_or_else(|outcome| outcome))
+    tell(restarted(arguments))
 }
 
 /// A name without a slash is a pool, otherwise a directory.
-fn restarted(arguments: &Restart) -> Result<CommandOutcome, CommandOutcome> {
+fn restarted(arguments: &Restart) -> CommandResult {
     let Restart {
         daemon, what, wait, ..
     } = arguments;
@@ -147,23 +150,19 @@ fn restarted(arguments: &Restart) -> Result<CommandOutcome, CommandOutcome> {
         wait: *wait,
     };
     match answer(daemon, &request)? {
-        Answer::Done { .. } => Ok(said(format!("pool {name} gets new processes\n"))),
-        Answer::Reloaded(report) if report.failed.is_empty() => Ok(said(format!(
+        Answer::Done { .. } => Ok(CommandOutcome::success(format!(
+            "pool {name} gets new processes\n"
+        ))),
+        Answer::Reloaded(report) if report.failed.is_empty() => Ok(CommandOutcome::success(format!(
             "pool {name} is restarted: the new processes serve\n"
         ))),
-        Answer::Reloaded(report) => Err(CommandOutcome {
-            output: String::new(),
-            errors: failures(&report),
-            code: EXIT_SOFTWARE,
-        }),
-        refusal if !application.is_dir() && application.to_str() != what.to_str() => {
-            Err(unexpected(Ok(refusal)))
-        }
+        Answer::Reloaded(report) => Err(CommandOutcome::failure(EXIT_SOFTWARE, failures(&report))),
+        refusal if !application.is_dir() && application.to_str() != what.to_str() => Err(unexpected(refusal)),
         _ => restart_application(arguments, application),
     }
 }
 
-fn restart_application(arguments: &Restart, application: PathBuf) -> Result<CommandOutcome, CommandOutcome> {
+fn restart_application(arguments: &Restart, application: PathBuf) -> CommandResult {
     let daemon = &arguments.daemon;
     let rolling = match (arguments.rolling, arguments.blocking) {
         (true, _) => Some(true),
@@ -178,13 +177,15 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Comm
     };
     let value = match answer(daemon, &request)? {
         Answer::Done { value } if value.get("started").and_then(Value::as_bool) == Some(true) => {
-            return Ok(said(format!("{name} is started: a new instance serves\n")));
+            return Ok(CommandOutcome::success(format!(
+                "{name} is started: a new instance serves\n"
+            )));
         }
         Answer::Done { value } => value,
         Answer::Error { message, .. } if arguments.wait && !message.contains(&name) => {
             return Err(failed(&name, &message));
         }
-        other => return Err(unexpected(Ok(other))),
+        other => return Err(unexpected(other)),
     };
     let is_rolling = value.get("rolling").and_then(Value::as_bool) == Some(true);
     if !arguments.wait {
@@ -192,13 +193,10 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Comm
             true => "its instances are replaced one after the other",
             false => "its instances end, and new ones come with the next requests",
         };
-        return Ok(said(format!("{name}: {how}\n")));
+        return Ok(CommandOutcome::success(format!("{name}: {how}\n")));
     }
     loop {
-        let status = match answer(daemon, &Request::Status {})? {
-            Answer::Status(status) => *status,
-            other => return Err(unexpected(Ok(other))),
-        };
+        let status = ask_status(daemon)?;
         let views = status
             .pools
             .iter()
@@ -214,11 +212,11 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Comm
                     0 => "new instances come with the next requests".to_owned(),
                     _ => format!("{instances} new instances serve"),
                 };
-                return Ok(said(format!("{name} is restarted: {now}\n")));
+                return Ok(CommandOutcome::success(format!("{name} is restarted: {now}\n")));
             }
             // No instance runs, so none is old.
             None => {
-                return Ok(said(format!(
+                return Ok(CommandOutcome::success(format!(
                     "{name} is restarted: new instances come with the next requests\n"
                 )));
             }
@@ -229,11 +227,7 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Comm
 }
 
 fn failed(name: &str, why: &str) -> CommandOutcome {
-    CommandOutcome {
-        output: String::new(),
-        errors: format!("forkyard: {name}: {why}\n"),
-        code: EXIT_SOFTWARE,
-    }
+    CommandOutcome::failure(EXIT_SOFTWARE, format!("forkyard: {name}: {why}\n"))
 }
 
 enum RestartProgress {
@@ -284,14 +278,6 @@ fn progress(application: &Value) -> RestartProgress {
     }
 }
 
-fn said(output: String) -> CommandOutcome {
-    CommandOutcome {
-        output,
-        errors: String::new(),
-        code: 0,
-    }
-}
-
 pub(super) fn detach(arguments: &InstanceArguments) -> ExitCode {
     say_done(&arguments.daemon, &Request::Detach { pid: arguments.pid })
 }
@@ -325,6 +311,10 @@ pub(super) fn give_back(arguments: &Return) -> ExitCode {
 
 /// Leases an instance until standard input ends.
 pub(super) fn take(arguments: &Take) -> ExitCode {
+    leased(arguments).unwrap_or_else(|outcome| tell(Err(outcome)))
+}
+
+fn leased(arguments: &Take) -> Result<ExitCode, CommandOutcome> {
     let request = Request::Take {
         of: match arguments.of.contains('/') {
             true => real(Path::new(&arguments.of)).display().to_string(),
@@ -332,33 +322,25 @@ pub(super) fn take(arguments: &Take) -> ExitCode {
         },
         wait_ms: arguments.wait.map(millis),
     };
-    let path = match super::control::socket(&arguments.daemon) {
-        Ok(path) => path,
-        Err(outcome) => return tell(outcome),
-    };
-    let mut conversation = match Conversation::begin(&path) {
-        Ok(conversation) => conversation,
-        Err(error) => return tell(super::control::lost(&error)),
-    };
-    let lease = match conversation.ask(&request) {
-        Ok(Answer::Done { value }) => {
+    let failed = |error| lost(&error);
+    let mut conversation = Conversation::begin(&socket(&arguments.daemon)?).map_err(failed)?;
+    let lease = match conversation.ask(&request).map_err(failed)? {
+        Answer::Done { value } => {
             println!("{value}");
             value.get("lease").and_then(serde_json::Value::as_u64)
         }
-        Ok(other) => return tell(unexpected(Ok(other))),
-        Err(error) => return tell(super::control::lost(&error)),
+        other => return Err(unexpected(other)),
     };
     let Some(lease) = lease else {
-        return ExitCode::from(EXIT_SOFTWARE);
+        return Ok(ExitCode::from(EXIT_SOFTWARE));
     };
     // If this command is killed here, the daemon treats the instance as failed.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    match conversation.ask(&Request::Return { lease, failed: false }) {
-        Ok(Answer::Done { .. }) => ExitCode::SUCCESS,
-        // Another command has returned the lease.
-        Ok(Answer::Error { .. }) => ExitCode::SUCCESS,
-        Ok(other) => tell(unexpected(Ok(other))),
-        Err(error) => tell(super::control::lost(&error)),
+    let request = Request::Return { lease, failed: false };
+    match conversation.ask(&request).map_err(failed)? {
+        // The error: another command has returned the lease.
+        Answer::Done { .. } | Answer::Error { .. } => Ok(ExitCode::SUCCESS),
+        other => Err(unexpected(other)),
     }
 }
 
@@ -386,26 +368,13 @@ pub(super) fn pool(command: &PoolArguments) -> ExitCode {
             (daemon, request)
         }
     };
-    tell(match answer(daemon, &request) {
-        Ok(Answer::Reloaded(report)) => CommandOutcome {
-            code: super::control::code(&report),
-            errors: failures(&report),
-            output: done(&report),
-        },
-        other => unexpected(other),
-    })
+    tell(answer(daemon, &request).and_then(reloaded))
 }
 
 fn say_done(daemon: &Daemon, request: &Request) -> ExitCode {
-    tell(match answer(daemon, request) {
-        Ok(Answer::Done { value }) => CommandOutcome {
-            output: match value {
-                Value::Null => String::new(),
-                value => format!("{value}\n"),
-            },
-            errors: String::new(),
-            code: 0,
-        },
-        other => unexpected(other),
-    })
+    tell(answer(daemon, request).and_then(|answer| match answer {
+        Answer::Done { value: Value::Null } => Ok(CommandOutcome::success(String::new())),
+        Answer::Done { value } => Ok(CommandOutcome::success(format!("{value}\n"))),
+        other => Err(unexpected(other)),
+    }))
 }

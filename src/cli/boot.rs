@@ -1,10 +1,10 @@
 //! How the processes of a generation were started, as text.
 
 use super::control::printable;
-use crate::control::protocol::{Boot, Generation};
+use crate::control::protocol::{Boot, GenerationStatus};
 use std::fmt::Write;
 
-pub(super) fn preloader(generation: &Generation) -> String {
+pub(super) fn preloader(generation: &GenerationStatus) -> String {
     let kind = match generation.preloading.as_deref() {
         Some("zygote") => "zygote",
         _ => "preloader",
@@ -14,7 +14,7 @@ pub(super) fn preloader(generation: &Generation) -> String {
 }
 
 /// Adds how a generation's processes were started, if there is anything unusual.
-pub(super) fn of_generation(generation: &Generation, text: &mut String) {
+pub(super) fn of_generation(generation: &GenerationStatus, text: &mut String) {
     if let Some(reason) = &generation.unfit {
         let _ = writeln!(
             text,

@@ -3,10 +3,9 @@
 use super::output::refuse;
 use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, unit};
 use crate::config::sharing::is_start_setting;
-use crate::config::{self, Application, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Php, Pool, Severity};
+use crate::config::{self, Application, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Pool, Severity};
 use crate::master;
 use crate::secret;
-use crate::sys::identity::{self, Identity};
 use clap::Args;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -22,13 +21,6 @@ pub(super) const OWN: &str = "forkyard-php: ";
 const SYNTAX: &str = "PHP:  ";
 /// Not set in a check: it runs code.
 const PRELOAD: &str = "opcache.preload";
-/// Settings that send PHP's messages to standard error and prevent code from running.
-pub(super) const QUIET: [&str; 4] = [
-    "display_errors=0",
-    "log_errors=1",
-    "error_log=",
-    "opcache.preload=",
-];
 /// Variables for the location of php.ini.
 const VARIABLES: [&str; 2] = ["PHPRC", "PHP_INI_SCAN_DIR"];
 
@@ -226,7 +218,7 @@ fn starts(pools: &[Arc<Pool>]) -> Vec<Start<'_>> {
         let Application::Php(php) = &pool.application else {
             continue;
         };
-        let arguments = arguments(php);
+        let arguments = php_start::arguments(php, |name| name != PRELOAD);
         let named = |name| pool.env.iter().find(move |(known, _)| known == name);
         let variables = VARIABLES
             .iter()
@@ -245,34 +237,11 @@ fn starts(pools: &[Arc<Pool>]) -> Vec<Start<'_>> {
             });
         }
         starts[at].pools.push(pool);
-        starts[at].later.extend(values(php, false));
+        starts[at]
+            .later
+            .extend(php_start::values(php, |name| !is_start_setting(name)));
     }
     starts
-}
-
-/// Returns PHP's start options.
-fn arguments(php: &Php) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = vec!["--start".into(), "--php".into(), (&php.version).into()];
-    for (option, path) in [("--library", &php.library), ("-c", &php.php_ini)] {
-        if let Some(path) = path {
-            arguments.extend([option.into(), path.into()]);
-        }
-    }
-    for define in QUIET {
-        arguments.extend(["-d".into(), define.into()]);
-    }
-    for (option, pair) in values(php, true) {
-        arguments.extend([option.into(), pair.into()]);
-    }
-    arguments
-}
-
-/// Returns a pool's settings as options.
-fn values(php: &Php, at_start: bool) -> impl Iterator<Item = (&'static str, String)> {
-    let values = php.php_value.iter().map(|pair| ("--value", pair));
-    let all = values.chain(php.php_admin_value.iter().map(|pair| ("--admin", pair)));
-    let wanted = all.filter(move |(_, (name, _))| name != PRELOAD && is_start_setting(name) == at_start);
-    wanted.map(|(option, (name, value))| (option, format!("{name}={value}")))
 }
 
 impl Start<'_> {
@@ -287,13 +256,7 @@ impl Start<'_> {
         for (option, pair) in &self.later {
             command.arg(option).arg(pair);
         }
-        // The daemon also reads php.ini before it changes the root directory.
-        let user = first
-            .user
-            .as_deref()
-            .filter(|_| first.chroot.is_none() && identity::is_root());
-        let user = user.and_then(|user| Identity::look_up(user, first.group.as_deref()).ok());
-        if let Some(user) = user {
+        if let Some(user) = php_start::user(first) {
             command.uid(user.uid).gid(user.gid).current_dir("/");
         }
         log::debug!(target: "forkyard::check", "trying out PHP: {command:?}");

@@ -1,18 +1,14 @@
 //! Checks whether a user, such as the web server's, can connect to the pools' sockets, by connecting as that user.
 
 use super::init;
-use crate::control::protocol::Pool;
+use super::reach::as_user;
+use crate::control::protocol::PoolStatus;
 use crate::spawn::setupper::barrier;
-use crate::sys::error::Error;
 use crate::sys::identity::{self, Identity};
-use crate::sys::process::{fork_child, reap_pid};
 use crate::sys::{accounts, socket};
 use nix::errno::Errno;
 use std::fs;
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 /// nginx's configuration, with its user.
@@ -44,7 +40,7 @@ fn nginx_user(text: &str) -> Option<String> {
 ///
 /// # Errors
 /// The test itself failed.
-pub(super) fn problems(user: &str, pools: &[&Pool]) -> Result<Vec<String>, String> {
+pub(super) fn problems(user: &str, pools: &[&PoolStatus]) -> Result<Vec<String>, String> {
     // Every user can connect to a TCP port.
     let sockets = pools.iter().filter(|pool| pool.listen.starts_with('/'));
     let sockets: Vec<(&str, &Path)> = sockets
@@ -54,7 +50,12 @@ pub(super) fn problems(user: &str, pools: &[&Pool]) -> Result<Vec<String>, Strin
     let wanted = Identity::look_up(user, None).map_err(|error| error.to_string())?;
     let found = match wanted.uid {
         uid if uid == identity::own_user() => paths.iter().map(|path| attempt(path, user)).collect(),
-        _ if identity::is_root() => attempt_as(&wanted, user, &paths).map_err(|error| error.to_string())?,
+        _ if identity::is_root() => {
+            let attempts =
+                || -> Vec<Option<String>> { paths.iter().map(|path| attempt(path, user)).collect() };
+            let found = as_user(&wanted, user, attempts);
+            found.map_err(|error| error.to_string())?
+        }
         _ => {
             return Err(format!(
                 "only root can try as {user}; as yourself: --web-server={}",
@@ -110,30 +111,6 @@ fn group(gid: u32) -> String {
         .ok()
         .flatten()
         .map_or_else(|| gid.to_string(), |group| group.name)
-}
-
-/// Connects in a process with another user's permissions.
-fn attempt_as(identity: &Identity, user: &str, paths: &[&Path]) -> Result<Vec<Option<String>>, Error> {
-    let failed = |error: std::io::Error| Error::from_io("socketpair", user, &error);
-    let (mut ours, mut theirs) = UnixStream::pair().map_err(failed)?;
-    let child = fork_child(&[theirs.as_raw_fd()], || {
-        if identity::become_user(identity).is_err() {
-            return 1;
-        }
-        let found: Vec<Option<String>> = paths.iter().map(|path| attempt(path, user)).collect();
-        let said = serde_json::to_vec(&found).unwrap_or_default();
-        i32::from(theirs.write_all(&said).is_err())
-    })?;
-    drop(theirs);
-    let mut said = Vec::new();
-    let read = ours.read_to_end(&mut said);
-    reap_pid(child)?;
-    read.map_err(failed)?;
-    let found: Vec<Option<String>> = serde_json::from_slice(&said).unwrap_or_default();
-    let is_whole = found.len() == paths.len();
-    is_whole
-        .then_some(found)
-        .ok_or_else(|| Error::new("setuid", user, Errno::EPERM))
 }
 
 #[cfg(test)]

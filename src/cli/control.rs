@@ -54,53 +54,72 @@ pub(super) struct CommandOutcome {
     pub(super) code: u8,
 }
 
-pub(super) fn reload(daemon: &Daemon, all: bool, dry_run: bool) -> ExitCode {
-    tell(match answer(daemon, &Request::Reload { all, dry_run }) {
-        Ok(Answer::Changes(changes)) => super::dry_run::outcome(&changes),
-        Ok(Answer::Reloaded(report)) => CommandOutcome {
-            code: code(&report),
-            errors: failures(&report),
-            output: done(&report),
-        },
-        other => unexpected(other),
-    })
+/// `Err` if the command can't go on.
+pub(super) type CommandResult = Result<CommandOutcome, CommandOutcome>;
+
+impl CommandOutcome {
+    pub(super) fn success(output: String) -> CommandOutcome {
+        CommandOutcome {
+            output,
+            errors: String::new(),
+            code: 0,
+        }
+    }
+
+    /// `errors`: whole lines.
+    pub(super) fn failure(code: u8, errors: String) -> CommandOutcome {
+        CommandOutcome {
+            output: String::new(),
+            errors,
+            code,
+        }
+    }
 }
 
-/// Returns the exit code for the pools' results.
-pub(super) fn code(report: &Reloaded) -> u8 {
-    match (report.failed.is_empty(), report.skipped.is_empty()) {
-        (_, false) => EXIT_CONFIG,
-        (false, true) => EXIT_SOFTWARE,
-        (true, true) => 0,
-    }
+pub(super) fn reload(daemon: &Daemon, all: bool, dry_run: bool) -> ExitCode {
+    let answer = answer(daemon, &Request::Reload { all, dry_run });
+    tell(answer.and_then(|answer| match answer {
+        Answer::Changes(changes) => Ok(super::dry_run::outcome(&changes)),
+        other => reloaded(other),
+    }))
+}
+
+/// Returns the results for all pools.
+pub(super) fn reloaded(answer: Answer) -> CommandResult {
+    let Answer::Reloaded(report) = answer else {
+        return Err(unexpected(answer));
+    };
+    Ok(CommandOutcome {
+        code: match (report.failed.is_empty(), report.skipped.is_empty()) {
+            (_, false) => EXIT_CONFIG,
+            (false, true) => EXIT_SOFTWARE,
+            (true, true) => 0,
+        },
+        errors: failures(&report),
+        output: done(&report),
+    })
 }
 
 /// Starts the upgrade and waits until the new program answers.
 pub(super) fn upgrade(daemon: &Daemon) -> ExitCode {
-    let path = match socket(daemon) {
-        Ok(path) => path,
-        Err(outcome) => return tell(outcome),
-    };
-    tell(match answer_at(&path, &Request::Upgrade {}) {
-        Ok(Answer::Upgrading {}) => new_daemon(&path),
-        other => unexpected(other),
-    })
+    let begun = socket(daemon).and_then(|path| match answer_at(&path, &Request::Upgrade {})? {
+        Answer::Upgrading {} => new_daemon(&path),
+        other => Err(unexpected(other)),
+    });
+    tell(begun)
 }
 
 /// Waits for the first answer after an upgrade.
-fn new_daemon(socket: &Path) -> CommandOutcome {
+fn new_daemon(socket: &Path) -> CommandResult {
     let end = Instant::now() + TAKEOVER_TIMEOUT;
     loop {
         match answer_at(socket, &Request::Ping {}) {
             Ok(Answer::Pong { pid, version, .. }) => {
-                return CommandOutcome {
-                    output: format!("forkyard {version} has taken over, pid {pid}\n"),
-                    errors: String::new(),
-                    code: 0,
-                };
+                let output = format!("forkyard {version} has taken over, pid {pid}\n");
+                return Ok(CommandOutcome::success(output));
             }
             Err(_) if Instant::now() < end => std::thread::sleep(TAKEOVER_LOOK),
-            other => return unexpected(other),
+            other => return Err(unexpected(other?)),
         }
     }
 }
@@ -129,10 +148,7 @@ pub(super) struct StatusArguments {
 
 /// Prints the status.
 pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
-    let look = || match answer(daemon, &Request::Status {}) {
-        Ok(Answer::Status(status)) => show(*status, wanted),
-        other => unexpected(other),
-    };
+    let look = || Ok(show(ask_status(daemon)?, wanted));
     match wanted.watch {
         None => tell(look()),
         Some(interval) => watch(interval, look),
@@ -141,9 +157,9 @@ pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
 
 /// Prints the status repeatedly until the output is closed; in a terminal, at the same place. Retries if the daemon is
 /// unreachable.
-fn watch(interval: Duration, look: impl Fn() -> CommandOutcome) -> ExitCode {
+fn watch(interval: Duration, look: impl Fn() -> CommandResult) -> ExitCode {
     loop {
-        let outcome = look();
+        let outcome = look().unwrap_or_else(|outcome| outcome);
         if output::show_anew(&(outcome.output + &outcome.errors)).is_err() {
             return ExitCode::SUCCESS;
         }
@@ -171,25 +187,21 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
         }
     }
     let columns = terminal::columns(&std::io::stdout());
-    CommandOutcome {
-        output: match (wanted.json, wanted.metrics) {
-            // Serialising plain values to memory can't fail.
-            (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
-            (false, Some(form)) => super::metrics::metrics(&status, form),
-            (false, None) if wanted.pools.is_empty() => {
-                let jobs = super::jobs::overview(&status);
-                table(&status, wanted.sort, columns, colour::is_wanted()) + &bounded(&jobs, columns)
-            }
-            (false, None) => {
-                let trouble = super::last_reload::trouble(status.last_reload.as_ref());
-                let lines = trouble.map(|line| line + "\n").into_iter();
-                let all: Vec<String> = lines.chain(status.pools.iter().map(details)).collect();
-                bounded(&all.join("\n"), columns)
-            }
-        },
-        errors: String::new(),
-        code: 0,
-    }
+    CommandOutcome::success(match (wanted.json, wanted.metrics) {
+        // Serialising plain values to memory can't fail.
+        (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
+        (false, Some(form)) => super::metrics::metrics(&status, form),
+        (false, None) if wanted.pools.is_empty() => {
+            let jobs = super::jobs::overview(&status);
+            table(&status, wanted.sort, columns, colour::is_wanted()) + &bounded(&jobs, columns)
+        }
+        (false, None) => {
+            let trouble = super::last_reload::trouble(status.last_reload.as_ref());
+            let lines = trouble.map(|line| line + "\n").into_iter();
+            let all: Vec<String> = lines.chain(status.pools.iter().map(details)).collect();
+            bounded(&all.join("\n"), columns)
+        }
+    })
 }
 
 /// Returns an error if one of these pools doesn't exist.
@@ -199,34 +211,29 @@ pub(super) fn missing(status: &Status, wanted: &[String]) -> Option<CommandOutco
         |name: &&String| !is_skipped(name) && status.pools.iter().all(|pool| pool.name != **name);
     let missing = wanted.iter().find(is_missing)?;
     let names: Vec<String> = status.pools.iter().map(|pool| printable(&pool.name)).collect();
-    Some(CommandOutcome {
-        output: String::new(),
-        errors: format!(
-            "forkyard: there is no pool {}; there are {}\n",
-            printable(missing),
-            names.join(", ")
-        ),
-        code: EXIT_SOFTWARE,
-    })
+    let errors = format!(
+        "forkyard: there is no pool {}; there are {}\n",
+        printable(missing),
+        names.join(", ")
+    );
+    Some(CommandOutcome::failure(EXIT_SOFTWARE, errors))
 }
 
 /// Prints an error report.
 pub(super) fn error(daemon: &Daemon, id: Option<String>, format: Format) -> ExitCode {
-    tell(match answer(daemon, &Request::Error { id, format }) {
-        Ok(Answer::Report { report }) => CommandOutcome {
-            output: match report {
-                serde_json::Value::String(text) => text,
-                // Serialising plain values to memory can't fail.
-                report => serde_json::to_string_pretty(&report).unwrap_or_default() + "\n",
-            },
-            errors: String::new(),
-            code: 0,
-        },
-        other => unexpected(other),
-    })
+    let answer = answer(daemon, &Request::Error { id, format });
+    tell(answer.and_then(|answer| match answer {
+        Answer::Report { report } => Ok(CommandOutcome::success(match report {
+            serde_json::Value::String(text) => text,
+            // Serialising plain values to memory can't fail.
+            report => serde_json::to_string_pretty(&report).unwrap_or_default() + "\n",
+        })),
+        other => Err(unexpected(other)),
+    }))
 }
 
-pub(super) fn tell(outcome: CommandOutcome) -> ExitCode {
+pub(super) fn tell(outcome: CommandResult) -> ExitCode {
+    let outcome = outcome.unwrap_or_else(|outcome| outcome);
     print!("{}", outcome.output);
     eprint!("{}", outcome.errors);
     ExitCode::from(outcome.code)
@@ -234,6 +241,13 @@ pub(super) fn tell(outcome: CommandOutcome) -> ExitCode {
 
 pub(super) fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, CommandOutcome> {
     answer_at(&socket(daemon)?, request)
+}
+
+pub(super) fn ask_status(daemon: &Daemon) -> Result<Status, CommandOutcome> {
+    match answer(daemon, &Request::Status {})? {
+        Answer::Status(status) => Ok(*status),
+        other => Err(unexpected(other)),
+    }
 }
 
 fn answer_at(socket: &Path, request: &Request) -> Result<Answer, CommandOutcome> {
@@ -250,14 +264,11 @@ pub(super) fn socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
 
 /// Returns the message for an unreachable daemon.
 pub(super) fn lost(error: &AskError) -> CommandOutcome {
-    CommandOutcome {
-        output: String::new(),
-        code: match error {
-            AskError::Connect(..) => EXIT_UNAVAILABLE,
-            AskError::Lost(..) | AskError::Nonsense(..) => EXIT_SOFTWARE,
-        },
-        errors: format!("forkyard: {error}\n"),
-    }
+    let code = match error {
+        AskError::Connect(..) => EXIT_UNAVAILABLE,
+        AskError::Lost(..) | AskError::Nonsense(..) => EXIT_SOFTWARE,
+    };
+    CommandOutcome::failure(code, format!("forkyard: {error}\n"))
 }
 
 /// Returns the path of the control socket, for frequent calls: reads the configuration only up to the socket's name.
@@ -275,11 +286,7 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     if let Some(path) = config::control_variable() {
         return Ok(path);
     }
-    let failed = |errors| CommandOutcome {
-        output: String::new(),
-        errors,
-        code: EXIT_CONFIG,
-    };
+    let failed = |errors| CommandOutcome::failure(EXIT_CONFIG, errors);
     let file = daemon.config.display();
     let errors = match config::load(&daemon.config) {
         Ok(loaded) => {
@@ -306,19 +313,18 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     Ok(path)
 }
 
-pub(super) fn unexpected(answer: Result<Answer, CommandOutcome>) -> CommandOutcome {
+pub(super) fn unexpected(answer: Answer) -> CommandOutcome {
     let (message, errors) = match answer {
-        Err(outcome) => return outcome,
-        Ok(Answer::Error { message, errors }) => (message, errors),
-        Ok(_) => ("the daemon answers something else".to_owned(), Vec::new()),
+        Answer::Error { message, errors } => (message, errors),
+        _ => ("the daemon answers something else".to_owned(), Vec::new()),
     };
-    let is_config = !errors.is_empty();
+    let code = if errors.is_empty() {
+        EXIT_SOFTWARE
+    } else {
+        EXIT_CONFIG
+    };
     let lines = errors.iter().map(|Complaint { text, .. }| format!("{text}\n"));
-    CommandOutcome {
-        output: String::new(),
-        errors: lines.collect::<String>() + "forkyard: " + &message + "\n",
-        code: if is_config { EXIT_CONFIG } else { EXIT_SOFTWARE },
-    }
+    CommandOutcome::failure(code, lines.collect::<String>() + "forkyard: " + &message + "\n")
 }
 
 pub(super) fn done(report: &Reloaded) -> String {

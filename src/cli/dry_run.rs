@@ -27,9 +27,8 @@ pub(super) fn outcome(changes: &Changes) -> CommandOutcome {
         output.push_str("the configuration in force is the one that is written\n");
     }
     CommandOutcome {
-        output,
-        errors: String::new(),
         code: if is_in_force { 0 } else { EXIT_DIFFERENT },
+        ..CommandOutcome::success(output)
     }
 }
 

@@ -1,15 +1,16 @@
 //! Reports whether all workers of a pool are full.
 
-use crate::control::protocol::{Pool, Worker};
+use crate::control::protocol::{PoolStatus, WorkerStatus};
 
 /// Returns a remark if no worker of the pool takes another request.
-pub(super) fn remark(pool: &Pool) -> Option<String> {
+pub(super) fn remark(pool: &PoolStatus) -> Option<String> {
     let serving = pool.generations.iter().find(|it| it.state == "serving")?;
     let workers = &serving.workers;
     let is_full = workers.len() >= pool.limits.max_children as usize
         && !workers.is_empty()
         && workers.iter().all(|worker| worker.full == Some(true));
-    let sum = |of: fn(&Worker) -> Option<u32>| workers.iter().filter_map(of).map(u64::from).sum::<u64>();
+    let sum =
+        |of: fn(&WorkerStatus) -> Option<u32>| workers.iter().filter_map(of).map(u64::from).sum::<u64>();
     let (open, streams) = (sum(|it| it.in_flight), sum(|it| it.idle_streams));
     is_full.then(|| {
         format!(
@@ -20,7 +21,7 @@ pub(super) fn remark(pool: &Pool) -> Option<String> {
 }
 
 /// Returns a worker's stage, and the number of its requests if it can have several.
-pub(super) fn stage(worker: &Worker) -> String {
+pub(super) fn stage(worker: &WorkerStatus) -> String {
     let idle = worker.idle_streams.unwrap_or(0);
     match worker.in_flight {
         Some(count) if count > 0 && idle > 0 => format!("{}, {count} in flight ({idle} idle)", worker.stage),

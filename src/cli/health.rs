@@ -2,14 +2,14 @@
 //! don't query workers, and wait at most [`TIMEOUT`].
 
 use super::control::{
-    CommandOutcome, Daemon, EXIT_UNAVAILABLE, lost, printable, quick_socket, tell, unexpected,
+    CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, lost, printable, quick_socket, tell, unexpected,
 };
 use super::last_reload::trouble;
 use super::status::{remarks, state, waiting};
 use super::{EXIT_SOFTWARE, connect};
 use crate::config;
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, DaemonMode, Pool, Request, Status};
+use crate::control::protocol::{Answer, DaemonMode, PoolStatus, Request, Status};
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,35 +73,37 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn ping(arguments: &Ping) -> ExitCode {
-    let outcome = match answer(&arguments.daemon, Request::Ping {}) {
-        Ok(Answer::Pong { pid, version, .. }) => success(format!("forkyard {version}, pid {pid}\n")),
-        other => unexpected(other),
-    };
-    if arguments.quiet {
-        return ExitCode::from(outcome.code);
+    let answer = answer(&arguments.daemon, Request::Ping {});
+    let outcome = answer.and_then(|answer| match answer {
+        Answer::Pong { pid, version, .. } => Ok(CommandOutcome::success(format!(
+            "forkyard {version}, pid {pid}\n"
+        ))),
+        other => Err(unexpected(other)),
+    });
+    match (arguments.quiet, outcome) {
+        (true, Ok(outcome) | Err(outcome)) => ExitCode::from(outcome.code),
+        (false, outcome) => tell(outcome),
     }
-    tell(outcome)
 }
 
 pub(super) fn health(arguments: &Health) -> ExitCode {
-    let (mode, warning) = match answer(&arguments.daemon, Request::Ping {}) {
-        Ok(Answer::Pong {
+    tell(checked(arguments))
+}
+
+fn checked(arguments: &Health) -> CommandResult {
+    let (mode, warning) = match answer(&arguments.daemon, Request::Ping {})? {
+        Answer::Pong {
             mode, last_reload, ..
-        }) => (mode, trouble(last_reload.as_ref())),
-        other => return tell(unexpected(other)),
+        } => (mode, trouble(last_reload.as_ref())),
+        other => return Err(unexpected(other)),
     };
     let warned = |outcome: CommandOutcome| with_warning(outcome, warning, arguments.strict);
     if !arguments.ready && !arguments.busy && arguments.web_server.is_none() {
-        return tell(warned(success("the daemon answers\n".to_owned())));
+        return Ok(warned(CommandOutcome::success("the daemon answers\n".to_owned())));
     }
-    let status = match answer(&arguments.daemon, Request::Status {}) {
-        Ok(Answer::Status(status)) => *status,
-        other => return tell(unexpected(other)),
-    };
-    let refused = |why: &str| CommandOutcome {
-        output: String::new(),
-        errors: format!("forkyard: {}\n", printable(why)),
-        code: EXIT_SOFTWARE,
+    let status = match answer(&arguments.daemon, Request::Status {})? {
+        Answer::Status(status) => *status,
+        other => return Err(unexpected(other)),
     };
     let found = problems(arguments, mode, &status).map_err(|missing| format!("there is no pool {missing}"));
     let (found, well) = match (found, &arguments.web_server) {
@@ -111,14 +113,13 @@ pub(super) fn health(arguments: &Health) -> ExitCode {
         },
         (found, _) => (found, "ready\n".to_owned()),
     };
-    tell(warned(match found {
-        Err(why) => refused(&why),
-        Ok(problems) if problems.is_empty() => success(well),
-        Ok(problems) => CommandOutcome {
-            output: String::new(),
-            errors: problems.into_iter().map(|problem| problem + "\n").collect(),
-            code: EXIT_UNWELL,
-        },
+    Ok(warned(match found {
+        Err(why) => CommandOutcome::failure(EXIT_SOFTWARE, format!("forkyard: {}\n", printable(&why))),
+        Ok(problems) if problems.is_empty() => CommandOutcome::success(well),
+        Ok(problems) => {
+            let lines = problems.into_iter().map(|problem| problem + "\n");
+            CommandOutcome::failure(EXIT_UNWELL, lines.collect())
+        }
     }))
 }
 
@@ -141,8 +142,8 @@ fn unreached(asked: &Health, user: &str, status: &Status) -> Result<(String, Vec
         "" => connect::web_user().ok_or("there is no user of a web server; name one: --web-server=USER")?,
         named => named.to_owned(),
     };
-    let is_asked = |pool: &&Pool| asked.pool.is_empty() || asked.pool.contains(&pool.name);
-    let pools: Vec<&Pool> = status.pools.iter().filter(is_asked).collect();
+    let is_asked = |pool: &&PoolStatus| asked.pool.is_empty() || asked.pool.contains(&pool.name);
+    let pools: Vec<&PoolStatus> = status.pools.iter().filter(is_asked).collect();
     let problems = connect::problems(&user, &pools)?;
     Ok((user, problems.iter().map(|problem| printable(problem)).collect()))
 }
@@ -174,7 +175,7 @@ fn problems(asked: &Health, mode: DaemonMode, status: &Status) -> Result<Vec<Str
     Ok(problems)
 }
 
-fn problem_of(pool: &Pool, is_busy_wrong: bool) -> Option<String> {
+fn problem_of(pool: &PoolStatus, is_busy_wrong: bool) -> Option<String> {
     let state = state(pool);
     if !matches!(state, "serving" | "reloading") {
         let why = remarks(pool).into_iter().next();
@@ -186,28 +187,21 @@ fn problem_of(pool: &Pool, is_busy_wrong: bool) -> Option<String> {
 }
 
 pub(super) fn drain(arguments: &Drain) -> ExitCode {
-    let outcome = match answer(&arguments.daemon, Request::Drain { end: arguments.end }) {
-        Ok(Answer::Done { .. }) => success(String::new()),
-        other => unexpected(other),
-    };
-    if let (0, Some(time)) = (outcome.code, arguments.for_) {
+    let outcome = order(&arguments.daemon, Request::Drain { end: arguments.end });
+    if let (Ok(_), Some(time)) = (&outcome, arguments.for_) {
         thread::sleep(time);
     }
     tell(outcome)
 }
 
 pub(super) fn reopen_logs(daemon: &Daemon) -> ExitCode {
-    tell(match answer(daemon, Request::ReopenLogs {}) {
-        Ok(Answer::Done { .. }) => success(String::new()),
-        other => unexpected(other),
-    })
+    tell(order(daemon, Request::ReopenLogs {}))
 }
 
-fn success(output: String) -> CommandOutcome {
-    CommandOutcome {
-        output,
-        errors: String::new(),
-        code: 0,
+fn order(daemon: &Daemon, request: Request) -> CommandResult {
+    match answer(daemon, request)? {
+        Answer::Done { .. } => Ok(CommandOutcome::success(String::new())),
+        other => Err(unexpected(other)),
     }
 }
 

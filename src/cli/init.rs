@@ -305,7 +305,7 @@ impl Site {
             listen += &format!("\nhttp_listen = \"{}\"", self.http_socket());
         }
         // Only these two characters need an escape in a TOML string.
-        let root = root.replace('\\', "\\\\").replace('"', "\\\"");
+        let root = site::quoted(root);
         if self.kind == Kind::Sites {
             return format!(
                 "# Every application below the directory, each as the user that it belongs to.\n[pool.{name}]\n{listen}\n\

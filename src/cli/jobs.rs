@@ -308,15 +308,11 @@ pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
             conversation.shown(answer, arguments.json)
         }
     });
-    super::control::tell(outcome.unwrap_or_else(|failed| failed))
+    super::control::tell(outcome)
 }
 
 fn failed(code: u8, message: &str) -> CommandOutcome {
-    CommandOutcome {
-        output: String::new(),
-        errors: format!("forkyard: {message}\n"),
-        code,
-    }
+    CommandOutcome::failure(code, format!("forkyard: {message}\n"))
 }
 
 fn said(output: String) -> CommandOutcome {

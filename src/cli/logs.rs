@@ -1,9 +1,9 @@
 //! `forkyard logs`: prints the locations of logs, or follows them.
 
-use super::control::{CommandOutcome, Daemon, answer, missing, printable, tell, unexpected};
+use super::control::{CommandOutcome, Daemon, ask_status, missing, printable, tell};
 use super::{EXIT_SOFTWARE, names};
 use crate::control::logs::{DaemonLog, PoolLog};
-use crate::control::protocol::{Answer, Pool, Request, Status};
+use crate::control::protocol::{PoolStatus, Status};
 use clap::Args;
 use std::fmt::Write as _;
 use std::fs;
@@ -39,22 +39,14 @@ enum At {
 }
 
 pub(super) fn run(arguments: &Logs) -> ExitCode {
-    let status = match answer(&arguments.daemon, &Request::Status {}) {
-        Ok(Answer::Status(status)) => *status,
-        other => return tell(unexpected(other)),
-    };
-    if let Some(missing) = missing(&status, &arguments.pools) {
-        return tell(missing);
+    let places = ask_status(&arguments.daemon).and_then(|status| match missing(&status, &arguments.pools) {
+        Some(missing) => Err(missing),
+        None => Ok(places(&status, &arguments.pools)),
+    });
+    match places {
+        Ok(places) if arguments.follow => follow(&places),
+        places => tell(places.map(|places| CommandOutcome::success(table(&places)))),
     }
-    let places = places(&status, &arguments.pools);
-    if arguments.follow {
-        return follow(&places);
-    }
-    tell(CommandOutcome {
-        output: table(&places),
-        errors: String::new(),
-        code: 0,
-    })
 }
 
 /// Prints tail(1)'s output. Tenants can write to the files, so control characters are escaped.
@@ -105,7 +97,7 @@ fn show_all(mut text: impl Read) -> io::Result<()> {
 }
 
 fn places(status: &Status, wanted: &[String]) -> Vec<Place> {
-    let is_wanted = |pool: &&Pool| wanted.is_empty() || wanted.contains(&pool.name);
+    let is_wanted = |pool: &&PoolStatus| wanted.is_empty() || wanted.contains(&pool.name);
     let pools = status.pools.iter().filter(is_wanted);
     let of_pools = pools.flat_map(|pool| pool.logs.iter().flat_map(|log| of_pool(pool, log)));
     let daemon = status.log.as_ref().map(|log| Place {
@@ -122,7 +114,7 @@ fn places(status: &Status, wanted: &[String]) -> Vec<Place> {
     places
 }
 
-fn of_pool(pool: &Pool, log: &PoolLog) -> Vec<Place> {
+fn of_pool(pool: &PoolStatus, log: &PoolLog) -> Vec<Place> {
     let place = |path: PathBuf| Place {
         of: format!("pool {}", pool.name),
         about: log.kind.in_words().to_owned(),

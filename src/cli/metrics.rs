@@ -3,7 +3,7 @@
 mod jobs;
 mod pools;
 
-use crate::control::protocol::{Pool, Process, Status};
+use crate::control::protocol::{PoolStatus, ProcessStatus, Status};
 use clap::ValueEnum;
 use forkyard_base::text::is_control;
 use prometheus_client::collector::Collector;
@@ -212,7 +212,7 @@ const INSTANCE: &[Row<Value>] = &[
     }),
 ];
 
-const PROGRAM: &[Row<Process>] = &[
+const PROGRAM: &[Row<ProcessStatus>] = &[
     ("up", Gauge, "Whether the process takes requests.", |it| {
         Some(f64::from(u8::from(it.state == "up")))
     }),
@@ -259,7 +259,7 @@ fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
     labels
 }
 
-fn labelled(status: &Status) -> Vec<(Labels, &Pool)> {
+fn labelled(status: &Status) -> Vec<(Labels, &PoolStatus)> {
     let pools = status.pools.iter();
     pools
         .map(|pool| (vec![("pool", pool.name.clone())], pool))
@@ -330,7 +330,7 @@ fn starts(status: &Status) -> Vec<(Labels, Starts)> {
     all
 }
 
-fn programs(status: &Status) -> Vec<(Labels, &Process)> {
+fn programs(status: &Status) -> Vec<(Labels, &ProcessStatus)> {
     let mut all = Vec::new();
     for (labels, pool) in labelled(status) {
         for generation in &pool.generations {

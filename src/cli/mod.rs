@@ -314,7 +314,7 @@ pub fn main() -> ExitCode {
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
         Command::Helper { .. } => ExitCode::from(u8::try_from(helper::run()).unwrap_or(EXIT_SOFTWARE)),
-        Command::Trace => ExitCode::from(slowlog::run::run()),
+        Command::Trace => ExitCode::from(slowlog::process::run()),
         Command::Check(arguments) => check::run(&arguments),
         Command::Dev { arguments } => dev(&arguments),
         Command::Php => php::list(),
@@ -378,14 +378,14 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
     };
     let frontend = Frontend::forkyard(path.to_owned());
     let background = background.unwrap_or(config.global.daemonize);
-    start(config, frontend, background, inherited, |error| Failure {
+    start(config, frontend, background, inherited, |error| RunFailure {
         lines: vec![error.to_string()],
         code: EXIT_CONFIG,
     })
 }
 
 /// The error lines and the exit code of a failed start.
-struct Failure {
+struct RunFailure {
     lines: Vec<String>,
     code: u8,
 }
@@ -396,7 +396,7 @@ fn start(
     frontend: Frontend,
     background: bool,
     inherited: InheritedState,
-    failure: impl Fn(&RunError) -> Failure,
+    failure: impl Fn(&RunError) -> RunFailure,
 ) -> ExitCode {
     let is_seen = config.global.error_log == LogTarget::Stderr;
     let programs = program_directory();
@@ -414,7 +414,7 @@ fn start(
             ExitCode::from(EXIT_SOFTWARE)
         }
         Err(error) => {
-            let Failure { lines, code } = failure(&error);
+            let RunFailure { lines, code } = failure(&error);
             lines.iter().for_each(|line| log::error!("{line}"));
             // If the log can't be opened, standard error has the lines already.
             if !is_seen && !matches!(error, RunError::Log(_)) {

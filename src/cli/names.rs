@@ -4,7 +4,7 @@ use super::CONFIG;
 use super::control::Daemon;
 use super::health;
 use crate::config;
-use crate::control::protocol::{Answer, Pool, Request, Status};
+use crate::control::protocol::{Answer, PoolStatus, Request, Status};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -84,7 +84,7 @@ fn option<'w>(words: &'w [String], names: &[&str]) -> Option<&'w str> {
 }
 
 fn of_daemon(kind: Kind, status: &Status) -> Vec<String> {
-    let named = |pool: &Pool| pool.name.clone();
+    let named = |pool: &PoolStatus| pool.name.clone();
     let pools = status.pools.iter();
     match kind {
         Kind::Pools => pools.map(named).collect(),
@@ -124,13 +124,13 @@ fn applications(status: &Status) -> impl Iterator<Item = &Value> {
     status.pools.iter().flat_map(listed)
 }
 
-fn listed(pool: &Pool) -> impl Iterator<Item = &Value> {
+fn listed(pool: &PoolStatus) -> impl Iterator<Item = &Value> {
     let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
     let listed = view.and_then(|view| view["applications"].as_array());
     listed.into_iter().flatten()
 }
 
-pub(super) fn roots(pool: &Pool) -> impl Iterator<Item = String> {
+pub(super) fn roots(pool: &PoolStatus) -> impl Iterator<Item = String> {
     listed(pool).filter_map(root)
 }
 

@@ -5,7 +5,7 @@ use super::control::printable;
 use super::last_reload;
 use super::skipped::problem;
 use super::status::{manager, mebibytes, or_none, remarks, seconds, state, waiting};
-use crate::control::protocol::{Pool, Status};
+use crate::control::protocol::{PoolStatus, Status};
 use clap::ValueEnum;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -62,7 +62,7 @@ pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colo
         lines.push((line.to_owned(), None));
     }
     lines.push((String::new(), None));
-    let mut pools: Vec<&Pool> = status.pools.iter().collect();
+    let mut pools: Vec<&PoolStatus> = status.pools.iter().collect();
     pools.sort_by_key(|pool| Reverse(key(pool, sort)));
     let mut rows = vec![HEADS.map(str::to_owned)];
     rows.extend(pools.iter().map(|pool| row(pool)));
@@ -101,7 +101,7 @@ pub(super) fn bounded(text: &str, columns: Option<usize>) -> String {
     text.lines().map(line).collect()
 }
 
-fn key(pool: &Pool, sort: Sort) -> u64 {
+fn key(pool: &PoolStatus, sort: Sort) -> u64 {
     match sort {
         // The daemon sorts pools by name.
         Sort::Name => 0,
@@ -114,7 +114,7 @@ fn key(pool: &Pool, sort: Sort) -> u64 {
     }
 }
 
-fn row(pool: &Pool) -> [String; HEADS.len()] {
+fn row(pool: &PoolStatus) -> [String; HEADS.len()] {
     [
         printable(&pool.name),
         printable(manager(pool)),
@@ -130,8 +130,8 @@ fn row(pool: &Pool) -> [String; HEADS.len()] {
     ]
 }
 
-fn sum(pools: &[&Pool]) -> [String; HEADS.len()] {
-    let all = |of: fn(&Pool) -> u64| {
+fn sum(pools: &[&PoolStatus]) -> [String; HEADS.len()] {
+    let all = |of: fn(&PoolStatus) -> u64| {
         let numbers = pools.iter().map(|pool| of(pool));
         numbers.fold(0, u64::saturating_add)
     };
@@ -216,11 +216,11 @@ fn shortened(name: &str, room: usize) -> String {
 mod tests {
     use super::*;
     use crate::config::Skipped;
-    use crate::control::protocol::{Generation, LastError, WorkerLimits};
+    use crate::control::protocol::{GenerationStatus, LastError, WorkerLimits};
     use crate::scoreboard::counters::PoolCounters;
 
     fn status() -> Status {
-        let pool = |name: &str, busy, requests| Pool {
+        let pool = |name: &str, busy, requests| PoolStatus {
             name: name.to_owned(),
             queue: Some(2),
             limits: WorkerLimits {
@@ -235,20 +235,20 @@ mod tests {
             },
             memory: Some(5 << 20),
             cpu_ms: 1500,
-            generations: vec![Generation {
+            generations: vec![GenerationStatus {
                 state: "serving".to_owned(),
                 pm: "static".to_owned(),
-                ..Generation::default()
+                ..GenerationStatus::default()
             }],
-            ..Pool::default()
+            ..PoolStatus::default()
         };
         let mut pools = vec![
             pool("a", 1, 5),
             pool("b-with-a-name-that-is-long", 3, 1234),
-            Pool {
+            PoolStatus {
                 name: "c".to_owned(),
                 problem: Some("line 3 is wrong".to_owned()),
-                ..Pool::default()
+                ..PoolStatus::default()
             },
         ];
         pools[0].last_error = Some(LastError {
@@ -285,7 +285,7 @@ mod tests {
     fn the_readme_shows_the_table_as_it_is() {
         let pool = |name: &str, pm: &str, state: &str, numbers: [u32; 4], mebibytes: Option<u64>| {
             let [busy, idle, max_children, requests] = numbers;
-            Pool {
+            PoolStatus {
                 name: name.to_owned(),
                 queue: Some(0),
                 limits: WorkerLimits {
@@ -300,12 +300,12 @@ mod tests {
                 },
                 memory: mebibytes.map(|count| count << 20),
                 cpu_ms: 30,
-                generations: vec![Generation {
+                generations: vec![GenerationStatus {
                     state: state.to_owned(),
                     pm: pm.to_owned(),
-                    ..Generation::default()
+                    ..GenerationStatus::default()
                 }],
-                ..Pool::default()
+                ..PoolStatus::default()
             }
         };
         let mut pools = vec![
@@ -326,11 +326,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             config: "/etc/forkyard/forkyard.toml".to_owned(),
             pools,
-            skipped: Vec::new(),
-            last_reload: None,
-            log: None,
-            replaced: false,
-            jobs: None,
+            ..Status::default()
         };
         let shown = table(&status, Sort::Name, None, false);
         let readme = include_str!("../../README.md");

@@ -1,7 +1,7 @@
 //! Starts PHP like the pools' preloaders, and finds the settings that prevent the start, for `forkyard-fpm -t` and
 //! `forkyard check`.
 
-use super::check::{OWN, QUIET};
+use super::check::OWN;
 use crate::config::sharing::is_start_setting;
 use crate::config::{Application, Config, LeftOut, Php, Pool, StartSetting, Trial};
 use crate::spawn::error::Ended;
@@ -19,6 +19,13 @@ use std::time::Duration;
 
 /// The most output to read, in bytes.
 const MOST_BYTES: usize = 1 << 20;
+/// Settings that send PHP's messages to standard error and prevent code from running.
+const QUIET: [&str; 4] = [
+    "display_errors=0",
+    "log_errors=1",
+    "error_log=",
+    "opcache.preload=",
+];
 
 /// Returns the settings that prevent PHP's start, by pool. `program` is the path of forkyard-php.
 pub(super) fn faults(config: &Config, program: &Path) -> Vec<(String, Vec<LeftOut>)> {
@@ -72,12 +79,7 @@ type Failed = Option<(String, String)>;
 
 impl Start {
     fn of(pool: &Pool, php: &Php) -> Start {
-        // The daemon also starts PHP before it changes the root directory.
-        let user = pool
-            .user
-            .as_deref()
-            .filter(|_| pool.chroot.is_none() && identity::is_root());
-        let user = user.and_then(|user| Identity::look_up(user, pool.group.as_deref()).ok());
+        let user = user(pool);
         // The first definition of a variable wins.
         let mut variables: HashMap<String, String> = pool.env.iter().rev().cloned().collect();
         if let Some(user) = &user {
@@ -96,7 +98,7 @@ impl Start {
             .as_deref()
             .filter(|path| pool.chroot.is_none() && path.is_dir());
         Start {
-            arguments: arguments(php),
+            arguments: arguments(php, |_| true),
             inherits: !pool.clear_env,
             variables,
             user: user.map(|user| (user.uid, user.gid)),
@@ -125,7 +127,7 @@ impl Start {
         loop {
             let mut php = php.clone();
             trial.apply(&mut php);
-            match self.run(program, &arguments(&php)) {
+            match self.run(program, &arguments(&php, |_| true)) {
                 Ok(None) => return trial.left_out().collect(),
                 Ok(Some((output, summary))) if trial.failed(&output, &summary) => {}
                 Ok(Some(_)) => return Vec::new(),
@@ -202,7 +204,15 @@ fn describe(status: ExitStatus) -> String {
     ended.describe()
 }
 
-fn arguments(php: &Php) -> Vec<OsString> {
+/// Returns the user that PHP starts as. The daemon starts PHP before it changes the root directory.
+pub(super) fn user(pool: &Pool) -> Option<Identity> {
+    let user = pool.user.as_deref();
+    let user = user.filter(|_| pool.chroot.is_none() && identity::is_root())?;
+    Identity::look_up(user, pool.group.as_deref()).ok()
+}
+
+/// Returns PHP's start options, with the start settings that are wanted.
+pub(super) fn arguments(php: &Php, is_wanted: impl Fn(&str) -> bool) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["--start".into(), "--php".into(), (&php.version).into()];
     if php.no_php_ini {
         arguments.push("-n".into());
@@ -224,10 +234,19 @@ fn arguments(php: &Php) -> Vec<OsString> {
     for define in QUIET.into_iter().map(str::to_owned).chain(defines) {
         arguments.extend(["-d".into(), define.into()]);
     }
-    let values = php.php_value.iter().map(|pair| ("--value", pair));
-    let all = values.chain(php.php_admin_value.iter().map(|pair| ("--admin", pair)));
-    for (option, (name, value)) in all.filter(|(_, (name, _))| is_start_setting(name)) {
-        arguments.extend([option.into(), format!("{name}={value}").into()]);
+    for (option, pair) in values(php, |name| is_start_setting(name) && is_wanted(name)) {
+        arguments.extend([option.into(), pair.into()]);
     }
     arguments
+}
+
+/// Returns a pool's settings as options.
+pub(super) fn values(
+    php: &Php,
+    is_wanted: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let values = php.php_value.iter().map(|pair| ("--value", pair));
+    let all = values.chain(php.php_admin_value.iter().map(|pair| ("--admin", pair)));
+    let wanted = all.filter(move |(_, (name, _))| is_wanted(name));
+    wanted.map(|(option, (name, value))| (option, format!("{name}={value}")))
 }

@@ -2,10 +2,10 @@
 
 use super::control::printable;
 use super::status::{mebibytes, or_none, seconds};
-use crate::control::protocol::Process;
+use crate::control::protocol::ProcessStatus;
 use std::fmt::Write as _;
 
-pub(super) fn table(processes: &[Process], text: &mut String) {
+pub(super) fn table(processes: &[ProcessStatus], text: &mut String) {
     for process in processes {
         let _ = writeln!(
             text,
@@ -34,10 +34,10 @@ pub(super) fn left(orphans: u32, text: &mut String) {
 pub(super) mod tests {
     use super::super::status::{Use, look_at};
     use super::*;
-    use crate::control::protocol::{Generation, Pool, Status};
+    use crate::control::protocol::{GenerationStatus, PoolStatus, Status};
 
     pub(in crate::cli) fn status() -> Status {
-        let process = |place, pid| Process {
+        let process = |place, pid| ProcessStatus {
             place,
             pid,
             state: if pid.is_some() { "up" } else { "waiting" }.to_owned(),
@@ -48,31 +48,27 @@ pub(super) mod tests {
             memory: None,
             cpu_ms: None,
         };
-        let generation = Generation {
+        let generation = GenerationStatus {
             id: 3,
             state: "serving".to_owned(),
             pm: "static".to_owned(),
             programs: vec![process(0, Some(77)), process(1, None)],
-            ..Generation::default()
+            ..GenerationStatus::default()
         };
-        let pool = Pool {
+        let pool = PoolStatus {
             name: "www".to_owned(),
             listen: "/run/s".to_owned(),
             orphans: 0,
             failed_starts: 4,
             generations: vec![generation],
-            ..Pool::default()
+            ..PoolStatus::default()
         };
         Status {
             pid: 1,
             version: "1".to_owned(),
             config: "f".to_owned(),
             pools: vec![pool],
-            skipped: Vec::new(),
-            last_reload: None,
-            log: None,
-            replaced: false,
-            jobs: None,
+            ..Status::default()
         }
     }
 

@@ -6,6 +6,8 @@ use crate::sys::error::Error;
 use crate::sys::identity::{self, Identity};
 use crate::sys::process::{Apart, Finding};
 use nix::errno::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -72,27 +74,35 @@ fn walk_as<'c>(
     ways: &[RequiredDirectory<'c>],
 ) -> Result<Vec<Barred<'c>>, Error> {
     let identity = Identity::look_up(user, group)?;
-    // A tenant's file system may block forever.
-    let walk = Apart::begin(&[], || {
-        if identity::become_user(&identity).is_err() {
-            return Finding::default();
-        }
-        let found = ways
-            .iter()
-            .map(|(_, directory)| barrier(directory, user).map(|found| (found.summary, found.solution)));
-        let found: Vec<Option<(String, String)>> = found.collect();
-        Finding::from(serde_json::to_vec(&found).unwrap_or_default())
-    })?;
-    let late = || Error::new("look", format!("what user {user} can reach"), Errno::ETIMEDOUT);
-    let said = walk.wait(LIMIT).ok_or_else(late)?.bytes;
-    let found: Vec<Option<(String, String)>> = serde_json::from_slice(&said).unwrap_or_default();
-    let found = ways
-        .iter()
-        .zip(found)
-        .filter_map(|((pool, _), found)| Some((pool, found?)));
+    let barriers = || -> Vec<Option<(String, String)>> {
+        let found = ways.iter().map(|(_, directory)| barrier(directory, user));
+        found
+            .map(|found| found.map(|it| (it.summary, it.solution)))
+            .collect()
+    };
+    let found = ways.iter().zip(as_user(&identity, user, barriers)?);
+    let found = found.filter_map(|((pool, _), found)| Some((pool, found?)));
     let found = found.map(|(pool, (summary, solution))| Barred {
         pool,
         barrier: Barrier { summary, solution },
     });
     Ok(found.collect())
+}
+
+/// Calls a function in a process with the user's permissions, and returns its result.
+///
+/// # Errors
+/// The process can't take the permissions, or is late: a tenant's file system may block forever.
+pub(super) fn as_user<T: Serialize + DeserializeOwned>(
+    identity: &Identity,
+    user: &str,
+    look: impl FnOnce() -> T,
+) -> Result<T, Error> {
+    let child = Apart::begin(&[], || match identity::become_user(identity) {
+        Ok(()) => Finding::from(serde_json::to_vec(&look()).unwrap_or_default()),
+        Err(_) => Finding::default(),
+    })?;
+    let late = || Error::new("look", format!("what user {user} can reach"), Errno::ETIMEDOUT);
+    let said = child.wait(LIMIT).ok_or_else(late)?.bytes;
+    serde_json::from_slice(&said).map_err(|_| Error::new("setuid", user, Errno::EPERM))
 }

@@ -2,7 +2,7 @@
 
 use super::control::printable;
 use crate::config::Skipped;
-use crate::control::protocol::{Pool, Status};
+use crate::control::protocol::{PoolStatus, Status};
 use std::fmt::Write as _;
 
 pub(super) fn take_up(status: &mut Status) {
@@ -14,10 +14,10 @@ pub(super) fn take_up(status: &mut Status) {
                 let others = pool.problem.take().map(|other| format!("; {other}"));
                 pool.problem = Some(problem + &others.unwrap_or_default());
             }
-            None => status.pools.push(Pool {
+            None => status.pools.push(PoolStatus {
                 name: name.clone(),
                 problem: Some(problem),
-                ..Pool::default()
+                ..PoolStatus::default()
             }),
         }
     }
@@ -68,10 +68,10 @@ mod tests {
 
     #[test]
     fn they_are_pools_with_a_problem() {
-        let pool = |name: &str, problem: Option<&str>| Pool {
+        let pool = |name: &str, problem: Option<&str>| PoolStatus {
             name: name.to_owned(),
             problem: problem.map(str::to_owned),
-            ..Pool::default()
+            ..PoolStatus::default()
         };
         let mut status = Status {
             pid: 1,
@@ -83,10 +83,7 @@ mod tests {
                 skipped(Some("a"), false),
                 skipped(None, false),
             ],
-            last_reload: None,
-            log: None,
-            replaced: false,
-            jobs: None,
+            ..Status::default()
         };
         take_up(&mut status);
         let reasons = "/etc/a.toml:2:1: \u{1b}x; y";

@@ -1,11 +1,11 @@
 //! `forkyard spawn`: starts an application like the daemon and reports the result. Also the env setupper.
 
 use crate::spawn::action::{SpawnOutcome, Up};
+use crate::spawn::driver::{self, Driver};
 use crate::spawn::effects::{self, Process};
 use crate::spawn::event::{Event, Token};
 use crate::spawn::plan::{Kind, Plan};
 use crate::spawn::report::Report;
-use crate::spawn::run::{self, Driver};
 use crate::spawn::setupper::{self, Pass};
 use crate::sys::{self, clock, identity, pidfd, socket};
 use clap::Args;
@@ -142,7 +142,7 @@ fn plan(arguments: &Spawn) -> Result<Plan, String> {
 }
 
 fn start(arguments: &Spawn, plan: Plan) -> std::io::Result<ExitCode> {
-    let mut context = run::context(std::env::current_exe()?);
+    let mut context = driver::context(std::env::current_exe()?);
     if let Some(directory) = &arguments.spawn_dir {
         context.spawn_dir.clone_from(directory);
     }

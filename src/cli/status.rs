@@ -2,7 +2,7 @@
 
 use super::control::printable;
 use super::jobs::age;
-use crate::control::protocol::{Applications, Pool, Process, Status, Worker};
+use crate::control::protocol::{Applications, PoolStatus, ProcessStatus, Status, WorkerStatus};
 use crate::scoreboard::counters::ExitCause;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -109,7 +109,7 @@ fn preloaders(status: &Status) -> HashMap<i32, u64> {
 }
 
 /// Returns a pool's state in one word.
-pub(super) fn state(pool: &Pool) -> &'static str {
+pub(super) fn state(pool: &PoolStatus) -> &'static str {
     let is = |state: &str| {
         pool.generations
             .iter()
@@ -132,7 +132,7 @@ pub(super) fn state(pool: &Pool) -> &'static str {
 }
 
 /// Returns the name of a pool's process manager.
-pub(super) fn manager(pool: &Pool) -> &str {
+pub(super) fn manager(pool: &PoolStatus) -> &str {
     match (&pool.applications, pool.generations.last()) {
         (Some(_), _) => "apps",
         (None, Some(generation)) => &generation.pm,
@@ -141,7 +141,7 @@ pub(super) fn manager(pool: &Pool) -> &str {
 }
 
 /// Returns the number of waiting connections and requests; `None` if it isn't known.
-pub(super) fn waiting(pool: &Pool) -> Option<u64> {
+pub(super) fn waiting(pool: &PoolStatus) -> Option<u64> {
     let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
     let requests = view.map(|view| number(&view["waiting"]));
     let connections = pool.queue.map(u64::from);
@@ -159,7 +159,7 @@ fn since_epoch(seconds: u64) -> i64 {
 }
 
 /// Lists a pool's problems, one a line.
-pub(super) fn remarks(pool: &Pool) -> Vec<String> {
+pub(super) fn remarks(pool: &PoolStatus) -> Vec<String> {
     let problem = pool.problem.as_deref().map(printable);
     let error = pool.last_error.as_ref().map(|error| {
         let state = match (error.refusing, error.is_over) {
@@ -177,7 +177,7 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn details(pool: &Pool) -> String {
+pub(super) fn details(pool: &PoolStatus) -> String {
     let mut text = format!("pool {} on {}\n", pool.name, pool.listen);
     for remark in remarks(pool) {
         let _ = writeln!(text, "  {remark}");
@@ -220,8 +220,8 @@ pub(super) fn details(pool: &Pool) -> String {
 }
 
 /// Returns a worker's current or last request, and its script.
-fn request(worker: &Worker) -> String {
-    let Worker {
+fn request(worker: &WorkerStatus) -> String {
+    let WorkerStatus {
         method,
         uri,
         query,
@@ -236,7 +236,7 @@ fn request(worker: &Worker) -> String {
 }
 
 /// Returns the pool's resources and counters.
-fn summary(pool: &Pool, text: &mut String) {
+fn summary(pool: &PoolStatus, text: &mut String) {
     let limits = &pool.limits;
     let spare = limits.min_spare_servers.zip(limits.max_spare_servers);
     let _ = writeln!(
@@ -363,7 +363,7 @@ fn one(application: &Value, text: &mut String) {
     );
     super::boot::loads_in_workers(application["connected_to"].as_str(), text);
     let programs = application["programs"].as_array().into_iter().flatten();
-    let programs: Vec<Process> = programs
+    let programs: Vec<ProcessStatus> = programs
         .filter_map(|program| serde_json::from_value(program.clone()).ok())
         .collect();
     super::programs::table(&programs, text);
@@ -407,7 +407,7 @@ pub(super) mod tests {
     use super::*;
     use crate::cli::metrics::MetricsForm;
     use crate::control::protocol::{
-        Boot, Generation, RewoundTotals, StartError, Starting, WarmUp, WorkerLimits,
+        Boot, GenerationStatus, RewoundTotals, StartError, Starting, WarmUp, WorkerLimits,
     };
     use crate::scoreboard::counters::PoolCounters;
     use serde_json::json;
@@ -448,7 +448,7 @@ pub(super) mod tests {
             pid: 1,
             version: "1".into(),
             config: "f".into(),
-            pools: vec![Pool {
+            pools: vec![PoolStatus {
                 orphans: 0,
                 failed_starts: 3,
                 name: "s\"x".into(),
@@ -456,7 +456,7 @@ pub(super) mod tests {
                 queue: Some(0),
                 queue_limit: Some(511),
                 applications: Some(applications),
-                ..Pool::default()
+                ..PoolStatus::default()
             }],
             skipped: Vec::new(),
             last_reload: None,
@@ -487,7 +487,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_pool_is_shown_with_its_workers() {
-        let worker = Worker {
+        let worker = WorkerStatus {
             pid: Some(9),
             stage: "Running".into(),
             for_ms: 1500,
@@ -497,9 +497,9 @@ pub(super) mod tests {
             uri: "/a.php".into(),
             query: "x=\u{1b}".into(),
             cpu_ms: 250,
-            ..Worker::default()
+            ..WorkerStatus::default()
         };
-        let generation = Generation {
+        let generation = GenerationStatus {
             id: 2,
             state: "serving".into(),
             pm: "dynamic".into(),
@@ -523,7 +523,7 @@ pub(super) mod tests {
                 }),
             }),
             workers: vec![worker],
-            ..Generation::default()
+            ..GenerationStatus::default()
         };
         let mut counts = PoolCounters {
             requests: 7,
@@ -534,7 +534,7 @@ pub(super) mod tests {
         counts.count_exit(ExitCause::Signal, Some(11), None);
         counts.count_exit(ExitCause::Exit, Some(255), None);
         counts.count_exit(ExitCause::NotPutBack, None, Some("child"));
-        let pool = Pool {
+        let pool = PoolStatus {
             name: "www".into(),
             listen: "/run/w".into(),
             problem: Some("/run/w is gone".into()),
@@ -549,7 +549,7 @@ pub(super) mod tests {
             busy: 1,
             counts,
             generations: vec![generation],
-            ..Pool::default()
+            ..PoolStatus::default()
         };
         let mut status = Status {
             pools: vec![pool],

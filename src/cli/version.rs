@@ -14,30 +14,28 @@ const EXIT_DIFFERENT: u8 = 1;
 
 /// Says both.
 pub(super) fn version(daemon: &Daemon) -> ExitCode {
-    tell(match health::answer(daemon, Request::Ping {}) {
-        Ok(Answer::Pong {
+    let answer = health::answer(daemon, Request::Ping {});
+    let running = answer.and_then(|answer| match answer {
+        Answer::Pong {
             pid,
             program: Some(program),
             ..
-        }) => outcome(pid, &program, is_own(&program.path)),
+        } => Ok(outcome(pid, &program, is_own(&program.path))),
         // Owners of applications are told no more, and neither does an older daemon.
-        Ok(Answer::Pong { pid, version, .. }) => CommandOutcome {
-            output: format!("forkyard {} runs, pid {pid}\n", printable(&version)),
-            errors: String::new(),
-            code: 0,
-        },
-        other => {
-            let other = unexpected(other);
-            CommandOutcome {
-                errors: format!(
-                    "forkyard {} is on disk; no daemon was asked\n{}",
-                    texts::VERSION,
-                    other.errors
-                ),
-                ..other
-            }
-        }
-    })
+        Answer::Pong { pid, version, .. } => Ok(CommandOutcome::success(format!(
+            "forkyard {} runs, pid {pid}\n",
+            printable(&version)
+        ))),
+        other => Err(unexpected(other)),
+    });
+    tell(running.map_err(|failed| CommandOutcome {
+        errors: format!(
+            "forkyard {} is on disk; no daemon was asked\n{}",
+            texts::VERSION,
+            failed.errors
+        ),
+        ..failed
+    }))
 }
 
 /// `is_own`: the file is the one that this command is.
@@ -60,9 +58,8 @@ fn outcome(pid: u32, program: &Program, is_own: bool) -> CommandOutcome {
         ),
     };
     CommandOutcome {
-        output: runs + &on_disk,
-        errors: String::new(),
         code,
+        ..CommandOutcome::success(runs + &on_disk)
     }
 }
 

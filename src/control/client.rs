@@ -2,7 +2,6 @@
 
 use super::owners_socket;
 use super::protocol::{Answer, Request};
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,36 +10,28 @@ use std::path::{Path, PathBuf};
 const LONGEST_ANSWER: u64 = 256 << 20;
 
 /// The reason for a missing answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The connection to the socket failed.
-    Connect(PathBuf, io::Error),
+    #[error("{0}: {1}; {remedy}", remedy = connect_remedy(.1.kind()))]
+    Connect(PathBuf, #[source] io::Error),
     /// The connection was lost.
-    Lost(PathBuf, io::Error),
+    #[error("{0}: no answer: {1}")]
+    Lost(PathBuf, #[source] io::Error),
     /// The answer is invalid.
-    Nonsense(PathBuf, serde_json::Error),
+    #[error("{0}: this is no answer: {1}")]
+    Nonsense(PathBuf, #[source] serde_json::Error),
 }
 
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AskError::Connect(path, error) => {
-                write!(f, "{}: {error}; ", path.display())?;
-                match error.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                        f.write_str("is the daemon running")?;
-                        if let Some(command) = start_command(Path::new("/")) {
-                            write!(f, " ({command} starts it)")?;
-                        }
-                        f.write_str(", and does its configuration have this as control?")
-                    }
-                    io::ErrorKind::PermissionDenied => f.write_str("root and the daemon's own user may ask"),
-                    _ => f.write_str("it must be the daemon's control socket"),
-                }
-            }
-            AskError::Lost(path, error) => write!(f, "{}: no answer: {error}", path.display()),
-            AskError::Nonsense(path, error) => write!(f, "{}: this is no answer: {error}", path.display()),
+fn connect_remedy(kind: io::ErrorKind) -> String {
+    match kind {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            let command = start_command(Path::new("/"));
+            let starts = command.map_or_else(String::new, |command| format!(" ({command} starts it)"));
+            format!("is the daemon running{starts}, and does its configuration have this as control?")
         }
+        io::ErrorKind::PermissionDenied => "root and the daemon's own user may ask".to_owned(),
+        _ => "it must be the daemon's control socket".to_owned(),
     }
 }
 
@@ -53,15 +44,6 @@ fn start_command(root: &Path) -> Option<&'static str> {
         return Some("systemctl start forkyard");
     }
     has("etc/init.d/forkyard").then_some("service forkyard start")
-}
-
-impl std::error::Error for AskError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            AskError::Connect(_, error) | AskError::Lost(_, error) => Some(error),
-            AskError::Nonsense(_, error) => Some(error),
-        }
-    }
 }
 
 /// A connection to a daemon.

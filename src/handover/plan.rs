@@ -4,13 +4,12 @@
 //! otherwise its channels are closed, and its workers finish and exit. A worker needs the recorded start time. An error
 //! in one entry must not stop the others.
 
-use super::document::{Document, Generation, Pool, Program, StopRequest, Worker};
+use super::document::{Document, SavedGeneration, SavedPool, SavedProgram, SavedWorker, StopRequest};
 use super::names;
 use crate::runtime::http::table_pages;
 use crate::scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
 pub use forkyard_base::descriptor::Kind;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 /// The descriptors and processes that exist.
 #[derive(Debug, Clone, Default)]
@@ -21,55 +20,32 @@ pub struct Facts {
     pub processes: BTreeMap<i32, u64>,
 }
 
-/// An entry that was rejected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An entry that was rejected, with its pool.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Complaint {
-    /// Pool and its missing or wrong descriptor.
+    /// A pool, and its missing or wrong descriptor.
+    #[error("[pool {0}] {1} is missing or wrong; the socket is opened again")]
     Pool(String, String),
-    /// Pool of a generation, and the missing or wrong descriptor.
+    /// The pool of a generation, and the missing or wrong descriptor.
+    #[error("[pool {0}] {1} is missing or wrong; the old workers finish by themselves")]
     Generation(String, String),
-    /// Pool of a generation that contradicts the rest of the document.
+    /// The pool of a generation that contradicts the rest of the document.
+    #[error("[pool {0}] the hand-over document contradicts itself; the old workers finish by themselves")]
     Contradiction(String),
-    /// Pool and pid of a process that is not the recorded worker.
+    /// A pool, and the pid of a process that is not the recorded worker.
+    #[error("[pool {0}] process {1} is not the worker that it should be")]
     Stranger(String, i32),
-}
-
-impl fmt::Display for Complaint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Complaint::Pool(pool, what) => {
-                write!(
-                    f,
-                    "[pool {pool}] {what} is missing or wrong; the socket is opened again"
-                )
-            }
-            Complaint::Generation(pool, what) => write!(
-                f,
-                "[pool {pool}] {what} is missing or wrong; the old workers finish by themselves"
-            ),
-            Complaint::Contradiction(pool) => write!(
-                f,
-                "[pool {pool}] the hand-over document contradicts itself; the old workers finish by themselves"
-            ),
-            Complaint::Stranger(pool, pid) => {
-                write!(
-                    f,
-                    "[pool {pool}] process {pid} is not the worker that it should be"
-                )
-            }
-        }
-    }
 }
 
 /// The valid part of a document.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
     /// Pools with a listening socket.
-    pub pools: Vec<Pool>,
+    pub pools: Vec<SavedPool>,
     /// Complete generations, with their live workers.
-    pub generations: Vec<Generation>,
+    pub generations: Vec<SavedGeneration>,
     /// Dead workers of those generations.
-    pub dead: Vec<(u32, Worker)>,
+    pub dead: Vec<(u32, SavedWorker)>,
     /// The rejected entries.
     pub complaints: Vec<Complaint>,
 }
@@ -100,14 +76,14 @@ struct Seen {
 }
 
 impl Plan {
-    fn pool(&mut self, pool: &Pool, facts: &Facts, seen: &mut BTreeSet<u32>) {
+    fn pool(&mut self, pool: &SavedPool, facts: &Facts, seen: &mut BTreeSet<u32>) {
         let name = names::listener(pool.id);
         if facts.kinds.get(&name) != Some(&Kind::Listener) || !seen.insert(pool.id) {
             self.complaints.push(Complaint::Pool(pool.name.clone(), name));
             return;
         }
         let queue = names::queue(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
-        self.pools.push(Pool {
+        self.pools.push(SavedPool {
             has_queue: pool.has_queue && queue == [true, true],
             http: (pool.http.clone())
                 .filter(|_| facts.kinds.get(&names::http(pool.id)) == Some(&Kind::Listener)),
@@ -115,15 +91,15 @@ impl Plan {
         });
     }
 
-    fn generation(&mut self, generation: &Generation, facts: &Facts, seen: &mut Seen) {
+    fn generation(&mut self, generation: &SavedGeneration, facts: &Facts, seen: &mut Seen) {
         // The pipes are closed before the document records it, or before it records the last worker's exit.
-        let lives = |worker: &Worker| facts.processes.get(&worker.pid) == Some(&worker.start_time);
+        let lives = |worker: &SavedWorker| facts.processes.get(&worker.pid) == Some(&worker.start_time);
         let pipes = names::of_processes(generation.id);
         let has_pipes = pipes
             .iter()
             .take(PIPES)
             .all(|name| facts.kinds.contains_key(name));
-        let generation = &Generation {
+        let generation = &SavedGeneration {
             rests: !generation.workers.iter().any(lives) && (generation.rests || !has_pipes),
             ..generation.clone()
         };
@@ -159,7 +135,7 @@ impl Plan {
                 None => self.dead.push((generation.id, worker.clone())),
             }
         }
-        self.generations.push(Generation {
+        self.generations.push(SavedGeneration {
             workers: living,
             programs: believed_programs(generation, facts),
             places: if has_table(generation, facts) {
@@ -173,7 +149,7 @@ impl Plan {
 }
 
 /// Returns the generation's first missing or wrong descriptor.
-fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
+fn wrong(generation: &SavedGeneration, facts: &Facts) -> Option<String> {
     let pages = HEADER_PAGES + usize::try_from(generation.slots).ok()?;
     if generation.slots == 0 || generation.slots as usize > MAX_SLOTS {
         return Some("the number of slots".into());
@@ -195,13 +171,13 @@ fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
 }
 
 /// A worker whose stop pipe is missing has seen its end, and exits.
-fn believed(worker: &Worker, facts: &Facts) -> Worker {
+fn believed(worker: &SavedWorker, facts: &Facts) -> SavedWorker {
     let stop_pipe = facts.kinds.get(&names::stop_pipe(worker.id));
     let can_be_told = matches!(stop_pipe, Some(Kind::PipeIn | Kind::Packets));
     // Older masters used a pipe.
     let is_output = |kind: &Kind| matches!(kind, Kind::Stream | Kind::PipeOut);
     let output = names::output(worker.id).map(|end| facts.kinds.get(&end).is_some_and(is_output));
-    Worker {
+    SavedWorker {
         told: worker
             .told
             .or((!can_be_told).then_some((StopRequest::Retire, worker.begun))),
@@ -211,9 +187,9 @@ fn believed(worker: &Worker, facts: &Facts) -> Worker {
 }
 
 /// Returns the programs that can be stopped. Takeover checks whether they are alive.
-fn believed_programs(generation: &Generation, facts: &Facts) -> Vec<Program> {
+fn believed_programs(generation: &SavedGeneration, facts: &Facts) -> Vec<SavedProgram> {
     let mut places = BTreeSet::new();
-    let mut is_sound = |program: &&Program| {
+    let mut is_sound = |program: &&SavedProgram| {
         let [input, _] = names::program(generation.id, program.place);
         program.place < generation.places
             && program.pid > 1
@@ -228,7 +204,7 @@ fn believed_programs(generation: &Generation, facts: &Facts) -> Vec<Program> {
 }
 
 /// Whether the program's table exists and has the right size.
-fn has_table(generation: &Generation, facts: &Facts) -> bool {
+fn has_table(generation: &SavedGeneration, facts: &Facts) -> bool {
     let wanted = Kind::Memory(table_pages(generation.places as usize, generation.slots as usize));
     facts.kinds.get(&names::program_table(generation.id)) == Some(&wanted)
 }
@@ -241,7 +217,7 @@ mod tests {
     use crate::scoreboard::counters::PoolCounters;
 
     fn sample() -> Document {
-        let worker = |id, slot, pid| Worker {
+        let worker = |id, slot, pid| SavedWorker {
             id,
             slot,
             pid,
@@ -260,7 +236,7 @@ mod tests {
             last_pool: 1,
             last_generation: 4,
             last_reload: None,
-            pools: vec![Pool {
+            pools: vec![SavedPool {
                 id: 1,
                 name: "www".into(),
                 address: Address::Unix("/run/www.sock".into()),
@@ -271,7 +247,7 @@ mod tests {
                 counters: PoolCounters::default(),
                 had: None,
             }],
-            generations: vec![Generation {
+            generations: vec![SavedGeneration {
                 id: 4,
                 pool: 1,
                 name: "www".into(),
@@ -418,7 +394,7 @@ mod tests {
     fn a_program_goes_on_with_its_table_and_its_input() {
         let mut document = sample();
         let generation = &mut document.generations[0];
-        let program = |place| Program {
+        let program = |place| SavedProgram {
             place,
             pid: 300,
             start_time: 5,

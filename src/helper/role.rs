@@ -15,7 +15,7 @@ const EXIT_SOFTWARE: i32 = 70;
 /// The largest document, in bytes.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Runs a helper and returns its exit code. The process must have one thread and no other open files.
+/// Runs a helper and returns its exit code. Call it with one thread, before anything opens a file.
 pub fn run() -> i32 {
     signal::ignore_pipe();
     match begin() {
@@ -82,7 +82,7 @@ fn become_role(start: HelperStart, descriptors: Vec<OwnedFd>) -> i32 {
 fn become_worker(start: WorkerStart, descriptors: Vec<OwnedFd>) -> Result<i32, Error> {
     let has_elder = start.has_elder;
     let (context, own, share, reports) = assemble(start, descriptors)?;
-    // The document is several times as large as the settings that stay.
+    // There are many workers, and the document is several times as large as the settings that stay.
     heap::trim();
     if gateway::is_for(&context.settings.pool) {
         let serve = |context, own| gateway::serve(context, own, share.as_ref());

@@ -59,6 +59,6 @@ pub struct WorkerStart {
     pub processes: Option<usize>,
     /// The last descriptor takes reports of programs that failed to start.
     pub has_reports: bool,
-    /// Workers of an earlier generation still serve the pool.
+    /// Others serve the pool: workers of an earlier generation, or of a next one on trial.
     pub has_elder: bool,
 }

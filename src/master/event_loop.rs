@@ -35,16 +35,18 @@ pub(super) struct Master {
     pub(super) service: Service,
     pub(super) read_config: ReadConfig,
     pub(super) lifecycle: Lifecycle,
+    /// Whether load balancers may send requests here.
     pub(super) mode: DaemonMode,
     pub(super) expulsions: Expulsions,
 }
 
 impl Master {
+    /// Performs the actions of the take-over, then applies the configuration or continues a stop.
     pub(super) fn begin(&mut self, wanted: CoreConfig) {
         for action in std::mem::take(&mut self.executor.handover.todo) {
             self.executor.perform(action);
         }
-        // A child that exited during the replacement of the program sent no SIGCHLD.
+        // Neither program got SIGCHLD for a child that exited during the replacement.
         self.executor.reap();
         self.perform_actions();
         match self.lifecycle.stopping() {

@@ -12,6 +12,7 @@ pub(super) const FPM_TITLE: &str = "php-fpm";
 pub struct Frontend {
     pub name: &'static str,
     pub title: &'static str,
+    /// Reads the configuration again, and logs why it is unusable.
     pub read_config: ReadConfig,
 }
 

@@ -90,6 +90,7 @@ impl Master {
         None
     }
 
+    /// Stops an instance's requests; `enable`: allows them again.
     pub(super) fn disable(&mut self, asker: u64, pid: i32, enable: bool) -> Option<Answer> {
         self.about_instance(asker, pid, AdminRequest::Disable { pid, enable })
     }
@@ -182,6 +183,7 @@ impl Master {
         self.apply_other(config, asker)
     }
 
+    /// Removes a pool. `limit`: the time for its workers to finish.
     pub(super) fn remove_pool(
         &mut self,
         asker: u64,
@@ -241,6 +243,7 @@ impl Master {
             | Request::Status {}
             | Request::Restart { .. }
             | Request::RestartPool { .. }
+            // Only for their own pools and applications.
             | Request::Error { .. }
             | Request::Terminate { .. }
             | Request::Detach { .. } => true,

@@ -81,7 +81,7 @@ impl Service {
     }
 }
 
-/// Logs the interval of these notifications, as php-fpm does even without a service manager.
+/// Logs the interval of status notifications, as php-fpm does even without a service manager.
 pub(super) fn say_interval(interval: Option<Duration>) {
     match interval {
         Some(interval) => log::info!("systemd monitor interval set to {}ms", interval.as_millis()),
@@ -92,6 +92,7 @@ pub(super) fn say_interval(interval: Option<Duration>) {
 struct Bulletin {
     interval: Duration,
     due: Tick,
+    /// The number of requests at the previous notification.
     requests: u64,
 }
 
@@ -111,6 +112,7 @@ impl Bulletin {
             requests,
             slow,
         } = *totals;
+        // A reload resets the count.
         let new = requests.checked_sub(self.requests).unwrap_or(requests);
         self.requests = requests;
         let rate = new as f64 / self.interval.as_secs_f64();

@@ -94,6 +94,7 @@ impl Master {
         }
     }
 
+    /// Replaces this program by the new one. Returns only if that fails or the daemon stops.
     fn hand_over(&mut self, asker: Asker) {
         // A signal that was received but not handled would be lost.
         let mask = sys::signal::block_all();

@@ -24,6 +24,7 @@ use signal_hook_mio::v1_0::Signals;
 use std::path::Path;
 use std::time::Duration;
 
+/// How long the daemon's end waits for the last output of applications.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Runs the daemon until it stops.
@@ -146,8 +147,7 @@ pub(crate) fn run(
     }
     master.service.set_bulletin(interval);
     let outcome = master.serve();
-    master.executor.end_jobs();
-    master.executor.end_reporters();
+    master.executor.end_helpers();
     master.executor.end_unavailable_responders();
     master.executor.end_routers();
     master.executor.end_orphans();

@@ -235,7 +235,7 @@ impl Application {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Php {
     /// The PHP version (`8.2`), which selects libphp and the shim.
     pub version: String,
@@ -346,8 +346,9 @@ pub enum BootConnections {
     Keep,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Preloading {
+    #[default]
     Own,
     /// A process with PHP started, shared by pools of any user. Each pool has a separate OPcache.
     Zygote,
@@ -371,13 +372,14 @@ impl Preloading {
 }
 
 /// The php.ini settings allowed in requests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestSettings {
     All,
     /// Settings that web servers usually send, except those that select code or files to write, and those in
     /// `php_admin_value`.
     Harmless,
     Only(Vec<String>),
+    #[default]
     None,
 }
 

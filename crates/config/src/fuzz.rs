@@ -2,22 +2,21 @@
 
 use super::fpm::{Line, Machine, Options, OsFailure};
 use super::{Config, Errors, Kind, UserIds, World, glob, import as importing, parse, resolve, site};
-use forkyard_fuzz::{Grammar, Target, target, words};
+use forkyard_fuzz::{Target, target};
 use forkyard_protocol::inspector::Settings;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-#[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
-    target("site_toml", Grammar::Lines, words::SITE, 800, site),
-    target("site_passengerfile", Grammar::Json, words::PASSENGER, 600, passengerfile),
-    target("site_package", Grammar::Json, words::PASSENGER, 400, package),
-    target("config_toml", Grammar::Lines, words::CONFIG, 1500, toml),
-    target("fpm_ini", Grammar::Lines, words::FPM, 1500, fpm),
-    target("fpm_import", Grammar::Lines, words::FPM, 1500, import),
-    target("glob", Grammar::Lines, &["*", "?", "[", "]", "[!", "[^", "-"], 120, glob),
+    target("site_toml", 800, site),
+    target("site_passengerfile", 600, passengerfile),
+    target("site_package", 400, package),
+    target("config_toml", 1500, toml),
+    target("fpm_ini", 1500, fpm),
+    target("fpm_import", 1500, import),
+    target("glob", 120, glob),
 ];
 
 const FILE: &str = "/etc/forkyard/f";

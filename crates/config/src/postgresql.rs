@@ -1,6 +1,6 @@
 //! Parses a PostgreSQL server's URL with libpq's parameters. The client library handles all except TLS.
 
-use forkyard_base::percent::percent_decode;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -228,8 +228,8 @@ fn split(url: &str) -> (&str, &str) {
 }
 
 fn decoded(text: &str) -> Result<String, UrlMistake> {
-    match String::from_utf8(percent_decode(text.as_bytes()).into_owned()) {
-        Ok(decoded) if !decoded.contains('\0') => Ok(decoded),
+    match percent_decode_str(text).decode_utf8() {
+        Ok(decoded) if !decoded.contains('\0') => Ok(decoded.into_owned()),
         _ => mistake(
             "a parameter is not UTF-8, or has a zero in it",
             "write bytes of UTF-8 behind %",

@@ -5,6 +5,7 @@
 //! * [`applications`]: the application pool.
 //! * [`spawn`]: starts of application processes and reports of failures.
 //! * [`life`]: the life of a helper process.
+//! * [`zygotes`]: which process forks the workers of a generation.
 //! * [`config`]: the settings for decisions.
 #![forbid(unsafe_code)]
 
@@ -13,5 +14,6 @@ pub mod config;
 pub mod life;
 pub mod master;
 pub mod spawn;
+pub mod zygotes;
 
 use forkyard_base::{indexed, origin, tick, timers};

@@ -4,3 +4,4 @@ mod applications_sim;
 #[path = "../../../tests/random/mod.rs"]
 mod random;
 mod sim;
+mod zygotes_sim;

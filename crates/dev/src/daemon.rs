@@ -1,6 +1,6 @@
 //! Runs the daemon as a child: start, log, restarts and exit.
 
-use crate::Failure;
+use crate::DevFailure;
 use crate::configuration::Paths;
 use forkyard_protocol::control::{Answer, Request};
 use nix::sys::signal::{Signal, kill};
@@ -27,17 +27,17 @@ struct Line {
     stream: Option<String>,
 }
 
-pub(crate) fn programs() -> Result<PathBuf, Failure> {
+pub(crate) fn programs() -> Result<PathBuf, DevFailure> {
     let own = std::env::current_exe().ok();
     let directory = own.as_deref().and_then(Path::parent).map(Path::to_owned);
-    directory.ok_or_else(|| Failure::Failed("can't find the directory of forkyard's programs".to_owned()))
+    directory.ok_or_else(|| DevFailure::Failed("can't find the directory of forkyard's programs".to_owned()))
 }
 
-pub(crate) async fn newest_php(programs: &Path) -> Result<String, Failure> {
+pub(crate) async fn newest_php(programs: &Path) -> Result<String, DevFailure> {
     let program = programs.join("forkyard-php");
     let output = Command::new(&program).arg("--versions").output().await;
     let output =
-        output.map_err(|error| Failure::Failed(format!("can't run {}: {error}", program.display())))?;
+        output.map_err(|error| DevFailure::Failed(format!("can't run {}: {error}", program.display())))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let versions: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(' ')).collect();
     let number =
@@ -50,7 +50,7 @@ pub(crate) async fn newest_php(programs: &Path) -> Result<String, Failure> {
         .iter()
         .map(|(version, _)| format!("libphp{version}-embed"))
         .collect();
-    Err(Failure::Refused(format!(
+    Err(DevFailure::Refused(format!(
         "this is an application in PHP, and PHP is not installed as a library: apt install {}",
         packages.join(" or ")
     )))
@@ -62,7 +62,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) async fn start(programs: &Path, paths: &Paths) -> Result<Daemon, Failure> {
+    pub(crate) async fn start(programs: &Path, paths: &Paths) -> Result<Daemon, DevFailure> {
         let program = programs.join("forkyard");
         let mut child = Command::new(&program)
             .args(["run", "--nodaemonize", "--with-parent", "--config"])
@@ -73,7 +73,7 @@ impl Daemon {
             // Ctrl-C must reach only this process, which then stops the daemon.
             .process_group(0)
             .spawn()
-            .map_err(|error| Failure::Failed(format!("can't run {}: {error}", program.display())))?;
+            .map_err(|error| DevFailure::Failed(format!("can't run {}: {error}", program.display())))?;
         let stderr = child.stderr.take();
         let (sender, ready) = oneshot::channel();
         let log = tokio::spawn(async move {
@@ -86,7 +86,7 @@ impl Daemon {
         }
         let status = child.wait().await;
         let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        Err(Failure::Failed(format!(
+        Err(DevFailure::Failed(format!(
             "the daemon did not start ({how}); its reason is above"
         )))
     }

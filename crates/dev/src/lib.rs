@@ -51,7 +51,7 @@ pub struct Arguments {
 }
 
 #[derive(Debug)]
-enum Failure {
+enum DevFailure {
     /// The user has to change something.
     Refused(String),
     Failed(String),
@@ -64,8 +64,8 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let (text, code) = match failure {
-                Failure::Refused(text) => (text, EXIT_USAGE),
-                Failure::Failed(text) => (text, EXIT_SOFTWARE),
+                DevFailure::Refused(text) => (text, EXIT_USAGE),
+                DevFailure::Failed(text) => (text, EXIT_SOFTWARE),
             };
             eprintln!("forkyard: {text}");
             ExitCode::from(code)
@@ -73,11 +73,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let subject = subject::find(&arguments.directory).map_err(Failure::Refused)?;
+fn run(arguments: &Arguments) -> Result<(), DevFailure> {
+    let subject = subject::find(&arguments.directory).map_err(DevFailure::Refused)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::Failed(format!("can't begin: {error}")))?;
+        .map_err(|error| DevFailure::Failed(format!("can't begin: {error}")))?;
     runtime.block_on(server::run(arguments, subject))
 }

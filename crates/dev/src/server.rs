@@ -11,7 +11,7 @@ use crate::reply::{self, Reply, Served, WEBSOCKET};
 use crate::site::{self, Target};
 use crate::subject::{self, Subject, What};
 use crate::watch::Watch;
-use crate::{Arguments, Failure, port};
+use crate::{Arguments, DevFailure, port};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
@@ -47,15 +47,15 @@ struct DevState {
     subject: Result<Subject, String>,
 }
 
-pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), DevFailure> {
     let listener = listen(SocketAddr::new(arguments.host, arguments.port)).await?;
     let address = listener
         .local_addr()
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    let watch = Watch::new(&subject.root).map_err(Failure::Failed)?;
+        .map_err(|error| DevFailure::Failed(error.to_string()))?;
+    let watch = Watch::new(&subject.root).map_err(DevFailure::Failed)?;
     let private = tempfile::Builder::new().prefix("forkyard-dev-").tempdir();
     let private =
-        private.map_err(|error| Failure::Failed(format!("can't make a private directory: {error}")))?;
+        private.map_err(|error| DevFailure::Failed(format!("can't make a private directory: {error}")))?;
     let paths = Paths::new(private.path());
     let programs = daemon::programs()?;
     let php = match subject.is_php() {
@@ -66,7 +66,7 @@ pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), F
     let env = configuration::DEVELOPMENT.map(|(name, usual)| (name, said(name, usual)));
     let text = configuration::write(&subject, &paths, php.as_deref(), &env);
     std::fs::write(&paths.configuration, text)
-        .map_err(|error| Failure::Failed(format!("{}: {error}", paths.configuration.display())))?;
+        .map_err(|error| DevFailure::Failed(format!("{}: {error}", paths.configuration.display())))?;
     let mut ends = Ending::new()?;
     let mut daemon = tokio::select! {
         started = Daemon::start(&programs, &paths) => started?,
@@ -101,7 +101,7 @@ pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), F
             },
             status = daemon.ended() => {
                 let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-                break Err(Failure::Failed(format!("the daemon has ended ({how})")));
+                break Err(DevFailure::Failed(format!("the daemon has ended ({how})")));
             }
             () = ends.wait() => break Ok(()),
         }
@@ -111,10 +111,10 @@ pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), F
     outcome
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+async fn listen(address: SocketAddr) -> Result<TcpListener, DevFailure> {
     TcpListener::bind(address).await.map_err(|error| {
         let port = address.port();
-        Failure::Refused(match error.kind() {
+        DevFailure::Refused(match error.kind() {
             io::ErrorKind::AddrInUse => {
                 let who = port::holder(port).map_or_else(
                     || "another process".to_owned(),
@@ -140,9 +140,10 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 struct Ending([tokio::signal::unix::Signal; 3]);
 
 impl Ending {
-    fn new() -> Result<Ending, Failure> {
-        let wanted =
-            |kind| signal(kind).map_err(|error| Failure::Failed(format!("can't wait for signals: {error}")));
+    fn new() -> Result<Ending, DevFailure> {
+        let wanted = |kind| {
+            signal(kind).map_err(|error| DevFailure::Failed(format!("can't wait for signals: {error}")))
+        };
         Ok(Ending([
             wanted(SignalKind::interrupt())?,
             wanted(SignalKind::terminate())?,

@@ -1,11 +1,8 @@
 //! Fuzz targets: what workers send for the log.
 
-use forkyard_fuzz::{Grammar, Target, target};
+use forkyard_fuzz::{Target, target};
 
-#[rustfmt::skip]
-pub const TARGETS: &[Target] = &[
-    target("log_message", Grammar::Bytes, &[], 400, crate::logs::fuzz::message),
-];
+pub const TARGETS: &[Target] = &[target("log_message", 400, crate::logs::fuzz::message)];
 
 #[cfg(test)]
 mod tests {

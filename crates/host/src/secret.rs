@@ -2,7 +2,6 @@
 
 use crate::config::Secret;
 use crate::sys::identity;
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -11,58 +10,34 @@ use std::path::{Path, PathBuf};
 const MOST_BYTES: u64 = 1_024;
 
 /// Why a file is rejected.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// It can't be read.
-    Unread(PathBuf, io::Error),
+    #[error("{0}: {1}{remedy}", remedy = match .1.kind() {
+        io::ErrorKind::NotFound => format!("; {}", to_make(.0)),
+        _ => String::new(),
+    })]
+    Unread(PathBuf, #[source] io::Error),
     /// Others may read or write it, or another user owns it.
+    #[error(
+        "{0} is no secret: it has to be a file of root or of this user that no other may read or write; \
+         {make}",
+        make = to_make(.0)
+    )]
     Open(PathBuf),
     /// The content is too short, too long, or more than one word.
+    #[error(
+        "{0} has no secret: it has to be one word of {least} to {most} characters; {make}",
+        least = Secret::LENGTHS.start(),
+        most = Secret::LENGTHS.end(),
+        make = to_make(.0)
+    )]
     Unfit(PathBuf),
 }
 
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let make = |path: &Path| {
-            let path = path.display();
-            format!(
-                "make one: install -m 600 /dev/null {path} && head -c 32 /dev/urandom | base64 -w 0 > {path}"
-            )
-        };
-        match self {
-            SecretError::Unread(path, error) => {
-                write!(f, "{}: {error}", path.display())?;
-                match error.kind() {
-                    io::ErrorKind::NotFound => write!(f, "; {}", make(path)),
-                    _ => Ok(()),
-                }
-            }
-            SecretError::Open(path) => write!(
-                f,
-                "{} is no secret: it has to be a file of root or of this user that no other may read or write; \
-                 {}",
-                path.display(),
-                make(path)
-            ),
-            SecretError::Unfit(path) => write!(
-                f,
-                "{} has no secret: it has to be one word of {} to {} characters; {}",
-                path.display(),
-                Secret::LENGTHS.start(),
-                Secret::LENGTHS.end(),
-                make(path)
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SecretError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SecretError::Unread(_, error) => Some(error),
-            SecretError::Open(_) | SecretError::Unfit(_) => None,
-        }
-    }
+fn to_make(path: &Path) -> String {
+    let path = path.display();
+    format!("make one: install -m 600 /dev/null {path} && head -c 32 /dev/urandom | base64 -w 0 > {path}")
 }
 
 /// Reads a secret from a file of root's or this process's user that no other user can read or write.

@@ -24,7 +24,7 @@ pub(crate) struct Server {
     encryption: Encryption,
 }
 
-struct Failure {
+struct ConnectFailure {
     error: SqlError,
     is_about_encryption: bool,
 }
@@ -80,7 +80,7 @@ impl Server {
                 match self.attempt(second, tls).await {
                     Ok(connected) => return Ok(connected),
                     // The error of the preferred way does not concern the other.
-                    Err(Failure { error, .. }) => SqlError {
+                    Err(ConnectFailure { error, .. }) => SqlError {
                         message: format!("{}; and then: {}", failure.error.message, error.message),
                         ..error
                     },
@@ -92,16 +92,16 @@ impl Server {
         Err(failure)
     }
 
-    async fn attempt(&self, way: Way, tls: MakeTlsConnector) -> Result<(Client, Link), Failure> {
+    async fn attempt(&self, way: Way, tls: MakeTlsConnector) -> Result<(Client, Link), ConnectFailure> {
         let mut config = self.config.clone();
         config.ssl_mode(way);
         match timeout(SILENCE, config.connect(tls)).await {
-            Ok(connected) => connected.map_err(|error| Failure {
+            Ok(connected) => connected.map_err(|error| ConnectFailure {
                 is_about_encryption: tls::handshake_failure(&error).is_some()
                     || error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION),
                 error: of_server(&error),
             }),
-            Err(_) => Err(Failure {
+            Err(_) => Err(ConnectFailure {
                 error: silent(),
                 is_about_encryption: false,
             }),

@@ -4,7 +4,9 @@ mod sequence;
 
 use crate::client::Rights;
 use crate::store::{By, Filter, Operation, Reply, Selection, State};
-use forkyard_base::base64;
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use forkyard_config::Jobs;
 #[cfg(any(test, fuzzing))]
 use forkyard_protocol::jobs::RequestLine;
@@ -19,6 +21,14 @@ const MOST_STEPS: usize = 1_000;
 const LONGEST_NAME: usize = 255;
 const LONGEST_REF: usize = 64;
 const LISTED: u32 = 100;
+
+/// Padding may be left out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// The default type of a payload of bytes.
 const BYTES: &str = "application/octet-stream";
@@ -392,8 +402,8 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
         if !job.payload.is_empty() {
             return Err("payload and payload_base64 are two ways to say the same: give one".to_owned());
         }
-        let bytes = base64::decode(&text);
-        job.payload = bytes.ok_or("payload_base64 is no base64")?;
+        let bytes = BASE64.decode(&text);
+        job.payload = bytes.map_err(|_| "payload_base64 is no base64")?;
         job.content_type.get_or_insert_with(|| BYTES.to_owned());
         return fits(job, jobs);
     }

@@ -5,13 +5,12 @@ use crate::client::Rights;
 use crate::commands::{self, Plan};
 use crate::sample;
 use crate::store::{Filter, Operation, Selection, SequenceOperation};
-use forkyard_fuzz::{Grammar, Target, target, words};
+use forkyard_fuzz::{Target, target};
 use forkyard_protocol::jobs::NewJob;
 
-#[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
-    target("jobs_requests", Grammar::Json, words::JOBS, 1024, requests),
-    target("jobs_answers", Grammar::Lines, words::JOBS, 1024, answers),
+    target("jobs_requests", 1024, requests),
+    target("jobs_answers", 1024, answers),
 ];
 
 const USER: u32 = 33;

@@ -38,7 +38,7 @@ const KEPT_BYTES: usize = 16 << 10;
 const FIRST_FAILURE: c_int = 500;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct BootFailure {
     pub(crate) summary: String,
     pub(crate) solution: &'static str,
     pub(crate) details: Option<String>,
@@ -61,7 +61,7 @@ struct Boot<'p> {
     /// The answer to the current warm-up request.
     answer: Vec<u8>,
     role: Role<'p>,
-    failure: Option<Failure>,
+    failure: Option<BootFailure>,
     booted: Booted,
     begun: u64,
     times: BootTimes,
@@ -143,7 +143,7 @@ pub(crate) fn run(
             exit_now(code)
         }
         Role::Preloader(preloader, notes) => {
-            let failure = boot.failure.unwrap_or_else(|| Failure {
+            let failure = boot.failure.unwrap_or_else(|| BootFailure {
                 summary: match has_begun {
                     true => "the worker script ended".to_owned(),
                     false => "PHP could not begin the worker script".to_owned(),
@@ -254,7 +254,7 @@ impl<'p> Boot<'p> {
         }
         let answer = String::from_utf8_lossy(&self.answer);
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        self.failure = Some(Failure {
+        self.failure = Some(BootFailure {
             summary: format!("the warm-up request {path} was answered with {status}"),
             solution: "Correct the application, or leave the path out of warm_up_requests. Set values that it \
                 needs in $_SERVER in warm_up_server.",
@@ -292,17 +292,17 @@ impl<'p> Boot<'p> {
         }
     }
 
-    fn keep(&mut self) -> Result<connections::LeftOpen, Failure> {
+    fn keep(&mut self) -> Result<connections::LeftOpen, BootFailure> {
         let is_to_rewind = self.booted.after == After::IsPutBack;
         if !self.php.before_snapshot(is_to_rewind) {
-            return Err(Failure {
+            return Err(BootFailure {
                 summary: "a function of forkyard_before_snapshot() failed".to_owned(),
                 solution: SEE_OUTPUT,
                 details: None,
             });
         }
         let left_open = self.check()?;
-        self.booted.keep(self.closable()).map_err(|error| Failure {
+        self.booted.keep(self.closable()).map_err(|error| BootFailure {
             summary: format!("the snapshot could not be taken: {error}"),
             solution: "Check that the machine has memory to spare, and the service's limits.",
             details: None,
@@ -317,9 +317,9 @@ impl<'p> Boot<'p> {
         (!has_native_calls(self.php)).then(|| of_boot.map(|(number, _)| number).collect())
     }
 
-    fn check(&self) -> Result<connections::LeftOpen, Failure> {
+    fn check(&self) -> Result<connections::LeftOpen, BootFailure> {
         if !process::has_one_thread() {
-            return Err(Failure {
+            return Err(BootFailure {
                 summary: "the boot has left a thread running".to_owned(),
                 solution: "Workers are forked of the process that has booted, and threads are not forked with it. Have what \
                            starts them do so in a request.",
@@ -370,7 +370,7 @@ fn has_native_calls(php: &Php) -> bool {
     }
 }
 
-fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) -> Failure {
+fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) -> BootFailure {
     let stage = match warm_up {
         Some(path) => format!("in the warm-up request {path}"),
         None => "while the application booted".to_owned(),
@@ -378,20 +378,20 @@ fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) ->
     if end.has_failed != 0 {
         let problem = problem.unwrap_or_else(|| "PHP gave no reason".to_owned());
         let (first, rest) = problem.split_once('\n').unwrap_or((&problem, ""));
-        return Failure {
+        return BootFailure {
             summary: format!("the worker script failed {stage}: {first}"),
             solution: SEE_OUTPUT,
             details: (!rest.is_empty()).then(|| problem.clone()),
         };
     }
     if end.has_asked != 0 {
-        return Failure {
+        return BootFailure {
             summary: format!("the worker script ended {stage}"),
             solution: "It must call forkyard_handle_request() again while that returns true.",
             details: None,
         };
     }
-    Failure {
+    BootFailure {
         summary: "the worker script ended without calling forkyard_handle_request()".to_owned(),
         solution: "application.worker is for scripts that boot the application and then call forkyard_handle_request() (or \
                    frankenphp_handle_request()) in a loop. Name such a script, or leave out application.worker: then each \

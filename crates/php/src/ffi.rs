@@ -12,7 +12,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use library::{Library, build_of, memory_file};
 
@@ -83,7 +83,7 @@ pub(crate) struct Facts {
 }
 
 #[repr(C)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerCalls {
     pub(crate) api: *const c_void,
     pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
@@ -171,52 +171,33 @@ pub(crate) struct WorkerFacts {
     pub(crate) reasons: [*const c_char; REASONS],
 }
 
-type IsCodeFullFn = unsafe extern "C" fn() -> c_int;
-type LeaverFn = unsafe extern "C" fn() -> *const c_char;
-type BootsAgainFn = unsafe extern "C" fn(*const c_char, usize);
-type HeapBytesFn = unsafe extern "C" fn() -> u64;
-type RunScriptFn = unsafe extern "C" fn(*const WorkerScript) -> c_int;
-type StartFn = unsafe extern "C" fn(*const StartArguments) -> c_int;
-type SetIniFn = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int;
-type BeginWorkerFn = unsafe extern "C" fn(*const Worker, *mut Facts);
-type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
-type ServeFn = unsafe extern "C" fn(*mut c_void, *const Description) -> c_int;
-type ReportFn = unsafe extern "C" fn(c_int) -> c_int;
-type IniFn = unsafe extern "C" fn(*const c_char) -> *const c_char;
 type EachFile = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
-type LoadedFn = unsafe extern "C" fn(EachFile, *mut c_void);
-type BeginQuietFn = unsafe extern "C" fn() -> c_int;
 type EachScript = unsafe extern "C" fn(*mut c_void, *const c_char, usize, i64);
-type ScriptsFn = unsafe extern "C" fn(EachScript, *mut c_void);
-type CompileFn = unsafe extern "C" fn(*const c_char) -> c_int;
-type BeforeSnapshotFn = unsafe extern "C" fn(c_int) -> c_int;
-type EndWorkerFn = unsafe extern "C" fn();
-type StackFn = unsafe extern "C" fn(*mut PhpLayout);
 
 /// libphp with its shim. Never unloaded, because PHP leaves handlers and thread data behind.
 #[derive(Debug)]
 pub(crate) struct Php {
     pub(crate) version: String,
     pub(crate) is_known: bool,
-    start: StartFn,
-    set_ini: SetIniFn,
-    begin_worker: BeginWorkerFn,
-    resolves: ResolvesFn,
-    serve: ServeFn,
-    report: ReportFn,
-    ini: IniFn,
-    loaded: LoadedFn,
-    begin_quiet: BeginQuietFn,
-    scripts: ScriptsFn,
-    compile: CompileFn,
-    end_worker: EndWorkerFn,
-    stack: StackFn,
-    run_script: RunScriptFn,
-    before_snapshot: BeforeSnapshotFn,
-    is_code_full: IsCodeFullFn,
-    heap_bytes: HeapBytesFn,
-    boots_again: BootsAgainFn,
-    leaver: LeaverFn,
+    start: unsafe extern "C" fn(*const StartArguments) -> c_int,
+    set_ini: unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int,
+    begin_worker: unsafe extern "C" fn(*const WorkerCalls, *mut Facts),
+    resolves: unsafe extern "C" fn(*const c_char) -> c_int,
+    serve: unsafe extern "C" fn(*mut c_void, *const Description) -> c_int,
+    report: unsafe extern "C" fn(c_int) -> c_int,
+    ini: unsafe extern "C" fn(*const c_char) -> *const c_char,
+    loaded: unsafe extern "C" fn(EachFile, *mut c_void),
+    begin_quiet: unsafe extern "C" fn() -> c_int,
+    scripts: unsafe extern "C" fn(EachScript, *mut c_void),
+    compile: unsafe extern "C" fn(*const c_char) -> c_int,
+    end_worker: unsafe extern "C" fn(),
+    stack: unsafe extern "C" fn(*mut PhpLayout),
+    run_script: unsafe extern "C" fn(*const WorkerScript) -> c_int,
+    before_snapshot: unsafe extern "C" fn(c_int) -> c_int,
+    is_code_full: unsafe extern "C" fn() -> c_int,
+    heap_bytes: unsafe extern "C" fn() -> u64,
+    boots_again: unsafe extern "C" fn(*const c_char, usize),
+    leaver: unsafe extern "C" fn() -> *const c_char,
 }
 
 impl Php {
@@ -257,63 +238,32 @@ impl Php {
         // SAFETY: each symbol has the type in shim.h; the version is checked before any other use. The library stays
         // loaded.
         unsafe {
-            let shim_version: unsafe extern "C" fn() -> u32 =
-                std::mem::transmute(shim.symbol(c"forkyard_shim_version")?);
+            let shim_version: unsafe extern "C" fn() -> u32 = shim.function(c"forkyard_shim_version")?;
             if shim_version() != SHIM_VERSION {
                 return Err(Error::Shim(shim_path, version.to_owned()));
             }
             Ok(Php {
                 version: build.version,
                 is_known: forkyard_php_shim::is_known(api),
-                start: std::mem::transmute::<NonNull<c_void>, StartFn>(shim.symbol(c"forkyard_shim_start")?),
-                set_ini: std::mem::transmute::<NonNull<c_void>, SetIniFn>(
-                    shim.symbol(c"forkyard_shim_set_ini")?,
-                ),
-                begin_worker: std::mem::transmute::<NonNull<c_void>, BeginWorkerFn>(
-                    shim.symbol(c"forkyard_shim_begin_worker")?,
-                ),
-                resolves: std::mem::transmute::<NonNull<c_void>, ResolvesFn>(
-                    shim.symbol(c"forkyard_shim_resolves")?,
-                ),
-                serve: std::mem::transmute::<NonNull<c_void>, ServeFn>(shim.symbol(c"forkyard_shim_serve")?),
-                report: std::mem::transmute::<NonNull<c_void>, ReportFn>(
-                    shim.symbol(c"forkyard_shim_report")?,
-                ),
-                ini: std::mem::transmute::<NonNull<c_void>, IniFn>(shim.symbol(c"forkyard_shim_ini")?),
-                loaded: std::mem::transmute::<NonNull<c_void>, LoadedFn>(
-                    shim.symbol(c"forkyard_shim_loaded")?,
-                ),
-                begin_quiet: std::mem::transmute::<NonNull<c_void>, BeginQuietFn>(
-                    shim.symbol(c"forkyard_shim_begin_quiet")?,
-                ),
-                scripts: std::mem::transmute::<NonNull<c_void>, ScriptsFn>(
-                    shim.symbol(c"forkyard_shim_scripts")?,
-                ),
-                compile: std::mem::transmute::<NonNull<c_void>, CompileFn>(
-                    shim.symbol(c"forkyard_shim_compile")?,
-                ),
-                end_worker: std::mem::transmute::<NonNull<c_void>, EndWorkerFn>(
-                    shim.symbol(c"forkyard_shim_end_worker")?,
-                ),
-                stack: std::mem::transmute::<NonNull<c_void>, StackFn>(shim.symbol(c"forkyard_shim_stack")?),
-                run_script: std::mem::transmute::<NonNull<c_void>, RunScriptFn>(
-                    shim.symbol(c"forkyard_shim_run_script")?,
-                ),
-                before_snapshot: std::mem::transmute::<NonNull<c_void>, BeforeSnapshotFn>(
-                    shim.symbol(c"forkyard_shim_before_snapshot")?,
-                ),
-                leaver: std::mem::transmute::<NonNull<c_void>, LeaverFn>(
-                    shim.symbol(c"forkyard_shim_leaver")?,
-                ),
-                boots_again: std::mem::transmute::<NonNull<c_void>, BootsAgainFn>(
-                    shim.symbol(c"forkyard_shim_boots_again")?,
-                ),
-                heap_bytes: std::mem::transmute::<NonNull<c_void>, HeapBytesFn>(
-                    shim.symbol(c"forkyard_shim_heap_bytes")?,
-                ),
-                is_code_full: std::mem::transmute::<NonNull<c_void>, IsCodeFullFn>(
-                    shim.symbol(c"forkyard_shim_is_code_full")?,
-                ),
+                start: shim.function(c"forkyard_shim_start")?,
+                set_ini: shim.function(c"forkyard_shim_set_ini")?,
+                begin_worker: shim.function(c"forkyard_shim_begin_worker")?,
+                resolves: shim.function(c"forkyard_shim_resolves")?,
+                serve: shim.function(c"forkyard_shim_serve")?,
+                report: shim.function(c"forkyard_shim_report")?,
+                ini: shim.function(c"forkyard_shim_ini")?,
+                loaded: shim.function(c"forkyard_shim_loaded")?,
+                begin_quiet: shim.function(c"forkyard_shim_begin_quiet")?,
+                scripts: shim.function(c"forkyard_shim_scripts")?,
+                compile: shim.function(c"forkyard_shim_compile")?,
+                end_worker: shim.function(c"forkyard_shim_end_worker")?,
+                stack: shim.function(c"forkyard_shim_stack")?,
+                run_script: shim.function(c"forkyard_shim_run_script")?,
+                before_snapshot: shim.function(c"forkyard_shim_before_snapshot")?,
+                leaver: shim.function(c"forkyard_shim_leaver")?,
+                boots_again: shim.function(c"forkyard_shim_boots_again")?,
+                heap_bytes: shim.function(c"forkyard_shim_heap_bytes")?,
+                is_code_full: shim.function(c"forkyard_shim_is_code_full")?,
             })
         }
     }
@@ -352,7 +302,7 @@ impl Php {
         unsafe { (self.set_ini)(name.as_ptr(), std::ptr::null(), SYSTEM) == 0 }
     }
 
-    pub(crate) fn begin_worker(&self, worker: &Worker) -> Facts {
+    pub(crate) fn begin_worker(&self, worker: &WorkerCalls) -> Facts {
         let mut facts = Facts {
             expose_php: 0,
             fix_pathinfo: 1,

@@ -21,7 +21,7 @@ pub fn main() -> ExitCode {
     forkyard_sys::title::prepare();
     forkyard_sys::signal::ignore_pipe();
     if std::env::args().nth(1).as_deref() == Some(forkyard_worker::slowlog::OPTION) {
-        return ExitCode::from(forkyard_worker::slowlog::run::run());
+        return ExitCode::from(forkyard_worker::slowlog::process::run());
     }
     if std::env::args().nth(1).as_deref() == Some("--versions") {
         return report::versions();

@@ -1,6 +1,6 @@
 //! Starts PHP and forks a worker whenever the master asks.
 
-use crate::boot::{self, Failure};
+use crate::boot::{self, BootFailure};
 use crate::ffi;
 use crate::ffi::{Php, SYSTEM, StartOptions, USER, WorkerFunctions};
 use crate::ini_snapshot::{self, Feed};
@@ -19,47 +19,32 @@ use forkyard_worker::runtime::php::{files, settings as php_settings};
 use forkyard_worker::runtime::preloader::{self, CodeCache, Parcel, Preloader, Socket};
 use forkyard_worker::slowlog::StackSource;
 use forkyard_worker::worker::{self, Settings};
-use std::error::Error as StdError;
 use std::ffi::{CString, OsStr, OsString};
-use std::fmt;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    Preloader(preloader::Error),
+    #[error(transparent)]
+    Preloader(#[from] preloader::Error),
+    #[error("the pool's application is not PHP")]
     NotPhp,
+    #[error("read {0}: {1}")]
     Unreadable(PathBuf, std::io::Error),
+    #[error("php_value {0}: the value can't be written in php.ini's syntax")]
     Setting(String),
+    #[error(transparent)]
     Php(ffi::Error),
     /// Module start-up failed; PHP wrote the reason to standard error.
+    #[error("PHP's module start-up failed")]
     Start,
+    #[error("{0}")]
     Unfit(String),
-    Boot(Box<Failure>),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Preloader(error) => error.fmt(f),
-            Error::NotPhp => f.write_str("the pool's application is not PHP"),
-            Error::Unreadable(path, error) => write!(f, "read {}: {error}", path.display()),
-            Error::Setting(name) => write!(
-                f,
-                "php_value {name}: the value can't be written in php.ini's syntax"
-            ),
-            Error::Php(error) => {
-                write!(f, "{error}")?;
-                error.source().map_or(Ok(()), |source| write!(f, ": {source}"))
-            }
-            Error::Start => f.write_str("PHP's module start-up failed"),
-            Error::Unfit(reason) => f.write_str(reason),
-            Error::Boot(failure) => f.write_str(&failure.summary),
-        }
-    }
+    #[error("{}", .0.summary)]
+    Boot(Box<BootFailure>),
 }
 
 impl Error {
@@ -110,12 +95,6 @@ impl Error {
 impl From<sys::Error> for Error {
     fn from(error: sys::Error) -> Error {
         Error::Preloader(error.into())
-    }
-}
-
-impl From<preloader::Error> for Error {
-    fn from(error: preloader::Error) -> Error {
-        Error::Preloader(error)
     }
 }
 
@@ -252,7 +231,7 @@ pub(crate) fn failed(preloader: &Preloader, notes: Option<&Notes>, error: &Error
     ExitCode::from(EXIT_START_FAILED as u8)
 }
 
-pub(crate) fn lost(why: &dyn fmt::Display) -> ExitCode {
+pub(crate) fn lost(why: &dyn std::fmt::Display) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "forkyard-php: {why}");
     ExitCode::from(EXIT_START_FAILED as u8)
 }

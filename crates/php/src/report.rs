@@ -4,7 +4,7 @@
 use crate::preloader::{Error, Role, start_php};
 use crate::shims;
 use forkyard_config::php::newest;
-use forkyard_config::{Php, Preloading, RequestSettings};
+use forkyard_config::{Php, RequestSettings};
 use forkyard_host::logs::Log;
 use forkyard_sys::process::exit_now;
 use forkyard_sys::signal;
@@ -12,7 +12,6 @@ use forkyard_worker::runtime::php::files;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 const EXIT_SOFTWARE: u8 = 70;
 
@@ -85,25 +84,8 @@ fn try_answer(question: Question) -> Result<bool, Error> {
 fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
     let mut php = Php {
         version: newest().to_owned(),
-        library: None,
-        php_ini: None,
-        no_php_ini: false,
-        scan_dir: None,
-        extended_info: false,
-        binary: None,
-        defines: Vec::new(),
-        limit_extensions: Vec::new(),
-        script_root: None,
         request_settings: RequestSettings::All,
-        php_value: Vec::new(),
-        php_admin_value: Vec::new(),
-        preloader_idle_timeout: Duration::ZERO,
-        start_timeout: Duration::ZERO,
-        warm_up: 0,
-        warm_up_time: Duration::ZERO,
-        preloading: Preloading::Own,
-        opcache_cache: None,
-        worker: None,
+        ..Php::default()
     };
     while let Some(option) = arguments.next() {
         match option.as_str() {

@@ -1,6 +1,6 @@
 //! Answers requests with PHP: finds the script and passes the request to the shim.
 
-use crate::ffi::{Description, Facts, Php, Worker};
+use crate::ffi::{Description, Facts, Php, WorkerCalls};
 use fastcgi::Params;
 use forkyard_config::php::is_before;
 use forkyard_config::{Application, Pool};
@@ -14,6 +14,7 @@ use forkyard_worker::runtime::script_roots::Within;
 use forkyard_worker::worker::{RefusalCause, Request, Runtime, Settings, Unrun};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
+use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 const EXIT_SOFTWARE: i32 = 70;
@@ -36,7 +37,7 @@ pub(crate) struct PhpRuntime<'p> {
 impl<'p> PhpRuntime<'p> {
     pub(crate) fn begin(php: &'p Php, settings: &Settings, stderr_caught: bool) -> PhpRuntime<'p> {
         let pool = &settings.pool;
-        let facts = php.begin_worker(&Worker {
+        let facts = php.begin_worker(&WorkerCalls {
             api: abi::forkyard_api_v1().cast(),
             status: write_status,
             may_set: ask_rule(&settings.pool).then_some(may_set),
@@ -98,17 +99,15 @@ impl<'p> PhpRuntime<'p> {
         }
     }
 
-    fn answer_builtin(&self, request: &mut Request<'_>, uri: &[u8], script: Script) -> bool {
-        let params = request.params();
-        let text = |name: &[u8]| script::text(params, name).unwrap_or_default().to_vec();
+    fn answer_builtin(&self, request: &mut Request<'_>, uri: &[u8], script: &[u8]) -> bool {
+        let text = |name: &[u8]| script::text(request.params(), name).unwrap_or_default().to_vec();
         let (method, query) = (text(b"REQUEST_METHOD"), text(b"QUERY_STRING"));
-        let path = script.path.map(text).unwrap_or_default();
         let content_length = u64::try_from(length(&text(b"CONTENT_LENGTH"))).unwrap_or(0);
         request.describe(&slot_writer::Description {
             method: &method,
             uri,
             query: &query,
-            script: &path,
+            script,
             user: b"",
             content_length,
         });
@@ -164,49 +163,12 @@ impl PhpRuntime<'_> {
         if !self.builtin_paths.iter().any(|path| path == uri) {
             return false;
         }
-        let params = request.params();
-        let text = |name: &[u8]| params.get(name).unwrap_or_default().to_vec();
-        let [uri, method, query, length_of_body] = [
-            b"SCRIPT_NAME".as_slice(),
-            b"REQUEST_METHOD",
-            b"QUERY_STRING",
-            b"CONTENT_LENGTH",
-        ]
-        .map(text);
-        request.describe(&slot_writer::Description {
-            method: &method,
-            uri: &uri,
-            query: &query,
-            script: script.to_bytes(),
-            user: b"",
-            content_length: u64::try_from(length(&length_of_body)).unwrap_or(0),
-        });
-        request.answer_builtin(&uri, self.powered_by.as_bytes())
+        let uri = uri.to_vec();
+        self.answer_builtin(request, &uri, script.to_bytes())
     }
 
     pub(crate) fn describe_for_script(&self, params: &Params, script: &CStr) -> Description {
-        let pointer = |name: &[u8]| -> *const c_char {
-            params
-                .get_with_nul(name)
-                .map_or(std::ptr::null(), |value| value.as_ptr().cast())
-        };
-        let content_type = pointer(b"CONTENT_TYPE");
-        Description {
-            method: pointer(b"REQUEST_METHOD"),
-            query_string: pointer(b"QUERY_STRING"),
-            request_uri: pointer(b"SCRIPT_NAME"),
-            content_type: if content_type.is_null() {
-                c"".as_ptr()
-            } else {
-                content_type
-            },
-            script: script.as_ptr(),
-            authorization: pointer(b"HTTP_AUTHORIZATION"),
-            role: params.get_with_nul(b"FCGI_ROLE").unwrap_or(ROLE).as_ptr().cast(),
-            content_length: length(params.get(b"CONTENT_LENGTH").unwrap_or_default()),
-            status: 200,
-            denied: RUNS,
-        }
+        describe(params, true, b"SCRIPT_NAME", script.as_ptr())
     }
 }
 
@@ -222,7 +184,9 @@ impl Runtime for PhpRuntime<'_> {
             let uri = params.get(script.uri).unwrap_or_default();
             if self.builtin_paths.iter().any(|path| path == uri) {
                 let uri = uri.to_vec();
-                if self.answer_builtin(request, &uri, script) {
+                let path = script.path.and_then(|name| script::text(params, name));
+                let path = path.unwrap_or_default().to_vec();
+                if self.answer_builtin(request, &uri, &path) {
                     return;
                 }
             }
@@ -233,7 +197,22 @@ impl Runtime for PhpRuntime<'_> {
                 request.refuse_script(&unrun);
             }
         }
-        let description = describe(request.params(), script, denied);
+        let params = request.params();
+        let path = script.path.and_then(|name| params.get_with_nul(name));
+        let is_found = !script.is_named
+            || script
+                .path
+                .is_some_and(|name| script::text(params, name).is_some());
+        let description = Description {
+            status: if is_found { 200 } else { 404 },
+            denied,
+            ..describe(
+                params,
+                script.is_named,
+                script.uri,
+                path.map_or(ptr::null(), |path| path.as_ptr().cast()),
+            )
+        };
         // SAFETY: the description points to the parameters, which do not change.
         unsafe { self.serve(request, &description) };
     }
@@ -264,44 +243,27 @@ fn unrun(params: &Params, script: Script, denied: u8) -> Option<Unrun> {
     }
 }
 
-fn describe(params: &Params, script: Script, denied: u8) -> Description {
-    let pointer = |name: &[u8]| -> *const c_char {
+/// `is_named`: the parameters name a script. `uri`: the parameter with its path in the URI.
+fn describe(params: &Params, is_named: bool, uri: &[u8], script: *const c_char) -> Description {
+    let pointer = |name: &[u8]| {
         params
             .get_with_nul(name)
-            .map_or(std::ptr::null(), |value| value.as_ptr().cast())
+            .map(|value| value.as_ptr().cast::<c_char>())
     };
-    let named = |name: &[u8]| {
-        if script.is_named {
-            pointer(name)
-        } else {
-            std::ptr::null()
-        }
-    };
-    let path = script.path.and_then(|name| script::text(params, name));
-    let content_type = named(b"CONTENT_TYPE");
+    let named = |name: &[u8]| pointer(name).filter(|_| is_named);
+    let no_type = if is_named { c"".as_ptr() } else { ptr::null() };
+    let content_length = params.get(b"CONTENT_LENGTH").filter(|_| is_named);
     Description {
-        method: pointer(b"REQUEST_METHOD"),
-        query_string: named(b"QUERY_STRING"),
-        request_uri: named(script.uri),
-        content_type: if script.is_named && content_type.is_null() {
-            c"".as_ptr()
-        } else {
-            content_type
-        },
-        script: script.path.map_or(std::ptr::null(), pointer),
-        authorization: named(b"HTTP_AUTHORIZATION"),
-        role: params.get_with_nul(b"FCGI_ROLE").unwrap_or(ROLE).as_ptr().cast(),
-        content_length: if script.is_named {
-            length(script::text(params, b"CONTENT_LENGTH").unwrap_or_default())
-        } else {
-            0
-        },
-        status: if script.is_named && path.is_none() {
-            404
-        } else {
-            200
-        },
-        denied,
+        method: pointer(b"REQUEST_METHOD").unwrap_or(ptr::null()),
+        query_string: named(b"QUERY_STRING").unwrap_or(ptr::null()),
+        request_uri: named(uri).unwrap_or(ptr::null()),
+        content_type: named(b"CONTENT_TYPE").unwrap_or(no_type),
+        script,
+        authorization: named(b"HTTP_AUTHORIZATION").unwrap_or(ptr::null()),
+        role: pointer(b"FCGI_ROLE").unwrap_or(ROLE.as_ptr().cast()),
+        content_length: content_length.map_or(0, length),
+        status: 200,
+        denied: RUNS,
     }
 }
 

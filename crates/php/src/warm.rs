@@ -11,6 +11,7 @@ use forkyard_sys::process::{Side, exit_now, fork, kill_if_orphaned, reap_soon, s
 use forkyard_sys::signal;
 use forkyard_sys::socket::{Readiness, wait};
 use forkyard_worker::runtime::php::protocol::{SCRIPTS_BYTES, WARM_TIMEOUT};
+use forkyard_worker::runtime::php::settings::is_on;
 use nix::sys::signal::Signal;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,13 +25,7 @@ const LONGEST_SCRIPT: u64 = 8 << 20;
 const CRASHES: usize = 5;
 
 pub(crate) fn is_code_cached(php: &Php) -> bool {
-    let is_on = |name| {
-        php.ini(name)
-            .is_some_and(|value| match value.to_ascii_lowercase().as_str() {
-                "on" | "yes" | "true" => true,
-                number => number.trim().parse::<i64>().is_ok_and(|number| number != 0),
-            })
-    };
+    let is_on = |name| php.ini(name).is_some_and(|value| is_on(&value));
     let preloads = php.ini(c"opcache.preload").is_some_and(|path| !path.is_empty());
     is_on(c"opcache.enable") && (preloads || !is_on(c"opcache.validate_timestamps"))
 }

@@ -217,12 +217,12 @@ impl Complaint {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub pid: u32,
     pub version: String,
     pub config: String,
-    pub pools: Vec<Pool>,
+    pub pools: Vec<PoolStatus>,
     /// Pools with configuration errors. Some run with their old settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
@@ -249,7 +249,7 @@ pub struct JobsStatus {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Pool {
+pub struct PoolStatus {
     pub name: String,
     pub listen: String,
     /// The pool's problem in one line, or `None`.
@@ -298,7 +298,7 @@ pub struct Pool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applications: Option<Applications>,
     /// The serving generation and those starting or leaving, oldest first.
-    pub generations: Vec<Generation>,
+    pub generations: Vec<GenerationStatus>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -366,7 +366,7 @@ pub struct StartError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
+pub struct ProcessStatus {
     /// Its place in the generation, or its worker's slot.
     pub place: u32,
     pub pid: Option<i32>,
@@ -394,7 +394,7 @@ pub fn millis(time: std::time::Duration) -> u64 {
 
 /// One configuration of a pool and its processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Generation {
+pub struct GenerationStatus {
     /// Later generations have higher ids.
     pub id: u32,
     /// `serving`, `coming` or `leaving`.
@@ -420,8 +420,8 @@ pub struct Generation {
     pub connected_to: Option<String>,
     /// Processes of the program by place, or by slot of the worker that starts them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub programs: Vec<Process>,
-    pub workers: Vec<Worker>,
+    pub programs: Vec<ProcessStatus>,
+    pub workers: Vec<WorkerStatus>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -475,7 +475,7 @@ pub struct WarmUp {
 
 /// A worker. It runs the application, so the data it reports may be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Worker {
+pub struct WorkerStatus {
     pub slot: u32,
     /// The process id, or `None` during the start.
     pub pid: Option<i32>,

@@ -1,11 +1,10 @@
 //! Fuzz targets of the router's input.
 
-use forkyard_fuzz::{Grammar, Target, target, words};
+use forkyard_fuzz::{Target, target};
 
-#[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
-    target("router_requests", Grammar::Records, words::FASTCGI, 1024, crate::router::fuzz::requests),
-    target("router_bodies", Grammar::Records, words::FASTCGI, 1024, crate::router::fuzz::bodies),
+    target("router_requests", 1024, crate::router::fuzz::requests),
+    target("router_bodies", 1024, crate::router::fuzz::bodies),
 ];
 
 #[cfg(test)]

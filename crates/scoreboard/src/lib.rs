@@ -4,18 +4,18 @@
 //! its worker. Content of slots is untrusted and only displayed.
 #![deny(unsafe_code)]
 
-mod effects;
 pub mod header;
 pub mod layout;
 pub mod load;
+mod mapping;
 pub mod refusals;
 pub mod slot_reader;
 pub mod slot_writer;
 pub mod stage;
 pub mod status;
 
-pub use effects::{Board, Reader, Slot, sender_offset};
 pub use forkyard_protocol::counters;
+pub use mapping::{Board, Reader, Slot, sender_offset};
 pub use stage::RequestStage;
 
 use forkyard_base::tick;

@@ -62,11 +62,12 @@ impl SlotEntry {
 
 /// Returns the stage, sequentially consistent with notifications.
 pub fn stage(words: &[AtomicU64]) -> RequestStage {
-    let number = words[slot::STAGE].load(Ordering::SeqCst);
-    u32::try_from(number)
-        .ok()
-        .and_then(RequestStage::from_number)
-        .unwrap_or(RequestStage::Executing)
+    stage_of(words[slot::STAGE].load(Ordering::SeqCst))
+}
+
+fn stage_of(number: u64) -> RequestStage {
+    let stage = u32::try_from(number).ok().and_then(RequestStage::from_number);
+    stage.unwrap_or(RequestStage::Executing)
 }
 
 /// Returns one word of a slot.
@@ -137,10 +138,7 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> SlotEntry {
         bytes.take(length.min(room)).collect()
     };
     SlotEntry {
-        stage: u32::try_from(copy[slot::STAGE])
-            .ok()
-            .and_then(RequestStage::from_number)
-            .unwrap_or(RequestStage::Executing),
+        stage: stage_of(copy[slot::STAGE]),
         pid: copy[slot::PID],
         started: copy[slot::STARTED],
         requests: copy[slot::REQUESTS],

@@ -1,9 +1,9 @@
-//! Executes the spawning kit's decisions. [`run`] is an event loop around `effects` and the kit's state machine;
+//! Executes the spawning kit's decisions. [`driver`] is an event loop around `effects` and the kit's state machine;
 //! [`setupper`] runs in the new process before the application.
 #![forbid(unsafe_code)]
 
+pub mod driver;
 pub mod effects;
-pub mod run;
 pub mod setupper;
 pub mod source;
 mod workdir;

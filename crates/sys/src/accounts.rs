@@ -195,31 +195,27 @@ impl Known {
     }
 
     fn named(&self, name: &str) -> Option<Option<Rc<Account>>> {
-        let (trust, users) = self
-            .passwd
-            .as_ref()
-            .map_or((Trust::First, None), |it| (it.0, Some(&it.1)));
-        if let Some(account) = users.and_then(|users| users.by_name.get(name)) {
-            return Some(Some(account.clone()));
-        }
-        let is_unknown = trust == Trust::Whole && !["root", "nobody"].contains(&name);
-        is_unknown
-            .then_some(None)
+        let is_synthesized = ["root", "nobody"].contains(&name);
+        self.in_file(|users| users.by_name.get(name), is_synthesized)
             .or_else(|| self.named.get(name).cloned())
     }
 
     fn numbered(&self, uid: u32) -> Option<Option<Rc<Account>>> {
-        let (trust, users) = self
-            .passwd
-            .as_ref()
-            .map_or((Trust::First, None), |it| (it.0, Some(&it.1)));
-        if let Some(account) = users.and_then(|users| users.by_id.get(&uid)) {
-            return Some(Some(account.clone()));
-        }
-        let is_unknown = trust == Trust::Whole && !SYNTHESIZED.contains(&uid);
-        is_unknown
-            .then_some(None)
+        let is_synthesized = SYNTHESIZED.contains(&uid);
+        self.in_file(|users| users.by_id.get(&uid), is_synthesized)
             .or_else(|| self.numbered.get(&uid).cloned())
+    }
+
+    /// Looks into /etc/passwd; `None`: another source may know the user.
+    fn in_file(
+        &self,
+        find: impl FnOnce(&Users) -> Option<&Rc<Account>>,
+        is_synthesized: bool,
+    ) -> Option<Option<Rc<Account>>> {
+        let (trust, users) = self.passwd.as_ref()?;
+        let found = find(users).cloned();
+        let is_answer = found.is_some() || *trust == Trust::Whole && !is_synthesized;
+        is_answer.then_some(found)
     }
 
     fn group(&self, name: &str) -> Option<Option<u32>> {

@@ -380,7 +380,7 @@ fn owner_of(stat: &FileStat) -> Owner {
     }
 }
 
-fn kind(stat: &FileStat) -> SFlag {
+pub(super) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 

@@ -3,6 +3,7 @@
 //! Another user who can write to a directory on the way could plant a symbolic link and redirect root's logs, pid files
 //! and sockets. So a link is followed only if no other user can write to the directories so far.
 
+use super::dir::kind;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
@@ -223,10 +224,6 @@ fn stat_at(directory: BorrowedFd<'_>, name: &OsStr, may_miss: bool) -> io::Resul
         Err(Errno::ENOENT) if may_miss => Ok(None),
         Err(errno) => Err(errno.into()),
     }
-}
-
-fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 
 fn is_own(stat: &FileStat) -> bool {

@@ -1,6 +1,8 @@
 //! Starts external programs without copying the parent's memory.
 
 use super::error::{Error, Result};
+use super::process::pointers;
+pub use super::session::kill_group;
 use super::signal;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -98,11 +100,6 @@ pub fn terminate_group(leader: i32) {
     let _ = killpg(Pid::from_raw(leader), Signal::SIGTERM);
 }
 
-/// Sends SIGKILL to the process group of a started program.
-pub fn kill_group(leader: i32) {
-    let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
-}
-
 struct Plan {
     path: *const libc::c_char,
     argv: *const *const libc::c_char,
@@ -148,11 +145,6 @@ fn run(plan: &Plan) -> (&'static str, Errno) {
         libc::execve(plan.path, plan.argv, plan.envp);
     }
     ("execve", Errno::last())
-}
-
-fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    let ends = std::iter::once(std::ptr::null());
-    strings.iter().map(|text| text.as_ptr()).chain(ends).collect()
 }
 
 #[cfg(test)]

@@ -153,21 +153,19 @@ pub fn send_gathered_with(
 
 /// Unread bytes in a pipe; 0 if unknown.
 pub fn unread(pipe: BorrowedFd<'_>) -> usize {
-    let mut count: libc::c_int = 0;
-    // SAFETY: the kernel writes one int, which outlives the call (ioctl_pipe(2)).
-    let result = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) };
-    if result == 0 {
-        usize::try_from(count).unwrap_or(0)
-    } else {
-        0
-    }
+    count(pipe, libc::FIONREAD).unwrap_or(0)
 }
 
 /// Unread bytes of the peer (SIOCOUTQ, unix(7)).
 pub fn unread_by_peer(socket: BorrowedFd<'_>) -> Option<usize> {
+    count(socket, libc::TIOCOUTQ)
+}
+
+/// `request`: one that writes one int (ioctl_pipe(2), unix(7)).
+fn count(fd: BorrowedFd<'_>, request: libc::Ioctl) -> Option<usize> {
     let mut count: libc::c_int = 0;
     // SAFETY: the kernel writes one int, which outlives the call.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, &mut count) };
     usize::try_from(count).ok().filter(|_| result == 0)
 }
 
@@ -272,17 +270,7 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
 /// # Errors
 /// fcntl(2).
 pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
-    // Needs Linux 5.11.
-    // SAFETY: the call takes only numbers; closes nothing.
-    let failed = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    } != 0;
-    if failed {
+    if !mark_close_on_exec() {
         for (number, _) in open_ones()?.iter().filter(|(number, _)| *number > 2) {
             // SAFETY: the descriptor is only borrowed; the call fails if it is not open.
             let _ = set_close_on_exec(unsafe { BorrowedFd::borrow_raw(*number) }, true);
@@ -358,13 +346,16 @@ pub fn raise_descriptor_limit_to(wanted: u64) -> Result<u64> {
     Ok(wanted)
 }
 
-/// For a child between fork and exec.
-pub(super) fn close_all_on_exec() {
+/// False before Linux 5.11.
+fn mark_close_on_exec() -> bool {
     let flags = libc::CLOSE_RANGE_CLOEXEC;
     // SAFETY: the call takes only numbers; closes nothing.
-    let failed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) } != 0;
-    if failed {
-        // Linux 5.11.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) == 0 }
+}
+
+/// For a child between fork and exec.
+pub(super) fn close_all_on_exec() {
+    if !mark_close_on_exec() {
         for fd in 3..=65_535 {
             // SAFETY: fcntl(2) fails for a number that is not open.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };

@@ -3,7 +3,7 @@
 use super::entry::HeldEntry;
 use super::error::{Error, Named, Result};
 use super::process::{self, Finding};
-use super::{identity, mounts};
+use super::{dir, identity, mounts};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
@@ -164,8 +164,7 @@ pub fn open_owned_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
         Err(errno) => return Err(errno.into()),
     };
     let data = fstat(&found)?;
-    let is_plain = data.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
-    if !is_plain || data.st_uid != uid || data.st_nlink != 1 {
+    if dir::kind(&data) != SFlag::S_IFREG || data.st_uid != uid || data.st_nlink != 1 {
         return Err(refused(
             "it is no plain file of the application's user, with one name",
         ));
@@ -255,8 +254,7 @@ impl Held {
 
     fn identity(&self, kind: SFlag) -> Option<(u64, u64)> {
         let data = fstat(&self.file).ok()?;
-        let is_kind = data.st_mode & SFlag::S_IFMT.bits() == kind.bits();
-        is_kind.then_some((data.st_dev, data.st_ino))
+        (dir::kind(&data) == kind).then_some((data.st_dev, data.st_ino))
     }
 
     /// Changes owner and group, if given.

@@ -10,7 +10,7 @@
 
 use super::error::{Error, Result};
 use super::memfile;
-use super::shared_mappings::{Segment, describe, head, map_over, page_bytes};
+use super::shared_mappings::{Mapping, Segment, describe, head, map_over, mappings, page_bytes};
 use nix::fcntl::SealFlag;
 use std::ffi::CStr;
 use std::fs::File;
@@ -186,41 +186,12 @@ fn is_zero(bytes: &[u8]) -> bool {
         .all(|some| *some == ZEROES[..some.len()])
 }
 
-struct Mapping<'t> {
-    segment: Segment,
-    name: &'t str,
-    is_private: bool,
-    has_own_pages: bool,
-}
-
-fn mappings(text: &str) -> impl Iterator<Item = Mapping<'_>> {
-    let mut current: Option<(Segment, &str)> = None;
-    let mut has_own_pages = false;
-    text.lines().filter_map(move |line| {
-        let own = ["Anonymous:", "Swap:"].iter();
-        if let Some(size) = own.filter_map(|kind| line.strip_prefix(kind)).next() {
-            has_own_pages |= size.trim() != "0 kB";
-        } else if let Some(flags) = line.strip_prefix("VmFlags:") {
-            let (segment, name) = current.take()?;
-            return Some(Mapping {
-                segment,
-                name,
-                is_private: flags.split_ascii_whitespace().all(|flag| flag != "sh"),
-                has_own_pages: std::mem::take(&mut has_own_pages),
-            });
-        } else if let Some(begun) = head(line) {
-            current = Some(begun);
-        }
-        None
-    })
-}
-
 /// Private file mappings with modified pages, anonymous mappings that follow one (`.bss`), and the heap. Adjacent ones
 /// share a file.
 fn data(text: &str) -> Vec<Segment> {
     let mut found: Vec<Segment> = Vec::new();
     let mut end = 0;
-    for mapping in mappings(text).filter(|mapping| mapping.is_private) {
+    for mapping in mappings(text).filter(|mapping| !mapping.has("sh")) {
         let Segment {
             start,
             bytes,
@@ -246,7 +217,7 @@ fn data(text: &str) -> Vec<Segment> {
 
 fn beside_code(text: &str) -> Vec<Segment> {
     let all: Vec<Mapping<'_>> = mappings(text).collect();
-    let is_of_file = |one: &Mapping<'_>| one.is_private && !one.has_own_pages && one.name.starts_with('/');
+    let is_of_file = |one: &Mapping<'_>| !one.has("sh") && !one.has_own_pages && one.name.starts_with('/');
     let follows = |one: &Mapping<'_>, next: &Mapping<'_>| {
         one.name == next.name
             && one.segment.start + one.segment.bytes == next.segment.start

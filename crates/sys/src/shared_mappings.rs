@@ -55,25 +55,54 @@ pub fn bytes(segments: &[Segment]) -> usize {
 /// On failure returns the name of a mapping that can't be replaced.
 fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
     let mut found: Vec<Segment> = Vec::new();
+    for mapping in mappings(text).filter(|mapping| mapping.has("sh") && mapping.has("mw")) {
+        let Mapping { segment, name, .. } = mapping;
+        // Memory of a real file must not be copied.
+        let is_file = name.starts_with('/') && !name.ends_with(" (deleted)");
+        if is_file || segment.protection & libc::PROT_READ == 0 {
+            return Err(name.to_owned());
+        }
+        let offset = bytes(&found);
+        found.push(Segment { offset, ..segment });
+    }
+    Ok(found)
+}
+
+/// A mapping in smaps (proc(5)).
+pub(super) struct Mapping<'t> {
+    pub(super) segment: Segment,
+    pub(super) name: &'t str,
+    flags: &'t str,
+    pub(super) has_own_pages: bool,
+}
+
+impl Mapping<'_> {
+    /// Whether it has this flag of VmFlags.
+    pub(super) fn has(&self, flag: &str) -> bool {
+        self.flags.split_ascii_whitespace().any(|known| known == flag)
+    }
+}
+
+pub(super) fn mappings(text: &str) -> impl Iterator<Item = Mapping<'_>> {
     let mut current: Option<(Segment, &str)> = None;
-    for line in text.lines() {
-        if let Some(flags) = line.strip_prefix("VmFlags:") {
-            let has = |flag: &str| flags.split_ascii_whitespace().any(|known| known == flag);
-            let Some((mut segment, name)) = current.take().filter(|_| has("sh") && has("mw")) else {
-                continue;
-            };
-            // Memory of a real file must not be copied.
-            let is_file = name.starts_with('/') && !name.ends_with(" (deleted)");
-            if is_file || segment.protection & libc::PROT_READ == 0 {
-                return Err(name.to_owned());
-            }
-            segment.offset = bytes(&found);
-            found.push(segment);
+    let mut has_own_pages = false;
+    text.lines().filter_map(move |line| {
+        let own = ["Anonymous:", "Swap:"].iter();
+        if let Some(size) = own.filter_map(|kind| line.strip_prefix(kind)).next() {
+            has_own_pages |= size.trim() != "0 kB";
+        } else if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let (segment, name) = current.take()?;
+            return Some(Mapping {
+                segment,
+                name,
+                flags,
+                has_own_pages: std::mem::take(&mut has_own_pages),
+            });
         } else if let Some(begun) = head(line) {
             current = Some(begun);
         }
-    }
-    Ok(found)
+        None
+    })
 }
 
 pub(super) fn head(line: &str) -> Option<(Segment, &str)> {

@@ -361,21 +361,28 @@ pub fn connect_unix(path: &std::path::Path) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Starts a TCP connection. It is established once writable without an error ([`take_error`]).
-///
-/// # Errors
-/// socket(2), setsockopt(2) or connect(2).
-pub fn connect_tcp(address: SocketAddr) -> Result<OwnedFd> {
-    use nix::sys::socket::{AddressFamily, SockType, connect, setsockopt, socket, sockopt};
-    let shown = address.to_string();
+/// Answers must not wait for a delayed acknowledgement; accepted sockets inherit the option.
+fn tcp_socket(address: SocketAddr, subject: &str) -> Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockType, setsockopt, socket, sockopt};
     let family = if address.is_ipv4() {
         AddressFamily::Inet
     } else {
         AddressFamily::Inet6
     };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(family, SockType::Stream, flags, None).named("socket", &shown)?;
-    setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", &shown)?;
+    let fd = socket(family, SockType::Stream, flags, None).named("socket", subject)?;
+    setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", subject)?;
+    Ok(fd)
+}
+
+/// Starts a TCP connection. It is established once writable without an error ([`take_error`]).
+///
+/// # Errors
+/// socket(2), setsockopt(2) or connect(2).
+pub fn connect_tcp(address: SocketAddr) -> Result<OwnedFd> {
+    use nix::sys::socket::connect;
+    let shown = address.to_string();
+    let fd = tcp_socket(address, &shown)?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(address)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(fd),
         Err(errno) => Err(Error::new("connect", shown, errno)),
@@ -400,18 +407,10 @@ pub fn take_error(socket: BorrowedFd<'_>) -> Result<()> {
 /// # Errors
 /// socket(2), setsockopt(2), bind(2) or listen(2).
 pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Result<OwnedFd> {
-    use nix::sys::socket::{AddressFamily, SockType, bind, setsockopt, socket, sockopt};
+    use nix::sys::socket::{bind, setsockopt, sockopt};
     let subject = address.to_string();
-    let family = if address.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    };
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(family, SockType::Stream, flags, None).named("socket", &subject)?;
+    let fd = tcp_socket(address, &subject)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true).named("setsockopt SO_REUSEADDR", &subject)?;
-    // Accepted sockets inherit it: answers must not wait for a delayed acknowledgement.
-    setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", &subject)?;
     if address.is_ipv6() && is_for_both {
         setsockopt(&fd, sockopt::Ipv6V6Only, &false).named("setsockopt IPV6_V6ONLY", &subject)?;
     }

@@ -1,19 +1,19 @@
 //! Why the daemon did not start, in php-fpm's words.
 
-use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE, Failure};
+use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE, RunFailure};
 use crate::listen::ListenError;
 use crate::master::{ApplyError, RunError};
 use nix::errno::Errno;
 use std::io;
 
 /// The message about an error. When PHP itself does not start, php-fpm is not at fault and exits with another code.
-pub(super) fn of(error: &RunError) -> Failure {
+pub(super) fn of(error: &RunError) -> RunFailure {
     match error {
-        RunError::NoWorker => Failure {
+        RunError::NoWorker => RunFailure {
             lines: vec![cause(error)],
             code: EXIT_SOFTWARE,
         },
-        _ => Failure {
+        _ => RunFailure {
             lines: vec![cause(error), "FPM initialization failed".to_owned()],
             code: EXIT_CONFIG,
         },

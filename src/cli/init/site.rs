@@ -150,7 +150,7 @@ fn nginx_word(path: &str) -> String {
     format!("\"{}\"", quoted(path))
 }
 
-fn quoted(path: &str) -> String {
+pub(super) fn quoted(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 

@@ -5,12 +5,12 @@ use super::display::{
     Bar, age, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
 };
 use super::{Conversation, EXIT_UNKNOWN, LOOK, List, Push, failed, said, wait};
-use crate::base64;
 use crate::cli::EXIT_SOFTWARE;
 use crate::cli::control::CommandOutcome;
 use crate::config::duration;
 use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest};
 use crate::sys::clock;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
@@ -287,7 +287,7 @@ pub(super) fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
     // A payload that is not JSON is sent as bytes.
     let (payload, payload_base64) = match is_json || payload.is_empty() {
         true => (payload, None),
-        false => (Vec::new(), Some(base64::encode(&payload))),
+        false => (Vec::new(), Some(BASE64_STANDARD.encode(&payload))),
     };
     Ok(NewJob {
         queue: push.queue.clone(),

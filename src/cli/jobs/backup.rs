@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 
 /// Becomes the program that copies.
 pub(super) fn run(configuration: &Path, file: &Path) -> ExitCode {
-    let refuse = |code, message: &str| control::tell(failed(code, message));
+    let refuse = |code, message: &str| control::tell(Err(failed(code, message)));
     let loaded = match config::load(configuration) {
         Ok(loaded) => loaded,
         Err(errors) => return refuse(EXIT_CONFIG, &errors.to_string()),

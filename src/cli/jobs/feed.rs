@@ -5,10 +5,10 @@
 use super::conversation::PATIENCE;
 use super::display::{Bar, sequence_bar};
 use super::{Conversation, LOOK, Push, failed, new_job};
-use crate::base64;
 use crate::cli::EXIT_SOFTWARE;
 use crate::cli::control::CommandOutcome;
 use crate::jobs::{JobsAnswer, JobsRequest, NewJob, SequenceAdd, SequenceBegin, SequenceName, SequenceView};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -224,7 +224,7 @@ fn job_of(template: &NewJob, line: Vec<u8>) -> Result<NewJob, CommandOutcome> {
     match is_json {
         true => job.payload = line,
         // The line may contain any bytes.
-        false => job.payload_base64 = Some(base64::encode(&line)),
+        false => job.payload_base64 = Some(BASE64_STANDARD.encode(&line)),
     }
     Ok(job)
 }

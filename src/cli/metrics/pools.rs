@@ -4,7 +4,7 @@ use super::MetricKind::{Counter, Gauge};
 use super::{Family, Labels, Row, families, labelled, seconds, with};
 use crate::cli::status::{manager, signal_name, state};
 use crate::control::last_reload::LastReload;
-use crate::control::protocol::{Boot, Generation, Pool, RewoundTotals, Status};
+use crate::control::protocol::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
 use crate::control::refusals::Refusals;
 use crate::scoreboard::counters::{ExitCause, Exits};
 
@@ -16,7 +16,7 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
     let reloads: Vec<(Labels, &LastReload)> = (status.last_reload.iter())
         .map(|last| (Labels::new(), last))
         .collect();
-    let described: Vec<(Labels, &Pool)> = pools
+    let described: Vec<(Labels, &PoolStatus)> = pools
         .iter()
         .map(|(labels, pool)| {
             let labels = with(labels, "pm", manager(pool));
@@ -72,21 +72,21 @@ const RELOAD: &[Row<LastReload>] = &[
     ),
 ];
 
-const INFO: &[Row<Pool>] = &[(
+const INFO: &[Row<PoolStatus>] = &[(
     "info",
     Gauge,
     "How a pool's workers are managed, and where it listens.",
     |_| Some(1.0),
 )];
 
-const BOOT_INFO: &[Row<Pool>] = &[(
+const BOOT_INFO: &[Row<PoolStatus>] = &[(
     "boot_info",
     Gauge,
     "How a pool's application boots, where it boots once.",
     |_| Some(1.0),
 )];
 
-const POOL: &[Row<Pool>] = &[
+const POOL: &[Row<PoolStatus>] = &[
     ("up", Gauge, "Whether the pool serves requests.", |it| {
         Some(f64::from(u8::from(matches!(state(it), "serving" | "reloading"))))
     }),
@@ -260,19 +260,19 @@ const REFUSALS: &[Row<Refusals>] = &[(
     |it| Some(it.count as f64),
 )];
 
-fn serving(pool: &Pool) -> Option<&Generation> {
+fn serving(pool: &PoolStatus) -> Option<&GenerationStatus> {
     pool.generations.iter().find(|it| it.state == "serving")
 }
 
-fn boot(pool: &Pool) -> Option<&Boot> {
+fn boot(pool: &PoolStatus) -> Option<&Boot> {
     serving(pool)?.boot.as_ref()
 }
 
-fn rewound(pool: &Pool) -> Option<&RewoundTotals> {
+fn rewound(pool: &PoolStatus) -> Option<&RewoundTotals> {
     boot(pool)?.rewound.as_ref()
 }
 
-fn modes<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Pool)> {
+fn modes<'p>(pools: &[(Labels, &'p PoolStatus)]) -> Vec<(Labels, &'p PoolStatus)> {
     let pools = pools.iter();
     pools
         .filter_map(|(labels, pool)| {
@@ -284,19 +284,19 @@ fn modes<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Pool)> {
         .collect()
 }
 
-fn in_flight(pool: &Pool) -> Option<f64> {
+fn in_flight(pool: &PoolStatus) -> Option<f64> {
     let workers = pool.generations.iter().flat_map(|it| &it.workers);
     let told: Vec<f64> = workers.filter_map(|it| it.in_flight).map(f64::from).collect();
     (!told.is_empty()).then(|| told.iter().sum())
 }
 
-fn idle_streams(pool: &Pool) -> Option<f64> {
+fn idle_streams(pool: &PoolStatus) -> Option<f64> {
     let workers = pool.generations.iter().flat_map(|it| &it.workers);
     let told: Vec<f64> = workers.filter_map(|it| it.idle_streams).map(f64::from).collect();
     (!told.is_empty()).then(|| told.iter().sum())
 }
 
-fn workers(pools: &[(Labels, &Pool)]) -> Vec<(Labels, u32)> {
+fn workers(pools: &[(Labels, &PoolStatus)]) -> Vec<(Labels, u32)> {
     let mut all = Vec::new();
     for (labels, pool) in pools {
         for (state, count) in [
@@ -310,7 +310,7 @@ fn workers(pools: &[(Labels, &Pool)]) -> Vec<(Labels, u32)> {
     all
 }
 
-fn refusals<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Refusals)> {
+fn refusals<'p>(pools: &[(Labels, &'p PoolStatus)]) -> Vec<(Labels, &'p Refusals)> {
     let all = pools.iter().flat_map(|(labels, pool)| {
         let of_pool = pool.counts.refusals.iter();
         of_pool.map(move |it| (with(labels, "cause", it.cause.name()), it))
@@ -318,7 +318,7 @@ fn refusals<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Refusals)> {
     all.collect()
 }
 
-fn exits<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Exits)> {
+fn exits<'p>(pools: &[(Labels, &'p PoolStatus)]) -> Vec<(Labels, &'p Exits)> {
     let mut all = Vec::new();
     for (labels, pool) in pools {
         for exits in &pool.counts.exits {

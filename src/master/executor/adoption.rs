@@ -80,7 +80,7 @@ impl Executor {
                 Err(error) => log::error!("[pool {}] {error}", pool.name),
             }
         }
-        let mut dead: BTreeMap<u32, Vec<document::Worker>> = BTreeMap::new();
+        let mut dead: BTreeMap<u32, Vec<document::SavedWorker>> = BTreeMap::new();
         for (generation, worker) in plan.dead {
             dead.entry(generation).or_default().push(worker);
         }
@@ -114,8 +114,8 @@ impl Executor {
 
     fn adopt_generation(
         &mut self,
-        left: document::Generation,
-        gone: &[document::Worker],
+        left: document::SavedGeneration,
+        gone: &[document::SavedWorker],
         config: &Config,
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<AdoptedGeneration, String> {
@@ -192,7 +192,7 @@ impl Pools {
     fn adopt_pool(
         &mut self,
         reload: &Reload,
-        pool: &document::Pool,
+        pool: &document::SavedPool,
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<PoolId, String> {
         let mut take = |name: &str| {
@@ -236,7 +236,7 @@ impl Pools {
         context: &mut Context,
         processes: &mut Processes,
         generation: GenerationId,
-        left: &document::Worker,
+        left: &document::SavedWorker,
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<(), Error> {
         let id = WorkerId(left.id);
@@ -295,7 +295,8 @@ impl Pools {
         Ok(())
     }
 
-    fn free_lost_slot(&mut self, id: GenerationId, gone: &document::Worker) {
+    /// Frees the slot of a dead worker, unless another process has written there since.
+    fn free_lost_slot(&mut self, id: GenerationId, gone: &document::SavedWorker) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
@@ -331,7 +332,7 @@ impl Pools {
 }
 
 fn resources(
-    left: &document::Generation,
+    left: &document::SavedGeneration,
     application: &Application,
     access: Option<&OwnedFd>,
     descriptors: &mut HashMap<String, OwnedFd>,

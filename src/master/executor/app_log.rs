@@ -28,7 +28,8 @@ const LINE_BYTES: usize = 4096;
 /// Bytes that are appended at once; more than an entry.
 const PIECE_BYTES: usize = MOST_APPENDED / 2;
 
-/// The output file of a pool's processes, owned by their user. While the user holds it, their output is not read.
+/// The output file of a pool's processes, which their user owns. The user can hold the file's lock; then their output
+/// is not read.
 #[derive(Debug)]
 pub(super) struct AppLog {
     file: Appender,
@@ -191,7 +192,7 @@ pub(super) fn owner(settings: &Settings) -> (u32, u32) {
 }
 
 impl Generation {
-    /// Opens the application's log again; returns whether it has one.
+    /// Opens the application's log, or opens it again; returns whether it has one.
     pub(super) fn open_app_log(&mut self) -> Result<bool, LogError> {
         if let Some(file) = open(&self.settings)? {
             match &mut self.app_log {
@@ -217,6 +218,7 @@ impl Generation {
         self.try_open_app_log();
     }
 
+    /// Closes the socket to the log's writer while no process writes; returns the sources that waited for room.
     pub(super) fn rest_app_log(&self, sources: &mut Sources) -> Vec<Source> {
         let Some(log) = &self.app_log else {
             return Vec::new();

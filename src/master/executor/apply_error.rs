@@ -7,34 +7,25 @@ use crate::remedy;
 use crate::secret::SecretError;
 use crate::sys::Error;
 use nix::errno::Errno;
-use std::fmt;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}", self.prefix(), self.matter())]
 pub enum ApplyError {
-    Listen(String, ListenError),
-    Identity(String, Error),
-    SlowLog(String, std::path::PathBuf, std::io::Error),
+    Listen(String, #[source] ListenError),
+    Identity(String, #[source] Error),
+    SlowLog(String, std::path::PathBuf, #[source] std::io::Error),
     Program(String, std::path::PathBuf),
-    Confine(String, ConfineError),
+    Confine(String, #[source] ConfineError),
     Handler(String),
-    AccessLog(String, LogError),
-    AppLog(String, LogError),
-    OpcacheCache(String, Error),
-    Secret(SecretError),
-    JobsListen(ListenError),
-}
-
-impl fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pool() {
-            Some(pool) => write!(f, "[pool {pool}] {}", self.matter()),
-            None => f.write_str(&self.matter()),
-        }
-    }
+    AccessLog(String, #[source] LogError),
+    AppLog(String, #[source] LogError),
+    OpcacheCache(String, #[source] Error),
+    Secret(#[source] SecretError),
+    JobsListen(#[source] ListenError),
 }
 
 impl ApplyError {
-    fn pool(&self) -> Option<&str> {
+    fn prefix(&self) -> String {
         match self {
             ApplyError::Listen(pool, _)
             | ApplyError::Identity(pool, _)
@@ -44,8 +35,8 @@ impl ApplyError {
             | ApplyError::Handler(pool)
             | ApplyError::AccessLog(pool, _)
             | ApplyError::AppLog(pool, _)
-            | ApplyError::OpcacheCache(pool, _) => Some(pool),
-            ApplyError::Secret(_) | ApplyError::JobsListen(_) => None,
+            | ApplyError::OpcacheCache(pool, _) => format!("[pool {pool}] "),
+            ApplyError::Secret(_) | ApplyError::JobsListen(_) => String::new(),
         }
     }
 
@@ -80,20 +71,6 @@ impl ApplyError {
             ApplyError::Handler(_) => {
                 "runtime = \"rust\": this program has no handler of that pool's name".to_owned()
             }
-        }
-    }
-}
-
-impl std::error::Error for ApplyError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ApplyError::Listen(_, error) | ApplyError::JobsListen(error) => Some(error),
-            ApplyError::Secret(error) => Some(error),
-            ApplyError::Identity(_, error) | ApplyError::OpcacheCache(_, error) => Some(error),
-            ApplyError::Confine(_, error) => Some(error),
-            ApplyError::AccessLog(_, error) | ApplyError::AppLog(_, error) => Some(error),
-            ApplyError::SlowLog(_, _, error) => Some(error),
-            ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
 }

@@ -56,6 +56,7 @@ impl Executor {
             return None;
         }
         let replaced = |reason: Reason| change(&pool.name, Outcome::Replaced, Some(reason.to_string()));
+        // Resolving the settings would create the cache directory, and nothing may be created here.
         if cache(before) != cache(pool) {
             let keys = difference::pool(before, pool);
             return Some(PoolChange {

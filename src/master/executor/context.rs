@@ -20,6 +20,7 @@ pub(in crate::master) struct Context {
     pub(super) sources: Sources,
     pub(in crate::master) again: Vec<Source>,
     pub(super) told_of_room: Option<(u64, Descriptors)>,
+    /// A keeper or a service manager starts another master if this one is killed.
     pub(in crate::master) is_followed: bool,
     /// The parent of control groups, for pools that name none; found at the first use.
     pub(super) group_parent: OnceCell<GroupParent>,

@@ -20,7 +20,7 @@ const ACCEPTS: usize = 16;
 pub(in crate::master) enum ControlSocket {
     /// For root and the daemon's user.
     Main,
-    /// For owners of applications; its requests never delay the main socket's.
+    /// For owners of applications; its requests never queue before those of the main socket.
     Owners,
 }
 
@@ -40,6 +40,7 @@ pub(in crate::master) struct Control {
     sessions: HashMap<u64, Session>,
     last: u64,
     asked: VecDeque<(u64, Request)>,
+    /// One is answered per turn of the loop.
     asked_by_guests: VecDeque<(u64, Request)>,
     /// The users of restricted conversations.
     guests: Guests,
@@ -149,6 +150,7 @@ impl Executor {
         Ok(())
     }
 
+    /// Accepts again after a pause: the edge-triggered socket does not report earlier connections again.
     pub(in crate::master) fn poll_control(&mut self, now: Tick) {
         // At most the backlog; for later ones the socket becomes readable again.
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;

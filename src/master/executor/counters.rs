@@ -32,7 +32,8 @@ impl Pools {
         self.counters.0.get(pool).cloned().unwrap_or_default()
     }
 
-    /// The pool name under which a generation is counted: for an application, the part before the colon.
+    /// The pool name under which a generation is counted. An application's pool is named after its application pool,
+    /// with a colon in between.
     pub(super) fn shown_with<'e>(&self, generation: &'e Generation) -> &'e str {
         let own = generation.settings.pool.name.as_str();
         let mut name = own;

@@ -1,7 +1,7 @@
 //! Reaps children and reports their ends.
 
 use super::app_log::{outlet_of_preloader, whose};
-use super::applications::Which;
+use super::helper_process::HelperId;
 use super::preloader::ChannelInput;
 use super::slow::Traceable;
 use super::{Executor, Helpers, Pools, Processes, Who};
@@ -29,7 +29,7 @@ impl Executor {
         for generation in seconds {
             self.hear_next_mold(generation);
         }
-        self.applications.kill_stopped_helper_processes();
+        self.kill_stopped_helpers();
         self.processes.has_more_dead = false;
         for count in 0.. {
             // Thousands may end at once, for example a start's leftovers; others get their turn in between.
@@ -51,19 +51,16 @@ impl Executor {
                     self.worker_gone(worker, pid, exit_of(ended));
                 }
                 Some(Who::Rehearsal) => self.handover.rehearsal_ended(&mut self.context, ended),
-                Some(Who::Router(pool)) => self.helper_process_gone(pool, Which::Router, pid, ended),
-                Some(Who::Inspector(pool)) => self.helper_process_gone(pool, Which::Inspector, pid, ended),
-                Some(Who::Reporter(pool)) => {
-                    self.helpers
-                        .reporter_gone(&mut self.context, &self.pools, pool, pid, ended);
-                    self.pools.vacate(pool);
+                Some(Who::Helper(id)) => {
+                    self.helper_gone(id, pid, ended);
+                    if let HelperId::Reporter(pool) = id {
+                        self.pools.vacate(pool);
+                    }
                 }
                 Some(Who::UnavailableResponder(pool)) => {
-                    self.helpers
-                        .unavailable_responder_gone(&mut self.context, &self.pools, pool, pid);
+                    self.unavailable_responder_gone(pool, pid);
                     self.pools.vacate(pool);
                 }
-                Some(Who::Jobs) => self.jobs_gone(pid, ended),
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
@@ -307,7 +304,7 @@ impl Executor {
 }
 
 impl Processes {
-    /// Records a worker's end and its request for the core's log line; returns whether it was ever up.
+    /// Records a worker's end and its request for the core's log line; returns whether it ever had work.
     fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32) -> bool {
         let Some(worker) = pools.workers.get(&id) else {
             return false;
@@ -353,6 +350,7 @@ impl Helpers {
     }
 }
 
+/// The sender of a worker's signal, as the end of a sentence. The numbers come from the worker and are untrusted.
 fn by_whom(origin: Origin, worker: i32) -> String {
     let (pid, uid) = match origin {
         Origin::Kernel => return "the kernel".to_owned(),

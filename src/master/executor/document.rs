@@ -5,7 +5,9 @@ use super::handover_changes::Stale;
 use super::pools::RunningPool;
 use super::{Executor, Pools, WorkerProcess};
 use crate::handover::changes::Changes;
-use crate::handover::document::{Document, Generation, HttpSocket, Pool, Stopping, VERSION, Worker};
+use crate::handover::document::{
+    Document, HttpSocket, SavedGeneration, SavedPool, SavedWorker, Stopping, VERSION,
+};
 use crate::handover::names;
 use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::master::manager::Manager;
@@ -18,12 +20,12 @@ impl Executor {
     pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
         let ending = self.pools.counted_by_ordered();
         let pools = self.pools.by_id.iter();
-        let mut pools: Vec<Pool> = pools
+        let mut pools: Vec<SavedPool> = pools
             .filter_map(|(id, pool)| self.pools.entry(*id, pool, manager, &ending))
             .collect();
         pools.sort_by_key(|pool| pool.id);
         let generations = self.pools.generations.iter();
-        let mut generations: Vec<Generation> = generations
+        let mut generations: Vec<SavedGeneration> = generations
             .filter_map(|(id, generation)| self.generation_entry(*id, generation))
             .collect();
         generations.sort_by_key(|generation| generation.id);
@@ -52,6 +54,7 @@ impl Executor {
         let mut stale_pools = stale.pools.clone();
         for id in &stale.generations {
             let generation = self.pools.generations.get(id);
+            // The pool's counters have changed, too.
             stale_pools.extend(generation.into_iter().flat_map(|it| self.pools.counted_with(it)));
             match generation.and_then(|it| self.generation_entry(*id, it)) {
                 Some(entry) => changes.generations.push(entry),
@@ -79,9 +82,9 @@ impl Executor {
     }
 
     /// Returns a generation's entry; none without resources, or if its workers are ordered and end with this master.
-    fn generation_entry(&self, id: GenerationId, generation: &ExecutorGeneration) -> Option<Generation> {
+    fn generation_entry(&self, id: GenerationId, generation: &ExecutorGeneration) -> Option<SavedGeneration> {
         let is_left = generation.resources.is_some() && !generation.is_ordered();
-        is_left.then(|| Generation {
+        is_left.then(|| SavedGeneration {
             id: id.0,
             pool: generation.pool.0,
             name: generation.settings.pool.name.clone(),
@@ -159,13 +162,13 @@ impl Pools {
         pool: &RunningPool,
         manager: &Manager,
         ending: &HashMap<&str, PoolCounters>,
-    ) -> Option<Pool> {
+    ) -> Option<SavedPool> {
         let listener = pool.listener.as_ref()?;
         let mut counters = self.past(&pool.name);
         if let Some(ending) = ending.get(pool.name.as_str()) {
             counters.add(ending);
         }
-        Some(Pool {
+        Some(SavedPool {
             id: id.0,
             name: pool.name.clone(),
             address: listener.address.clone(),
@@ -181,20 +184,20 @@ impl Pools {
         })
     }
 
-    fn worker_entries(&self, generation: &ExecutorGeneration) -> Vec<Worker> {
+    fn worker_entries(&self, generation: &ExecutorGeneration) -> Vec<SavedWorker> {
         let ids = generation.slots.values();
-        let mut entries: Vec<Worker> = ids.filter_map(|id| entry(*id, self.workers.get(id)?)).collect();
+        let mut entries: Vec<SavedWorker> = ids.filter_map(|id| entry(*id, self.workers.get(id)?)).collect();
         entries.sort_by_key(|worker| worker.id);
         entries
     }
 }
 
-fn entry(id: WorkerId, worker: &WorkerProcess) -> Option<Worker> {
+fn entry(id: WorkerId, worker: &WorkerProcess) -> Option<SavedWorker> {
     let pid = worker.pid?;
     if worker.start_time.get().is_none() {
         worker.start_time.set(process::start_time(pid));
     }
-    Some(Worker {
+    Some(SavedWorker {
         id: id.0,
         slot: worker.slot,
         pid,

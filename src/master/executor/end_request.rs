@@ -9,6 +9,7 @@ use crate::worker::TERMINATE;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 
+/// Whether a worker may have several requests: it ends an overdue one itself and continues with the others.
 pub(super) fn keeps_time(pool: &Pool) -> bool {
     match &pool.application {
         Application::Wrapped(wrapped) => wrapped.is_concurrent(),

@@ -24,7 +24,9 @@ const CONTINUATIONS: [&[u8]; 6] = [
 enum Expected {
     #[default]
     Anything,
+    /// A Python backtrace: the exception follows the indented lines.
     Exception,
+    /// The error follows a line that points at a place in the line before it.
     Error,
 }
 

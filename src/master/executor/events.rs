@@ -3,11 +3,11 @@
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::LAST_LOOKS;
 use super::output::{Lines, PipeRead};
-use super::reload::RestartRequest;
 use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
+use crate::master::pool_restart::RestartRequest;
 use crate::sys::clock;
 use crate::sys::socket::Progress;
 use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
@@ -40,12 +40,8 @@ impl Executor {
             Source::Status(_) => false,
             Source::Router(pool) => self.hear_router(pool),
             Source::Inspector(pool) => self.hear_inspector(pool),
-            Source::HelperMessages(pool, which) => {
-                self.applications
-                    .read_helper_messages(&mut self.context, pool, which)
-            }
+            Source::HelperMessages(id) => self.read_helper_messages(id),
             Source::Jobs => self.hear_jobs(),
-            Source::JobsMessages => self.read_jobs_messages(),
             Source::Spawner(token) => {
                 self.on_spawner_ready(token);
                 false
@@ -109,7 +105,7 @@ impl Executor {
                             continue;
                         }
                         if let Some((why, since)) = restart_reason(word) {
-                            self.reload.ask(RestartRequest {
+                            self.reload.restarts.add(RestartRequest {
                                 generation: id,
                                 why,
                                 since,
@@ -203,6 +199,7 @@ impl Pools {
         })
     }
 
+    /// The request in a worker's slot: `, script '/x.php' (request: "GET /x.php")`.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
         let Some(worker) = self.workers.get(&id) else {
             return String::new();

@@ -13,6 +13,7 @@ use crate::sys::{Error, clock, memfile};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// Tells a worker to finish: it does not see the end of the channel while the service manager keeps a copy.
 const FINISH: &[u8] = b"f";
 /// The changes that may follow a short document before it is written again; a long one may have as many bytes of
 /// changes as its own size.
@@ -22,8 +23,11 @@ const ROOM_FOR_CHANGES: usize = 64 << 10;
 pub(in crate::master) struct FdStore {
     notifier: Notifier,
     copies: [OwnedFd; 2],
+    /// The copy that was written last.
     current: usize,
+    /// The length of the document in it.
     whole: usize,
+    /// Where the changes after the document end.
     end: usize,
     sequence: u64,
     pub(super) stale: Stale,
@@ -63,6 +67,7 @@ impl FdStore {
         }
     }
 
+    /// Writes the document over the older copy.
     fn write(&mut self, document: &Document) {
         let bytes = self.frame(&document.encode());
         self.current = 1 - self.current;
@@ -310,6 +315,7 @@ impl Handover {
         }
     }
 
+    /// Removes a worker's channels, unless they were removed before.
     pub(super) fn unkeep_worker(&mut self, id: WorkerId, worker: &WorkerProcess) {
         self.generation_changed(worker.generation);
         if worker.channel.is_some() {

@@ -310,6 +310,7 @@ impl Pools {
                 let http = pool.http.as_ref().map(|http| &*http.socket);
                 generation.context(&listener.socket, http, queue)
             }
+            // Its workers get their connections from a router.
             None => generation.context(&null()?, None, queue),
         }
     }

@@ -33,13 +33,16 @@ pub(super) struct Generation {
     /// Its start; `None`: before this master.
     pub(super) began: Option<Tick>,
     pub(super) resources: Option<Box<Resources>>,
+    /// Kept here because there may be no scoreboard yet.
     pub(super) notify: WakeOnAccept,
     pub(super) slots: HashMap<u32, WorkerId>,
     pub(super) make: Make,
     access: Option<OwnedFd>,
     pub(super) slow_log: Option<Appender>,
     pub(super) app_log: Option<AppLog>,
+    /// Workers that ended by themselves and were not replaced yet.
     pub(super) unreplaced: u32,
+    /// The variables of its `env_file` at the last start.
     pub(super) secrets: BTreeMap<String, String>,
     pub(super) share: Option<Share>,
 }
@@ -51,8 +54,9 @@ pub(super) struct Resources {
     /// The pipes to its processes; `None` if it has none.
     pub(super) pipes: Option<Pipes>,
     pub(super) preloader: Option<i32>,
-    /// The pid of the next preloader, once it is known.
+    /// The pid of the next mold (the next preloader), once it is known.
     pub(super) next_mold: Option<i32>,
+    /// The number of preloaders in a row that were made from workers.
     pub(super) promotions: usize,
     /// The pool's own memory in place of the zygote's shared memory, such as OPcache's. It is bound to the zygote's
     /// addresses.
@@ -326,6 +330,7 @@ impl Generation {
         self.slots.insert(slot, worker);
     }
 
+    /// Frees a slot, and adds the counters of its worker to the generation's past.
     pub(super) fn free_slot(&mut self, slot: u32) {
         self.slots.remove(&slot);
         if let Some(share) = &self.share {

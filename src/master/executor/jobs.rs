@@ -5,17 +5,17 @@
 
 use super::control::private;
 use super::helper::zone;
+use super::helper_process::{HelperId, HelperProcess, RunningHelper};
 use super::launches::account;
-use super::output::{Lines, PipeRead};
+use super::output::Lines;
 use super::pools::RunningPool;
 use super::sources::Source;
-use super::{Context, Executor, Helpers, Pools, Who};
+use super::{Context, Executor, Pools};
 use crate::config::{Address, Jobs, JobsStart, JobsTold};
 use crate::control::protocol::JobsStatus;
 use crate::jobs::{FromJobs, MOST_BYTES, PATH, ToJobs};
-use crate::life::{Happened, Helper, HelperAction, Rules};
+use crate::life::{Happened, Rules};
 use crate::listen::{ListenError, Listener, bind};
-use crate::logs::parse_message;
 use crate::master::action::Force;
 use crate::master::event::{Exit, StopRequest, WorkerId};
 use crate::master::job_crash::JobCrash;
@@ -24,40 +24,28 @@ use crate::scoreboard::slot_reader::{self, SlotEntry};
 use crate::spawn::error as spawn_error;
 use crate::spawn::self_spawn::error_id;
 use crate::sys::entry::HeldEntry;
-use crate::sys::fd::{send_with, socket_pair};
+use crate::sys::fd::socket_pair;
 use crate::sys::guarded::Guarded;
 use crate::sys::identity::{self, Identity};
-use crate::sys::process::{self, Ended};
+use crate::sys::process;
 use crate::sys::socket::Progress;
 use crate::sys::{Error, clock, socket};
-use crate::tick::Tick;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
 
 /// Every user may connect; the process checks who it is.
 const MODE: u32 = 0o666;
 const LOOKS: usize = 64;
-/// The time for the jobs process to record its last jobs when the daemon ends.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
 const TITLE: &str = "forkyard: jobs";
 
 #[derive(Debug)]
 pub(super) struct JobsState {
     settings: Jobs,
-    listener: Listener,
-    life: Helper,
-    process: Option<JobsProcess>,
-}
-
-#[derive(Debug)]
-struct JobsProcess {
-    pid: i32,
-    channel: Guarded,
-    messages: Lines,
+    pub(super) listener: Listener,
+    pub(super) process: HelperProcess,
 }
 
 impl Executor {
@@ -67,14 +55,14 @@ impl Executor {
         let Some(wanted) = wanted else {
             if let Some(state) = self.helpers.jobs.take() {
                 state.listener.remove_file();
-                self.context.sources_forget_jobs(&state);
+                self.context.forget_jobs(&state);
             }
             return;
         };
         let moved = match &self.helpers.jobs {
             // Another file or user: the old process ends its jobs, the new one begins with the rest.
             Some(state) if state.settings.store != wanted.store || state.settings.user != wanted.user => {
-                self.context.sources_forget_jobs(state);
+                self.context.forget_jobs(state);
                 let state = self.helpers.jobs.take();
                 let listener = state.map(|state| state.listener);
                 listener.filter(|it| it.address == Address::Unix(wanted.listen.clone()))
@@ -96,8 +84,7 @@ impl Executor {
                 self.helpers.jobs = Some(JobsState {
                     settings: *wanted,
                     listener,
-                    life: Helper::new(Rules::ROUTER, clock::now()),
-                    process: None,
+                    process: HelperProcess::new(Rules::ROUTER),
                 });
             }
             return;
@@ -130,56 +117,8 @@ impl Executor {
         bind(&private(address, MODE), &mut self.handover.inherited)
     }
 
-    pub(in crate::master) fn poll_jobs(&mut self, now: Tick) {
-        let Some(state) = &mut self.helpers.jobs else {
-            return;
-        };
-        if state.life.deadline().is_some_and(|deadline| deadline <= now) {
-            let step = state.life.handle(Happened::Deadline, now);
-            self.jobs_step(step);
-        }
-    }
-
-    fn jobs_step(&mut self, step: HelperAction) {
-        match step {
-            HelperAction::None | HelperAction::Idle => {}
-            HelperAction::Start => {
-                if let Err(error) = self.start_jobs() {
-                    log::error!("jobs: the process that keeps them can't be started: {error}");
-                    self.tell_life_of_jobs(Happened::Failed);
-                }
-            }
-            HelperAction::Ask => {
-                if let Some(state) = &self.helpers.jobs {
-                    state.tell(&ToJobs::Stopping, &[]);
-                }
-            }
-            HelperAction::Kill => {
-                if let Some(process) = self
-                    .helpers
-                    .jobs
-                    .as_ref()
-                    .and_then(|state| state.process.as_ref())
-                {
-                    let _ = process::send_signal(process.pid, Signal::SIGKILL);
-                }
-            }
-            HelperAction::BackOff(delay) => log::warn!(
-                "jobs: the process that keeps them is not well; the next try is in {} s",
-                delay.as_secs_f64()
-            ),
-        }
-    }
-
-    fn tell_life_of_jobs(&mut self, happened: Happened) {
-        if let Some(state) = &mut self.helpers.jobs {
-            let step = state.life.handle(happened, clock::now());
-            self.jobs_step(step);
-        }
-    }
-
-    fn start_jobs(&mut self) -> Result<(), Error> {
-        let Some(state) = &mut self.helpers.jobs else {
+    pub(super) fn start_jobs(&mut self) -> Result<(), Error> {
+        let Some(state) = &self.helpers.jobs else {
             return Ok(());
         };
         let identity = match &state.settings.user {
@@ -211,33 +150,14 @@ impl Executor {
             &environment,
         )?;
         self.context.sources.watch(&channel, Source::Jobs)?;
-        self.context.sources.watch(&messages, Source::JobsMessages)?;
-        self.processes.by_pid.insert(pid, Who::Jobs);
-        log::debug!("jobs: process {pid} started");
-        state.process = Some(JobsProcess {
-            pid,
-            channel: Guarded::new(channel),
-            messages: Lines::new(Guarded::new(messages)),
-        });
+        let id = HelperId::Jobs;
+        self.context
+            .sources
+            .watch(&messages, Source::HelperMessages(id))?;
+        let mut running = RunningHelper::new(pid, Some(channel));
+        running.messages = Some(Lines::new(Guarded::new(messages)));
+        self.helper_started(id, running);
         Ok(())
-    }
-
-    pub(super) fn jobs_gone(&mut self, pid: i32, ended: Ended) {
-        self.read_jobs_messages();
-        // A process of an older configuration ends by itself.
-        let is_present =
-            |state: &&mut JobsState| state.process.as_ref().is_some_and(|process| process.pid == pid);
-        let Some(state) = self.helpers.jobs.as_mut().filter(is_present) else {
-            return;
-        };
-        if let Some(process) = state.process.take() {
-            self.context.sources.forget(&process.channel);
-            self.context.sources.forget(process.messages.pipe());
-        }
-        if !state.life.is_leaving() {
-            log::warn!("jobs: the process that keeps them (pid {pid}) ended: {ended:?}");
-        }
-        self.tell_life_of_jobs(Happened::Failed);
     }
 
     pub(super) fn jobs_status(&self) -> Option<Box<JobsStatus>> {
@@ -250,20 +170,12 @@ impl Executor {
 
     pub(in crate::master) fn stop_jobs(&mut self) {
         let limit = self.reload.config.global.process_control_timeout;
-        self.tell_life_of_jobs(Happened::Leave(limit));
+        self.tell_helper(HelperId::Jobs, Happened::Leave(limit));
     }
 
-    pub(in crate::master) fn end_jobs(&mut self) {
-        let Some(state) = self.helpers.jobs.take() else {
-            return;
-        };
-        state.listener.remove_file();
-        if let Some(process) = state.process {
-            // The end of the channel lets it exit after its last job.
-            drop(process.channel);
-            if process::reap_within(process.pid, LAST_PATIENCE).is_none() {
-                process::kill_and_reap(process.pid);
-            }
+    pub(super) fn stop_taking_jobs(&self) {
+        if let Some(state) = &self.helpers.jobs {
+            state.tell(&ToJobs::Stopping, &[]);
         }
     }
 
@@ -271,13 +183,12 @@ impl Executor {
     pub(super) fn hear_jobs(&mut self) -> bool {
         let mut buffer = vec![0; MOST_BYTES];
         for _ in 0..LOOKS {
-            let process = self
-                .helpers
-                .jobs
-                .as_ref()
-                .and_then(|state| state.process.as_ref());
-            let Some(process) = process else { return false };
-            let bytes = match process.channel.receive(&mut buffer) {
+            let state = self.helpers.jobs.as_ref();
+            let running = state.and_then(|state| state.process.running.as_ref());
+            let Some(channel) = running.and_then(|it| it.channel.as_ref()) else {
+                return false;
+            };
+            let bytes = match channel.receive(&mut buffer) {
                 Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
                 Ok(_) | Err(_) => return false,
             };
@@ -297,7 +208,9 @@ impl Executor {
                     log::error!(
                         "jobs: the process that keeps them is killed because it does not keep to the protocol: {error}"
                     );
-                    let _ = process::send_signal(process.pid, Signal::SIGKILL);
+                    if let Some(state) = &self.helpers.jobs {
+                        state.process.kill();
+                    }
                     return false;
                 }
             }
@@ -371,57 +284,30 @@ impl Executor {
             self.pools.errors.keep_crash(crash);
         }
     }
-
-    /// Logs the process's output. Returns `true` if there may be more.
-    pub(super) fn read_jobs_messages(&mut self) -> bool {
-        let log = self.context.log;
-        let process = self
-            .helpers
-            .jobs
-            .as_mut()
-            .and_then(|state| state.process.as_mut());
-        let Some(process) = process else { return false };
-        let look = process.messages.read(|line| {
-            let (level, text) = parse_message(line);
-            let text = text.strip_prefix("jobs: ").unwrap_or(&text);
-            log.write(level, &format!("jobs: {text}"));
-        });
-        if look == PipeRead::Ended {
-            self.context.sources.forget(process.messages.pipe());
-        }
-        look == PipeRead::More
-    }
-}
-
-impl Helpers {
-    pub(in crate::master) fn jobs_deadline(&self) -> Option<Tick> {
-        self.jobs.as_ref()?.life.deadline()
-    }
 }
 
 impl Context {
-    fn sources_forget_jobs(&mut self, state: &JobsState) {
-        if let Some(process) = &state.process {
-            self.sources.forget(&process.channel);
-            self.sources.forget(process.messages.pipe());
+    fn forget_jobs(&mut self, state: &JobsState) {
+        if let Some(running) = &state.process.running {
+            running.forget(&mut self.sources);
         }
     }
 }
 
 impl JobsState {
     fn tell(&self, message: &ToJobs<JobsTold>, descriptors: &[i32]) {
-        let Some(process) = &self.process else { return };
-        // Serialising plain values can't fail.
-        let bytes = serde_json::to_vec(message).unwrap_or_default();
-        match send_with(process.channel.as_fd(), &bytes, descriptors) {
-            Ok(_) => {}
+        let Some(running) = &self.process.running else {
+            return;
+        };
+        match running.send(message, descriptors) {
+            Ok(()) => {}
             Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {}
             // It does not read; the next process gets everything.
             Err(error) => {
                 log::error!(
                     "jobs: the process that keeps them is killed because it does not listen: {error}"
                 );
-                let _ = process::send_signal(process.pid, Signal::SIGKILL);
+                running.kill();
             }
         }
     }
@@ -446,8 +332,8 @@ impl Pools {
     }
 
     /// The jobs that a pool's workers show, and whether one may be on its way. The queue is read first: a job that
-    /// leaves it then is seen in a worker. Abandoned connections also come first: one that ends in between only counts
-    /// too much.
+    /// leaves it then is seen in a worker. Abandoned connections also come first: one that ends in between is only
+    /// counted once too often.
     fn running_jobs(&self, pool: String) -> ToJobs<JobsTold> {
         let (mut is_settled, mut abandoned) = (true, 0);
         for id in self.pools_named(&pool) {

@@ -25,6 +25,7 @@ pub(super) struct JobsTcp {
 #[derive(Debug)]
 struct Prepared {
     address: SocketAddr,
+    /// `None`: the present socket already has this address.
     listener: Option<Listener>,
     secret: Secret,
 }
@@ -77,6 +78,7 @@ impl Executor {
         };
         let secret = secret::read(&wanted.secret_file).map_err(ApplyError::Secret)?;
         let address = Address::Tcp(wanted.address);
+        // The daemon's start may prepare twice.
         let before = self.helpers.jobs_tcp.prepared.take();
         let opened = before.filter(|before| before.address == wanted.address);
         let is_there = |tcp: &Tcp| tcp.listener.address == address;

@@ -2,11 +2,11 @@
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::exit_of;
+use super::generation::Generation;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
 use super::programs::RunningProgram;
 use super::promotion::refork_at;
-use super::shared::MadeFrom;
 use super::sources::Source;
 use super::spawner::{OutputLine, Purpose, Started, Tidings};
 use super::start_source::Source as StartSource;
@@ -26,6 +26,7 @@ use crate::sys::identity::Identity;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::{self, Settings};
+use crate::zygotes::Members;
 use mio::Interest;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
@@ -34,6 +35,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The exit code of a preloader that could not be started: EX_SOFTWARE of sysexits.h.
 const EXIT_SOFTWARE: i32 = 70;
 /// Room for a preloader's process title beyond its arguments.
 const TITLE_ROOM_BYTES: usize = 96;
@@ -47,7 +49,8 @@ struct Launching {
     /// Sent first, with these descriptors.
     settings: Settings,
     descriptors: Vec<OwnedFd>,
-    made_from: Option<MadeFrom>,
+    /// What a zygote is made from.
+    common: Option<Settings>,
     source: StartSource,
     secrets: BTreeMap<String, String>,
     problem: Option<String>,
@@ -81,15 +84,12 @@ impl Executor {
         let source = source.unwrap_or_default();
         self.pools.note_origin(id, source.fingerprint);
         let problem = self.pools.read_env_file(id).err();
-        // A zygote also serves other pools, so its fault is reported as a preloader's.
-        let made_from = self.pools.made_from(id).filter(|_| problem.is_none());
-        let (name, settings, descriptors) = match &made_from {
+        // A zygote also serves other pools. A fault of this pool is therefore reported for a preloader of its own.
+        let common = self.pools.generations.get(&id).and_then(Generation::common);
+        let common = common.filter(|_| problem.is_none());
+        let (name, settings, descriptors) = match &common {
             // It gets nothing of a pool.
-            Some(made_from) => (
-                sharing::ZYGOTE.to_owned(),
-                made_from.settings().clone(),
-                vec![null()?],
-            ),
+            Some(common) => (sharing::ZYGOTE.to_owned(), common.clone(), vec![null()?]),
             None => {
                 let (mut settings, descriptors) = self.pools.context(id)?.take_apart();
                 if self.pools.loads_in_workers(id) {
@@ -103,7 +103,7 @@ impl Executor {
             name,
             settings,
             descriptors,
-            made_from,
+            common,
             source,
             secrets: self.pools.secrets(id),
             problem,
@@ -132,7 +132,7 @@ impl Executor {
             name: sharing::ZYGOTE.to_owned(),
             settings: common.clone(),
             descriptors: vec![null()?],
-            made_from: Some(MadeFrom::new(common, source.fingerprint)),
+            common: Some(common),
             source,
             secrets: BTreeMap::new(),
             problem: None,
@@ -174,15 +174,18 @@ impl Executor {
         let Some(pid) = self.helpers.spawner.pid(token) else {
             return Ok(None);
         };
-        // A zygote, which runs no script, sends its memory map.
-        let channel = match launching.made_from {
-            Some(_) => Guarded::with_descriptors(channel),
-            None => Guarded::new(channel),
+        // Only a zygote may send descriptors, because no script of a pool runs in it: it sends its memory.
+        let is_zygote = launching.common.is_some();
+        let channel = match is_zygote {
+            true => Guarded::with_descriptors(channel),
+            false => Guarded::new(channel),
         };
         let mut preloader = Preloader::new(pid, channel, Some(token));
         preloader.executable = executable;
-        preloader.made_from = launching.made_from;
-        let is_zygote = preloader.is_zygote();
+        if let Some(common) = launching.common {
+            preloader.members = Members::of_zygote(common);
+            preloader.origin = launching.source.fingerprint;
+        }
         let names = match launching.purpose {
             Purpose::Preloader(id) if !is_zygote => self.helpers.ask_for_scripts(&self.pools, id),
             _ => None,
@@ -393,7 +396,7 @@ impl Helpers {
             return;
         };
         let is_zygote = preloader.is_zygote();
-        let members: Vec<GenerationId> = preloader.members.kept.iter().copied().collect();
+        let members: Vec<GenerationId> = preloader.members.kept().collect();
         for id in members {
             if pools.next_mold_pid(id) == Some(pid) {
                 context.happened.push_back(Event::NextMoldReady(id));
@@ -427,6 +430,7 @@ pub(super) fn exit_of_report(report: &Report) -> Exit {
     }
 }
 
+/// The kit's plan for a preloader, which sets limits, user and confinement itself ([`worker::apply_process_settings`]).
 fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     let pool = &settings.pool;
     let (root, language) = match &pool.application {

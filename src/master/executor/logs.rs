@@ -1,4 +1,4 @@
-//! The places of the daemon's and the pools' logs, for the status.
+//! Where the daemon and the pools log, for the status.
 
 use crate::config::{Application, LogTarget, Pool};
 use crate::control::logs::{DaemonLog, PoolLog, PoolLogKind};
@@ -37,6 +37,7 @@ fn of_pool(pool: &Pool) -> Vec<PoolLog> {
         _ => None,
     };
     let output = pool.app_log.as_ref().map(|log| match pool.applications {
+        // Relative to each application's root.
         Some(_) => log.path.strip_prefix("/").unwrap_or(&log.path).to_owned(),
         None => log.path.clone(),
     });

@@ -18,6 +18,7 @@ mod fork;
 mod generation;
 mod handover;
 mod helper;
+mod helper_process;
 mod helpers;
 mod jobs;
 mod jobs_tcp;
@@ -155,12 +156,11 @@ impl Executor {
 
     pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
         let deadlines = [
-            self.helpers.reporters_deadline(),
+            self.helpers_deadline(),
             self.helpers.spawner_deadline(),
             self.helpers.warm_ups_deadline(),
             self.helpers.programs_deadline(),
-            self.helpers.jobs_deadline(),
-            self.applications.routers_deadline(),
+            self.applications.asking_deadline(),
             self.control.control_deadline(),
             self.handover.upgrade_deadline(),
             self.context.sources.entries_deadline(),
@@ -173,13 +173,13 @@ impl Executor {
     }
 
     pub(in crate::master) fn poll(&mut self, now: Tick, manager: &Manager) {
-        self.poll_reporters(now, |pool| manager.serving(pool));
-        self.poll_routers(now);
+        self.poll_reporters(|pool| manager.serving(pool));
+        self.poll_helpers(now);
+        self.poll_asked(now);
         self.poll_control(now);
         self.poll_spawner(now);
         self.poll_warm_ups(now);
         self.poll_programs(now);
-        self.poll_jobs(now);
         self.poll_entries(now);
         self.context.log.end_gathered(now);
     }

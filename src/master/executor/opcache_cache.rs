@@ -20,7 +20,7 @@ pub(super) fn applied(pool: &Arc<Pool>, identity: &Identity) -> Result<Arc<Pool>
     let Application::Php(php) = &mut pool.application else {
         return Ok(Arc::new(pool));
     };
-    // A continuing pool has it already.
+    // A continuing pool has it already: the configuration can't set another.
     if !php
         .php_admin_value
         .iter()

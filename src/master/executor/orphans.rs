@@ -12,7 +12,9 @@ use crate::tick::Tick;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+/// The number of leaders that are remembered before a check whether they have left anything.
 const LOOK_AT: usize = 64;
+/// How long a count is valid: each is a pass over /proc.
 const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +37,14 @@ pub(in crate::master) struct Orphans {
     /// The number remembered until the next look.
     room: usize,
     counted: Option<(Tick, HashMap<String, u32>)>,
+    /// Leaders of sessions to end: one pass over /proc finds the processes of all.
     doomed: Vec<Leader>,
     pub(in crate::master) daemon_stops: bool,
 }
 
 impl Executor {
+    /// Ends or remembers what a worker has left behind. Call it before the worker is reaped, while its number is still
+    /// its own.
     pub(super) fn part_from(&mut self, pid: i32, exit: Exit) {
         let Some(Who::Worker(worker)) = self.processes.by_pid.get(&pid) else {
             return;
@@ -129,7 +134,7 @@ impl Orphans {
 }
 
 impl Pools {
-    /// The facts about an ended worker; `None`: its kind leaves processes alone, or it has none.
+    /// The facts about an ended worker. `None`: the processes of its kind are left alone, or it can have none.
     fn departed(&self, id: WorkerId, pid: i32, exit: Exit, daemon_stops: bool) -> Option<Departed> {
         let worker = self.workers.get(&id)?;
         let generation = self.generations.get(&worker.generation)?;

@@ -22,7 +22,7 @@ pub(super) struct Lines {
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     partial: Vec<u8>,
-    /// The longest line so far; 0: no byte yet.
+    /// The longest line before it is wrapped, in bytes; 0: no byte yet.
     most: usize,
     /// php-fpm's mark also ends a line.
     knows_mark: bool,
@@ -63,7 +63,7 @@ impl Lines {
         self.entry.as_ref().and_then(UnfinishedEntry::due)
     }
 
-    /// Returns the lines that waited for more.
+    /// Passes on the lines that waited for more.
     pub(super) fn end_entry(&mut self, line: impl FnMut(&[u8])) {
         if let Some(entry) = &mut self.entry {
             entry.end(line);
@@ -122,7 +122,7 @@ impl Lines {
 }
 
 impl Splitter {
-    /// Adds bytes and returns each complete line.
+    /// Adds bytes and passes on each complete line.
     pub(super) fn push(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
         self.take(bytes, LINE_BYTES, &mut line);
     }

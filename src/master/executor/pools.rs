@@ -42,6 +42,7 @@ use std::time::Duration;
 const WAKE: [u8; 1] = [0];
 /// The additional time for a worker that ends its own overdue request.
 const LOOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the daemon's end waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
 /// A running pool. Several may have the same name during a replacement.
@@ -54,7 +55,9 @@ pub(super) struct RunningPool {
     /// The hand-off queue of kept connections: out, in. Created with the first process.
     pub(super) queue: Option<(Guarded, Guarded)>,
     pub(super) watched: bool,
+    /// The generation that the core got last.
     pub(super) latest: Option<GenerationId>,
+    /// The generation that serves, as far as the core has reported.
     pub(super) serving: Option<GenerationId>,
     pub(super) left_at: Option<Tick>,
     /// Facts about its workers under the previous master, until it has others.
@@ -166,8 +169,7 @@ impl Executor {
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.pools.unwatch(&mut self.context, id);
-        self.helpers
-            .close_reporter(&mut self.context, &mut self.handover, id);
+        self.close_reporter(id);
         if let Some(pool) = self.pools.by_id.remove(&id) {
             let Some(listener) = pool.listener else {
                 return self.applications.forget_application(id);
@@ -189,7 +191,7 @@ impl Executor {
 }
 
 impl Pools {
-    /// The descriptors of a helper that answers for a pool: the generation, its resources, the listening socket.
+    /// What a reporter or a 503 responder needs: the generation, its resources, and the pool's listening socket.
     ///
     /// # Errors
     /// The pool or the generation is closed.
@@ -268,7 +270,7 @@ impl Pools {
             generation.make.remember(had);
         }
         self.generations.insert(id, generation);
-        // A pool's first generation serves at once.
+        // A pool's first generation serves when it can.
         handover.pool_changed(pool);
         id
     }
@@ -352,6 +354,7 @@ impl Pools {
         handover.keep_http(self, id);
     }
 
+    /// Wakes a waiting worker with a message without connections in the hand-off queue.
     pub(super) fn wake_worker(&self, id: PoolId) {
         if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
             // A full queue wakes the workers that read it.
@@ -467,6 +470,7 @@ impl Pools {
 }
 
 impl Context {
+    /// `identities`: the users that were looked up for other pools; a look-up opens dozens of files.
     pub(super) fn settings<'p>(
         &self,
         pool: &'p Arc<Pool>,
@@ -502,6 +506,7 @@ impl Context {
         Ok(settings)
     }
 
+    /// The settings that need no look at the system.
     pub(super) fn bare_settings(&self, pool: Arc<Pool>, global: &Global) -> Settings {
         Settings {
             slots: pool.pm.max_children(),

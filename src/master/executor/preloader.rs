@@ -2,8 +2,9 @@
 
 use super::launches::LAST_LINES;
 use super::output::Lines;
-use super::shared::{Facts, MadeFrom, Members};
+use super::shared::Facts;
 use super::slow::Traceable;
+use crate::runtime::php::files::Fingerprint;
 use crate::runtime::php::protocol::{self, Answer};
 use crate::spawn::event::Token;
 use crate::sys::Error;
@@ -12,7 +13,9 @@ use crate::sys::guarded::Guarded;
 use crate::sys::shared_mappings::Template;
 use crate::sys::socket::Progress;
 use crate::worker::Settings;
+use crate::zygotes::Members;
 use nix::errno::Errno;
+use nix::sys::socket::{Shutdown, shutdown};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
@@ -25,20 +28,22 @@ pub(super) type Command = protocol::Command<Settings>;
 #[derive(Debug)]
 pub(super) struct Preloader {
     pub(super) pid: i32,
-    /// Its start in the spawning kit; `None` once it is up.
+    /// Its start in the spawning kit; `None` once it is up, or if the kit did not start it.
     pub(super) start: Option<Token>,
     pub(super) channel: Guarded,
     /// Its standard output and error, once it is up.
     pub(super) output: Option<Lines>,
-    pub(super) members: Members,
-    pub(super) made_from: Option<MadeFrom>,
+    pub(super) members: Members<Settings>,
+    /// The files that a zygote was started from.
+    pub(super) origin: Option<Fingerprint>,
     pub(super) facts: Option<Facts>,
     pub(super) is_given_up: bool,
-    pub(super) is_ending: bool,
+    /// A zygote's memory, which each pool gets as its own.
     pub(super) template: Option<Template>,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     partial: Vec<u8>,
     pub(super) last_lines: VecDeque<String>,
+    /// Device and inode of its executable, which its workers also run.
     pub(super) executable: Option<(u64, u64)>,
     /// How to trace its workers, once it has sent that.
     pub(super) traceable: Option<Rc<Traceable>>,
@@ -59,11 +64,10 @@ impl Preloader {
             start,
             channel,
             output: None,
-            members: Members::default(),
-            made_from: None,
+            members: Members::of_one(),
+            origin: None,
             facts: None,
             is_given_up: false,
-            is_ending: false,
             template: None,
             unsent: VecDeque::new(),
             partial: Vec::new(),
@@ -122,7 +126,12 @@ impl Preloader {
     }
 
     pub(super) fn is_zygote(&self) -> bool {
-        self.made_from.is_some()
+        self.members.is_zygote()
+    }
+
+    /// Ends its input, so that it exits. The channel stays open until the process is reaped: answers may still come.
+    pub(super) fn close(&self) {
+        let _ = shutdown(self.channel.as_raw_fd(), Shutdown::Write);
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -172,6 +181,7 @@ impl Preloader {
         ChannelInput::Answers(answers)
     }
 
+    /// Only a zygote may send a descriptor: no script of a pool ever runs in it.
     fn is_about_to_send_template(&self) -> bool {
         self.is_zygote() && self.facts.is_none() && self.template.is_none()
     }

@@ -15,6 +15,7 @@ use crate::runtime::php::files::FingerprintCache;
 use crate::sys::identity::Identity;
 use crate::sys::{accounts, clock};
 use crate::worker::Settings;
+use crate::zygotes::{self, Renewal};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 pub(super) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Identity>;
 
+/// A pool that had a worker within this time is tried before another generation takes over.
 const LATELY: Duration = Duration::from_secs(3600);
 
 enum Prospect {
@@ -30,7 +32,7 @@ enum Prospect {
     Unchanged(PoolId, GenerationId, Arc<Pool>),
 }
 
-/// The resources that a pool needs before a start; an error changes nothing.
+/// The resources that a pool needs, opened before anything starts, so that an error changes nothing.
 struct Opened {
     sockets: Sockets,
     settings: Settings,
@@ -56,8 +58,7 @@ impl Executor {
         let prospects = match self.prospects(&mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
-                // At the start, the previous configuration may want the same socket.
-                if self.reload.count > 1 {
+                if reload_plan::gives_up_sockets(self.reload.count == 1) {
                     self.helpers.jobs_tcp.give_up();
                 }
                 return Err(error);
@@ -110,13 +111,12 @@ impl Executor {
             gives_up: self.context.speaks_as_fpm,
             pools: wanted,
         };
-        let always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
-        match extent {
-            // At the start there are no older zygotes.
-            ReloadScope::All if self.reload.count == 1 => self.helpers.zygotes_to_start = true,
-            ReloadScope::All => self.outdate_zygotes(true),
-            ReloadScope::Changed => self.outdate_zygotes(always),
-            ReloadScope::Settings | ReloadScope::One(_) => {}
+        let replaces_always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
+        match zygotes::renewal(extent, self.reload.count == 1, replaces_always) {
+            Renewal::Start => self.helpers.zygotes_to_start = true,
+            Renewal::All => self.outdate_zygotes(true),
+            Renewal::Changed => self.outdate_zygotes(false),
+            Renewal::Nothing => {}
         }
         self.watch_directories(&config.global.watch);
         self.reload.take(config);
@@ -124,9 +124,10 @@ impl Executor {
         Ok((wanted, changes))
     }
 
+    /// Opens what each pool needs. Removes from `config` what can't be applied.
     fn prospects(&mut self, config: &mut Config, extent: ReloadScope) -> Result<Vec<Prospect>, ApplyError> {
         let mut written = std::mem::take(&mut config.pools);
-        // Unchanged pools keep their settings in memory, which makes a reload of many cheap.
+        // Unchanged pools share the memory of the previous configuration, which makes a reload of many cheap.
         for pool in &mut written {
             if let Some(before) = self.reload.pool(&pool.name).filter(|before| *before == pool) {
                 *pool = before.clone();

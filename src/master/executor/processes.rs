@@ -1,5 +1,6 @@
 //! The master's children by pid, and the facts about ended ones.
 
+use super::helper_process::HelperId;
 use super::notices;
 use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::sys::process;
@@ -25,10 +26,7 @@ pub(super) enum Who {
     Preloader,
     Program(GenerationId, usize),
     Rehearsal,
-    Reporter(PoolId),
     UnavailableResponder(PoolId),
-    Router(PoolId),
-    Inspector(PoolId),
-    Jobs,
+    Helper(HelperId),
     Tracer(i32),
 }

@@ -18,7 +18,7 @@ use crate::worker::{PROMOTE, Settings};
 use mio::Interest;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{Shutdown, SockType, shutdown};
+use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// The number of requests after which a worker may be promoted, given earlier promotions.
@@ -98,7 +98,7 @@ impl Executor {
         };
         self.context.sources.forget(&second.channel);
         second.pid = pid;
-        second.members.kept.insert(id);
+        second.members.join(id);
         self.processes.by_pid.insert(pid, Who::Preloader);
         let mut promotions = 0;
         if let Some(resources) = self.pools.resources_mut(id) {
@@ -150,7 +150,7 @@ impl Executor {
         else {
             return;
         };
-        second.is_ending = true;
+        second.members.end();
         if let Some(token) = second.start {
             match force {
                 Force::Ask | Force::Terminate => self.helpers.spawner.cancel(token),
@@ -160,7 +160,7 @@ impl Executor {
         }
         let signal = match force {
             Force::Ask => {
-                let _ = shutdown(second.channel.as_raw_fd(), Shutdown::Write);
+                second.close();
                 return;
             }
             Force::Terminate => Signal::SIGTERM,

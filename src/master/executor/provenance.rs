@@ -22,12 +22,15 @@ const MOST_OF_A_NAME: usize = 100;
 #[derive(Debug, Default)]
 pub(super) struct Make {
     pub(super) origin: Option<Fingerprint>,
-    /// The directory of its extensions, and others, as of its start.
+    /// The directory of its extensions, and those from elsewhere, when its preloader was ready.
     extensions: Vec<(PathBuf, Fingerprint)>,
     pub(super) powered_by: Option<String>,
     pub(super) is_known: bool,
+    /// Some of its workers come from a preloader that was started from other files.
     is_mixed: bool,
+    /// Its processes do not check their code for changes.
     is_code_cached: bool,
+    /// Why no zygote can fork its workers: it has its own preloader.
     pub(super) unfit: Option<String>,
     /// The search for settings that prevent PHP's start; `None`: it starts with all of them.
     pub(super) trial: Option<Trial>,
@@ -36,6 +39,7 @@ pub(super) struct Make {
     pub(super) came_up: bool,
     /// The boot time of its application, if it boots once and this master saw it.
     pub(super) boot: Option<BootTimes>,
+    /// The servers that its application connected to when a preloader loaded it: now each worker loads it.
     pub(super) connected_to: Option<String>,
 }
 

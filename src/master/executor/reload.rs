@@ -9,7 +9,7 @@ use crate::control::protocol::Answer;
 use crate::listen::{Listener, local_address};
 use crate::master::action::Fact;
 use crate::master::event::{Event, GenerationId, PoolId, WorkerId};
-use crate::master::pool_restart::{self, FULL_INTERVAL, RestartReason, Situation};
+use crate::master::pool_restart::{self, RestartReason, RestartRequest, RestartRequests, Situation};
 use crate::master::reload_diff::ReloadScope;
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
@@ -19,7 +19,7 @@ use crate::sys::socket::Bound;
 use crate::sys::{clock, invocation};
 use crate::tick::Tick;
 use crate::worker::RestartMark;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,25 +35,10 @@ pub(in crate::master) struct Reload {
     pub(super) last: Option<LastReload>,
     pub(super) under_way: Option<UnderWay>,
     pub(super) count: u64,
-    /// Generations whose workers request a restart, once per reason.
-    asked: BTreeMap<(GenerationId, u32), RestartRequest>,
-    /// The last restarts because of a full OPcache.
-    full: HashMap<PoolId, Tick>,
+    pub(super) restarts: RestartRequests,
 }
 
 const JUDGED_AGAIN: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RestartRequest {
-    pub(super) generation: GenerationId,
-    pub(super) why: RestartReason,
-    pub(super) since: u32,
-}
-
-enum Verdict {
-    Granted(PoolId),
-    Later,
-}
 
 /// The longest wait for a worker that is idle after its signal to finish: the pool's code can make accept(2) block
 /// (O_NONBLOCK belongs to the socket, which all processes share).
@@ -80,6 +65,7 @@ pub(super) struct UnderWay {
     progress: ReloadProgress,
     sockets: Vec<NamedSocket>,
     asker: Option<u64>,
+    /// Why the configuration was read; `None` if it was not read again.
     by: Option<ReloadCause>,
 }
 
@@ -123,6 +109,7 @@ fn say_as_fpm(sockets: &[NamedSocket], interval: Option<Duration>) {
 }
 
 impl Executor {
+    /// Begins to follow a reload. Must run before the core learns of it.
     pub(in crate::master) fn begin_reload(
         &mut self,
         changes: Changes,
@@ -198,26 +185,15 @@ impl Executor {
     }
 
     pub(super) fn restart_deadline(&self) -> Option<Tick> {
-        let is_asked = !self.reload.asked.is_empty();
-        is_asked.then(|| clock::now() + JUDGED_AGAIN)
+        (!self.reload.restarts.is_empty()).then(|| clock::now() + JUDGED_AGAIN)
     }
 
     /// The pool to restart because a worker asks for it.
     pub(in crate::master) fn pool_to_restart(&mut self, is_ending: bool) -> Option<PoolId> {
-        let now = clock::now();
-        self.reload
-            .full
-            .retain(|_, granted| now.since(*granted) < FULL_INTERVAL);
-        let mut granted = None;
-        for asked in std::mem::take(&mut self.reload.asked).into_values() {
-            match self.judge(asked, is_ending) {
-                Some(Verdict::Later) => self.reload.ask(asked),
-                Some(Verdict::Granted(_)) if granted.is_some() => self.reload.ask(asked),
-                Some(Verdict::Granted(pool)) => granted = Some((pool, asked.why)),
-                None => {}
-            }
-        }
-        let (pool, why) = granted?;
+        let mut restarts = std::mem::take(&mut self.reload.restarts);
+        let next = restarts.next(clock::now(), |request| self.situation(request, is_ending));
+        self.reload.restarts = restarts;
+        let (pool, why) = next?;
         let name = &self.pools.by_id.get(&pool)?.name;
         log::info!("[pool {name}] {why}: it gets new processes");
         if why == RestartReason::CodeFull {
@@ -225,48 +201,42 @@ impl Executor {
                 "[pool {name}] an OPcache that is full keeps no more code: raise opcache.memory_consumption or \
                  opcache.max_accelerated_files if that comes again"
             );
-            self.reload.full.insert(pool, now);
         }
         Some(pool)
     }
 
-    fn judge(&self, asked: RestartRequest, is_ending: bool) -> Option<Verdict> {
+    fn situation(&self, request: RestartRequest, is_daemon_ending: bool) -> Option<(PoolId, Situation)> {
         let RestartRequest {
             generation: id,
             why,
             since,
-        } = asked;
+        } = request;
         let generation = self.pools.generations.get(&id)?;
         let pool = self.pools.by_id.get(&generation.pool)?;
+        // A pool without a listener is an application's, which its router restarts.
         pool.listener.as_ref()?;
         let latest_id = pool.latest?;
         let latest = self.pools.generations.get(&latest_id)?;
         let (latest, began) = (&latest.settings, latest.began);
-        let situation = Situation {
-            is_busy: is_ending || self.reload.is_reloading(),
-            is_young: latest.started >= Generation::started_now(),
-            is_latest: latest_id == id && pool.serving == Some(id),
-            is_limited: matches!(latest.pool.application, Application::Program(_))
-                && (latest.pool.max_requests.is_some() || latest.pool.memory_limit.is_some()),
-            is_touched: false,
-            boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
-            is_older: began.is_none_or(|began| pool_restart::is_older(began, since)),
-            was_full: self.reload.full.contains_key(&generation.pool),
-        };
-        if !is_ending && situation.postpones(why) {
-            return Some(Verdict::Later);
-        }
+        let is_reloading = self.reload.is_reloading();
         // Read only if needed: the disk may be slow.
         let is_touched = || {
             let mark = latest.restart_file().and_then(|path| RestartMark::of(&path));
             mark.is_some() && mark != latest.restart_mark
         };
-        let is_touched = why == RestartReason::RestartFile && !situation.is_busy && is_touched();
+        let reads = why == RestartReason::RestartFile && !is_daemon_ending && !is_reloading;
         let situation = Situation {
-            is_touched,
-            ..situation
+            is_daemon_ending,
+            is_reloading,
+            is_young: latest.started >= Generation::started_now(),
+            is_latest: latest_id == id && pool.serving == Some(id),
+            is_limited: matches!(latest.pool.application, Application::Program(_))
+                && (latest.pool.max_requests.is_some() || latest.pool.memory_limit.is_some()),
+            is_touched: reads && is_touched(),
+            boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
+            is_older: began.is_none_or(|began| pool_restart::is_older(began, since)),
         };
-        situation.grants(why).then_some(Verdict::Granted(generation.pool))
+        Some((generation.pool, situation))
     }
 
     pub(super) fn reload_deadline(&self) -> Option<Tick> {
@@ -321,10 +291,6 @@ impl Executor {
 }
 
 impl Reload {
-    pub(super) fn ask(&mut self, asked: RestartRequest) {
-        self.asked.insert((asked.generation, asked.why.bits()), asked);
-    }
-
     pub(super) fn new(config: Config) -> Reload {
         Reload {
             positions: positions(&config),
@@ -333,8 +299,7 @@ impl Reload {
             last: None,
             under_way: None,
             count: 0,
-            asked: BTreeMap::new(),
-            full: HashMap::new(),
+            restarts: RestartRequests::default(),
         }
     }
 
@@ -347,6 +312,7 @@ impl Reload {
         self.config.pools.get(*self.positions.get(name)?)
     }
 
+    /// The last reload, if the written configuration is not in force.
     pub(in crate::master) fn trouble(&self) -> Option<&LastReload> {
         self.last.as_ref().filter(|last| !last.is_done())
     }

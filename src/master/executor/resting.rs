@@ -6,6 +6,7 @@ use super::preloader::Preloader;
 use super::{Context, Executor, Handover, Helpers, Pools};
 use crate::handover::names;
 use crate::master::event::{GenerationId, PoolId};
+use crate::master::resting::{Holder, Holdings};
 use crate::sys::socket::{self, Readiness};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -71,20 +72,21 @@ impl Pools {
         let Some(resources) = generation.resources.as_ref().filter(|it| it.pipes.is_some()) else {
             return false;
         };
-        // A zygote gets a pool's descriptors with each fork command and keeps none.
-        let preloader = resources.preloader.and_then(|pid| helpers.preloaders.get(&pid));
-        let is_free = resources.preloader.is_none() || preloader.is_some_and(Preloader::is_zygote);
-        let is_configured = self
-            .by_id
-            .get(&generation.pool)
-            .is_some_and(|it| it.listener.is_some());
-        generation.slots.is_empty()
-            && is_free
-            && resources.next_mold.is_none()
-            && generation.share.is_none()
-            && generation.settings.pool.applications.is_none()
-            && is_configured
-            && !helpers.answers_for(generation.pool)
+        let preloader = match resources.preloader {
+            None => Holder::Nobody,
+            Some(pid) if helpers.preloaders.get(&pid).is_some_and(Preloader::is_zygote) => Holder::Zygote,
+            Some(_) => Holder::OwnPreloader,
+        };
+        let pool = self.by_id.get(&generation.pool);
+        let holdings = Holdings {
+            workers: generation.slots.len(),
+            preloader,
+            has_next_mold: resources.next_mold.is_some(),
+            has_applications: generation.share.is_some() || generation.has_applications(),
+            is_configured: pool.is_some_and(|it| it.listener.is_some()),
+            has_responder: helpers.answers_for(generation.pool),
+        };
+        holdings.rests()
     }
 
     fn close_queue(&mut self, context: &mut Context, handover: &mut Handover, id: PoolId) {

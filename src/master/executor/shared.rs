@@ -12,79 +12,30 @@ use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::files::{Fingerprint, FingerprintCache};
 use crate::runtime::php::protocol::BootTimes;
 use crate::scoreboard::slot_reader;
+use crate::spawn::event::Token;
 use crate::sys::Error;
 use crate::sys::process;
 use crate::worker::Settings;
+use crate::zygotes::Stop;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{Shutdown, shutdown};
-use std::collections::BTreeSet;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-#[derive(Debug, Default)]
-pub(super) struct Members {
-    pub(super) kept: BTreeSet<GenerationId>,
-    pub(super) leaving: BTreeSet<GenerationId>,
-}
-
-impl Members {
-    pub(super) fn all(&self) -> impl Iterator<Item = GenerationId> + '_ {
-        self.kept.union(&self.leaving).copied()
-    }
-
-    pub(super) fn contains(&self, id: GenerationId) -> bool {
-        self.kept.contains(&id) || self.leaving.contains(&id)
-    }
-
-    pub(super) fn take(&mut self) -> (BTreeSet<GenerationId>, BTreeSet<GenerationId>) {
-        (std::mem::take(&mut self.kept), std::mem::take(&mut self.leaving))
-    }
-
-    fn remove(&mut self, id: GenerationId) {
-        self.kept.remove(&id);
-        self.leaving.remove(&id);
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct MadeFrom {
-    common: Settings,
-    origin: Option<Fingerprint>,
-    pub(super) is_outdated: bool,
-}
-
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
+    /// Nothing checks loaded code for changes.
     pub(super) is_code_cached: bool,
     /// The boot time of its application, if it boots once.
     pub(super) boot: Option<BootTimes>,
+    /// The servers that its application connected to: each worker loads it.
     pub(super) connected_to: Option<String>,
     pub(super) powered_by: Option<String>,
-    /// The directory of its extensions, and others, as of its start.
+    /// The directory of its extensions, and those from elsewhere, when it was ready.
     pub(super) extensions: Vec<(PathBuf, Fingerprint)>,
 }
 
-impl MadeFrom {
-    pub(super) fn new(common: Settings, origin: Option<Fingerprint>) -> MadeFrom {
-        MadeFrom {
-            common,
-            origin,
-            is_outdated: false,
-        }
-    }
-
-    pub(super) fn serves(&self, generation: &Generation) -> bool {
-        !self.is_outdated && generation.common().as_ref() == Some(&self.common)
-    }
-
-    pub(super) fn settings(&self) -> &Settings {
-        &self.common
-    }
-}
-
 impl Executor {
-    /// Attaches a generation to a zygote. Returns `false` if none fits.
+    /// Attaches a generation to a zygote, which gets nothing of it yet. Returns `false` if none fits.
     pub(super) fn attach(&mut self, id: GenerationId) -> Result<bool, Error> {
         let Some(pid) = self.helpers.fitting_preloader(&self.pools, id) else {
             return Ok(false);
@@ -97,11 +48,8 @@ impl Executor {
         let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(false);
         };
-        preloader.members.kept.insert(id);
-        let origin = preloader
-            .made_from
-            .as_ref()
-            .and_then(|made_from| made_from.origin);
+        preloader.members.join(id);
+        let origin = preloader.origin;
         let facts = preloader.facts.clone().filter(|_| preloader.start.is_none());
         log::debug!(
             "[pool {}] has workers of zygote {pid}",
@@ -129,74 +77,43 @@ impl Executor {
         let Some(preloader) = self.helpers.preloader_of(&self.pools, id) else {
             return;
         };
-        // Whether an unused zygote stays is decided later.
-        let is_kept = preloader.is_zygote() && !preloader.is_ending;
-        let others = is_kept || preloader.members.kept.iter().any(|member| *member != id);
-        let leaves = preloader.members.leaving.contains(&id);
         let start = preloader.start;
-        let signal = match force {
-            // It has nothing of a pool except pending commands.
-            Force::Ask | Force::Terminate if is_kept && !leaves && !has_unforked => {
-                self.detach(id, Exit::Code(0));
-                return;
-            }
-            Force::Ask | Force::Terminate if others => {
-                if !leaves {
-                    preloader.members.kept.remove(&id);
-                    preloader.members.leaving.insert(id);
-                    preloader.send_plain(&Command::Forget {
-                        generation: u64::from(id.0),
-                    });
-                }
-                return;
-            }
-            // It has not answered for long; the other pools decide whether they keep it.
-            Force::Kill if others && leaves => {
-                self.detach(id, Exit::Code(0));
-                return;
-            }
-            Force::Ask | Force::Terminate if start.is_some() => {
-                preloader.is_ending = true;
-                start
-                    .into_iter()
-                    .for_each(|token| self.helpers.spawner.cancel(token));
-                self.drain_spawner();
-                return;
-            }
-            Force::Kill if start.is_some() => {
+        match preloader.members.stop(id, force, start.is_some(), has_unforked) {
+            Stop::Leave => self.detach(id, Exit::Code(0)),
+            Stop::Forget => preloader.send_plain(&Command::Forget {
+                generation: u64::from(id.0),
+            }),
+            Stop::Wait => {}
+            Stop::Cancel => self.cancel_start(start),
+            Stop::Expire => {
                 start
                     .into_iter()
                     .for_each(|token| self.helpers.spawner.expire(token));
                 self.drain_spawner();
-                return;
             }
-            Force::Ask => {
-                preloader.is_ending = true;
-                // The channel stays open until the process is reaped: answers may still come.
-                let _ = shutdown(preloader.channel.as_raw_fd(), Shutdown::Write);
-                return;
+            Stop::Close => preloader.close(),
+            Stop::Signal(force) => {
+                let signal = match force {
+                    Force::Kill => Signal::SIGKILL,
+                    Force::Ask | Force::Terminate => Signal::SIGTERM,
+                };
+                if let Err(error) = process::send_signal(preloader.pid, signal) {
+                    log::error!("{error}");
+                }
             }
-            Force::Terminate => Signal::SIGTERM,
-            // It fails all pools.
-            Force::Kill => Signal::SIGKILL,
-        };
-        preloader.is_ending = true;
-        if let Err(error) = process::send_signal(preloader.pid, signal) {
-            log::error!("{error}");
         }
     }
 
+    pub(super) fn cancel_start(&mut self, start: Option<Token>) {
+        start
+            .into_iter()
+            .for_each(|token| self.helpers.spawner.cancel(token));
+        self.drain_spawner();
+    }
+
     pub(super) fn forgotten(&mut self, pid: i32, generation: u64) {
-        let members = self
-            .helpers
-            .preloaders
-            .get(&pid)
-            .map(|preloader| &preloader.members);
-        let id = members.and_then(|members| {
-            let mut leaving = members.leaving.iter();
-            leaving.find(|id| u64::from(id.0) == generation).copied()
-        });
-        if let Some(id) = id {
+        let preloader = self.helpers.preloaders.get(&pid);
+        if let Some(id) = preloader.and_then(|it| it.members.forgotten(generation)) {
             self.detach(id, Exit::Code(0));
         }
     }
@@ -205,7 +122,7 @@ impl Executor {
         self.find_unannounced(id);
         self.helpers.end_warm_up(&mut self.context, id);
         if let Some(preloader) = self.helpers.preloader_of(&self.pools, id) {
-            preloader.members.remove(id);
+            preloader.members.leave(id);
         }
         self.helpers.zygotes_to_check = true;
         if let Some(resources) = self.pools.resources_mut(id) {
@@ -257,17 +174,13 @@ impl Helpers {
     }
 
     pub(super) fn zygote_from(&self, wanted: &Settings) -> Option<i32> {
-        let fits = |preloader: &&Preloader| {
-            let made_from = preloader.made_from.as_ref();
-            !preloader.is_ending && made_from.is_some_and(|it| !it.is_outdated && it.common == *wanted)
-        };
-        let fitting = self.preloaders.values().filter(fits);
+        let fitting = self.preloaders.values().filter(|it| it.members.accepts(wanted));
         fitting.map(|preloader| preloader.pid).max()
     }
 
     pub(super) fn take_preloader(&mut self, pools: &mut Pools, id: GenerationId, mut preloader: Preloader) {
         let pid = preloader.pid;
-        preloader.members.kept.insert(id);
+        preloader.members.join(id);
         self.preloaders.insert(pid, preloader);
         if let Some(resources) = pools.resources_mut(id) {
             resources.preloader = Some(pid);
@@ -299,27 +212,20 @@ impl Pools {
             .ok()
             .filter(|pid| *pid > 0)
     }
-
-    /// The sources of a new zygote for this generation; `None`: it has its own preloader. Call it after
-    /// [`Pools::note_origin`].
-    pub(super) fn made_from(&self, id: GenerationId) -> Option<MadeFrom> {
-        let generation = self.generations.get(&id)?;
-        Some(MadeFrom::new(generation.common()?, generation.make.origin))
-    }
 }
 
 impl Context {
-    pub(super) fn is_as_made(&self, made_from: &MadeFrom, preloader: &Preloader) -> bool {
+    pub(super) fn is_as_made(&self, common: &Settings, preloader: &Preloader) -> bool {
         // Facts of a starting process are incomplete.
         let Some(facts) = &preloader.facts else {
             return false;
         };
         let mut fingerprints = FingerprintCache::default();
         let origin = self
-            .origin(&made_from.common.pool)
+            .origin(&common.pool)
             .map(|origin| fingerprints.origin(&origin));
         let mut extensions = facts.extensions.iter();
-        origin == made_from.origin && extensions.all(|(path, then)| fingerprints.path(path) == *then)
+        origin == preloader.origin && extensions.all(|(path, then)| fingerprints.path(path) == *then)
     }
 }
 

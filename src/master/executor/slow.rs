@@ -25,6 +25,7 @@ const STANDARD_INPUT: i32 = 0;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Traceable {
     pub(super) source: StackSource,
+    /// Device and inode of their executable. A worker that runs another one is not traced.
     pub(super) executable: (u64, u64),
 }
 
@@ -33,7 +34,7 @@ pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
     pool.slow_log.as_ref().map(|slow| open(&slow.path)).transpose()
 }
 
-/// Device and inode of a file; `None` if it can't be read.
+/// Device and inode of a file; `None` if it can't be examined.
 pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
     let entry = std::fs::metadata(path).ok()?;
     Some((entry.dev(), entry.ino()))
@@ -91,15 +92,15 @@ impl Executor {
         let is_time = tracers.count() < MOST_TRACERS;
         let look = means(application, worker, pid, number).filter(|_| is_time);
         let Some(look) = look.transpose()? else {
-            // No calls are known for this runtime, or there is no time.
+            // The runtime shows no calls, or too many tracers are at work.
             let appended = log.append(heading.as_bytes());
-            // The next may take long.
+            // The next slow request may come much later.
             log.rest();
             return match appended {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                     Err(Error::from_io("write", "slowlog", &error))
                 }
-                // A held log loses lines.
+                // A user who holds the log's lock loses lines.
                 _ => Ok(()),
             };
         };

@@ -21,8 +21,11 @@ pub(super) struct Sockets {
     pub(super) own: Option<Listener>,
     pub(super) status: Option<Listener>,
     pub(super) http: Option<Listener>,
+    /// The status socket was open and can't be reached.
     pub(super) status_lost: bool,
+    /// The pool with the old socket, which can't be reached.
     pub(super) lost: Option<PoolId>,
+    /// Why an unreachable socket could not be bound again.
     pub(super) problem: Option<String>,
 }
 
@@ -34,6 +37,7 @@ impl Sockets {
 }
 
 impl Executor {
+    /// Opens the missing sockets of a pool. After an error none stays open.
     pub(super) fn open_sockets(&mut self, pool: &Pool) -> Result<Sockets, ListenError> {
         let mut sockets = Sockets {
             known: self.pools.pool_listening_as(pool),

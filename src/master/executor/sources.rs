@@ -1,8 +1,8 @@
 //! The loop's sources and their tokens.
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
-use super::applications::Which;
 use super::control::ControlSocket;
+use super::helper_process::HelperId;
 use crate::sys::Error;
 use crate::tick::Tick;
 use mio::unix::SourceFd;
@@ -30,9 +30,8 @@ pub(in crate::master) enum Source {
     Status(PoolId),
     Router(PoolId),
     Inspector(PoolId),
-    HelperMessages(PoolId, Which),
+    HelperMessages(HelperId),
     Jobs,
-    JobsMessages,
     WarmUp(GenerationId),
     Directories,
     Spawner(Token),
@@ -64,7 +63,7 @@ impl Sources {
         }
     }
 
-    /// Holds lines until then.
+    /// Lines are held until `due`.
     pub(super) fn hold_entry(&mut self, due: Option<Tick>) {
         self.entries_due = self.entries_due.into_iter().chain(due).min();
     }
@@ -99,6 +98,7 @@ impl Sources {
         Ok(())
     }
 
+    /// Stops watching a descriptor, which must still be open. An unwatched one is no error.
     pub(super) fn forget(&mut self, fd: &impl AsFd) {
         let raw = fd.as_fd().as_raw_fd();
         if let Some(token) = self.by_descriptor.remove(&raw) {

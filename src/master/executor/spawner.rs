@@ -37,6 +37,7 @@ pub(super) enum Purpose {
 #[derive(Debug)]
 pub(super) enum Tidings {
     Line(OutputLine),
+    /// A start failed. Comes before the answer to its request.
     Report(Arc<Report>),
     Up(Token, Purpose, Box<Started>),
     Failed(Token, Purpose, Arc<Report>),
@@ -54,6 +55,7 @@ pub(super) struct OutputLine {
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) up: Up,
+    /// The receiver reaps it.
     pub(super) process: Process,
     pub(super) splitter: Splitter,
 }
@@ -107,6 +109,7 @@ impl Spawner {
         }
     }
 
+    /// Starts a process with these descriptors by their numbers. `Up` or `Failed` follows with the returned token.
     pub(super) fn spawn(
         &mut self,
         plan: Plan,
@@ -129,10 +132,12 @@ impl Spawner {
         token
     }
 
+    /// Ends an unwanted start; `Failed` follows.
     pub(super) fn cancel(&mut self, token: Token) {
         self.tell(Event::Cancel(token));
     }
 
+    /// Ends a start that took too long; `Failed` follows.
     pub(super) fn expire(&mut self, token: Token) {
         self.tell(Event::Expire(token));
     }
@@ -219,6 +224,7 @@ impl Spawner {
         self.tidings.pop_front()
     }
 
+    /// Before an exec: kills the starting processes and leaves nothing on disk.
     pub(super) fn abandon(&mut self) {
         self.effects.abandon();
         self.effects.remove_base();

@@ -1,6 +1,5 @@
 //! The sources of PHP's start as of the daemon's start or last reload; they hold for later processes.
 
-use super::shared::MadeFrom;
 use super::{Context, Executor, Reload};
 use crate::config::fpm::release_of;
 use crate::config::{Application, Config, Pool};
@@ -39,18 +38,20 @@ struct Start {
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) fingerprint: Option<Fingerprint>,
+    /// The settings files of the last reload, if those on disk have changed.
     pub(super) ini: Option<OwnedFd>,
 }
 
 impl Executor {
+    /// Records a preloader's loaded extensions: later preloaders of the same start must load the same.
     pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
         let Some(preloader) = self.helpers.preloaders.get(&pid) else {
             return;
         };
         let first = preloader.members.all().next();
         let generation = first.and_then(|id| self.pools.generations.get(&id));
-        let made_from = preloader.made_from.as_ref().map(MadeFrom::settings);
-        let settings = made_from.or(generation.map(|generation| &generation.settings));
+        let common = preloader.members.sources();
+        let settings = common.or(generation.map(|generation| &generation.settings));
         let key = settings.and_then(|settings| start_key(&settings.pool));
         if let Some(start) = key.and_then(|key| self.reload.starts.0.get_mut(&key)) {
             start.held.note_extensions(files);
@@ -157,6 +158,7 @@ fn start_key(pool: &Pool) -> Option<Key> {
     })
 }
 
+/// PHP_INI_SCAN_DIR of a preloader's environment; must agree with [`crate::worker::environment`].
 pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
     let mut own = pool.env.iter().filter(|(name, _)| name == SCAN_DIR);
     let inherited = || (!pool.clear_env).then(|| std::env::var_os(SCAN_DIR)).flatten();

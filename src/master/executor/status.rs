@@ -30,7 +30,7 @@ impl Executor {
             let sum = readings.entry(self.pools.shown_with(generation)).or_default();
             sum.add(&reading);
         }
-        let mut pools: Vec<protocol::Pool> = self
+        let mut pools: Vec<protocol::PoolStatus> = self
             .pools
             .by_id
             .iter()
@@ -42,7 +42,7 @@ impl Executor {
                 counts.add(&reading.counts);
                 let queue = pool.listen_queue();
                 let trouble = unreachable(listener);
-                protocol::Pool {
+                protocol::PoolStatus {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
                     unreachable: trouble.is_some(),
@@ -140,6 +140,7 @@ impl Executor {
         Answer::Report { report }
     }
 
+    /// An instance without a place or a process has an id for its visitors, but no report.
     fn why_no_report(&self, rights: Rights, id: Option<&str>) -> String {
         let Some(id) = id else {
             return "there is no report of any error; only the last few are kept".to_owned();
@@ -216,7 +217,7 @@ impl Pools {
         id: GenerationId,
         generation: &Generation,
         pool: &RunningPool,
-    ) -> protocol::Generation {
+    ) -> protocol::GenerationStatus {
         let state = if pool.serving == Some(id) {
             "serving"
         } else if pool.latest == Some(id) {
@@ -225,7 +226,7 @@ impl Pools {
             "leaving"
         };
         let resources = generation.resources.as_ref();
-        let mut workers: Vec<protocol::Worker> = generation
+        let mut workers: Vec<protocol::WorkerStatus> = generation
             .slots
             .iter()
             .filter_map(|(slot, worker)| {
@@ -239,7 +240,7 @@ impl Pools {
                     _ => entry.since,
                 };
                 let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-                Some(protocol::Worker {
+                Some(protocol::WorkerStatus {
                     slot: *slot,
                     // The worker's own value is untrusted.
                     pid,
@@ -263,7 +264,7 @@ impl Pools {
         let (preloading, unfit) = generation.preloading();
         let mut programs = helpers.program_status(id);
         programs.extend(self.helper_processes_status(generation));
-        protocol::Generation {
+        protocol::GenerationStatus {
             id: id.0,
             state: state.to_owned(),
             pm: generation.settings.pool.pm.name().to_owned(),
@@ -279,7 +280,7 @@ impl Pools {
         }
     }
 
-    fn helper_processes_status(&self, generation: &Generation) -> Vec<protocol::Process> {
+    fn helper_processes_status(&self, generation: &Generation) -> Vec<protocol::ProcessStatus> {
         let Some(resources) = &generation.resources else {
             return Vec::new();
         };
@@ -288,7 +289,7 @@ impl Pools {
         };
         let now = clock::now();
         let slots = generation.slots.iter();
-        let mut programs: Vec<protocol::Process> = slots
+        let mut programs: Vec<protocol::ProcessStatus> = slots
             .filter_map(|(slot, worker)| {
                 let page = resources.board.slot(*slot as usize)?;
                 let sight = BackendStatus::read(slot_reader::program(page))?;
@@ -301,7 +302,7 @@ impl Pools {
                         slot_reader::stage(page),
                         RequestStage::Accepting | RequestStage::Creating
                     );
-                Some(protocol::Process {
+                Some(protocol::ProcessStatus {
                     place: *slot,
                     pid,
                     state: sight.doing.name().to_owned(),

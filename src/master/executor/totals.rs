@@ -10,6 +10,7 @@ use crate::scoreboard::{RequestStage, header, refusals, slot_reader};
 pub(in crate::master) struct Totals {
     pub(in crate::master) active: u64,
     pub(in crate::master) idle: u64,
+    /// Requests since the pools' present configurations came into force.
     pub(in crate::master) requests: u64,
     pub(in crate::master) slow: u64,
 }

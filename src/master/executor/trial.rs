@@ -19,8 +19,8 @@ impl Executor {
             return false;
         }
         let zygote = report.pid.and_then(|pid| self.helpers.preloaders.get(&pid));
-        let made_from = zygote.and_then(|it| it.made_from.as_ref());
-        match made_from.map(|it| &it.settings().pool.application) {
+        let common = zygote.and_then(|it| it.members.sources());
+        match common.map(|common| &common.pool.application) {
             // Its pools get their own preloaders, which search for the setting.
             Some(Application::Php(php)) => !php.php_admin_value.is_empty(),
             Some(_) => false,
@@ -45,7 +45,7 @@ impl Executor {
         let (name, tried) = (generation.settings.pool.name.as_str(), names(trial.left_out()));
         log::debug!("[pool {name}] PHP is started again without {tried}");
         if let Some(preloader) = self.helpers.preloaders.get_mut(&pid) {
-            preloader.members.take();
+            preloader.members.release();
         }
         self.preloader_gone(pid, exit_of_report(report));
         if let Some(resources) = self.pools.resources_mut(id) {
@@ -71,7 +71,7 @@ impl Executor {
     fn on_trial(&self, report: &Report) -> Option<(i32, GenerationId)> {
         let pid = report.pid.filter(|_| self.may_try(report))?;
         let preloader = self.helpers.preloaders.get(&pid)?;
-        if preloader.is_ending || preloader.is_zygote() {
+        if preloader.members.is_ending() || preloader.is_zygote() {
             return None;
         }
         let id = preloader.members.all().next()?;
@@ -87,6 +87,7 @@ impl Executor {
         can_go_on.then_some((pid, id))
     }
 
+    /// The settings that PHP needs at its start, without those of a newer configuration.
     fn start_settings(&self, id: GenerationId) -> Vec<StartSetting> {
         let Some(generation) = self.pools.generations.get(&id) else {
             return Vec::new();

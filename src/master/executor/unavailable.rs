@@ -1,47 +1,33 @@
 //! Starts and stops the responders that refuse requests while an application can't start.
 
-use super::helper::{own_user, zone};
-use super::{Context, Executor, Helpers, Pools, Who};
-use crate::helper::Role;
-use crate::logs::Handout;
+use super::{Executor, Helpers, Pools, Who};
 use crate::master::event::{Event, GenerationId, PoolId};
-use crate::reporter::{Brief, Refusal};
-use crate::sys::Error;
-use crate::sys::fd::{send_with, set_nonblocking, socket_pair};
+use crate::reporter::Refusal;
 use crate::sys::{clock, process};
-use nix::sys::socket::SockType;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+/// Longer pages are not sent: a message between processes has a limit.
 const LONGEST_PAGE: usize = 96 * 1024;
-
-/// Answers a pool's requests with 503 while its application can't start.
-#[derive(Debug)]
-pub(super) struct UnavailableResponder {
-    pid: i32,
-    channel: OwnedFd,
-    generation: GenerationId,
-}
 
 impl Executor {
     /// Refuses a pool's requests with its generation's last failure.
     pub(super) fn unavailable_responder(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
         let refusal = self.pools.refusal(id, wait);
-        if let Some(standing) = self
-            .helpers
-            .unavailable_responders
-            .get(&pool)
-            .filter(|s| s.generation == id)
-        {
-            // Serialising plain values can't fail.
-            let message = serde_json::to_vec(&refusal).unwrap_or_default();
-            if send_with(standing.channel.as_fd(), &message, &[]).is_ok() {
+        let standing = self.helpers.unavailable_responders.get(&pool);
+        if let Some(standing) = standing.filter(|it| it.generation == Some(id)) {
+            if standing.send(&refusal, &[]).is_ok() {
                 return;
             }
         }
         self.helpers.stop_unavailable_responder(pool);
-        match self.start_unavailable_responder(pool, id, refusal) {
+        let started = self.start_reporting(pool, id, |brief, generation| {
+            let settings = &generation.settings;
+            brief.answering_503(&settings.pool, refusal, settings.log_limit)
+        });
+        let name = self.pools.pool_name(pool);
+        match started {
             Ok(standing) => {
+                log::debug!("[pool {name}] process {} refuses requests", standing.pid);
                 self.processes
                     .by_pid
                     .insert(standing.pid, Who::UnavailableResponder(pool));
@@ -49,8 +35,7 @@ impl Executor {
             }
             Err(error) => {
                 log::error!(
-                    "[pool {}] requests wait, because the process that would refuse them can't be started: {error}",
-                    self.pools.pool_name(pool)
+                    "[pool {name}] requests wait, because the process that would refuse them can't be started: {error}"
                 );
                 self.context
                     .happened
@@ -68,70 +53,25 @@ impl Executor {
         }
     }
 
-    fn start_unavailable_responder(
-        &self,
-        pool: PoolId,
-        id: GenerationId,
-        refusal: Refusal,
-    ) -> Result<UnavailableResponder, Error> {
-        let (generation, resources, listener) = self.pools.shared_with_helpers(pool, id)?;
-        let settings = &generation.settings;
-        let brief = Brief::new(
-            &settings.pool,
-            own_user().or_else(|| settings.identity.clone()),
-            settings.started,
-            settings.descriptor_limit,
-        )
-        .answering_503(&settings.pool, refusal, settings.log_limit);
-        let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
-        set_nonblocking(theirs.as_fd(), true)?;
-        let message = serde_json::to_vec(&brief).unwrap_or_default();
-        let (readable, pipes) = (resources.board.memory().readable()?, generation.connected()?);
-        let mut descriptors = vec![listener, listener, &readable, &pipes.messages_in];
-        descriptors.extend(pipes.access.as_ref().map(Handout::shelf));
-        let descriptors: Vec<RawFd> = descriptors.into_iter().map(AsRawFd::as_raw_fd).collect();
-        send_with(channel.as_fd(), &message, &descriptors)?;
-        let environment: Vec<_> = zone().into_iter().collect();
-        let pid = self.context.start_helper(
-            &self.reload,
-            brief.title,
-            Role::Reporter,
-            vec![theirs],
-            &environment,
-        )?;
-        log::debug!("[pool {}] process {pid} refuses requests", settings.pool.name);
-        Ok(UnavailableResponder {
-            pid,
-            channel,
-            generation: id,
-        })
+    pub(super) fn unavailable_responder_gone(&mut self, pool: PoolId, pid: i32) {
+        let standing = self.helpers.unavailable_responders.get(&pool);
+        if standing.is_some_and(|standing| standing.pid == pid) {
+            log::warn!(
+                "[pool {}] process {pid}, which refused requests, has ended",
+                self.pools.pool_name(pool)
+            );
+            self.helpers.stop_unavailable_responder(pool);
+            self.context
+                .happened
+                .push_back(Event::UnavailableResponderGone(pool));
+        }
     }
 }
 
 impl Helpers {
+    /// Lets it go: it completes the answers that it has begun.
     pub(super) fn stop_unavailable_responder(&mut self, pool: PoolId) {
         self.unavailable_responders.remove(&pool);
-    }
-
-    pub(super) fn unavailable_responder_gone(
-        &mut self,
-        context: &mut Context,
-        pools: &Pools,
-        pool: PoolId,
-        pid: i32,
-    ) {
-        if self
-            .unavailable_responders
-            .get(&pool)
-            .is_some_and(|standing| standing.pid == pid)
-        {
-            log::warn!(
-                "[pool {}] process {pid}, which refused requests, has ended",
-                pools.pool_name(pool)
-            );
-            self.unavailable_responders.remove(&pool);
-            context.happened.push_back(Event::UnavailableResponderGone(pool));
-        }
     }
 }
 

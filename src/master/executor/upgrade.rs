@@ -20,7 +20,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
 pub(crate) const OPTION: &str = "--can-take-over=";
-/// Its answer in addition to exit code 0, which another program would not give by chance.
+/// The answer, in addition to exit code 0: an unrelated program does not print it by chance.
 pub(crate) const ANSWER: &str = "forkyard can take over";
 
 /// The time limit of the trial, and of the wait for starting workers after it.

@@ -25,7 +25,9 @@ const SLACK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct WarmUp {
+    /// It closes when everything is compiled.
     done: OwnedFd,
+    /// The generation then serves in any case: a pool's user can stop the process that compiles.
     until: Tick,
 }
 

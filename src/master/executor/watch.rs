@@ -157,7 +157,7 @@ impl Open {
     }
 }
 
-/// Whether a created file is complete: others are reported at their close.
+/// Whether a created file is complete: a regular file is written first, and reported when it is closed.
 fn is_whole(path: &Path) -> bool {
     path.symlink_metadata()
         .is_ok_and(|it| !it.is_file() || it.nlink() > 1)

@@ -18,6 +18,7 @@ pub(super) struct WorkerProcess {
     pub(super) generation: GenerationId,
     pub(super) slot: u32,
     pub(super) pid: Option<i32>,
+    /// A byte in it, or its end, tells the worker to finish.
     pub(super) stop_pipe: Option<Guarded>,
     pub(super) output: Vec<(Lines, &'static str)>,
     /// The end of its output before it was up.
@@ -25,11 +26,14 @@ pub(super) struct WorkerProcess {
     pub(super) begun: crate::tick::Tick,
     pub(super) up: bool,
     pub(super) told: Option<(StopRequest, crate::tick::Tick)>,
+    /// The pidfd of a worker that is not a child of this process: readable when it has ended.
     pub(super) foreign: Option<OwnedFd>,
+    /// Finds the processes that such a foreign worker has started.
     pub(super) leader: Option<Leader>,
     /// Its start time, once it was read.
     pub(super) start_time: std::cell::Cell<Option<u64>>,
     pub(super) unfinished: bool,
+    /// The router's end of its channel, if a router gives it its connections.
     pub(super) channel: Option<Guarded>,
     /// How to read its present calls; `None` if that is impossible.
     pub(super) traceable: Option<Rc<slow::Traceable>>,
@@ -49,6 +53,7 @@ impl Pools {
         }
     }
 
+    /// Ends a worker by a signal. `Force::Ask` only closes the stop pipe.
     pub(super) fn kill(&mut self, handover: &mut Handover, id: WorkerId, force: Force) {
         self.close_stop_pipe(handover, id);
         let Some(worker) = self.workers.get_mut(&id) else {

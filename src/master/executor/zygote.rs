@@ -5,7 +5,7 @@ use super::generation::Generation;
 use super::launches::{exit_of_report, summary};
 use super::preloader::Command;
 use super::provenance::credible_reason;
-use super::shared::{MadeFrom, common};
+use super::shared::common;
 use super::{Executor, Helpers, Pools};
 use crate::config::{Application, Config, Pool, Preloading, sharing};
 use crate::master::event::{Exit, GenerationId};
@@ -15,35 +15,14 @@ use crate::sys::identity::{self, Identity};
 use crate::sys::shared_mappings::Template;
 use crate::sys::{Error, memfile, process, rights};
 use crate::worker::{Settings, WorkerContext};
+use crate::zygotes::{Members, Released, is_needed, shared_sources};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{Shutdown, shutdown};
-use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 const MEMORY: &str = "forkyard php";
 const SETTINGS: &str = "forkyard settings";
-const MOST_UNFIT: usize = 64;
-
-#[derive(Debug, Default)]
-pub(super) struct Unfit(Vec<(Settings, u64, String)>);
-
-impl Unfit {
-    fn note(&mut self, common: Settings, reload: u64, reason: &str) {
-        self.0.retain(|(_, then, _)| *then == reload);
-        if self.0.len() < MOST_UNFIT {
-            self.0.push((common, reload, reason.to_owned()));
-        }
-    }
-
-    fn reason(&self, common: &Settings, reload: u64) -> Option<&str> {
-        let mut known = self.0.iter();
-        let found = known.find(|(known, then, _)| *then == reload && known == common);
-        found.map(|(_, _, reason)| reason.as_str())
-    }
-}
-
 /// A pool's user must not be the zygotes' user: its scripts could signal them.
 pub(super) fn not_reserved(identity: Identity) -> Result<Identity, Error> {
     match identity.uid == rights::SOURCE_OF_CHILDREN {
@@ -111,9 +90,9 @@ impl Executor {
         let Some(preloader) = self.helpers.preloaders.get(&pid).filter(|it| it.is_zygote()) else {
             return;
         };
-        if let Some(made_from) = &preloader.made_from {
-            let common = made_from.settings().clone();
-            self.helpers.unfit.note(common, self.reload.count, reason);
+        if let Some(common) = preloader.members.sources() {
+            let reload = self.reload.count;
+            self.helpers.unfit.note(common.clone(), reload, reason);
         }
         for id in preloader.members.all() {
             if let Some(generation) = self.pools.generations.get_mut(&id) {
@@ -124,16 +103,10 @@ impl Executor {
 
     /// Detaches the pools of a zygote that forks no workers for them; `None` if it is none. `is_preliminary`: they try
     /// their settings, and use another zygote then.
-    fn give_up_zygote(
-        &mut self,
-        pid: i32,
-        reason: &str,
-        is_preliminary: bool,
-    ) -> Option<(BTreeSet<GenerationId>, BTreeSet<GenerationId>)> {
+    fn give_up_zygote(&mut self, pid: i32, reason: &str, is_preliminary: bool) -> Option<Released> {
         let reason = credible_reason(reason);
         self.note_unfit(pid, &reason);
-        let mut preloaders = self.helpers.preloaders.get_mut(&pid).into_iter();
-        let zygote = preloaders.find(|it| it.is_zygote())?;
+        let released = self.helpers.preloaders.get_mut(&pid)?.members.give_up()?;
         // Most pools use a zygote by default.
         let level = match is_preliminary {
             true => log::Level::Debug,
@@ -143,61 +116,62 @@ impl Executor {
             level,
             "PHP can't be started once for all pools: {reason}; each pool gets its own preloader"
         );
-        zygote.is_ending = true;
-        Some(zygote.members.take())
+        Some(released)
     }
 
     /// A zygote failed to start: its pools get other preloaders. Returns `false` if it is no zygote.
     pub(super) fn zygote_failed(&mut self, pid: i32, report: &Report) -> bool {
         let (reason, exit) = (summary(report), exit_of_report(report));
         let is_preliminary = self.is_tried_again(report);
-        let is_cancelled = self.helpers.preloaders.get(&pid).is_some_and(|it| it.is_ending);
+        let is_cancelled = self
+            .helpers
+            .preloaders
+            .get(&pid)
+            .is_some_and(|it| it.members.is_ending());
         let given_up = (!is_cancelled).then(|| self.give_up_zygote(pid, reason, is_preliminary));
-        let Some((kept, leaving)) = given_up.flatten() else {
+        let Some(released) = given_up.flatten() else {
             return false;
         };
         self.preloader_gone(pid, exit);
-        for id in leaving {
-            self.detach(id, Exit::Code(0));
-        }
-        for id in kept {
-            self.start_preloader(id);
-        }
+        self.replace_zygote(released);
         true
     }
 
+    fn replace_zygote(&mut self, released: Released) {
+        for id in released.leaving {
+            self.detach(id, Exit::Code(0));
+        }
+        for id in released.kept {
+            self.start_preloader(id);
+        }
+    }
+
     pub(super) fn zygote_unfit(&mut self, pid: i32, reason: &str) {
-        let Some((kept, leaving)) = self.give_up_zygote(pid, reason, false) else {
+        let Some(released) = self.give_up_zygote(pid, reason, false) else {
             return;
         };
         let Some(preloader) = self.helpers.preloaders.get(&pid) else {
             return;
         };
         let start = preloader.start;
-        let _ = shutdown(preloader.channel.as_raw_fd(), Shutdown::Write);
+        preloader.close();
         if let Some(token) = start {
             // For the kit only; it is reaped like any process.
             self.helpers.spawner.is_up(token);
             self.drain_spawner();
         }
-        for id in leaving {
-            self.detach(id, Exit::Code(0));
-        }
-        for id in kept {
-            self.start_preloader(id);
-        }
+        self.replace_zygote(released);
     }
 
-    /// After a reload, new workers come only from zygotes with the present sources. `is_new`: none of the present ones
-    /// qualifies.
+    /// After a reload, pools only join a zygote that would be made the same again; pools that have another keep it.
+    /// `is_new`: no present zygote may be joined.
     pub(super) fn outdate_zygotes(&mut self, is_new: bool) {
-        for preloader in self.helpers.preloaders.values_mut().filter(|it| it.is_zygote()) {
-            let is_outdated = match &preloader.made_from {
-                Some(made_from) => is_new || !self.context.is_as_made(made_from, preloader),
-                None => true,
+        for preloader in self.helpers.preloaders.values_mut() {
+            let Some(common) = preloader.members.sources() else {
+                continue;
             };
-            if let Some(made_from) = &mut preloader.made_from {
-                made_from.is_outdated |= is_outdated;
+            if is_new || !self.context.is_as_made(common, preloader) {
+                preloader.members.outdate();
             }
         }
         self.helpers.zygotes_to_check = true;
@@ -213,12 +187,13 @@ impl Executor {
         let latest = self.pools.by_id.values();
         let latest = latest.filter_map(|pool| self.pools.generations.get(&pool.latest.or(pool.serving)?));
         let kinds = latest.filter_map(|it| Some((it.common()?, it.has_applications())));
-        for common in several(kinds, MOST_STARTED_AT_ONCE) {
+        for common in shared_sources(kinds, MOST_STARTED_AT_ONCE) {
             self.try_start_zygote(common);
         }
     }
 
-    /// Starts the most common zygote before the first configuration's pools are opened, so that both happen at once.
+    /// Starts one zygote that several pools can use before the first configuration's pools are opened: that takes as
+    /// long as PHP's start.
     pub(in crate::master) fn start_first_zygote(&mut self, config: &Config) {
         let is_root = identity::is_root();
         let is_users = |pool: &Pool| !is_root || pool.user.as_deref().is_some_and(|user| user != "root");
@@ -228,7 +203,7 @@ impl Executor {
             let settings = self.context.bare_settings(pool.clone(), &config.global);
             (common(&settings), pool.applications.is_some())
         });
-        for common in several(kinds, 1) {
+        for common in shared_sources(kinds, 1) {
             self.try_start_zygote(common);
         }
     }
@@ -247,60 +222,25 @@ impl Executor {
         if !std::mem::take(&mut self.helpers.zygotes_to_check) {
             return;
         }
-        let idle = self
-            .helpers
-            .preloaders
-            .values()
-            .filter(|it| it.is_zygote() && !it.is_ending && it.members.all().next().is_none());
-        let unused: Vec<i32> = idle
-            .filter_map(|it| Some((it.pid, it.made_from.as_ref()?)))
-            .filter(|(_, made_from)| !self.pools.need(made_from))
-            .map(|(pid, _)| pid)
-            .collect();
-        for pid in unused {
-            let Some(zygote) = self.helpers.preloaders.get_mut(&pid) else {
-                continue;
-            };
-            log::debug!("zygote {pid} ends: no pools are like it");
-            zygote.is_ending = true;
-            match zygote.start {
-                Some(token) => {
-                    self.helpers.spawner.cancel(token);
-                    self.drain_spawner();
-                }
-                None => {
-                    let _ = shutdown(zygote.channel.as_raw_fd(), Shutdown::Write);
+        for zygote in self.helpers.preloaders.values_mut() {
+            if zygote.members.is_unused() && !self.pools.need(&zygote.members) {
+                log::debug!("zygote {} ends: no pools are like it", zygote.pid);
+                zygote.members.end();
+                match zygote.start {
+                    Some(token) => self.helpers.spawner.cancel(token),
+                    None => zygote.close(),
                 }
             }
         }
+        self.drain_spawner();
     }
 }
 
+/// Pools whose zygotes would all differ get them when they need them.
 const MOST_STARTED_AT_ONCE: usize = 4;
-const MOST_KINDS: usize = 16;
 
 /// The time limit of a killed process before it is left alone.
 const END: Duration = Duration::from_secs(2);
-
-/// The sources of zygotes that more than one pool can use, up to `most`. `kinds`: each pool's sources, and whether it
-/// stands for many.
-fn several(kinds: impl Iterator<Item = (Settings, bool)>, most: usize) -> Vec<Settings> {
-    let (mut known, mut found): (Vec<Settings>, Vec<Settings>) = (Vec::new(), Vec::new());
-    for (common, is_many) in kinds {
-        if found.len() >= most {
-            break;
-        }
-        if found.contains(&common) {
-            continue;
-        }
-        if is_many || known.contains(&common) {
-            found.push(common);
-        } else if known.len() < MOST_KINDS {
-            known.push(common);
-        }
-    }
-    found
-}
 
 impl Helpers {
     pub(in crate::master) fn end_zygotes(&mut self) {
@@ -345,12 +285,10 @@ impl Helpers {
 }
 
 impl Pools {
-    fn need(&self, made_from: &MadeFrom) -> bool {
-        let mut users = self.generations.values().filter(|it| made_from.serves(it));
-        let Some(first) = users.next() else {
-            return false;
-        };
-        first.has_applications() || users.any(|it| it.has_applications() || it.pool != first.pool)
+    fn need(&self, zygote: &Members<Settings>) -> bool {
+        let serves = |it: &&Generation| it.common().is_some_and(|common| zygote.serves(&common));
+        let served = self.generations.values().filter(serves);
+        is_needed(served.map(|it| (it.pool, it.has_applications())))
     }
 
     pub(super) fn parcel(

@@ -7,11 +7,11 @@ mod faults;
 mod setupper;
 
 use forkyard::spawn::action::{SpawnOutcome, Up};
+use forkyard::spawn::driver::{self, Driver};
 use forkyard::spawn::effects::{self, Process};
 use forkyard::spawn::event::Event;
 use forkyard::spawn::plan::{Account, Kind, Plan};
 use forkyard::spawn::report::Report;
-use forkyard::spawn::run::{self, Driver};
 use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -47,7 +47,7 @@ impl Kit {
             fs::create_dir_all(&path).expect("a directory");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
         }
-        let mut context = run::context(PathBuf::from(env!("CARGO_BIN_EXE_forkyard")));
+        let mut context = driver::context(PathBuf::from(env!("CARGO_BIN_EXE_forkyard")));
         context.spawn_dir = scratch.path().join("work");
         let logged = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&logged);

@@ -166,13 +166,13 @@ fn with_shell(kit: &Kit, shell: &str, profile: (&str, &str)) -> forkyard::spawn:
 
 fn at_home(kit: &mut Kit) {
     let home = kit.scratch.path().join("home");
-    let mut context = forkyard::spawn::run::context(env!("CARGO_BIN_EXE_forkyard").into());
+    let mut context = forkyard::spawn::driver::context(env!("CARGO_BIN_EXE_forkyard").into());
     context.spawn_dir = kit.scratch.path().join("work");
     context
         .environment
         .retain(|(name, _)| name != "HOME" && name != "ZDOTDIR" && name != "ENV");
     context.environment.push(("HOME".into(), home.into()));
-    kit.driver = forkyard::spawn::run::Driver::new(context, Box::new(|_, _| {})).expect("a kit");
+    kit.driver = forkyard::spawn::driver::Driver::new(context, Box::new(|_, _| {})).expect("a kit");
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn refusals_are_in_the_access_log() {
     assert_eq!(written.lines().count(), 2, "{written}");
     std::fs::rename(&path, log.path().join("old.log")).expect("rename");
     broken.daemon.signal(Signal::SIGUSR1);
-    until("the new access log", || path.exists().then_some(()));
+    broken.daemon.wait_for("access log file re-opened");
+    assert!(path.exists());
     broken.refused();
     until("a line in the new one", || {
         lines().contains(" 503 ").then_some(())

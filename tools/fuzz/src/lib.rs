@@ -5,9 +5,8 @@ mod check;
 mod mutate;
 #[path = "../../../tests/random/mod.rs"]
 mod random;
-pub mod words;
 
-pub use check::check;
+pub use check::{check, seeds};
 pub use mutate::mutate;
 
 use random::Random;
@@ -19,41 +18,16 @@ use std::sync::atomic::AtomicU64;
 pub struct Target {
     /// The target's name, and its corpus's.
     pub name: &'static str,
-    /// The input's structure.
-    pub grammar: Grammar,
-    /// Keywords of its grammar.
-    pub words: &'static [&'static str],
     /// The longest input tried, in bytes.
     pub most_bytes: usize,
     /// Feeds the parser; panics on a broken promise.
     pub run: fn(&[u8]),
 }
 
-/// An input's structure: most mutations keep it, to get past the first check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grammar {
-    /// FastCGI records.
-    Records,
-    /// Lines.
-    Lines,
-    /// A JSON value.
-    Json,
-    /// Any bytes.
-    Bytes,
-}
-
 /// Creates a target; arguments in the order of [`Target`]'s fields.
-pub const fn target(
-    name: &'static str,
-    grammar: Grammar,
-    words: &'static [&'static str],
-    most_bytes: usize,
-    run: fn(&[u8]),
-) -> Target {
+pub const fn target(name: &'static str, most_bytes: usize, run: fn(&[u8])) -> Target {
     Target {
         name,
-        grammar,
-        words,
         most_bytes,
         run,
     }

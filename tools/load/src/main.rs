@@ -2,11 +2,10 @@
 #![deny(unsafe_code)]
 
 mod arguments;
+mod clients;
 mod exchange;
-mod histogram;
 mod report;
 mod request;
-mod run;
 mod stream;
 mod tally;
 
@@ -17,7 +16,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     env_logger::init_from_env(env_logger::Env::new().filter_or("FORKYARD_LOG", "off"));
-    match run::run(&arguments) {
+    match clients::run(&arguments) {
         Ok(measured) => {
             report::print(&arguments, &measured);
             if measured.tally.completed == 0 {

@@ -1,8 +1,8 @@
 //! Formats a measurement as text or as JSON.
 
 use crate::arguments::Arguments;
-use crate::run::Measured;
-use crate::tally::{Failure, Tally};
+use crate::clients::Measured;
+use crate::tally::{RequestFailure, Tally};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -80,7 +80,7 @@ impl Report {
             seconds,
             requests_per_second: ((tally.completed - tally.late) as f64 / seconds * 10.0).round() / 10.0,
             errors: tally.all_errors(),
-            errors_by_kind: Failure::ALL
+            errors_by_kind: RequestFailure::ALL
                 .map(|failure| (failure.name(), tally.errors.get(&failure).copied().unwrap_or(0)))
                 .into(),
             examples: tally
@@ -178,15 +178,16 @@ impl Report {
 
 impl Latency {
     fn new(tally: &Tally) -> Latency {
-        let quantile = |share| microseconds(tally.latency.quantile(share));
+        let latency = &tally.latency;
+        let quantile = |share| latency.value_at_quantile(share) as f64 / 1000.0;
         Latency {
-            mean: microseconds(tally.latency.mean()),
+            mean: latency.mean() / 1000.0,
             p50: quantile(0.5),
             p90: quantile(0.9),
             p95: quantile(0.95),
             p99: quantile(0.99),
             p99_9: quantile(0.999),
-            max: microseconds(tally.latency.max()),
+            max: latency.max() as f64 / 1000.0,
         }
     }
 }

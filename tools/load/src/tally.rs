@@ -1,12 +1,12 @@
 //! Counters of a measurement.
 
-use crate::histogram::Histogram;
+use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     /// No connection, for example because of a full listen queue.
     Connect,
     /// The connection ended before the answer did.
@@ -19,22 +19,22 @@ pub(crate) enum Failure {
     Timeout,
 }
 
-impl Failure {
-    pub(crate) const ALL: [Failure; 5] = [
-        Failure::Connect,
-        Failure::Eof,
-        Failure::Protocol,
-        Failure::Status,
-        Failure::Timeout,
+impl RequestFailure {
+    pub(crate) const ALL: [RequestFailure; 5] = [
+        RequestFailure::Connect,
+        RequestFailure::Eof,
+        RequestFailure::Protocol,
+        RequestFailure::Status,
+        RequestFailure::Timeout,
     ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Failure::Connect => "connect",
-            Failure::Eof => "eof",
-            Failure::Protocol => "protocol",
-            Failure::Status => "status",
-            Failure::Timeout => "timeout",
+            RequestFailure::Connect => "connect",
+            RequestFailure::Eof => "eof",
+            RequestFailure::Protocol => "protocol",
+            RequestFailure::Status => "status",
+            RequestFailure::Timeout => "timeout",
         }
     }
 }
@@ -62,14 +62,15 @@ pub(crate) struct Tally {
     pub(crate) completed: u64,
     /// Answers after the end of the measurement.
     pub(crate) late: u64,
-    pub(crate) errors: BTreeMap<Failure, u64>,
+    pub(crate) errors: BTreeMap<RequestFailure, u64>,
     pub(crate) statuses: BTreeMap<u16, u64>,
     /// The first error of each kind, as the kernel words it.
-    pub(crate) examples: BTreeMap<Failure, String>,
+    pub(crate) examples: BTreeMap<RequestFailure, String>,
     /// Kept connections that the server closed between two requests.
     pub(crate) reconnects: u64,
     pub(crate) received_bytes: u64,
-    pub(crate) latency: Histogram,
+    /// Nanoseconds.
+    pub(crate) latency: Histogram<u64>,
     pub(crate) timeline: Vec<Interval>,
     pub(crate) slowest: Vec<Slow>,
     interval: Option<Duration>,
@@ -77,6 +78,8 @@ pub(crate) struct Tally {
     ends: Option<Duration>,
 }
 
+/// The significant digits of a latency.
+const LATENCY_DIGITS: u8 = 3;
 /// Time beyond this many intervals is counted into the last.
 const MOST_INTERVALS: usize = 1_000_000;
 
@@ -91,7 +94,7 @@ impl Tally {
             examples: BTreeMap::new(),
             reconnects: 0,
             received_bytes: 0,
-            latency: Histogram::new(),
+            latency: Histogram::new(LATENCY_DIGITS).expect("up to five digits"),
             timeline: Vec::new(),
             slowest: Vec::new(),
             interval,
@@ -104,7 +107,10 @@ impl Tally {
         let latency = now.saturating_sub(started);
         self.completed += 1;
         self.late += u64::from(self.ends.is_some_and(|ends| now > ends));
-        self.latency.record(latency);
+        // It grows with its values.
+        let _ = self
+            .latency
+            .record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
         if let Some(interval) = self.interval_at(now) {
             interval.completed += 1;
             interval.max = interval.max.max(latency);
@@ -117,7 +123,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn fail(&mut self, failure: Failure, now: Duration, example: impl FnOnce() -> String) {
+    pub(crate) fn fail(&mut self, failure: RequestFailure, now: Duration, example: impl FnOnce() -> String) {
         *self.errors.entry(failure).or_default() += 1;
         self.examples.entry(failure).or_insert_with(example);
         if let Some(interval) = self.interval_at(now) {
@@ -166,8 +172,8 @@ mod tests {
         let mut tally = Tally::new(Some(ms(10)), 0, None);
         tally.complete(ms(0), ms(5));
         tally.complete(ms(5), ms(35));
-        tally.fail(Failure::Eof, ms(36), || "reset".to_owned());
-        tally.fail(Failure::Eof, ms(36), || {
+        tally.fail(RequestFailure::Eof, ms(36), || "reset".to_owned());
+        tally.fail(RequestFailure::Eof, ms(36), || {
             unreachable!("there is an example already")
         });
         let counts: Vec<_> = tally

@@ -86,9 +86,34 @@ impl Bench {
 
     fn warm(&mut self, app: &str, options: Options) -> InstanceId {
         let session = self.ask(app, options);
+        let id = self.next_up();
+        self.close(session);
+        id
+    }
+
+    fn up(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            self.tell(Event::Spawned(InstanceId(number)));
+        }
+    }
+
+    /// All instances that were just begun come up.
+    fn all_up(&mut self) {
+        let begun = self.begun();
+        self.up(begun.into_iter().map(|id| id.0));
+    }
+
+    /// The first instance that was just begun comes up.
+    fn next_up(&mut self) -> InstanceId {
         let id = self.begun()[0];
         self.tell(Event::Spawned(id));
-        self.close(session);
+        id
+    }
+
+    /// The instance that was just begun comes up and gets this session.
+    fn starts_for(&mut self, session: SessionId) -> InstanceId {
+        let id = self.next_up();
+        assert_eq!(self.checked_out(session), Some(id));
         id
     }
 
@@ -149,8 +174,7 @@ fn error(number: u64) -> ErrorId {
 fn shutdown_waits_for_sessions_and_then_for_processes() {
     let mut bench = Bench::new(2);
     let session = bench.ask("a", plain());
-    let id = bench.begun()[0];
-    bench.tell(Event::Spawned(id));
+    let id = bench.next_up();
     let waiting = bench.ask("a", plain());
     let second = bench.begun()[0];
     bench.tell(Event::Shutdown(Removal::Graceful(None)));

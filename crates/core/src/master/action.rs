@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Watch the pool's listening socket and hand-off queue; ends in `SourceReady`.
+    /// Watch the pool's listening socket and hand-off queue. If one is ready already, `SourceReady` comes at once.
     Watch(PoolId),
     Unwatch(PoolId),
     /// Publish when workers must write to the accept-notify pipe. Stored with sequential consistency before later
@@ -52,7 +52,8 @@ pub enum Action {
     Publish(GenerationId, Figures),
     /// Release the scoreboard and pipes of a generation that has no processes left.
     DropGeneration(GenerationId),
-    /// Close the pool's listening socket and remove its path, before its workers are gone.
+    /// Close the pool's listening socket and remove its path. Comes before its workers are gone, so that no client
+    /// connects to a socket without a server.
     ClosePool(PoolId),
     /// Record a fact for the reload's progress and the hand-over document.
     Note(Fact),
@@ -70,7 +71,7 @@ pub enum ExitOutcome {
     NoWorkerAtStart,
 }
 
-/// When a busy worker notifies the master.
+/// When a worker that takes up work notifies the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WakeOnAccept {
     /// Always.

@@ -58,6 +58,7 @@ impl Manager {
         for generation in adopted.generations {
             self.adopt_generation(generation, step);
         }
+        // Only now the number of all workers is known.
         for id in ids {
             self.resume(id, step);
         }

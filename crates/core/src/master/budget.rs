@@ -1,5 +1,6 @@
-//! Limits how many workers that crash at work are replaced at once, as in php-fpm: a request that always crashes costs
-//! a fork, about a millisecond.
+//! Limits how many workers that crash at work are replaced at once. A request that crashes its worker says nothing
+//! about the next worker, so that one is forked without delay, as in php-fpm. The limit bounds the cost of a request
+//! that always crashes and is sent all the time: a fork takes about a millisecond of CPU time.
 
 use crate::tick::Tick;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 /// The least limit, per second and generation: a few percent of a processor.
 pub(super) const AT_LEAST: u32 = 32;
 
+/// A token bucket: it holds the tokens of one second.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_second: u32,

@@ -67,7 +67,8 @@ impl Worker {
         (said != Some(slow.since)).then(|| since.max(slow.found))
     }
 
-    /// Records a slot's state and returns its start, within the worker's life.
+    /// Records a slot's state and returns its start, as far as the worker is credible: not before its fork; instead of
+    /// a future time, when the master first read one.
     pub(super) fn see(&mut self, idle: bool, since: Tick, now: Tick) -> Tick {
         let first = match self.seen {
             Some(seen) if seen.idle == idle && (seen.since == since || (seen.since > now && since > now)) => {
@@ -150,6 +151,7 @@ impl Children {
         id
     }
 
+    /// Adds a worker of a previous master; its number is never assigned again.
     pub(super) fn adopt(&mut self, id: WorkerId, worker: Worker) {
         self.skip_to(id.0.saturating_add(1));
         let generation = worker.generation;

@@ -16,6 +16,7 @@ use std::time::Duration;
 /// SIGTERM.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(1);
 
+/// How long the daemon's end waits for killed processes.
 pub(super) const KILLED_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a surplus worker that was told to exit is checked.

@@ -126,7 +126,7 @@ impl Exit {
         )
     }
 
-    /// Whether it was SIGSEGV or SIGBUS, whose numbers are the same everywhere.
+    /// Whether it was SIGSEGV or SIGBUS. Their numbers are the same on every architecture that forkyard is built for.
     pub fn is_crash(self) -> bool {
         matches!(self, Exit::Signal { signal: 7 | 11, .. })
     }
@@ -142,7 +142,8 @@ pub struct Row {
     pub has_room: bool,
     /// Start of the present request, or the last change to or from ACCEPTING.
     pub since: Tick,
-    /// `request_terminate_timeout` applies to its stage.
+    /// `request_terminate_timeout` applies: its stage is after ACCEPTED and, unless the time after the answer counts,
+    /// before END.
     pub running: bool,
     /// Its stage is EXECUTING, so the request may be slow.
     pub executing: bool,

@@ -150,7 +150,8 @@ impl Errors {
     }
 }
 
-/// Drops the oldest report of the same pool, or of the users with the most.
+/// Drops the oldest report of the same pool, or of the users with the most: a user never loses a report to one who has
+/// more.
 fn make_room<T>(kept: &mut VecDeque<T>, comes: u32, user: impl Fn(&T) -> u32, is_alike: impl Fn(&T) -> bool) {
     let full = kept.iter().filter(|other| is_alike(other)).count() >= MOST_OF_A_POOL;
     let index = if full {

@@ -13,7 +13,8 @@ use crate::config::ProcessManager;
 use crate::life;
 use std::time::Duration;
 
-/// How long capacity is reserved for a fork grant.
+/// How long capacity is reserved for a fork grant. It is used at once or never: a source with work is ready as soon as
+/// it is watched.
 const GRANT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

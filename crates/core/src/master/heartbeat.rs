@@ -2,7 +2,8 @@
 //! late answer proves nothing, so the helper's activity counts:
 //!
 //! * Much CPU time without reading: it hangs.
-//! * Stopped or asleep at several checks, without CPU time: nothing will wake it.
+//! * Stopped or asleep at several checks, without CPU time: nothing will wake it. The unread byte would wake a helper
+//!   that listens.
 //! * Runnable or waiting for a disk: it is slow.
 //!
 //! If the master itself was late, only CPU time counts.
@@ -18,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_millis(400);
 /// Checks without activity before the helper is killed.
 const LOOKS: u32 = 3;
-/// CPU time in microseconds without reading before the kill; ten times a helper's longest turn.
+/// CPU time in microseconds without reading before the kill; more than ten times a helper's longest turn.
 const MOST_MICROS: u64 = 2_500_000;
 
 /// A process's state (proc(5), `stat`).

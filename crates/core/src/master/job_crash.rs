@@ -118,7 +118,7 @@ impl JobCrash {
     }
 }
 
-/// Removes line breaks and terminal control characters.
+/// Replaces line breaks and terminal control characters.
 fn clean(text: &str) -> String {
     text.chars()
         .map(|c| if is_control(c) { '\u{FFFD}' } else { c })

@@ -140,7 +140,7 @@ impl Lifecycle {
         }
     }
 
-    /// Returns the phase of a daemon that continues after an upgrade.
+    /// Returns the phase of a daemon that continues its predecessor's work.
     pub fn resume(stopping: Option<Stopping>) -> Lifecycle {
         match stopping {
             None => Lifecycle::Serving,

@@ -26,7 +26,8 @@ use std::time::Duration;
 pub struct Manager {
     pub(super) state: ManagerState,
     pub(super) outcome: ExitOutcome,
-    /// Generations that need workers at the first start; `None`: the start is over or needs none.
+    /// Generations that need workers at the first start and have not failed; `None`: the start is over, or some pool
+    /// needs no worker.
     pub(super) starting: Option<BTreeSet<GenerationId>>,
     pub(super) control_timeout: Duration,
     pub(super) pools: BTreeMap<PoolId, Pool>,

@@ -39,6 +39,7 @@ mod reload;
 pub mod reload_diff;
 pub mod reload_plan;
 pub mod reload_progress;
+pub mod resting;
 mod slots;
 mod snapshot;
 mod spawn_requests;

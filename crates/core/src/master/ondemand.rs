@@ -95,7 +95,7 @@ impl Source {
             (Told, SourceCause::TimedOut) => (Asking, SourceAction::SnapshotAgain),
             (Blocked(_), SourceCause::Freed | SourceCause::Begin) => (Watched, SourceAction::Watch),
             (Blocked(Block::Full | Block::Trial), SourceCause::Gone) => (Watched, SourceAction::Watch),
-            // The pending snapshot may still count the worker that exited.
+            // The pending snapshot does not count the worker that exited.
             (Asking, SourceCause::Gone | SourceCause::Freed)
             // The timer, fork grant or preloader will follow.
             | (Blocked(Block::ProcessMax | Block::Backoff | Block::Preloader), SourceCause::Gone)
@@ -167,6 +167,7 @@ impl Manager {
         }
     }
 
+    /// Has the workers of all generations that take work report, and only then counts them.
     fn inquire(&mut self, id: PoolId, step: &mut Step<'_>) {
         let Some(pool) = self.pools.get(&id) else { return };
         let serving = pool.serving;

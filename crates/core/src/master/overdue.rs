@@ -53,6 +53,7 @@ impl Limits {
         }
     }
 
+    /// Whether a request needs no further check: it was logged as slow and has no other limit.
     pub(super) fn is_settled(self, request: &TimedRequest, now: Tick) -> bool {
         self.terminate.is_none() && (request.unlogged.is_none() || self.judge(request, now).is_slow)
     }

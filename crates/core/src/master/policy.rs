@@ -17,7 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) struct Load {
     /// Workers not told to exit.
     pub kept: u32,
-    /// Idle workers and workers with room, except those that let work wait.
+    /// Idle workers and workers with room, without the ones that let work wait.
     pub idle: u32,
     /// Workers that are not up. Each will take work or report that there is none.
     pub starting: u32,
@@ -39,7 +39,7 @@ pub(super) fn at_start(pm: ProcessManager) -> u32 {
     }
 }
 
-/// How many workers must be up to replace a generation with `running` workers, `busy` of them at work.
+/// How many workers must be up to replace a generation with `running` workers, of which `busy` are at work.
 pub(super) fn warm(pm: ProcessManager, running: u32, busy: u32) -> u32 {
     let like_before = match pm {
         ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => running,
@@ -87,6 +87,7 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
     }
 }
 
+/// When to check for workers that were idle too long, if any of the `kept` can be surplus.
 pub(super) fn shrinks(pm: ProcessManager, kept: u32) -> Option<Duration> {
     match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => None,
@@ -109,6 +110,7 @@ pub(super) struct Surplus {
     pub look_after: Option<Duration>,
 }
 
+/// Selects idle workers beyond the limit that have been idle long enough. `last`: the pool has only one worker.
 pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: Tick) -> Surplus {
     let (most, timeout) = match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => {

@@ -102,6 +102,7 @@ impl Inquiry {
         }
     }
 
+    /// Nothing seems to wait. If the queue can't be measured, how soon the source is ready decides.
     pub(super) fn close_empty(&mut self, now: Tick) {
         self.suspects = (self.doubts && self.queued.is_none()).then_some(now);
     }

@@ -133,6 +133,7 @@ impl Manager {
         }
     }
 
+    /// Sets the timer of a ready preloader: for its answers, for its idle time, or none.
     pub(super) fn wind_preloader_clock(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;

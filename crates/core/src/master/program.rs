@@ -2,7 +2,8 @@
 //!
 //! Each process follows [`crate::life`]. A lost one restarts: at once after a minute of life, within a budget if a
 //! request may have killed it, otherwise after a back-off. The program is ready once all were tried and one is up, and
-//! gone if none is. If another generation serves, any exit is a failed start until [`PROOF`] has passed.
+//! gone if none is. If another generation serves, it is on trial until it takes over: any exit is a failed start of all
+//! processes, and it is ready only after [`PROOF`].
 
 use super::budget::Budget;
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
@@ -10,7 +11,7 @@ use crate::life::{self, Force, Life, LifeCause};
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// Longer than its own start timeout, after which the spawning kit reports the failure.
+/// The time beyond its own start timeout, in which the spawning kit ends the start and reports the failure.
 pub const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a program on trial must be up.
 pub const PROOF: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ struct ProgramProcess {
     life: Life,
     /// It was lost and restarts then.
     again: Option<Tick>,
-    /// When it was up.
+    /// When it came up.
     since: Tick,
     backoff: Backoff,
     budget: Budget,
@@ -304,6 +305,7 @@ impl ProgramProcess {
         actions.push(ProgramAction::Start(index));
     }
 
+    /// Returns whether the process is needed and must restart.
     fn lose(&mut self) -> bool {
         let (life, action) = self.life.after(LifeCause::Gone);
         self.life = life;

@@ -1,5 +1,6 @@
 //! `process.max`: the limit on all workers. Refused generations queue; when a worker exits, the first gets a fork
-//! grant, for one worker if others wait. So a busy pool can't starve others.
+//! grant, for one worker if others wait. The capacity is reserved for it until it uses the grant or needs none. So a
+//! busy pool that replaces its own workers can't starve others.
 
 use super::event::GenerationId;
 use std::collections::{BTreeSet, VecDeque};

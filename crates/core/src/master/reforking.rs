@@ -155,6 +155,7 @@ impl Manager {
         };
         let before = generation.next_mold;
         let (next, action) = before.after(cause);
+        // Only a promotion starts a next mold.
         if next == before && action == life::LifeAction::Nothing || action == life::LifeAction::Start {
             return;
         }
@@ -224,6 +225,7 @@ impl Manager {
                 let pool = self.pools.get(&generation.pool);
                 pool.is_some_and(|pool| pool.source == Source::Asking)
             }
+            // The router orders the workers that it wants.
             ProcessManager::Ordered { .. } => false,
         };
         is_short || counts.up < counts.kept

@@ -95,6 +95,7 @@ impl Manager {
             return;
         }
         self.touched.insert(id);
+        // Without a serving worker the new generation serves at once.
         let Some(old) = serving.filter(|old| trial || self.worker_counts(*old).kept > 0) else {
             self.generations
                 .insert(id, Generation::new(pool_id, policy, GenerationState::Serving));
@@ -129,6 +130,7 @@ impl Manager {
         }
     }
 
+    /// Lets a generation grow again after its successor was given up.
     pub(super) fn lift_ceiling(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let pools = &self.pools;
         let Some(generation) = self.generations.get_mut(&id) else {
@@ -433,7 +435,7 @@ impl Manager {
         if is_last && pool.closed {
             self.pools.remove(&pool_id);
         } else if pool.by_order {
-            // This may have been the last generation that the pool waited for.
+            // Nothing else of the pool may be left: the serving generation is checked again.
             self.touched.extend(pool.serving);
         }
         true
@@ -476,8 +478,9 @@ impl Manager {
         }
     }
 
-    /// Handles a generation that could not start its workers. At the daemon's start, the daemon exits if no pool could
-    /// start any; otherwise the generation retries.
+    /// Handles a generation that could not start its workers. At the first start, a daemon that gives up exits if this
+    /// is true of all pools. Later, or if any worker was started, or if an ondemand pool has had no request yet, the
+    /// generation retries.
     pub(super) fn start_failed(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let asked = self.worker_counts(id).asked;
         let Some(starting) = &mut self.starting else {

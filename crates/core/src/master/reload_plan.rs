@@ -1,5 +1,5 @@
-//! Plans the changes to each pool before any running pool changes. A failure aborts the reload, or with `on_error =
-//! "skip"` skips the pool.
+//! Plans the changes to each pool before any running pool changes. A failure aborts the reload. With
+//! `on_error = "skip"` it only skips the pool, which continues unchanged if it runs.
 
 use super::event::{GenerationId, PoolId};
 use super::reload_diff::{Reason, ReloadScope};
@@ -27,6 +27,12 @@ impl PoolFacts {
 /// `"skip"` (`skips`).
 pub fn is_applied(has_failed: bool, skips: bool, pools: usize) -> bool {
     !has_failed || (skips && pools > 0)
+}
+
+/// Whether a configuration that can't be applied gives up the sockets that it opened. At the start they stay open: the
+/// previous configuration is tried next, and may want the same ones.
+pub fn gives_up_sockets(is_first: bool) -> bool {
+    !is_first
 }
 
 /// The plan for a usable pool.

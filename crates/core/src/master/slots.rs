@@ -5,6 +5,7 @@ use super::event::SlotIndex;
 #[derive(Debug)]
 pub(super) struct Slots {
     used: Vec<bool>,
+    /// A slot that is likely free: the one given back last, or the one after the one given last.
     free: usize,
     taken: u32,
     lost: u32,

@@ -31,7 +31,7 @@ pub(super) struct TimedRequest {
     pub worker: WorkerId,
     pub since: Tick,
     pub executing: bool,
-    /// When it becomes slow, unless it was logged.
+    /// From when its time counts for the slow log; `None`: it was logged.
     pub unlogged: Option<Tick>,
 }
 

@@ -14,6 +14,7 @@ pub(super) struct Trials {
 }
 
 impl Trials {
+    /// Returns whether the trial may begin now; otherwise it waits.
     pub(super) fn add(&mut self, id: GenerationId) -> bool {
         let begins = self.running.len() < MOST_AT_A_TIME;
         match begins {
@@ -27,6 +28,7 @@ impl Trials {
         self.waiting.contains(&id)
     }
 
+    /// Ends a trial. Returns the next generation to try.
     pub(super) fn end(&mut self, id: GenerationId) -> Option<GenerationId> {
         self.waiting.retain(|other| *other != id);
         if !self.running.remove(&id) {

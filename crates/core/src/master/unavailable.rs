@@ -84,7 +84,7 @@ impl Manager {
     }
 
     pub(super) fn worker_start_failed(&mut self, id: GenerationId, exit: Exit) {
-        // With another worker up the application can start.
+        // With another worker up the application can start. A report exists only of an exit that the master saw.
         let is_staffed = self.pool_of(id).is_some_and(|pool| self.is_staffed(pool));
         if is_staffed || exit == Exit::Unknown || exit.is_from_outside() {
             return;

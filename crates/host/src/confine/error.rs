@@ -1,9 +1,8 @@
 //! Confinement errors.
 
-use std::fmt;
-
 /// A confinement setting that can't be applied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {reason}")]
 pub struct ConfineError {
     /// The setting's name in the configuration.
     pub key: &'static str,
@@ -19,11 +18,3 @@ impl ConfineError {
         }
     }
 }
-
-impl fmt::Display for ConfineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.reason)
-    }
-}
-
-impl std::error::Error for ConfineError {}

@@ -1,13 +1,13 @@
 //! The daemon's log, and opening of other logs.
 
 mod diagnostics;
-mod effects;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gathered;
 mod handout;
 mod line;
+mod writer;
 
 pub use diagnostics::diagnose;
-pub use effects::{Log, LogError, Speaker, open_file, parse_message, stream_of, streams_of};
 pub use handout::Handout;
+pub use writer::{Log, LogError, Speaker, open_file, parse_message, stream_of, streams_of};

@@ -63,7 +63,7 @@ pub struct Committed {
     pub waiting: Option<Changes>,
 }
 
-enum Failure {
+enum CommitFailure {
     OfOne,
     OfAll(SqlError),
 }
@@ -132,12 +132,12 @@ impl Store {
         for _ in 0..TRIES {
             let error = match self.attempt(operations, now_ms, is_each_alone) {
                 Ok(committed) => return Ok(committed),
-                Err(Failure::OfOne) => {
+                Err(CommitFailure::OfOne) => {
                     self.database.roll_back();
                     is_each_alone = true;
                     continue;
                 }
-                Err(Failure::OfAll(error)) => error,
+                Err(CommitFailure::OfAll(error)) => error,
             };
             if !self.database.is_in_doubt() {
                 self.database.roll_back();
@@ -164,8 +164,8 @@ impl Store {
         operations: &[Operation],
         own_ms: i64,
         is_each_alone: bool,
-    ) -> Result<Committed, Failure> {
-        let of_all = Failure::OfAll;
+    ) -> Result<Committed, CommitFailure> {
+        let of_all = CommitFailure::OfAll;
         self.database.begin().map_err(of_all)?;
         let now_ms = self.database.now_ms(own_ms).map_err(of_all)?;
         let mut work = Work {
@@ -185,8 +185,8 @@ impl Store {
             replies.push(match is_each_alone {
                 true => one(&mut work, operation).map_err(of_all)?,
                 false => work.perform(operation).map_err(|error| match error.trouble {
-                    Trouble::Statement | Trouble::Held => Failure::OfOne,
-                    Trouble::Again | Trouble::Cut | Trouble::Database => Failure::OfAll(error),
+                    Trouble::Statement | Trouble::Held => CommitFailure::OfOne,
+                    Trouble::Again | Trouble::Cut | Trouble::Database => CommitFailure::OfAll(error),
                 })?,
             });
         }

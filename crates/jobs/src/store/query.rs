@@ -3,7 +3,7 @@
 use super::operation::{Filter, StateCount};
 use super::sql::{Present, Result, Row, Value};
 use super::{State, Work};
-use forkyard_base::base64;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use forkyard_protocol::jobs::{EndView, JobView, StepView};
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Work<'_> {
             let view = JobView {
                 result: text(row.blob(23)?),
                 log: text(row.blob(24)?),
-                payload_base64: (!is_text).then(|| base64::encode(&payload)),
+                payload_base64: (!is_text).then(|| BASE64_STANDARD.encode(&payload)),
                 payload: text(Some(payload).filter(|_| is_text)),
                 ..view(row)?
             };

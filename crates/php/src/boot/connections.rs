@@ -1,6 +1,6 @@
 //! Connections that the boot leaves open, which forked workers would share.
 
-use super::Failure;
+use super::BootFailure;
 use forkyard_config::BootConnections;
 use forkyard_sys::{fd, shared_mappings, socket};
 use nix::sys::socket::SockType;
@@ -22,7 +22,7 @@ impl Connections {
         }
     }
 
-    pub(super) fn after_boot(&self) -> Result<LeftOpen, Failure> {
+    pub(super) fn after_boot(&self) -> Result<LeftOpen, BootFailure> {
         let mut left: Vec<RawFd> = sockets()
             .into_iter()
             .filter(|socket| !self.before.contains(socket))
@@ -35,7 +35,7 @@ impl Connections {
         let names: Vec<String> = left.iter().map(|number| name(*number)).collect();
         let names = names.join(", ");
         if self.rule == BootConnections::Refuse {
-            return Err(Failure {
+            return Err(BootFailure {
                 summary: format!("the boot has left connections open: {names}"),
                 solution: "Close them before the first forkyard_handle_request(), or write boot_connections = \"cut\".",
                 details: None,

@@ -5,7 +5,7 @@
 //! ([`Worker::carry`](forkyard_worker::worker::Worker::carry)) and the [`Tally`] in shared memory survive, and the
 //! scoreboard, which is shared memory anyway.
 
-use super::Failure;
+use super::BootFailure;
 use crate::ffi::{Php, REASONS, Resume, WorkerFacts};
 use crate::preloader::Error;
 use forkyard_config::{self as config, Isolation, WorkerMode};
@@ -36,11 +36,13 @@ pub(crate) fn after_requests(
 ) -> Result<(After, Option<String>), Error> {
     match (script.mode, script.isolation) {
         (WorkerMode::Loop, _) => Ok((After::GoesOn, None)),
-        (WorkerMode::Snapshot, Isolation::Rewind) if !php.is_known => Err(Error::Boot(Box::new(Failure {
-            summary: format!("no worker is put back to its snapshot: {}", not_tested(php)),
-            solution: "Leave isolation out: each request then boots the application.",
-            details: None,
-        }))),
+        (WorkerMode::Snapshot, Isolation::Rewind) if !php.is_known => {
+            Err(Error::Boot(Box::new(BootFailure {
+                summary: format!("no worker is put back to its snapshot: {}", not_tested(php)),
+                solution: "Leave isolation out: each request then boots the application.",
+                details: None,
+            })))
+        }
         (WorkerMode::Snapshot, Isolation::Auto) if !php.is_known => {
             let why = not_tested(php);
             log::warn!(

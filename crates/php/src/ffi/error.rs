@@ -2,40 +2,22 @@
 
 use crate::shims;
 use forkyard_config::php::is_before;
-use std::error::Error as StdError;
-use std::fmt;
 use std::path::PathBuf;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    #[error("forkyard-php was built without PHP {0}'s headers (php{0}-dev)")]
     NotBuilt(String),
+    #[error("no libphp{0}.so found")]
     NoLibrary(String),
+    #[error("{0}")]
     Load(String),
+    #[error("{0} is PHP {1}, not {2}")]
     Version(PathBuf, String, String),
+    #[error("memory file for the PHP shim: {0}")]
     MemoryFile(std::io::Error),
+    #[error("{0} belongs to another version of forkyard")]
     Shim(PathBuf, String),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::NotBuilt(version) => {
-                write!(
-                    f,
-                    "forkyard-php was built without PHP {version}'s headers (php{version}-dev)"
-                )
-            }
-            Error::NoLibrary(version) => {
-                write!(f, "no libphp{version}.so found")
-            }
-            Error::Load(reason) => f.write_str(reason),
-            Error::Version(path, found, wanted) => {
-                write!(f, "{} is PHP {found}, not {wanted}", path.display())
-            }
-            Error::MemoryFile(_) => f.write_str("memory file for the PHP shim"),
-            Error::Shim(path, _) => write!(f, "{} belongs to another version of forkyard", path.display()),
-        }
-    }
 }
 
 impl Error {
@@ -70,15 +52,6 @@ impl Error {
             Error::MemoryFile(_) => {
                 "Check that the machine has memory and descriptors to spare, and the service's limits.".to_owned()
             }
-        }
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Error::MemoryFile(error) => Some(error),
-            _ => None,
         }
     }
 }

@@ -17,10 +17,17 @@ impl Library {
         NonNull::new(handle).map(Library).ok_or_else(load_error)
     }
 
-    pub(super) fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, Error> {
+    /// Finds a function.
+    ///
+    /// # Safety
+    /// `F` is the type of a pointer to this function.
+    pub(super) unsafe fn function<F: Copy>(&self, name: &CStr) -> Result<F, Error> {
+        const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
         // SAFETY: the handle is open, the name a C string.
         let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
-        NonNull::new(address).ok_or_else(load_error)
+        let address = NonNull::new(address).ok_or_else(load_error)?;
+        // SAFETY: the caller's promise; the sizes are equal.
+        Ok(unsafe { std::mem::transmute_copy(&address) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Changes to a hand-over document since it was last written in full. Rewriting the whole document for each worker
 //! would be too slow with thousands of pools.
 
-use super::document::{Document, Generation, Pool, Stopping};
+use super::document::{Document, SavedGeneration, SavedPool, Stopping};
 use crate::last_reload::LastReload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ pub struct Changes {
     pub last_reload: Option<LastReload>,
     /// Pools to insert or replace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pools: Vec<Pool>,
+    pub pools: Vec<SavedPool>,
     /// Generations to insert or replace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub generations: Vec<Generation>,
+    pub generations: Vec<SavedGeneration>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools_gone: Vec<u32>,
     /// Numbers of finished generations.
@@ -53,9 +53,9 @@ impl Document {
         let (stopping, last_pool, last_generation) = (last.stopping, last.last_pool, last.last_generation);
         let last_reload = last.last_reload.clone();
         let numbered = self.pools.into_iter().map(|pool| (pool.id, pool));
-        let mut pools: BTreeMap<u32, Pool> = numbered.collect();
+        let mut pools: BTreeMap<u32, SavedPool> = numbered.collect();
         let numbered = self.generations.into_iter().map(|it| (it.id, it));
-        let mut generations: BTreeMap<u32, Generation> = numbered.collect();
+        let mut generations: BTreeMap<u32, SavedGeneration> = numbered.collect();
         for change in changes {
             pools.extend(change.pools.into_iter().map(|pool| (pool.id, pool)));
             generations.extend(change.generations.into_iter().map(|it| (it.id, it)));
@@ -85,8 +85,8 @@ mod tests {
     use crate::address::Address;
     use crate::counters::PoolCounters;
 
-    fn pool(id: u32, serving: u32) -> Pool {
-        Pool {
+    fn pool(id: u32, serving: u32) -> SavedPool {
+        SavedPool {
             id,
             name: format!("p{id}"),
             address: Address::Unix("/run/p.sock".into()),
@@ -99,8 +99,8 @@ mod tests {
         }
     }
 
-    fn generation(id: u32, rests: bool) -> Generation {
-        Generation {
+    fn generation(id: u32, rests: bool) -> SavedGeneration {
+        SavedGeneration {
             id,
             pool: 1,
             name: "p1".to_owned(),

@@ -5,7 +5,6 @@ use crate::address::Address;
 use crate::counters::PoolCounters;
 use crate::last_reload::LastReload;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::PathBuf;
 
 /// The version written, and the only version read.
@@ -26,9 +25,9 @@ pub struct Document {
     pub last_generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
-    pub pools: Vec<Pool>,
+    pub pools: Vec<SavedPool>,
     /// Generations with present or past processes.
-    pub generations: Vec<Generation>,
+    pub generations: Vec<SavedGeneration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +39,7 @@ pub enum Stopping {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pool {
+pub struct SavedPool {
     pub id: u32,
     pub name: String,
     pub address: Address,
@@ -82,7 +81,7 @@ pub struct HttpSocket {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Generation {
+pub struct SavedGeneration {
     pub id: u32,
     /// The pool's number; the pool may be closed already.
     pub pool: u32,
@@ -94,10 +93,10 @@ pub struct Generation {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rests: bool,
     /// Workers that are alive.
-    pub workers: Vec<Worker>,
+    pub workers: Vec<SavedWorker>,
     /// The processes of the pool's program that have started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub programs: Vec<Program>,
+    pub programs: Vec<SavedProgram>,
     /// The number of places for its program's processes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub places: u32,
@@ -113,10 +112,10 @@ fn is_zero(number: &u32) -> bool {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Program {
+pub struct SavedProgram {
     pub place: u32,
     pub pid: i32,
-    /// The process's start time, as in [`Worker`].
+    /// The process's start time, as in [`SavedWorker`].
     pub start_time: u64,
     /// A unique mark in its environment, inherited by descendants.
     pub mark: String,
@@ -139,7 +138,7 @@ pub struct SocketFile {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Worker {
+pub struct SavedWorker {
     pub id: u64,
     pub slot: u32,
     pub pid: i32,
@@ -162,31 +161,14 @@ pub enum StopRequest {
     Kill,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    Frame(super::frame::FrameError),
+    #[error(transparent)]
+    Frame(#[from] super::frame::FrameError),
+    #[error("it has version {0}, not {VERSION}")]
     Version(u32),
-    Json(serde_json::Error),
-}
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DocumentError::Frame(error) => error.fmt(f),
-            DocumentError::Version(version) => write!(f, "it has version {version}, not {VERSION}"),
-            DocumentError::Json(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for DocumentError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            DocumentError::Frame(error) => Some(error),
-            DocumentError::Json(error) => Some(error),
-            DocumentError::Version(_) => None,
-        }
-    }
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
 }
 
 impl Document {

@@ -3,8 +3,6 @@
 //! The master alternates between two copies and appends frames with changes to the newer one. If it is killed while
 //! writing a copy, the other copy is still intact. If it is killed while appending a change, only that change is lost.
 
-use std::fmt;
-
 const MAGIC: [u8; 8] = *b"forkyard";
 /// The frame's version, not the document's.
 const FORMAT: u32 = 1;
@@ -13,26 +11,17 @@ const HEADER_BYTES: usize = 8 + 4 + 4 + 8 + 8;
 /// The longest body. A hundred thousand workers take 20 MiB.
 pub const MOST_BYTES: usize = 256 << 20;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
+    #[error("it does not begin as one")]
     Foreign,
+    #[error("it has format {0}, not {FORMAT}")]
     Format(u32),
+    #[error("it is cut short")]
     Short,
+    #[error("its checksum is wrong")]
     Checksum,
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FrameError::Foreign => f.write_str("it does not begin as one"),
-            FrameError::Format(format) => write!(f, "it has format {format}, not {FORMAT}"),
-            FrameError::Short => f.write_str("it is cut short"),
-            FrameError::Checksum => f.write_str("its checksum is wrong"),
-        }
-    }
-}
-
-impl std::error::Error for FrameError {}
 
 /// Frames a body. The copy with the higher `sequence` is newer.
 pub fn encode(sequence: u64, body: &[u8]) -> Vec<u8> {

@@ -14,11 +14,11 @@ mod ancestors;
 pub mod find;
 pub(crate) mod own_settings;
 pub mod pool;
+mod process;
 pub mod queue;
-mod run;
 pub mod signs;
 pub mod users;
 
 pub use forkyard_protocol::inspector as protocol;
 pub use pool::{Refused, pool_of};
-pub use run::run;
+pub use process::run;

@@ -1,6 +1,6 @@
 //! Counts connections with requests by the application's user. Each holds a descriptor during its request.
 
-use super::run::Router;
+use super::event_loop::Router;
 use std::collections::HashMap;
 
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@
 //! a lease if `stat_throttle_rate` has passed. The client waits for that.
 
 use super::app_index::{Known, Lookup};
+use super::event_loop::Router;
 use super::instances::{Session, Who};
-use super::run::Router;
 use crate::applications::action::Refusal;
 use crate::applications::event::{Event, Get, Removal, Target, Wait};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,8 +3,8 @@
 use super::answer::Problem;
 use super::channel::{HEAD_BYTES, ToRouter, ToWorker, head, parse};
 use super::counters::RequestOutcome;
+use super::event_loop::{INSTANCE, Router};
 use super::messages::{Instance, ToMaster};
-use super::run::{INSTANCE, Router};
 use super::shortage::is_shortage;
 use super::state::{ClientCause, ClientState};
 use crate::applications::RestartMethod;

@@ -2,10 +2,10 @@
 
 use super::answer::Problem;
 use super::app_index::Refused;
+use super::event_loop::Router;
 use super::groups::MEMBER;
 use super::instances::{Session, Who};
 use super::messages::{AdminRequest, ToMaster, ToRouter, Unstarted};
-use super::run::Router;
 use super::settings::Bounds;
 use super::start_requests::STARTER;
 use super::state::ClientState;
@@ -233,7 +233,7 @@ impl Router {
     fn inspector_changed(&mut self, inspector: OwnedFd) {
         let _ = self.epoll.delete(&self.inspector);
         self.inspector = inspector;
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, super::run::INSPECTOR);
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, super::event_loop::INSPECTOR);
         if let Err(errno) = self.epoll.add(&self.inspector, event) {
             log::error!("can't watch the inspector: epoll_ctl: {errno}");
         }

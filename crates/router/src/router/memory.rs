@@ -5,7 +5,7 @@
 //! to the kernel explicitly, because free(3) may keep it.
 
 use super::client::Client;
-use super::run::Router;
+use super::event_loop::Router;
 use super::state::ClientState;
 use crate::sys::memfile::give_back;
 

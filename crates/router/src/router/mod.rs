@@ -23,6 +23,7 @@ mod app_index;
 mod client;
 mod connections;
 mod counters;
+mod event_loop;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gathered;
@@ -33,7 +34,6 @@ mod memory;
 pub mod messages;
 mod reading;
 mod request;
-mod run;
 mod serving;
 mod settings;
 mod shortage;

@@ -6,7 +6,7 @@
 
 use super::answer::Problem;
 use super::counters::RequestOutcome;
-use super::run::Router;
+use super::event_loop::Router;
 use crate::applications::event::{Event, Return, SessionId};
 use crate::sys::Error;
 use nix::errno::Errno;

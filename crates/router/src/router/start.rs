@@ -1,7 +1,7 @@
 //! Turns a process into a router.
 
+use super::event_loop::Router;
 use super::messages::ToRouter;
-use super::run::Router;
 use crate::confine::{self, Helper};
 use crate::logs::Log;
 use crate::sys::fd::receive_with;

@@ -2,9 +2,9 @@
 //! first request.
 
 use super::app_index::{Known, Lookup, Refused, is_possible};
+use super::event_loop::Router;
 use super::instances::{Session, Who};
 use super::messages::Unstarted;
-use super::run::Router;
 use crate::applications::RestartMethod;
 use crate::applications::action::{Refusal, Trouble};
 use crate::applications::event::{Event, Get, Return, SessionId, Target, Wait};

@@ -1,7 +1,7 @@
 //! The pool and the router's records, for the status.
 
+use super::event_loop::Router;
 use super::instances::Who;
-use super::run::Router;
 use super::state::ClientState;
 use crate::applications::instance_state::InstanceState;
 use crate::applications::{ApplicationView, InstanceView};

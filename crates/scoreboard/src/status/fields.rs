@@ -1,14 +1,17 @@
 //! Fields of the status page, in order.
 
 use super::snapshot::{Snapshot, WorkerRow};
+use std::fmt::Display;
 
 pub(super) enum Value {
     /// Possibly untrusted; always escaped.
     Text(String),
     Time(i64),
-    Number(u64),
-    Signed(i64),
-    Share(f64),
+    Number(String),
+}
+
+fn number(number: impl Display) -> Value {
+    Value::Number(number.to_string())
 }
 
 pub(super) type Field = (&'static str, Value);
@@ -22,27 +25,24 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
             Value::Text(snapshot.process_manager.to_owned()),
         ),
         ("start time", Value::Time(snapshot.start)),
-        ("start since", Value::Number(since(snapshot, snapshot.start))),
-        ("accepted conn", Value::Number(snapshot.accepted)),
-        ("listen queue", Value::Number(queue.current.into())),
-        ("max listen queue", Value::Number(queue.max.into())),
-        ("listen queue len", Value::Number(queue.len.into())),
-        ("idle processes", Value::Number(snapshot.idle.into())),
-        ("active processes", Value::Number(snapshot.active.into())),
-        ("total processes", Value::Number(snapshot.total.into())),
-        ("max active processes", Value::Number(snapshot.max_active.into())),
-        (
-            "max children reached",
-            Value::Number(snapshot.max_children_reached),
-        ),
-        ("slow requests", Value::Number(snapshot.slow)),
+        ("start since", number(since(snapshot, snapshot.start))),
+        ("accepted conn", number(snapshot.accepted)),
+        ("listen queue", number(queue.current)),
+        ("max listen queue", number(queue.max)),
+        ("listen queue len", number(queue.len)),
+        ("idle processes", number(snapshot.idle)),
+        ("active processes", number(snapshot.active)),
+        ("total processes", number(snapshot.total)),
+        ("max active processes", number(snapshot.max_active)),
+        ("max children reached", number(snapshot.max_children_reached)),
+        ("slow requests", number(snapshot.slow)),
     ];
-    let peak = snapshot.memory_peak.map(Value::Number);
+    let peak = snapshot.memory_peak.map(number);
     fields.extend(peak.map(|peak| ("memory peak", peak)));
-    let in_flight = snapshot.in_flight.map(|count| Value::Number(count.into()));
+    let in_flight = snapshot.in_flight.map(number);
     if let Some(count) = in_flight {
         fields.push((IN_FLIGHT, count));
-        fields.push((QUIET, Value::Number(snapshot.quiet.into())));
+        fields.push((QUIET, number(snapshot.quiet)));
     }
     fields
 }
@@ -74,21 +74,21 @@ pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
 
 pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> Vec<Field> {
     let values = [
-        Value::Signed(row.pid.into()),
+        number(row.pid),
         Value::Text(row.state.to_owned()),
         Value::Time(row.start),
-        Value::Number(since(snapshot, row.start)),
-        Value::Number(row.requests),
-        Value::Number(row.duration_us),
+        number(since(snapshot, row.start)),
+        number(row.requests),
+        number(row.duration_us),
         Value::Text(or_dash(&row.method)),
         Value::Text(uri(row)),
-        Value::Number(row.content_length),
+        number(row.content_length),
         Value::Text(or_dash(&row.user)),
         Value::Text(or_dash(&row.script)),
-        Value::Share(row.last_cpu),
-        Value::Number(row.last_memory),
-        Value::Number(row.in_flight.unwrap_or(0).into()),
-        Value::Number(row.quiet.into()),
+        number(share(row.last_cpu)),
+        number(row.last_memory),
+        number(row.in_flight.unwrap_or(0)),
+        number(row.quiet),
     ];
     worker_names(snapshot).into_iter().zip(values).collect()
 }
@@ -99,7 +99,7 @@ pub(super) fn since(snapshot: &Snapshot, start: i64) -> u64 {
 }
 
 /// Handles NaN.
-pub(super) fn share(share: f64) -> String {
+fn share(share: f64) -> String {
     if share.is_finite() {
         format!("{share:.2}")
     } else {

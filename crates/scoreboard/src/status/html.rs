@@ -43,8 +43,6 @@ fn cell(snapshot: &Snapshot, value: &Value) -> String {
     match value {
         Value::Text(text) => escape::markup(text),
         Value::Time(epoch) => escape::timestamp(*epoch, snapshot.utc_offset_s),
-        Value::Number(number) => number.to_string(),
-        Value::Signed(number) => number.to_string(),
-        Value::Share(share) => fields::share(*share),
+        Value::Number(number) => number.clone(),
     }
 }

@@ -23,9 +23,8 @@ fn members(fields: &[Field]) -> String {
     let member = |(name, value): &Field| {
         let value = match value {
             Value::Text(text) => escape::json(text),
-            Value::Time(number) | Value::Signed(number) => number.to_string(),
-            Value::Number(number) => number.to_string(),
-            Value::Share(share) => fields::share(*share),
+            Value::Time(time) => time.to_string(),
+            Value::Number(number) => number.clone(),
         };
         format!("\"{name}\":{value}")
     };

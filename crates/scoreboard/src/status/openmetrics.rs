@@ -2,109 +2,86 @@
 
 use super::escape;
 use super::fields::since;
-use super::snapshot::Snapshot;
+use super::snapshot::{ListenQueue, Snapshot};
 
+/// php-fpm swaps the comments of `listen_queue_length`.
 pub(super) fn render(snapshot: &Snapshot) -> String {
+    let Snapshot {
+        process_manager,
+        listen_queue: ListenQueue { current, max, len },
+        accepted,
+        idle,
+        active,
+        total,
+        max_active,
+        max_children_reached,
+        slow,
+        quiet,
+        ..
+    } = snapshot;
     let pool = escape::metric(&snapshot.pool);
-    let up = format!(
-        "Could pool {pool} using a {} PM on PHP-FPM be reached?",
-        snapshot.process_manager
+    let start_since = since(snapshot, snapshot.start);
+    let mut text = format!(
+        "\
+# HELP phpfpm_up Could pool {pool} using a {process_manager} PM on PHP-FPM be reached?
+# TYPE phpfpm_up gauge
+phpfpm_up 1
+# HELP phpfpm_start_since The number of seconds since FPM has started.
+# TYPE phpfpm_start_since counter
+phpfpm_start_since {start_since}
+# HELP phpfpm_accepted_connections The number of requests accepted by the pool.
+# TYPE phpfpm_accepted_connections counter
+phpfpm_accepted_connections {accepted}
+# HELP phpfpm_listen_queue The number of requests in the queue of pending connections.
+# TYPE phpfpm_listen_queue gauge
+phpfpm_listen_queue {current}
+# HELP phpfpm_max_listen_queue The maximum number of requests in the queue of pending connections since FPM has started.
+# TYPE phpfpm_max_listen_queue counter
+phpfpm_max_listen_queue {max}
+# TYPE phpfpm_listen_queue_length gauge
+# HELP phpfpm_listen_queue_length The size of the socket queue of pending connections.
+phpfpm_listen_queue_length {len}
+# HELP phpfpm_idle_processes The number of idle processes.
+# TYPE phpfpm_idle_processes gauge
+phpfpm_idle_processes {idle}
+# HELP phpfpm_active_processes The number of active processes.
+# TYPE phpfpm_active_processes gauge
+phpfpm_active_processes {active}
+# HELP phpfpm_total_processes The number of idle + active processes.
+# TYPE phpfpm_total_processes gauge
+phpfpm_total_processes {total}
+# HELP phpfpm_max_active_processes The maximum number of active processes since FPM has started.
+# TYPE phpfpm_max_active_processes counter
+phpfpm_max_active_processes {max_active}
+# HELP phpfpm_max_children_reached The number of times, the process limit has been reached, when pm tries to start more \
+children (works only for pm 'dynamic' and 'ondemand').
+# TYPE phpfpm_max_children_reached counter
+phpfpm_max_children_reached {max_children_reached}
+# HELP phpfpm_slow_requests The number of requests that exceeded your 'request_slowlog_timeout' value.
+# TYPE phpfpm_slow_requests counter
+phpfpm_slow_requests {slow}
+"
     );
-    let queue = &snapshot.listen_queue;
-    let metrics: [(&str, &str, &str, u64); 12] = [
-        ("up", "gauge", &up, 1),
-        (
-            "start_since",
-            "counter",
-            "The number of seconds since FPM has started.",
-            since(snapshot, snapshot.start),
-        ),
-        (
-            "accepted_connections",
-            "counter",
-            "The number of requests accepted by the pool.",
-            snapshot.accepted,
-        ),
-        (
-            "listen_queue",
-            "gauge",
-            "The number of requests in the queue of pending connections.",
-            queue.current.into(),
-        ),
-        (
-            "max_listen_queue",
-            "counter",
-            "The maximum number of requests in the queue of pending connections since FPM has started.",
-            queue.max.into(),
-        ),
-        (
-            "listen_queue_length",
-            "gauge",
-            "The size of the socket queue of pending connections.",
-            queue.len.into(),
-        ),
-        (
-            "idle_processes",
-            "gauge",
-            "The number of idle processes.",
-            snapshot.idle.into(),
-        ),
-        (
-            "active_processes",
-            "gauge",
-            "The number of active processes.",
-            snapshot.active.into(),
-        ),
-        (
-            "total_processes",
-            "gauge",
-            "The number of idle + active processes.",
-            snapshot.total.into(),
-        ),
-        (
-            "max_active_processes",
-            "counter",
-            "The maximum number of active processes since FPM has started.",
-            snapshot.max_active.into(),
-        ),
-        (
-            "max_children_reached",
-            "counter",
-            "The number of times, the process limit has been reached, when pm tries to start more children \
-             (works only for pm 'dynamic' and 'ondemand').",
-            snapshot.max_children_reached,
-        ),
-        (
-            "slow_requests",
-            "counter",
-            "The number of requests that exceeded your 'request_slowlog_timeout' value.",
-            snapshot.slow,
-        ),
-    ];
-    let peak = snapshot.memory_peak.map(|peak| {
-        let help = "The memory usage peak since FPM has started.";
-        ("memory_peak", "gauge", help, peak)
-    });
-    let in_flight = snapshot.in_flight.map(|count| {
-        let help = "The number of requests that the workers serve now.";
-        ("requests_in_flight", "gauge", help, u64::from(count))
-    });
-    let quiet = snapshot.in_flight.map(|_| {
-        let help = "The number of these requests with an answer that has begun and sends nothing.";
-        ("idle_streams", "gauge", help, u64::from(snapshot.quiet))
-    });
-    let mut text = String::new();
-    for (name, kind, help, value) in metrics.into_iter().chain(peak).chain(in_flight).chain(quiet) {
-        let help = format!("# HELP phpfpm_{name} {help}\n");
-        let kind = format!("# TYPE phpfpm_{name} {kind}\n");
-        // php-fpm swaps the comments of this metric.
-        let comments = if name == "listen_queue_length" {
-            kind + &help
-        } else {
-            help + &kind
-        };
-        text.push_str(&format!("{comments}phpfpm_{name} {value}\n"));
+    if let Some(peak) = snapshot.memory_peak {
+        text += &format!(
+            "\
+# HELP phpfpm_memory_peak The memory usage peak since FPM has started.
+# TYPE phpfpm_memory_peak gauge
+phpfpm_memory_peak {peak}
+"
+        );
     }
-    text.push_str("# EOF\n");
-    text
+    if let Some(in_flight) = snapshot.in_flight {
+        text += &format!(
+            "\
+# HELP phpfpm_requests_in_flight The number of requests that the workers serve now.
+# TYPE phpfpm_requests_in_flight gauge
+phpfpm_requests_in_flight {in_flight}
+# HELP phpfpm_idle_streams The number of these requests with an answer that has begun and sends nothing.
+# TYPE phpfpm_idle_streams gauge
+phpfpm_idle_streams {quiet}
+"
+        );
+    }
+    text + "# EOF\n"
 }

@@ -1,6 +1,6 @@
 //! Parses the status page's query string.
 
-use forkyard_base::percent::percent_decode;
+use percent_encoding::percent_decode;
 
 /// Format of the status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,5 +70,5 @@ fn decoded(name: &[u8]) -> Vec<u8> {
     let blanks: Vec<u8> = (name.iter())
         .map(|byte| if *byte == b'+' { b' ' } else { *byte })
         .collect();
-    percent_decode(&blanks).into_owned()
+    percent_decode(&blanks).collect()
 }

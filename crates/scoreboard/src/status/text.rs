@@ -30,9 +30,7 @@ fn lines(text: &mut String, snapshot: &Snapshot, fields: &[Field]) {
         let value = match value {
             Value::Text(value) => escape::plain(value),
             Value::Time(epoch) => escape::timestamp(*epoch, snapshot.utc_offset_s),
-            Value::Number(number) => number.to_string(),
-            Value::Signed(number) => number.to_string(),
-            Value::Share(share) => fields::share(*share),
+            Value::Number(number) => number.clone(),
         };
         text.push_str(&format!("{label:<VALUE_COLUMN$}{value}\n"));
     }

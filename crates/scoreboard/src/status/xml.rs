@@ -29,9 +29,8 @@ fn element((name, value): &Field) -> String {
     let name = name.replace(' ', "-");
     let value = match value {
         Value::Text(text) => escape::markup(text),
-        Value::Time(number) | Value::Signed(number) => number.to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::Share(share) => fields::share(*share),
+        Value::Time(time) => time.to_string(),
+        Value::Number(number) => number.clone(),
     };
     format!("<{name}>{value}</{name}>")
 }

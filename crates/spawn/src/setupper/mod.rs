@@ -12,10 +12,10 @@
 mod access;
 pub mod command;
 mod dump;
-mod effects;
 mod environment;
 mod notes;
+mod passes;
 
 pub use access::{Barrier, barrier};
-pub use effects::{Pass, run};
 pub use notes::{Notes, SetupComplaint, forget_mark, mark};
+pub use passes::{Pass, run};

@@ -3,8 +3,8 @@
 //! The top directory is opened before another user can write to it. Later reads are bounded, resolve each name from
 //! there and follow no symbolic link.
 
-mod effects;
+mod directory;
 
-pub(super) use effects::WorkDirectory;
-pub use effects::base::parent;
-pub(super) use effects::base::{Base, make_given, one_by_one, remove_given, sweep, unmount_given};
+pub(super) use directory::WorkDirectory;
+pub use directory::base::parent;
+pub(super) use directory::base::{Base, make_given, one_by_one, remove_given, sweep, unmount_given};

@@ -20,6 +20,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
+pub(super) use program::pointers;
 pub use program::{Program, replace, replace_plainly, start, start_blocked};
 pub use reap::{
     Ended, Usage, ended_child, ends_within, kill_and_reap, reap, reap_any, reap_pid, reap_soon, reap_used,

@@ -96,7 +96,7 @@ fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
     }
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+pub(crate) fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings
         .iter()
         .map(|s| s.as_ptr())

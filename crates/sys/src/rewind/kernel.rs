@@ -4,12 +4,12 @@ use nix::errno::Errno;
 
 /// # Safety
 /// That of the system call.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     let result: isize;
     // SAFETY: the kernel's register convention; the caller guarantees the call itself.
     unsafe {
+        #[cfg(target_arch = "x86_64")]
         core::arch::asm!(
             "syscall",
             inlateout("rax") number as isize => result,
@@ -23,18 +23,7 @@ pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result
             lateout("r11") _,
             options(nostack),
         );
-    }
-    outcome(result)
-}
-
-/// # Safety
-/// That of the system call.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
-    let result: isize;
-    // SAFETY: the kernel's register convention; the caller guarantees the call itself.
-    unsafe {
+        #[cfg(target_arch = "aarch64")]
         core::arch::asm!(
             "svc 0",
             in("x8") number as usize,
@@ -47,10 +36,6 @@ pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result
             options(nostack),
         );
     }
-    outcome(result)
-}
-
-fn outcome(result: isize) -> Result<usize, Errno> {
     match result {
         -4095..=-1 => Err(Errno::from_raw(-result as i32)),
         _ => Ok(result as usize),

@@ -45,29 +45,30 @@ mod wiped;
 
 use book::Book;
 use nix::errno::Errno;
-use std::fmt;
 
 pub use book::{MOST_KEPT, SURVIVORS, shared_words};
 pub use take::{Pages, is_possible};
 
 /// Why a process can't be restored; it must exit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unrewindable {
-    /// More than one thread.
+    #[error("a thread was left running")]
     Thread,
-    /// A child process.
+    #[error("a child process was left behind")]
     Child,
-    /// Changed user, group, session or privileges.
+    #[error("user, group, session or rights were changed")]
     Identity,
-    /// Changed priority, scheduling policy or CPU affinity.
+    #[error("the priority, the scheduling policy or the allowed processors were changed")]
     Priority,
-    /// A lowered hard limit.
+    #[error("a hard limit was lowered")]
     Limit,
     /// Memory of the snapshot is missing or has changed its kind.
+    #[error("memory of the snapshot was replaced")]
     Memory,
-    /// A descriptor can't be restored.
+    #[error("a descriptor of the snapshot is lost")]
     Descriptor,
     /// A system call failed.
+    #[error("{0}: {1}")]
     Failed(&'static str, Errno),
 }
 
@@ -101,25 +102,6 @@ impl Unrewindable {
         "call",
     ];
 }
-
-impl fmt::Display for Unrewindable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Unrewindable::Thread => "a thread was left running",
-            Unrewindable::Child => "a child process was left behind",
-            Unrewindable::Identity => "user, group, session or rights were changed",
-            Unrewindable::Priority => {
-                "the priority, the scheduling policy or the allowed processors were changed"
-            }
-            Unrewindable::Limit => "a hard limit was lowered",
-            Unrewindable::Memory => "memory of the snapshot was replaced",
-            Unrewindable::Descriptor => "a descriptor of the snapshot is lost",
-            Unrewindable::Failed(call, errno) => return write!(f, "{call}: {errno}"),
-        })
-    }
-}
-
-impl std::error::Error for Unrewindable {}
 
 /// Statistics of a rewind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

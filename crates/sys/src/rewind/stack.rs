@@ -4,14 +4,14 @@
 ///
 /// # Safety
 /// There is room below `top`, and the old stack is no longer needed.
-#[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn leave_for(
     top: usize,
     function: unsafe extern "C" fn(*mut libc::c_void) -> !,
     context: *mut libc::c_void,
 ) -> ! {
-    // SAFETY: the caller's promise; the call pushes a return address as the ABI requires.
+    // SAFETY: the caller's promise; x86-64's call pushes a return address as the ABI requires.
     unsafe {
+        #[cfg(target_arch = "x86_64")]
         core::arch::asm!(
             "mov rsp, {top}",
             "xor ebp, ebp",
@@ -21,22 +21,8 @@ pub(super) unsafe fn leave_for(
             function = in(reg) function,
             in("rdi") context,
             options(noreturn),
-        )
-    }
-}
-
-/// Calls a function on the stack that ends at `top`, a multiple of 16.
-///
-/// # Safety
-/// There is room below `top`, and the old stack is no longer needed.
-#[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn leave_for(
-    top: usize,
-    function: unsafe extern "C" fn(*mut libc::c_void) -> !,
-    context: *mut libc::c_void,
-) -> ! {
-    // SAFETY: the caller's promise.
-    unsafe {
+        );
+        #[cfg(target_arch = "aarch64")]
         core::arch::asm!(
             "mov sp, {top}",
             "mov x29, xzr",
@@ -46,7 +32,7 @@ pub(super) unsafe fn leave_for(
             function = in(reg) function,
             in("x0") context,
             options(noreturn),
-        )
+        );
     }
 }
 

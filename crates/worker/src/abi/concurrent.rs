@@ -2,7 +2,7 @@
 
 use super::Text;
 use super::preloader::CPreloader;
-use super::worker::CWorker;
+use super::worker::{self, CWorker, Engine, several};
 use crate::worker::{Concurrent, Piece, Sent, When};
 use fastcgi::Params;
 use std::ffi::{c_char, c_int, c_void};
@@ -21,25 +21,18 @@ const HAS_MORE: i64 = 1 << 61;
 /// See `forkyard.h`: once, in a worker. Frees `preloader`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_begin(preloader: *mut CPreloader) -> *mut CWorker {
-    // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
-    let preloader = unsafe { Box::from_raw(preloader) };
-    let Some((context, own)) = preloader.into_contexts() else {
-        return std::ptr::null_mut();
-    };
-    match Concurrent::begin(context, own) {
-        Ok(concurrent) => Box::into_raw(Box::new(CWorker::of_concurrent(concurrent))),
-        Err(error) => {
-            log::error!("worker failed to initialize: {error}");
-            std::ptr::null_mut()
-        }
-    }
+    // SAFETY: the header's contract.
+    unsafe { worker::begin(preloader, Concurrent::begin, Engine::EventLoop) }
 }
 
 /// # Safety
 /// `worker` came from forkyard_concurrent_begin; C calls from one thread, one call at a time.
-unsafe fn worker<'a>(worker: *mut CWorker) -> Option<&'a mut Concurrent> {
+unsafe fn event_loop<'a>(worker: *mut CWorker) -> Option<&'a mut Concurrent> {
     // SAFETY: the caller's promise.
-    unsafe { (*worker).concurrent.as_mut() }
+    match unsafe { &mut (*worker).engine } {
+        Engine::EventLoop(concurrent) => Some(concurrent),
+        Engine::One(_) | Engine::Threads(_) => None,
+    }
 }
 
 /// The descriptor to watch.
@@ -49,7 +42,7 @@ unsafe fn worker<'a>(worker: *mut CWorker) -> Option<&'a mut Concurrent> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_descriptor(this: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
-    unsafe { worker(this) }.map_or(-1, |worker| worker.descriptor())
+    unsafe { event_loop(this) }.map_or(-1, |worker| worker.descriptor())
 }
 
 /// Returns new events. 1: there are more.
@@ -59,13 +52,13 @@ pub unsafe extern "C" fn forkyard_concurrent_descriptor(this: *mut CWorker) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_turn(this: *mut CWorker, events: *mut Text) -> c_int {
     // SAFETY: the header's contract.
-    let Some(worker) = (unsafe { worker(this) }) else {
+    let Some(worker) = (unsafe { event_loop(this) }) else {
         return 0;
     };
     super::children::end_child();
     let (bytes, more) = worker.turn();
     // SAFETY: the header's contract.
-    unsafe { *events = text(bytes) };
+    unsafe { *events = Text::of(bytes) };
     // Bits: FORKYARD_MORE and FORKYARD_NO_ROOM.
     c_int::from(more) | c_int::from(!worker.has_room()) << 1
 }
@@ -84,7 +77,7 @@ pub unsafe extern "C" fn forkyard_concurrent_send(
     flags: u32,
 ) -> i64 {
     // SAFETY: the header's contract.
-    let (worker, data) = unsafe { (worker(this), super::bytes(data, length)) };
+    let (worker, data) = unsafe { (event_loop(this), super::bytes(data, length)) };
     let Some(worker) = worker else { return GONE };
     let data = data.get(from..).unwrap_or_default();
     let when = if flags & LAST != 0 { When::Last } else { When::Now };
@@ -110,7 +103,7 @@ pub unsafe extern "C" fn forkyard_concurrent_send_error(
     length: usize,
 ) {
     // SAFETY: the header's contract.
-    let (worker, text) = unsafe { (worker(this), super::bytes(text.cast(), length)) };
+    let (worker, text) = unsafe { (several(this), super::bytes(text.cast(), length)) };
     if let Some(worker) = worker {
         worker.send_error(request, text);
     }
@@ -127,12 +120,12 @@ pub unsafe extern "C" fn forkyard_concurrent_read(
     piece: *mut Text,
 ) -> c_int {
     // SAFETY: the header's contract.
-    let Some(worker) = (unsafe { worker(this) }) else {
+    let Some(worker) = (unsafe { event_loop(this) }) else {
         return GONE as c_int;
     };
     let (what, bytes) = worker.read(request);
     // SAFETY: the header's contract.
-    unsafe { *piece = text(bytes) };
+    unsafe { *piece = Text::of(bytes) };
     match what {
         Piece::More => 1,
         Piece::Last => 0,
@@ -148,7 +141,7 @@ pub unsafe extern "C" fn forkyard_concurrent_read(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_abandon(this: *mut CWorker, request: u64) {
     // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { worker(this) } {
+    if let Some(worker) = unsafe { several(this) } {
         worker.abandon(request);
     }
 }
@@ -160,7 +153,7 @@ pub unsafe extern "C" fn forkyard_concurrent_abandon(this: *mut CWorker, request
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_http(this: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
-    let worker = unsafe { worker(this) };
+    let worker = unsafe { event_loop(this) };
     worker.and_then(|worker| worker.http()).unwrap_or(-1)
 }
 
@@ -171,7 +164,7 @@ pub unsafe extern "C" fn forkyard_concurrent_http(this: *mut CWorker) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_accept(this: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
-    let Some(worker) = (unsafe { worker(this) }) else {
+    let Some(worker) = (unsafe { event_loop(this) }) else {
         return -1;
     };
     if !worker.has_room() {
@@ -192,7 +185,7 @@ pub unsafe extern "C" fn forkyard_concurrent_visit(
     length: usize,
 ) -> u64 {
     // SAFETY: the header's contract.
-    let (worker, bytes) = unsafe { (worker(this), super::bytes(params.cast(), length)) };
+    let (worker, bytes) = unsafe { (event_loop(this), super::bytes(params.cast(), length)) };
     let mut said = Params::new();
     let mut parts = bytes.split(|byte| *byte == 0);
     while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
@@ -208,7 +201,7 @@ pub unsafe extern "C" fn forkyard_concurrent_visit(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_endless(this: *mut CWorker, request: u64) {
     // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { worker(this) } {
+    if let Some(worker) = unsafe { event_loop(this) } {
         worker.is_endless(request);
     }
 }
@@ -220,7 +213,7 @@ pub unsafe extern "C" fn forkyard_concurrent_endless(this: *mut CWorker, request
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_sent(this: *mut CWorker, request: u64) {
     // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { worker(this) } {
+    if let Some(worker) = unsafe { event_loop(this) } {
         worker.was_sent(request);
     }
 }
@@ -232,7 +225,7 @@ pub unsafe extern "C" fn forkyard_concurrent_sent(this: *mut CWorker, request: u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_retire(this: *mut CWorker) {
     // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { worker(this) } {
+    if let Some(worker) = unsafe { several(this) } {
         worker.retire();
     }
 }
@@ -244,14 +237,7 @@ pub unsafe extern "C" fn forkyard_concurrent_retire(this: *mut CWorker) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_concurrent_want_work(this: *mut CWorker) {
     // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { worker(this) } {
+    if let Some(worker) = unsafe { several(this) } {
         worker.want_work();
-    }
-}
-
-fn text(bytes: &[u8]) -> Text {
-    Text {
-        data: bytes.as_ptr().cast(),
-        length: bytes.len(),
     }
 }

@@ -43,6 +43,15 @@ pub struct CDescription {
     content_length: u64,
 }
 
+impl Text {
+    fn of(bytes: &[u8]) -> Text {
+        Text {
+            data: bytes.as_ptr().cast(),
+            length: bytes.len(),
+        }
+    }
+}
+
 type Handle = c_void;
 
 /// `struct forkyard_api`.
@@ -131,11 +140,18 @@ unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(data.cast(), length) }
 }
 
-fn text(with_nul: &[u8]) -> Text {
-    Text {
-        data: with_nul.as_ptr().cast(),
-        length: with_nul.len().saturating_sub(1),
+/// # Safety
+/// `buffer` has room for `length` bytes, which are only written to, unless `length` is 0.
+unsafe fn room<'a>(buffer: *mut c_void, length: usize) -> &'a mut [u8] {
+    if length == 0 {
+        return &mut [];
     }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(buffer.cast(), length) }
+}
+
+fn text(with_nul: &[u8]) -> Text {
+    Text::of(with_nul.strip_suffix(b"\0").unwrap_or(with_nul))
 }
 
 unsafe extern "C" fn param_count(request: *const Handle) -> usize {
@@ -181,13 +197,8 @@ unsafe extern "C" fn read_body(request: *mut Handle, buffer: *mut c_void, length
     if length == 0 {
         return 0;
     }
-    // SAFETY: the header's contract: `buffer` has room for `length` bytes, which are only written to.
-    let (request, buffer) = unsafe {
-        (
-            exclusive(request),
-            std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length),
-        )
-    };
+    // SAFETY: the header's contract.
+    let (request, buffer) = unsafe { (exclusive(request), room(buffer, length)) };
     request.read_body(buffer).map_or(-1, |count| count as isize)
 }
 
@@ -280,13 +291,8 @@ unsafe extern "C" fn read_body_now(request: *mut Handle, buffer: *mut c_void, le
     if length == 0 {
         return 0;
     }
-    // SAFETY: the header's contract: `buffer` has room for `length` bytes, which are only written to.
-    let (request, buffer) = unsafe {
-        (
-            exclusive(request),
-            std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length),
-        )
-    };
+    // SAFETY: the header's contract.
+    let (request, buffer) = unsafe { (exclusive(request), room(buffer, length)) };
     match request.body_now(buffer) {
         Ok(Some(count)) => count as isize,
         Ok(None) => NOT_YET,

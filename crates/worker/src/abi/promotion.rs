@@ -1,7 +1,7 @@
 //! C ABI: turns a copy of a worker into a preloader.
 
 use super::preloader::CPreloader;
-use super::worker::CWorker;
+use super::worker::{CWorker, several};
 use crate::runtime::php::protocol::Answer;
 use crate::runtime::preloader::{Preloader, Socket, left_open};
 use crate::sys::process::{Side, fork_sibling_with_handlers};
@@ -17,11 +17,11 @@ use std::os::fd::AsFd;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
-    if let Some(threads) = unsafe { super::threads::shared(worker) } {
-        return c_int::from(threads.must_promote());
-    }
-    // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    c_int::from(unsafe { (*worker).must_promote() })
+    c_int::from(match unsafe { several(worker) } {
+        Some(several) => several.must_promote(),
+        // SAFETY: the header's contract: C calls from one thread, one call at a time.
+        None => unsafe { (*worker).worker() }.is_some_and(|worker| worker.must_promote()),
+    })
 }
 
 /// Forks the preloader. Returns 0 in it and its pid in the worker; -1: failed and reported.
@@ -101,9 +101,11 @@ pub unsafe extern "C" fn forkyard_worker_shares(worker: *mut CWorker) -> c_int {
 /// See `forkyard.h`: once, in the new process. Frees `worker`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut CPreloader {
-    // SAFETY: the header's contract: it came from forkyard_worker_begin and is not used again here.
-    let mut worker = unsafe { Box::from_raw(worker) };
-    let Some(promotion) = worker.take_promotion() else {
+    // SAFETY: the header's contract.
+    let promotion = unsafe { take_promotion(worker) };
+    // SAFETY: the header's contract: it came from a function that begins a worker and is not used again here.
+    let worker = unsafe { Box::from_raw(worker) };
+    let Some(promotion) = promotion else {
         return std::ptr::null_mut();
     };
     // Otherwise it would be killed with the worker's process group.
@@ -141,13 +143,20 @@ fn begin(promotion: Promotion) -> Result<Option<Preloader>, crate::runtime::prel
 /// As for all functions of a worker.
 unsafe fn tell(worker: *mut CWorker, answer: &Answer) {
     // SAFETY: the caller's promise.
-    let promotion = match unsafe { super::threads::shared(worker) } {
-        Some(threads) => threads.take_promotion(),
-        // SAFETY: the caller's promise; such a worker has one thread.
-        None => unsafe { (*worker).take_promotion() },
-    };
+    let promotion = unsafe { take_promotion(worker) };
     if let Some(Ok(socket)) = promotion.map(|promotion| Socket::new(promotion.channel)) {
         socket.answer(answer);
+    }
+}
+
+/// # Safety
+/// As for all functions of a worker.
+unsafe fn take_promotion(worker: *mut CWorker) -> Option<Promotion> {
+    // SAFETY: the caller's promise.
+    match unsafe { several(worker) } {
+        Some(several) => several.take_promotion(),
+        // SAFETY: the caller's promise; such a worker has one thread.
+        None => unsafe { (*worker).worker() }?.take_promotion(),
     }
 }
 

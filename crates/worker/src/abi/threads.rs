@@ -2,7 +2,7 @@
 
 use super::Text;
 use super::preloader::CPreloader;
-use super::worker::CWorker;
+use super::worker::{self, CWorker, Engine, several};
 use crate::worker::{Piece, Sent, Threads, When, Wish};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
@@ -25,27 +25,22 @@ thread_local! {
 /// See `forkyard.h`: once, in a worker. Frees `preloader`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_begin(preloader: *mut CPreloader) -> *mut CWorker {
-    // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
-    let preloader = unsafe { Box::from_raw(preloader) };
-    let Some((context, own)) = preloader.into_contexts() else {
-        return std::ptr::null_mut();
-    };
-    match Threads::begin(context, own) {
-        Ok(threads) => Box::into_raw(Box::new(CWorker::of_threads(threads))),
-        Err(error) => {
-            log::error!("worker failed to initialize: {error}");
-            std::ptr::null_mut()
-        }
+    // SAFETY: the header's contract.
+    unsafe {
+        worker::begin(preloader, Threads::begin, |threads| {
+            Engine::Threads(Box::new(threads))
+        })
     }
 }
 
-/// The worker's shared part; `None` if it has one thread.
-///
 /// # Safety
-/// `worker` came from a function that creates one, and is not freed while threads use it.
-pub(super) unsafe fn shared<'a>(worker: *mut CWorker) -> Option<&'a Threads> {
+/// As [`several`].
+unsafe fn threads<'a>(worker: *mut CWorker) -> Option<&'a Threads> {
     // SAFETY: the caller's promise; the field is not written to once the worker is made.
-    unsafe { (*worker).threads.as_deref() }
+    match unsafe { &(*worker).engine } {
+        Engine::Threads(threads) => Some(threads),
+        Engine::One(_) | Engine::EventLoop(_) => None,
+    }
 }
 
 /// Manages the worker until it should create a preloader (1), do out-of-band work (2) or exit (0).
@@ -55,7 +50,7 @@ pub(super) unsafe fn shared<'a>(worker: *mut CWorker) -> Option<&'a Threads> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_mind(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
-    match unsafe { shared(worker) }.map_or(Wish::End, Threads::mind) {
+    match unsafe { threads(worker) }.map_or(Wish::End, Threads::mind) {
         Wish::Promote => PROMOTES,
         Wish::Work => WORKS,
         Wish::End => 0,
@@ -69,7 +64,7 @@ pub unsafe extern "C" fn forkyard_threads_mind(worker: *mut CWorker) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_next(worker: *mut CWorker, record: *mut Text) -> c_int {
     // SAFETY: the header's contract.
-    let Some(threads) = (unsafe { shared(worker) }) else {
+    let Some(threads) = (unsafe { threads(worker) }) else {
         return 0;
     };
     super::children::end_child();
@@ -77,7 +72,7 @@ pub unsafe extern "C" fn forkyard_threads_next(worker: *mut CWorker, record: *mu
         let request = threads.next(REQUEST.get(), handed);
         REQUEST.set(request);
         // SAFETY: the header's contract.
-        unsafe { *record = text(handed) };
+        unsafe { *record = Text::of(handed) };
         c_int::from(request.is_some())
     })
 }
@@ -93,13 +88,13 @@ pub unsafe extern "C" fn forkyard_threads_read(
     piece: *mut Text,
 ) -> c_int {
     // SAFETY: the header's contract.
-    let Some(threads) = (unsafe { shared(worker) }) else {
+    let Some(threads) = (unsafe { threads(worker) }) else {
         return GONE as c_int;
     };
     HANDED.with_borrow_mut(|handed| {
         let found = threads.read(request, handed);
         // SAFETY: the header's contract.
-        unsafe { *piece = text(handed) };
+        unsafe { *piece = Text::of(handed) };
         match found {
             Piece::More => 1,
             Piece::Last => 0,
@@ -122,7 +117,7 @@ pub unsafe extern "C" fn forkyard_threads_send(
     flags: u32,
 ) -> i64 {
     // SAFETY: the header's contract.
-    let (threads, data) = unsafe { (shared(worker), super::bytes(data, length)) };
+    let (threads, data) = unsafe { (threads(worker), super::bytes(data, length)) };
     let Some(threads) = threads else { return GONE };
     let when = match flags {
         LAST => When::Last,
@@ -142,7 +137,7 @@ pub unsafe extern "C" fn forkyard_threads_send(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_wait(worker: *mut CWorker, request: u64) -> c_int {
     // SAFETY: the header's contract.
-    match unsafe { shared(worker) } {
+    match unsafe { threads(worker) } {
         Some(threads) if threads.wait_for_room(request) => 1,
         _ => GONE as c_int,
     }
@@ -160,9 +155,9 @@ pub unsafe extern "C" fn forkyard_threads_send_error(
     length: usize,
 ) {
     // SAFETY: the header's contract.
-    let (threads, text) = unsafe { (shared(worker), super::bytes(text.cast(), length)) };
-    if let Some(threads) = threads {
-        threads.send_error(request, text);
+    let (worker, text) = unsafe { (several(worker), super::bytes(text.cast(), length)) };
+    if let Some(worker) = worker {
+        worker.send_error(request, text);
     }
 }
 
@@ -173,8 +168,8 @@ pub unsafe extern "C" fn forkyard_threads_send_error(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_abandon(worker: *mut CWorker, request: u64) {
     // SAFETY: the header's contract.
-    if let Some(threads) = unsafe { shared(worker) } {
-        threads.abandon(request);
+    if let Some(worker) = unsafe { several(worker) } {
+        worker.abandon(request);
     }
 }
 
@@ -185,8 +180,8 @@ pub unsafe extern "C" fn forkyard_threads_abandon(worker: *mut CWorker, request:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_retire(worker: *mut CWorker) {
     // SAFETY: the header's contract.
-    if let Some(threads) = unsafe { shared(worker) } {
-        threads.retire();
+    if let Some(worker) = unsafe { several(worker) } {
+        worker.retire();
     }
 }
 
@@ -197,14 +192,7 @@ pub unsafe extern "C" fn forkyard_threads_retire(worker: *mut CWorker) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_threads_want_work(worker: *mut CWorker) {
     // SAFETY: the header's contract.
-    if let Some(threads) = unsafe { shared(worker) } {
-        threads.want_work();
-    }
-}
-
-fn text(bytes: &[u8]) -> Text {
-    Text {
-        data: bytes.as_ptr().cast(),
-        length: bytes.len(),
+    if let Some(worker) = unsafe { several(worker) } {
+        worker.want_work();
     }
 }

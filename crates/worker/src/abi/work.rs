@@ -1,6 +1,6 @@
 //! C ABI: out-of-band work.
 
-use super::worker::CWorker;
+use super::worker::{CWorker, several};
 use std::ffi::{c_char, c_int};
 
 /// Returns 1 if [`super::worker::forkyard_worker_next`] returned null because the worker should do out-of-band work.
@@ -10,7 +10,8 @@ use std::ffi::{c_char, c_int};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_works(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    c_int::from(unsafe { (*worker).has_out_of_band_work() })
+    let worker = unsafe { (*worker).worker() };
+    c_int::from(worker.is_some_and(|worker| worker.has_out_of_band_work()))
 }
 
 /// Reports the work as done. A non-empty message is a failure and is logged.
@@ -26,9 +27,11 @@ pub unsafe extern "C" fn forkyard_worker_worked(worker: *mut CWorker, message: *
         message => Err(String::from_utf8_lossy(message).into_owned()),
     };
     // SAFETY: the header's contract.
-    if let Some(threads) = unsafe { super::threads::shared(worker) } {
-        return threads.out_of_band_done(outcome);
+    if let Some(several) = unsafe { several(worker) } {
+        return several.out_of_band_done(outcome);
     }
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    unsafe { (*worker).out_of_band_done(outcome) };
+    if let Some(worker) = unsafe { (*worker).worker() } {
+        worker.out_of_band_done(outcome);
+    }
 }

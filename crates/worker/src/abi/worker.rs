@@ -3,7 +3,10 @@
 use super::children;
 use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
 use super::{Handle, Text};
-use crate::worker::{Concurrent, Promotion, Request, Runtime, Threads, Worker};
+use crate::sys::Error;
+use crate::worker::{
+    Concurrent, GenerationContext, Request, Runtime, Several, Threads, Worker, WorkerContext,
+};
 use fastcgi::Params;
 use std::ffi::{c_int, c_void};
 
@@ -13,90 +16,80 @@ const WORKS: c_int = 2;
 /// `forkyard_worker`.
 #[derive(Debug)]
 pub struct CWorker {
-    /// Borrows from [`CWorker::worker`], which nothing else uses while it exists. Boxed: C holds a pointer to it.
+    /// Borrows from the worker of [`Engine::One`], which nothing else uses while it exists. Boxed: C holds a pointer to
+    /// it.
     request: Option<Box<Request<'static>>>,
-    /// Owned; a raw pointer because `request` borrows from it.
-    worker: *mut Worker,
     usage: Usage,
-    pub(super) concurrent: Option<Concurrent>,
-    /// A worker with threads, which access only this field, through [`super::threads::shared`]. Boxed because it is
-    /// large.
-    pub(super) threads: Option<Box<Threads>>,
+    pub(super) engine: Engine,
+}
+
+/// How a worker serves. Threads access only this, through [`several`].
+#[derive(Debug)]
+pub(super) enum Engine {
+    /// Owned; a raw pointer because a request borrows from it.
+    One(*mut Worker),
+    EventLoop(Concurrent),
+    /// Boxed because it is large.
+    Threads(Box<Threads>),
 }
 
 impl CWorker {
-    pub(super) fn of_concurrent(concurrent: Concurrent) -> CWorker {
-        CWorker {
-            request: None,
-            worker: std::ptr::null_mut(),
-            usage: Usage::default(),
-            concurrent: Some(concurrent),
-            threads: None,
-        }
-    }
-
-    pub(super) fn of_threads(threads: Threads) -> CWorker {
-        CWorker {
-            request: None,
-            worker: std::ptr::null_mut(),
-            usage: Usage::default(),
-            concurrent: None,
-            threads: Some(Box::new(threads)),
-        }
-    }
-
     pub(super) fn worker(&mut self) -> Option<&mut Worker> {
         self.request = None;
-        // SAFETY: owned by `self`, and its borrower is gone.
-        unsafe { self.worker.as_mut() }
-    }
-
-    pub(super) fn must_promote(&mut self) -> bool {
-        match &mut self.concurrent {
-            Some(concurrent) => concurrent.must_promote(),
-            None => self.worker().is_some_and(|worker| worker.must_promote()),
+        match self.engine {
+            // SAFETY: owned by `self`, and its borrower is gone.
+            Engine::One(worker) => unsafe { worker.as_mut() },
+            Engine::EventLoop(_) | Engine::Threads(_) => None,
         }
     }
+}
 
-    pub(super) fn take_promotion(&mut self) -> Option<Promotion> {
-        if let Some(threads) = &self.threads {
-            return threads.take_promotion();
-        }
-        match &mut self.concurrent {
-            Some(concurrent) => concurrent.take_promotion(),
-            None => self.worker()?.take_promotion(),
+/// Begins a worker of a kind. Null: failed and logged.
+///
+/// # Safety
+/// `preloader` came from forkyard_preloader_begin and is not used again.
+pub(super) unsafe fn begin<W>(
+    preloader: *mut CPreloader,
+    begin: fn(GenerationContext, WorkerContext) -> Result<W, Error>,
+    engine: fn(W) -> Engine,
+) -> *mut CWorker {
+    // SAFETY: the caller's promise.
+    let preloader = unsafe { Box::from_raw(preloader) };
+    let Some((context, own)) = preloader.into_contexts() else {
+        return std::ptr::null_mut();
+    };
+    match begin(context, own) {
+        Ok(worker) => Box::into_raw(Box::new(CWorker {
+            request: None,
+            usage: Usage::default(),
+            engine: engine(worker),
+        })),
+        Err(error) => {
+            log::error!("worker failed to initialize: {error}");
+            std::ptr::null_mut()
         }
     }
+}
 
-    pub(super) fn has_out_of_band_work(&mut self) -> bool {
-        self.worker().is_some_and(|worker| worker.has_out_of_band_work())
-    }
-
-    pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
-        match &mut self.concurrent {
-            Some(concurrent) => concurrent.out_of_band_done(outcome),
-            None => {
-                if let Some(worker) = self.worker() {
-                    worker.out_of_band_done(outcome);
-                }
-            }
-        }
-    }
-
-    fn exit_code(&mut self) -> i32 {
-        match &self.concurrent {
-            Some(concurrent) => concurrent.exit_code(),
-            None => self.worker().map_or(0, |worker| worker.exit_code()),
-        }
+/// The shared part of a worker with several requests; `None` for one with one request at a time.
+///
+/// # Safety
+/// `worker` came from a function that creates one, and is not freed while threads use it.
+pub(super) unsafe fn several<'a>(worker: *mut CWorker) -> Option<&'a Several> {
+    // SAFETY: the caller's promise; the field is not written to once the worker is made.
+    match unsafe { &(*worker).engine } {
+        Engine::One(_) => None,
+        Engine::EventLoop(concurrent) => Some(concurrent),
+        Engine::Threads(threads) => Some(threads),
     }
 }
 
 impl Drop for CWorker {
     fn drop(&mut self) {
         self.request = None;
-        if !self.worker.is_null() {
+        if let Engine::One(worker) = self.engine {
             // SAFETY: made by Box::into_raw, freed only here, and its borrower is gone.
-            drop(unsafe { Box::from_raw(self.worker) });
+            drop(unsafe { Box::from_raw(worker) });
         }
     }
 }
@@ -107,23 +100,11 @@ impl Drop for CWorker {
 /// See `forkyard.h`: once, in a worker. Frees `preloader`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *mut CWorker {
-    // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
-    let preloader = unsafe { Box::from_raw(preloader) };
-    let Some((context, own)) = preloader.into_contexts() else {
-        return std::ptr::null_mut();
-    };
-    match Worker::begin(context, own) {
-        Ok(worker) => Box::into_raw(Box::new(CWorker {
-            request: None,
-            worker: Box::into_raw(Box::new(worker)),
-            usage: Usage::default(),
-            concurrent: None,
-            threads: None,
-        })),
-        Err(error) => {
-            log::error!("worker failed to initialize: {error}");
-            std::ptr::null_mut()
-        }
+    // SAFETY: the header's contract.
+    unsafe {
+        begin(preloader, Worker::begin, |worker| {
+            Engine::One(Box::into_raw(Box::new(worker)))
+        })
     }
 }
 
@@ -140,11 +121,11 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
         if let Some(request) = this.request.take() {
             request.release();
         }
-        // SAFETY: owned by `this`, and nothing borrows from it now.
-        let worker: Option<&'static mut Worker> = unsafe { this.worker.as_mut() };
-        let Some(worker) = worker else {
+        let Engine::One(worker) = this.engine else {
             return std::ptr::null_mut();
         };
+        // SAFETY: owned by `this`, and nothing borrows from it now.
+        let worker: &'static mut Worker = unsafe { &mut *worker };
         if !worker.advance() {
             return std::ptr::null_mut();
         }
@@ -197,13 +178,16 @@ pub unsafe extern "C" fn forkyard_worker_serve(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_end(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract.
-    if let Some(threads) = unsafe { super::threads::shared(worker) } {
+    if let Engine::Threads(threads) = unsafe { &(*worker).engine } {
         // Not freed: a thread that is stuck in a request may still return to it.
         return threads.exit_code();
     }
-    // SAFETY: the header's contract: it came from forkyard_worker_begin.
+    // SAFETY: the header's contract: it came from a function that begins a worker.
     let mut this = unsafe { Box::from_raw(worker) };
-    this.exit_code()
+    match &this.engine {
+        Engine::EventLoop(concurrent) => concurrent.exit_code(),
+        Engine::One(_) | Engine::Threads(_) => this.worker().map_or(0, |worker| worker.exit_code()),
+    }
 }
 
 /// Writes all parameters as one block, as far as they fit, and returns its total length.
@@ -216,14 +200,8 @@ pub unsafe extern "C" fn forkyard_request_params_packed(
     buffer: *mut c_void,
     length: usize,
 ) -> usize {
-    // SAFETY: the header's contract; the bytes are only written to.
-    let (params, buffer) = unsafe {
-        let buffer: &mut [u8] = match length {
-            0 => &mut [],
-            _ => std::slice::from_raw_parts_mut(buffer.cast(), length),
-        };
-        (super::shared(request).params(), buffer)
-    };
+    // SAFETY: the header's contract.
+    let (params, buffer) = unsafe { (super::shared(request).params(), super::room(buffer, length)) };
     pack(params, buffer)
 }
 

@@ -14,6 +14,7 @@ use crate::config::{Application, Pool};
 use crate::sys::Error;
 use crate::worker::{ClientGone, Request, Runtime};
 use nix::errno::Errno;
+use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
@@ -82,4 +83,24 @@ fn refuse(
     request.write_error(why.as_bytes())?;
     let text = format!("Status: {status}\r\n{fields}Content-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
     request.write(text.as_bytes())
+}
+
+/// Whether the method is idempotent (RFC 9110 section 9.2.2).
+fn is_idempotent(method: &[u8]) -> bool {
+    matches!(
+        method,
+        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
+    )
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Whether a byte may be in the name of a header (RFC 9110 section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,7 +1,7 @@
 //! Checks that scripts are inside their root.
 
+use super::is_missing;
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -44,13 +44,6 @@ fn existing_file(path: &Path) -> Option<PathBuf> {
         Err(error) if is_missing(&error) => None,
         Err(_) => Some(None),
     })?
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }
 
 #[cfg(test)]

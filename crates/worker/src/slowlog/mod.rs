@@ -12,21 +12,21 @@
 //!
 //! `php`, `told` and `text` are independent of processes.
 
-mod effects;
 mod family;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod job;
 mod memory;
 mod php;
-pub mod run;
+pub mod process;
 mod stack_text;
 mod text;
+mod tracer_effects;
 
-pub use effects::{Descriptors, TraceError, open_memory, write};
 pub use forkyard_protocol::stack::{Layout as PhpLayout, StackSource};
 pub use job::{Asking, Job, Means, Stack};
 pub use text::heading;
+pub use tracer_effects::{Descriptors, TraceError, open_memory, write};
 
 /// The option that runs forkyard-php as a tracer.
 pub const OPTION: &str = "--trace";

@@ -9,7 +9,7 @@ use crate::sys::fd::null;
 use crate::sys::{Error, session, title};
 use std::os::fd::AsFd;
 
-/// Exit code if the process settings could not be applied (EX_SOFTWARE, sysexits.h).
+/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
 pub const EXIT_SOFTWARE: i32 = 70;
 
 /// [`begin`] for a worker with its own event loop, [`Concurrent`](super::Concurrent).

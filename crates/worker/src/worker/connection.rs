@@ -1,3 +1,4 @@
+use super::context::Settings;
 use super::service_order::Waiting;
 use crate::config;
 use crate::sys::socket::{peer_address, shutdown};
@@ -27,6 +28,24 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Uses the memory of a spare connection, if there is one.
+    pub(super) fn begin(
+        spare: Option<Box<Connection>>,
+        socket: OwnedFd,
+        settings: &Settings,
+    ) -> Box<Connection> {
+        match spare {
+            Some(mut spare) => {
+                spare.reuse(socket);
+                spare
+            }
+            None => {
+                let limits = &settings.pool.limits;
+                Box::new(Connection::new(socket, limits, settings.repeated()))
+            }
+        }
+    }
+
     pub(super) fn new(socket: OwnedFd, limits: &config::Limits, repeated: Repeated) -> Connection {
         let limits = Limits {
             params_bytes: limits.params_bytes,
@@ -62,7 +81,7 @@ impl Connection {
         self.socket = None;
     }
 
-    pub(super) fn reuse(&mut self, socket: OwnedFd) {
+    fn reuse(&mut self, socket: OwnedFd) {
         self.socket = Some(socket);
         self.responder.reset();
         self.index = None;

@@ -6,7 +6,6 @@ use crate::sys::fd::set_nonblocking;
 use crate::sys::identity::Identity;
 use fastcgi::Repeated;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -99,21 +98,12 @@ pub struct WorkerContext {
 }
 
 /// Why a context can't be built from a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContextError {
     /// The wrong number of descriptors: actual, expected.
+    #[error("{0} descriptors instead of {1}")]
     Descriptors(usize, usize),
 }
-
-impl fmt::Display for ContextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ContextError::Descriptors(came, wanted) => write!(f, "{came} descriptors instead of {wanted}"),
-        }
-    }
-}
-
-impl std::error::Error for ContextError {}
 
 impl GenerationContext {
     /// Makes the pool's sockets non-blocking again. The flag belongs to the open file, so code in any worker may have

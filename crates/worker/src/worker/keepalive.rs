@@ -49,15 +49,15 @@ impl KeepaliveSet {
     }
 
     pub(super) fn first(&self) -> Option<Waiting> {
-        let first = self.waiting.front()?;
-        match self.entries.get(*first)? {
-            KeepaliveEntry::Idle(connection) => connection.waiting,
-            KeepaliveEntry::Free | KeepaliveEntry::Serving => None,
-        }
+        self.in_line(0)
     }
 
     pub(super) fn second(&self) -> Option<Waiting> {
-        match self.entries.get(*self.waiting.get(1)?)? {
+        self.in_line(1)
+    }
+
+    fn in_line(&self, place: usize) -> Option<Waiting> {
+        match self.entries.get(*self.waiting.get(place)?)? {
             KeepaliveEntry::Idle(connection) => connection.waiting,
             KeepaliveEntry::Free | KeepaliveEntry::Serving => None,
         }

@@ -31,8 +31,9 @@ mod request;
 mod restart_file;
 mod rewound;
 mod routed;
-mod run;
+mod router_channel;
 mod run_queue;
+mod sequential;
 mod service;
 pub mod service_order;
 pub mod snapshot;
@@ -47,7 +48,9 @@ pub use accept_notify::{IS_CANDIDATE, IS_UP, restart_reason, slot, tell_restart}
 pub use access::Recorder;
 pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
 pub use begin::{EXIT_SOFTWARE, begin, begin_concurrent};
-pub use concurrent::{Concurrent, Event, OWN, Piece, Records, Sent, Threads, When, Wish, is_of_worker};
+pub use concurrent::{
+    Concurrent, Event, OWN, Piece, Records, Sent, Several, Threads, When, Wish, is_of_worker,
+};
 pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
 pub use forkyard_protocol::refusals::RefusalCause;
 pub(crate) use process_settings::PATH;
@@ -61,7 +64,7 @@ pub use request::description;
 pub use request::{ClientGone, Request};
 pub use restart_file::RestartMark;
 pub use rewound::CARRIED;
-pub use run::{Worker, run};
+pub use sequential::{Worker, run};
 pub use timeout_response::install_handlers;
 pub use unrun::Unrun;
 

@@ -7,56 +7,23 @@ use crate::sys::identity::{self as id, Identity};
 use crate::sys::origin::is_here;
 use crate::sys::{Error, fd, keyring, process, rights, session};
 use std::ffi::OsString;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 /// Why process settings could not be applied.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProcessSettingsError {
     /// A system call failed.
-    System(Error),
+    #[error(transparent)]
+    System(#[from] Error),
     /// Confinement failed.
-    Confine(ConfineError),
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
     /// The application's path now leads elsewhere.
+    #[error(
+        "{0} has been replaced, or has another owner, since forkyard inspected it; the next request inspects it again"
+    )]
     Moved(PathBuf),
-}
-
-impl fmt::Display for ProcessSettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProcessSettingsError::System(error) => error.fmt(f),
-            ProcessSettingsError::Confine(error) => error.fmt(f),
-            ProcessSettingsError::Moved(path) => write!(
-                f,
-                "{} has been replaced, or has another owner, since forkyard inspected it; the next request \
-                 inspects it again",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ProcessSettingsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ProcessSettingsError::System(error) => Some(error),
-            ProcessSettingsError::Confine(error) => Some(error),
-            ProcessSettingsError::Moved(_) => None,
-        }
-    }
-}
-
-impl From<Error> for ProcessSettingsError {
-    fn from(error: Error) -> ProcessSettingsError {
-        ProcessSettingsError::System(error)
-    }
-}
-
-impl From<ConfineError> for ProcessSettingsError {
-    fn from(error: ConfineError) -> ProcessSettingsError {
-        ProcessSettingsError::Confine(error)
-    }
 }
 
 /// Applies the settings in php-fpm's order: limits, root directory, working directory, priority, group, supplementary

@@ -5,21 +5,13 @@ use super::service::Service;
 use crate::scoreboard::RequestStage;
 use crate::scoreboard::slot_writer::Description;
 use fastcgi::{Params, Role};
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// The client disconnected or timed out (`client_timeout`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the client is gone")]
 pub struct ClientGone;
-
-impl fmt::Display for ClientGone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the client is gone")
-    }
-}
-
-impl std::error::Error for ClientGone {}
 
 /// One request, borrowed by the runtime until its answer is complete.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! A worker whose process is rewound after each request ([`crate::sys::rewind`]). It carries over its held connections,
 //! whose descriptors stay open, and a few numbers.
 
-use super::run::{Worker, WorkerPhase};
+use super::sequential::{Worker, WorkerPhase};
 use crate::sys::rewind::MOST_KEPT;
 use crate::tick::Tick;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -14,26 +14,21 @@
 use super::acceptor::{Acceptor, Roused, Work};
 use super::connection::Connection;
 use super::memory::Occasion;
-use super::out_of_band::Want;
+use super::router_channel::{RouterChannel, RouterGone};
 use super::service::Service;
-use crate::sys::fd::{receive_with, send_gathered_with};
-use crate::sys::origin::is_there;
-use crate::sys::socket::{Readiness, shutdown_read, wait};
-use crate::sys::{Error, clock};
+use crate::sys::clock;
+use crate::sys::socket::shutdown_read;
 use crate::tick::Tick;
-use forkyard_protocol::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker, head, parse};
-use nix::errno::Errno;
-use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use forkyard_protocol::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 const INPUT_BYTES: usize = HEAD_BYTES + MOST_BYTES + 64 * 1024;
-const ROUTER_TIMEOUT: Duration = Duration::from_secs(30);
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Channel {
-    fd: OwnedFd,
+    router: RouterChannel,
     session: u64,
     state: SessionState,
     is_last: bool,
@@ -46,37 +41,10 @@ enum SessionState {
     Released,
 }
 
-impl Channel {
-    fn tell(&self, kind: ToRouter, session: u64, bytes: &[u8]) {
-        tell(self.fd.as_fd(), kind, session, bytes);
-    }
-}
-
-/// Sends a message. If the router is gone for good, the channel closes and the worker exits.
-pub(super) fn tell(channel: BorrowedFd<'_>, kind: ToRouter, session: u64, bytes: &[u8]) {
-    let head = head(kind, session);
-    let pieces = [IoSlice::new(&head), IoSlice::new(bytes)];
-    loop {
-        match send_gathered_with(channel, &pieces, &[]) {
-            Err(Error {
-                errno: Errno::EAGAIN, ..
-            }) if wait(channel, Readiness::Writable, ROUTER_TIMEOUT).is_ok_and(|ready| ready) => {}
-            Err(Error {
-                errno: Errno::EINTR, ..
-            }) => {}
-            Err(error) if error.errno != Errno::EPIPE => {
-                return log::warn!("can't send to the router: {error}");
-            }
-            Ok(_) | Err(_) => return,
-        }
-    }
-}
-
 enum Came {
     Nothing,
     Connection(OwnedFd),
     Work,
-    Other,
     End,
 }
 
@@ -84,7 +52,7 @@ impl Service {
     pub(super) fn route(&mut self, channel: OwnedFd) {
         self.input = vec![0; INPUT_BYTES].into_boxed_slice();
         self.channel = Some(Channel {
-            fd: channel,
+            router: RouterChannel::new(channel),
             session: 0,
             state: SessionState::Vacant,
             is_last: false,
@@ -95,37 +63,25 @@ impl Service {
         let Some(channel) = &mut self.channel else {
             return Came::End;
         };
-        let received = match receive_with(channel.fd.as_fd(), &mut self.input, false) {
-            Ok(received) => received,
-            Err(error) if matches!(error.errno, Errno::EAGAIN | Errno::EINTR) => return Came::Nothing,
-            Err(_) => return Came::End,
+        let message = match channel.router.receive(&mut self.input) {
+            Ok(Some(message)) => message,
+            Ok(None) => return Came::Nothing,
+            Err(RouterGone) => return Came::End,
         };
-        if received.bytes == 0 {
-            return Came::End;
-        }
-        let Some((kind, session, bytes)) = parse::<ToWorker>(&self.input[..received.bytes]) else {
-            log::warn!("invalid message from the router");
-            return Came::Other;
-        };
-        match kind {
-            ToWorker::Serve | ToWorker::ServeLast => match received.descriptors.into_iter().next() {
-                Some(socket) => {
-                    (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + bytes.len());
-                    (channel.session, channel.state) = (session, SessionState::Serving);
-                    channel.is_last = kind == ToWorker::ServeLast;
-                    return Came::Connection(socket);
-                }
-                None => channel.tell(ToRouter::NotBegun, session, &[]),
-            },
-            ToWorker::Where => {
-                channel.tell(ToRouter::Here, session, &[]);
-                if self.want == Want::Told {
-                    channel.tell(ToRouter::WorkWanted, 0, &[]);
-                }
+        match (message.kind, message.socket) {
+            (kind @ (ToWorker::Serve | ToWorker::ServeLast), Some(socket)) => {
+                (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + message.length);
+                (channel.session, channel.state) = (message.session, SessionState::Serving);
+                channel.is_last = kind == ToWorker::ServeLast;
+                return Came::Connection(socket);
             }
-            ToWorker::Work => return Came::Work,
+            (ToWorker::Serve | ToWorker::ServeLast, None) => {
+                channel.router.tell(ToRouter::NotBegun, message.session, &[]);
+            }
+            (ToWorker::Where, _) => channel.router.tell_here(message.session, self.want),
+            (ToWorker::Work, _) => return Came::Work,
         }
-        Came::Other
+        Came::Nothing
     }
 
     fn attach_routed(&mut self, mut connection: Box<Connection>) {
@@ -156,14 +112,11 @@ impl Service {
         }
     }
 
-    /// Whether the application's path leads elsewhere, so that no more code may be loaded from it.
-    fn has_moved(&self) -> bool {
-        let origin = self.settings.pool.origin.as_ref();
-        origin.is_some_and(|origin| !is_there(origin))
-    }
-
     pub(super) fn give_back(&mut self, may_go_on: bool) {
-        self.tell_memory();
+        if let Some(channel) = &self.channel {
+            let scale = self.scale.as_mut();
+            channel.router.tell_memory(scale, self.program, Occasion::Request);
+        }
         if self.current().is_some() {
             if may_go_on {
                 self.skip_rest();
@@ -190,14 +143,15 @@ impl Service {
     }
 
     fn tell_want(&mut self) {
-        if self.want.due().is_some() {
-            self.want = Want::Told;
-            self.tell_router(ToRouter::WorkWanted, &[]);
+        if let Some(channel) = &self.channel {
+            channel.router.tell_want(&mut self.want);
         }
     }
 
     pub(super) fn tell_worked(&mut self, is_well: bool) {
-        self.tell_router(ToRouter::Worked, &[u8::from(is_well)]);
+        if let Some(channel) = &self.channel {
+            channel.router.tell_worked(is_well);
+        }
         self.tell_want();
     }
 
@@ -211,7 +165,8 @@ impl Service {
             return;
         };
         if let Some(channel) = &self.channel {
-            channel.tell(kind, channel.session, &self.input[self.start..self.end]);
+            let bytes = &self.input[self.start..self.end];
+            channel.router.tell(kind, channel.session, bytes);
         }
         (self.start, self.end) = (0, 0);
         connection.shared = false;
@@ -236,33 +191,13 @@ impl Service {
 
     fn tell_router(&self, kind: ToRouter, bytes: &[u8]) {
         if let Some(channel) = &self.channel {
-            channel.tell(kind, channel.session, bytes);
+            channel.router.tell(kind, channel.session, bytes);
         }
     }
 
-    fn tell_memory(&mut self) {
-        let scale = self.scale.as_mut();
-        let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Request));
-        if let Some(bytes) = bytes {
-            self.tell_router(ToRouter::Memory, &bytes.to_le_bytes());
-        }
-    }
-
-    /// Before the worker exits: returns connections that are still in the channel and closes it for more.
     pub(super) fn hand_back_all(&mut self) {
         if let Some(channel) = &self.channel {
-            shutdown_read(channel.fd.as_fd());
-        }
-        loop {
-            match self.hear_router() {
-                Came::Connection(socket) => {
-                    drop(socket);
-                    self.tell_router(ToRouter::NotBegun, &[]);
-                }
-                Came::Work => self.tell_router(ToRouter::Worked, &[0]),
-                Came::Other => {}
-                Came::Nothing | Came::End => return,
-            }
+            channel.router.hand_back_all(&mut self.input, self.want);
         }
     }
 }
@@ -279,7 +214,7 @@ impl Acceptor {
             }
             match service.hear_router() {
                 Came::Connection(socket) => {
-                    if service.has_moved() {
+                    if service.settings.has_moved() {
                         drop(socket);
                         service.tell_router(ToRouter::Moved, &[]);
                         return Work::Retire;
@@ -294,7 +229,7 @@ impl Acceptor {
                     service.begin_work();
                     return Work::OutOfBand;
                 }
-                Came::Other | Came::Nothing => {}
+                Came::Nothing => {}
                 Came::End => return Work::Retire,
             }
         }
@@ -302,5 +237,5 @@ impl Acceptor {
 }
 
 pub(super) fn watched(service: &Service) -> Option<BorrowedFd<'_>> {
-    service.channel.as_ref().map(|channel| channel.fd.as_fd())
+    service.channel.as_ref().map(|channel| channel.router.fd())
 }

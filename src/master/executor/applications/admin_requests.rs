@@ -18,6 +18,7 @@ const MOST_ASKED: usize = 1000;
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 const NO_ROUTER: &str = "the pool's router does not run right now; ask again";
+/// A status reads the step reports of at most this many starting processes: each costs some file reads.
 const MOST_READ: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,7 +257,7 @@ impl Executor {
         view
     }
 
-    pub(super) fn poll_asked(&mut self, now: Tick) {
+    pub(in crate::master::executor) fn poll_asked(&mut self, now: Tick) {
         while let Some(at) = self
             .applications
             .statuses
@@ -368,7 +369,7 @@ impl Executor {
 }
 
 impl Applications {
-    pub(super) fn asking_deadline(&self) -> Option<Tick> {
+    pub(in crate::master::executor) fn asking_deadline(&self) -> Option<Tick> {
         self.statuses.iter().map(|status| status.until).min()
     }
 
@@ -446,8 +447,8 @@ impl Applications {
         self.routers_for(application).map(|(first, _)| first)
     }
 
-    /// The pools that may contain an application: the first and the others, or the only pool, because a link may name a
-    /// directory.
+    /// The pools whose directories contain an application: the first and the others. If none does, the only pool,
+    /// because a link may lead to the directory.
     pub(in crate::master) fn routers_for(&self, application: &Path) -> Result<(PoolId, Vec<PoolId>), String> {
         let is_below = |app_pool: &AppPool| {
             let directories = app_pool
@@ -486,6 +487,7 @@ impl Applications {
         Ok(())
     }
 
+    /// Ends a conversation's leases. Its instances return as failed, because their state is unknown.
     pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
         self.statuses.retain(|status| status.asker != session);
         self.restarts.retain(|restart| restart.asker != session);

@@ -1,4 +1,4 @@
-//! The reasons why an instance is not started, and their owner.
+//! Why an instance is not started, and who may read the reason.
 
 use crate::inspector::protocol::Refusal;
 use crate::spawn::report::ErrorId;

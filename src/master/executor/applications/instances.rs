@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// The longest page in a router's message, bytes; the rest of the message fits next to it.
 const LONGEST_PAGE: usize = crate::router::messages::MOST_BYTES - 4096;
 
-/// The reason of an order without a worker: the log has the details.
+/// The reason for an order without a worker; the log has the details.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
 
 impl Executor {
@@ -64,6 +64,7 @@ impl Executor {
         };
         let InspectReply { found, refusal, .. } = seen;
         let Some(number) = app_pool.looks.remove(&seen.number) else {
+            // The router has told its visitors.
             if let (Err(why), Some(refusal)) = (&found, &refusal) {
                 app_pool.keep_refusal(ErrorId(refusal.id), &refusal.root, refusal.owner, why);
             }
@@ -190,7 +191,7 @@ impl Executor {
         Ok((pool, generation))
     }
 
-    pub(super) fn orphan_instances(&mut self, id: PoolId) {
+    pub(in crate::master::executor) fn orphan_instances(&mut self, id: PoolId) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
@@ -248,7 +249,7 @@ impl Applications {
         }
     }
 
-    /// Starts a worker for an order.
+    /// Records the worker that is about to be started for an order.
     pub(in crate::master::executor) fn fill_order(&mut self, order: SpawnRequestId, worker: WorkerId) {
         if let Some((id, number)) = self.orders.get(&order).copied() {
             self.instances.insert(worker, (id, number));
@@ -291,7 +292,7 @@ impl Applications {
         let Some(instance) = app_pool.registry.get_mut(number) else {
             return;
         };
-        // A worker may be up before its fork was announced; it is reported then.
+        // A worker may be up before its preloader announces the fork; it is reported after the announcement.
         let (At::Made(order, _), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
             return;
         };
@@ -524,11 +525,13 @@ impl From<&LastError> for StartError {
     }
 }
 
+/// An id from which the next one can't be guessed.
 fn error_id() -> ErrorId {
     let random = std::collections::hash_map::RandomState::new();
     ErrorId((random.build_hasher().finish() & u64::from(u32::MAX)) as u32)
 }
 
+/// An application with the user of router and inspector could stop or inspect them for all others.
 fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
     let is_switching = (app_pool.template.applications.as_ref()).is_some_and(|it| it.user_switching);
     let user = settings.user.as_deref();

@@ -1,6 +1,6 @@
 //! Application pools: a router and an inspector for each, and a pool for each application with a process.
 //!
-//! * [`helper_process`]: router and inspector, and their messages.
+//! * [`router`]: router and inspector, and their messages.
 //! * [`instances`]: the router's orders, from the inspection of a directory to the end of the worker.
 //! * [`admin_requests`]: operators' requests.
 //!
@@ -9,20 +9,18 @@
 
 mod admin_requests;
 mod denied;
-mod helper_process;
 mod instances;
+mod router;
 
-use super::{Executor, Pools, Reload};
+use super::helper_process::{HelperId, HelperProcess};
+use super::{Executor, Pools, Reload, Who};
 use crate::config::Pool;
 use crate::inspector::protocol::FoundApplication;
-use crate::life::{Happened, HelperAction};
+use crate::life::Happened;
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
 use crate::master::instances::InstanceRegistry;
 use crate::master::reload_diff::ReloadScope;
 use crate::router::messages::{AdminRequest, ToRouter, Unstarted};
-use crate::sys::{clock, process};
-use crate::tick::Tick;
-use helper_process::HelperProcess;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -30,7 +28,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use admin_requests::{Asker, PendingRestart, PendingStatus};
-pub(in crate::master) use helper_process::Which;
 
 #[derive(Debug, Default)]
 pub(in crate::master) struct Applications {
@@ -52,8 +49,8 @@ pub(super) struct AppPool {
     pub(super) max: u32,
     /// The user of router and inspector; `None`: the daemon's.
     runs_as: Option<u32>,
-    router: HelperProcess,
-    inspector: HelperProcess,
+    pub(super) router: HelperProcess,
+    pub(super) inspector: HelperProcess,
     sockets: Sockets,
     pub(super) registry: InstanceRegistry,
     pub(super) applications: HashMap<PathBuf, RunningApplication>,
@@ -76,6 +73,7 @@ struct Sockets {
 pub(super) struct RunningApplication {
     pub(super) pool: PoolId,
     pub(super) generation: GenerationId,
+    /// The router's number of the restart that the generation was made for.
     restarts: u32,
     settings: Pool,
     found: FoundApplication,
@@ -119,7 +117,7 @@ impl Executor {
             return self.dismiss_router(id, Duration::ZERO);
         };
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            match AppPool::new(wanted, clock::now()) {
+            match AppPool::new(wanted) {
                 Ok(app_pool) => _ = self.applications.routers.insert(id, app_pool),
                 Err(error) => log::error!("[pool {}] can't have a router: {error}", wanted.name),
             }
@@ -158,7 +156,7 @@ impl Executor {
 
     /// The pool is no longer an application pool; waiting requests are still served.
     pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
-        self.tell_helper_process(id, Which::Router, Happened::Leave(limit));
+        self.tell_helper(HelperId::Router(id), Happened::Leave(limit));
     }
 
     /// Lets every router finish. Returns `false` if there is none.
@@ -190,15 +188,11 @@ impl Executor {
             .flat_map(|app_pool| [&app_pool.router, &app_pool.inspector]);
         let mut pids: Vec<i32> = helper_processes.filter_map(HelperProcess::pid).collect();
         self.kill_routers();
-        let is_helper_process =
-            |who: &super::Who| matches!(who, super::Who::Router(_) | super::Who::Inspector(_));
-        pids.extend(
-            self.processes
-                .by_pid
-                .iter()
-                .filter(|(_, who)| is_helper_process(who))
-                .map(|(pid, _)| *pid),
-        );
+        let is_old = |(_, who): &(&i32, &Who)| {
+            matches!(who, Who::Helper(HelperId::Router(_) | HelperId::Inspector(_)))
+        };
+        let old = self.processes.by_pid.iter().filter(is_old);
+        pids.extend(old.map(|(pid, _)| *pid));
         pids.sort_unstable();
         pids.dedup();
         for pid in pids {
@@ -207,6 +201,7 @@ impl Executor {
         self.applications.routers.clear();
     }
 
+    /// Starts routers for pools without one, after an upgrade failed that was to end them.
     pub(in crate::master) fn raise_routers(&mut self) {
         let pools: Vec<Arc<Pool>> = self
             .reload
@@ -223,65 +218,14 @@ impl Executor {
         }
     }
 
-    pub(in crate::master) fn poll_routers(&mut self, now: Tick) {
-        if self.applications.routers.is_empty() && self.applications.asking_deadline().is_none() {
-            return;
-        }
-        self.applications.check_heartbeats(now);
-        let mut due = Vec::new();
-        for (id, app_pool) in &self.applications.routers {
-            // The inspector first: a router asks at once.
-            for (which, helper_process) in [
-                (Which::Inspector, &app_pool.inspector),
-                (Which::Router, &app_pool.router),
-            ] {
-                if helper_process
-                    .life
-                    .deadline()
-                    .is_some_and(|deadline| deadline <= now)
-                {
-                    due.push((*id, which));
-                }
-            }
-        }
-        for (id, which) in due {
-            self.tell_helper_process(id, which, Happened::Deadline);
-        }
-        self.poll_asked(now);
-    }
-
-    fn tell_helper_process(&mut self, id: PoolId, which: Which, happened: Happened) {
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            return;
-        };
-        let name = app_pool.template.name.clone();
-        match app_pool.helper_process(which).life.handle(happened, clock::now()) {
-            HelperAction::None => {}
-            HelperAction::Start => {
-                if let Err(error) = self.start_helper_process(id, which) {
-                    log::error!("[pool {name}] can't start the {which}: {error}");
-                    self.tell_helper_process(id, which, Happened::Failed);
-                }
-            }
-            HelperAction::Ask => {
-                if let Happened::Leave(limit) = happened {
-                    app_pool.say(&ToRouter::Finish(Some(limit)), Vec::new());
-                }
-            }
-            HelperAction::Kill => app_pool.helper_process(which).kill(),
-            HelperAction::BackOff(delay) => log::info!(
-                "[pool {name}] the next {which} is started in {} s",
-                delay.as_secs_f64()
-            ),
-            HelperAction::Idle => {
-                if which == Which::Router {
-                    self.router_ended(id);
-                }
-            }
+    pub(super) fn finish_router(&mut self, id: PoolId, happened: Happened) {
+        let app_pool = self.applications.routers.get_mut(&id);
+        if let (Some(app_pool), Happened::Leave(limit)) = (app_pool, happened) {
+            app_pool.say(&ToRouter::Finish(Some(limit)), Vec::new());
         }
     }
 
-    fn router_ended(&mut self, id: PoolId) {
+    pub(super) fn router_ended(&mut self, id: PoolId) {
         let Some(app_pool) = self.applications.routers.remove(&id) else {
             return;
         };
@@ -293,41 +237,6 @@ impl Executor {
         for (_, asked) in app_pool.asked {
             self.answered(asked, Err("the pool ends".to_owned()));
         }
-    }
-
-    pub(super) fn helper_process_gone(
-        &mut self,
-        id: PoolId,
-        which: Which,
-        pid: i32,
-        how: crate::sys::process::Ended,
-    ) {
-        self.applications
-            .read_helper_messages(&mut self.context, id, which);
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            return;
-        };
-        if app_pool.helper_process(which).pid() != Some(pid) {
-            return;
-        }
-        let is_leaving = [which, Which::Router]
-            .into_iter()
-            .any(|one| app_pool.helper_process(one).life.is_leaving());
-        if let Some(process) = app_pool.helper_process(which).process.take() {
-            self.context.sources.forget(process.messages.pipe());
-            if let Some(channel) = &process.channel {
-                self.context.sources.forget(channel);
-            }
-        }
-        let name = app_pool.template.name.clone();
-        let is_outdated = std::mem::take(&mut app_pool.helper_process(which).is_outdated);
-        if !is_leaving && !is_outdated {
-            log::warn!("[pool {name}] the {which} (pid {pid}) ended: {how:?}");
-        }
-        if which == Which::Router {
-            self.orphan_instances(id);
-        }
-        self.tell_helper_process(id, which, Happened::Failed);
     }
 }
 
@@ -348,48 +257,5 @@ impl Pools {
 impl Applications {
     pub(in crate::master) fn has_routers(&self) -> bool {
         !self.routers.is_empty()
-    }
-
-    pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
-        let of = |it: &HelperProcess| [it.life.deadline(), it.heartbeat_deadline()];
-        let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.inspector)];
-        let helper_processes = self.routers.values().flat_map(both).flatten().flatten().min();
-        helper_processes.into_iter().chain(self.asking_deadline()).min()
-    }
-
-    fn check_heartbeats(&mut self, now: Tick) {
-        for app_pool in self.routers.values_mut() {
-            let name = &app_pool.template.name;
-            for (which, helper_process) in [
-                (Which::Router, &mut app_pool.router),
-                (Which::Inspector, &mut app_pool.inspector),
-            ] {
-                if let (Some(why), Some(pid)) = (helper_process.check_heartbeat(now), helper_process.pid()) {
-                    log::error!(
-                        "[pool {name}] the {which} (pid {pid}) does not answer, {why}: it is replaced"
-                    );
-                    helper_process.kill();
-                }
-            }
-        }
-    }
-
-    /// Kills a router or inspector that a signal has stopped; another takes its place. SIGCHLD reports a child's stop,
-    /// so running ones need no check.
-    pub(super) fn kill_stopped_helper_processes(&self) {
-        for app_pool in self.routers.values() {
-            for (which, helper_process) in [
-                (Which::Router, &app_pool.router),
-                (Which::Inspector, &app_pool.inspector),
-            ] {
-                if let Some(pid) = helper_process.pid().filter(|pid| process::was_stopped(*pid)) {
-                    let name = &app_pool.template.name;
-                    log::error!(
-                        "[pool {name}] the {which} (pid {pid}) was stopped by a signal and is replaced"
-                    );
-                    helper_process.kill();
-                }
-            }
-        }
     }
 }

@@ -23,6 +23,7 @@ pub(super) struct Death {
 }
 
 impl Executor {
+    /// Reports a process that restarts after a delay. `refuses`: requests are refused while no process is up.
     pub(super) fn program_backs_off(
         &mut self,
         id: GenerationId,

@@ -24,7 +24,7 @@ impl Executor {
     /// Adopts a generation's program from another master. Returns false if nothing of it is left.
     pub(in crate::master::executor) fn adopt_program(
         &mut self,
-        left: &document::Generation,
+        left: &document::SavedGeneration,
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<bool, Error> {
         let id = GenerationId(left.id);
@@ -34,11 +34,11 @@ impl Executor {
         let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
             return Ok(false);
         };
-        // The kernel told foreign children that their master is gone.
-        let is_there = |it: &&document::Program| {
+        // Processes that are not our children know from the kernel that their master is gone.
+        let is_there = |it: &&document::SavedProgram| {
             process::is_child(it.pid) && process::start_time(it.pid) == Some(it.start_time)
         };
-        let there: Vec<&document::Program> = left.programs.iter().filter(is_there).collect();
+        let there: Vec<&document::SavedProgram> = left.programs.iter().filter(is_there).collect();
         if left.places == 0 {
             return Ok(false);
         }
@@ -102,11 +102,11 @@ impl Executor {
 }
 
 impl Helpers {
-    pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
+    pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::SavedProgram> {
         let slots = self.programs.get(&id).map(|record| record.slots.as_slice());
         let slots = slots.unwrap_or_default();
         let entry = |(index, running): (usize, &ProgramProcess)| {
-            Some(document::Program {
+            Some(document::SavedProgram {
                 place: u32::try_from(index).ok()?,
                 pid: running.pid,
                 start_time: process::start_time(running.pid)?,
@@ -131,7 +131,8 @@ impl Helpers {
 }
 
 impl Executor {
-    /// Removes sockets of an earlier master's processes that do not continue; the kernel has told them.
+    /// Removes sockets of an earlier master's processes that do not continue: the kernel has told them
+    /// that it is gone.
     pub(in crate::master::executor) fn remove_sockets_of_others(&mut self, left: &document::Document) {
         let by_pid = &self.processes.by_pid;
         let goes_on = |pid: i32| matches!(by_pid.get(&pid), Some(Who::Program(..)));

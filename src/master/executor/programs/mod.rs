@@ -57,6 +57,7 @@ struct ProcessSlot {
 #[derive(Debug)]
 struct ProgramProcess {
     pid: i32,
+    /// Closing it asks the process to end.
     input: Option<OwnedFd>,
     output: Option<Lines>,
     remains: Remains,
@@ -160,7 +161,8 @@ impl Executor {
                     self.handover.generation_changed(id);
                 }
                 ProgramAction::TellReady => {
-                    // An application's program forks the next worker at once; a pool's after its workers are up.
+                    // An application's generation gets the next worker from now on; a pool's only once its workers are
+                    // up.
                     let serves = !self.pools.is_coming(id);
                     if let Some(record) = self.helpers.programs.get_mut(&id).filter(|_| serves) {
                         record.program.takes_over();
@@ -388,7 +390,7 @@ impl Pools {
         generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
     }
 
-    pub(super) fn programs_of(&self, helpers: &Helpers, pool: PoolId) -> Vec<protocol::Process> {
+    pub(super) fn programs_of(&self, helpers: &Helpers, pool: PoolId) -> Vec<protocol::ProcessStatus> {
         let own = self
             .generations
             .iter()
@@ -443,14 +445,14 @@ impl Helpers {
         running.remains.signal_group(signal);
     }
 
-    pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
+    pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::ProcessStatus> {
         let Some(record) = self.programs.get(&id) else {
             return Vec::new();
         };
         let (now, table) = (clock::now(), record.share.table());
         let one = |(index, slot): (usize, &ProcessSlot)| {
             let running = slot.running.as_ref();
-            protocol::Process {
+            protocol::ProcessStatus {
                 place: u32::try_from(index).unwrap_or(u32::MAX),
                 pid: running.map(|running| running.pid),
                 state: record.program.state(index).to_owned(),

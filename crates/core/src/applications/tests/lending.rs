@@ -176,8 +176,7 @@ fn delays_grow_until_an_instance_has_lived_for_a_minute() {
         bench.pass(Duration::from_millis(expected as u64));
     }
     let holder = bench.ask("a", plain());
-    let id = bench.begun()[0];
-    bench.tell(Event::Spawned(id));
+    let id = bench.next_up();
     assert_eq!(bench.checked_out(holder), Some(id));
     for (lived, expected) in [(30, 400), (60, 100)] {
         bench.pass(Duration::from_secs(lived));
@@ -186,8 +185,7 @@ fn delays_grow_until_an_instance_has_lived_for_a_minute() {
         bench.tell(Event::SpawnFailed(other, error(2)));
         assert_eq!(delay(&bench), expected, "after {lived} s");
         bench.pass(Duration::from_millis(expected as u64));
-        let other = bench.begun()[0];
-        bench.tell(Event::Spawned(other));
+        bench.next_up();
     }
 }
 
@@ -196,8 +194,7 @@ fn a_request_that_ends_its_instance_is_no_failed_start() {
     let mut bench = Bench::new(2);
     for round in 0..5 {
         let session = bench.ask("a", plain());
-        let id = bench.begun()[0];
-        bench.tell(Event::Spawned(id));
+        let id = bench.next_up();
         assert_eq!(
             bench.checked_out(session),
             Some(id),
@@ -252,17 +249,14 @@ fn failed_returns_and_crashed_lease_holders_have_the_instance_replaced() {
     let (name, group) = (Arc::from("db"), None);
     bench.tell(Event::Add { name, group, options });
     assert_eq!(bench.begun().len(), 2, "init_count");
-    for id in bench.begun() {
-        bench.tell(Event::Spawned(id));
-    }
+    bench.all_up();
     let known = Target::Known(Arc::from("db"));
     let session = bench.request(known.clone(), Wait::None, Some(7), None);
     let id = bench.checked_out(session).expect("one is free");
     bench.tell(Event::Close(session, Return::Failed));
     assert_eq!(bench.stopped(), [id]);
     bench.tell(Event::Exited(id));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
+    bench.next_up();
     bench.tell(Event::Close(session, Return::Failed));
     assert_eq!(bench.actions, [], "returned twice");
     let held = bench.request(known.clone(), Wait::None, Some(7), None);
@@ -288,8 +282,7 @@ fn a_group_lends_what_is_free_in_any_of_its_pools() {
         let group = Some(Arc::from("g"));
         let name = Arc::from(name);
         bench.tell(Event::Add { name, group, options });
-        let id = bench.begun()[0];
-        bench.tell(Event::Spawned(id));
+        bench.next_up();
     }
     let any = |drawn| Target::Group(Arc::from("g"), drawn);
     let first = bench.request(any(1), Wait::None, None, None);
@@ -317,8 +310,7 @@ fn applications_join_groups_and_leave_them() {
     };
     let mut bench = Bench::new(4);
     bench.tell(join("new", "g"));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
+    let new = bench.next_up();
     let old = bench.warm("old", options);
     bench.tell(join("old", "g"));
     bench.tell(join("old", "g"));

@@ -16,9 +16,7 @@ fn two_at_once() -> Options {
 fn the_least_busy_of_several_busy_instances_takes_the_next_8() {
     let mut bench = Bench::new(2);
     let mut held: Vec<SessionId> = (0..3).map(|_| bench.ask("a", two_at_once())).collect();
-    for id in [0, 1] {
-        bench.tell(Event::Spawned(InstanceId(id)));
-    }
+    bench.up([0, 1]);
     bench.close(held.remove(0));
     let third = bench.ask("a", two_at_once());
     let busiest = bench.checked_out(third).expect("both have room");
@@ -48,8 +46,7 @@ fn restart_files_that_are_there_already_are_no_reason_18() {
     };
     let target = Target::Application(Arc::from("a"), plain());
     let session = bench.request(target, Wait::Endless, None, Some(restart_files));
-    let id = bench.begun()[0];
-    bench.tell(Event::Spawned(id));
+    let id = bench.next_up();
     assert_eq!(bench.checked_out(session), Some(id));
 }
 
@@ -57,16 +54,12 @@ fn restart_files_that_are_there_already_are_no_reason_18() {
 fn of_an_idle_and_a_busy_instance_the_idle_one_makes_room_21() {
     let mut bench = Bench::new(2);
     let sessions = [bench.ask("a", plain()), bench.ask("a", plain())];
-    for id in [0, 1] {
-        bench.tell(Event::Spawned(InstanceId(id)));
-    }
+    bench.up([0, 1]);
     bench.close(sessions[0]);
     let waiter = bench.ask("b", plain());
     assert_eq!(bench.stopped(), [InstanceId(0)]);
     bench.tell(Event::Exited(InstanceId(0)));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(waiter), Some(new));
+    bench.starts_for(waiter);
     bench.close(sessions[1]);
     assert_eq!(bench.stopped(), [], "the busy one lives on");
 }
@@ -87,9 +80,7 @@ fn who_asks_first_for_a_place_that_another_is_taking_is_served_in_turn_25() {
     bench.close(first);
     assert_eq!(bench.stopped(), [InstanceId(0)], "then it yields");
     bench.tell(Event::Exited(InstanceId(0)));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(second), Some(new));
+    bench.starts_for(second);
 }
 
 #[test]
@@ -101,18 +92,14 @@ fn a_waiter_has_what_was_detached_started_again_31() {
     bench.tell(Event::Detach(id));
     bench.close(holder);
     bench.tell(Event::Exited(id));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(waiter), Some(new));
+    bench.starts_for(waiter);
 }
 
 #[test]
 fn in_a_full_pool_an_instance_is_disabled_without_another_51() {
     let mut bench = Bench::new(2);
     let sessions = [bench.ask("a", plain()), bench.ask("a", plain())];
-    for id in [0, 1] {
-        bench.tell(Event::Spawned(InstanceId(id)));
-    }
+    bench.up([0, 1]);
     bench.tell(Event::Disable(InstanceId(0)));
     assert_eq!(bench.actions, [], "50: it has a request");
     bench.tell(Event::Disable(InstanceId(0)));

@@ -13,9 +13,7 @@ fn in_a_full_pool_the_instance_that_idles_longest_makes_room() {
     assert_eq!(bench.stopped(), [old]);
     assert_eq!(bench.begun(), [], "it still has its place");
     bench.tell(Event::Exited(old));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(waiter), Some(new));
+    bench.starts_for(waiter);
     let again = bench.ask("b", plain());
     assert_eq!(bench.checked_out(again), Some(young));
 }
@@ -36,17 +34,13 @@ fn neither_busy_ones_nor_minima_are_evicted() {
     assert_eq!(bench.stopped().len(), 1, "70: it yields after its session");
     let id = bench.stopped()[0];
     bench.tell(Event::Exited(id));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(waiter), Some(new));
+    bench.starts_for(waiter);
 }
 
 fn flooded() -> (Bench, Vec<SessionId>, SessionId) {
     let mut bench = Bench::new(3);
     let mut held: Vec<SessionId> = (0..3).map(|_| bench.ask("flood", plain())).collect();
-    for id in 0..3 {
-        bench.tell(Event::Spawned(InstanceId(id)));
-    }
+    bench.up(0..3);
     held.extend((0..20).map(|_| bench.ask("flood", plain())));
     let first = bench.ask("quiet", plain());
     (bench, held, first)
@@ -62,9 +56,7 @@ fn a_flood_does_not_starve_anothers_first_request() {
     }
     assert_eq!(stopped.len(), 1, "one place is given up, not more");
     bench.tell(Event::Exited(stopped[0]));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(first), Some(new));
+    bench.starts_for(first);
 }
 
 #[test]
@@ -95,8 +87,7 @@ fn a_session_that_is_the_last_for_hours_keeps_no_place_from_others() {
     bench.close(running);
     assert_eq!(bench.stopped(), [InstanceId(1)]);
     bench.tell(Event::Exited(InstanceId(1)));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
+    let new = bench.next_up();
     assert_eq!(
         (bench.checked_out(waiting), bench.checked_out(later)),
         (Some(new), None)
@@ -117,18 +108,14 @@ fn with_one_place_the_request_that_waits_longest_is_next() {
     assert_eq!(bench.checked_out(after), None);
     assert_eq!(bench.stopped(), [id]);
     bench.tell(Event::Exited(id));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(other), Some(new));
+    bench.starts_for(other);
 }
 
 #[test]
 fn the_total_may_change_in_both_directions() {
     let mut bench = Bench::new(3);
     let sessions: Vec<SessionId> = (0..3).map(|_| bench.ask("a", plain())).collect();
-    for id in 0..3 {
-        bench.tell(Event::Spawned(InstanceId(id)));
-    }
+    bench.up(0..3);
     bench.close(sessions[0]);
     bench.tell(Event::SetMax(positive(1)));
     assert_eq!(bench.stopped(), [InstanceId(0)], "the idle one goes at once");
@@ -155,9 +142,7 @@ fn the_cleaner_keeps_the_minimum() {
     };
     let mut bench = Bench::new(3);
     let sessions: Vec<SessionId> = (0..3).map(|_| bench.ask("a", options)).collect();
-    for id in 0..3 {
-        bench.tell(Event::Spawned(InstanceId(id)));
-    }
+    bench.up(0..3);
     for session in sessions {
         bench.close(session);
         bench.now = bench.now + Duration::from_secs(1);

@@ -12,9 +12,7 @@ fn reserving(max: u32, reserve: u32) -> Bench {
 fn saturate(bench: &mut Bench, app: &str, options: Options) -> usize {
     for _ in 0..2 * bench.pool.view().max {
         bench.ask(app, options);
-        for id in bench.begun() {
-            bench.tell(Event::Spawned(id));
-        }
+        bench.all_up();
     }
     bench.size(app)
 }
@@ -24,9 +22,7 @@ fn an_application_that_saturates_the_pool_leaves_the_reserve() {
     let mut bench = reserving(6, 1);
     assert_eq!(saturate(&mut bench, "flood", plain()), 5);
     let first = bench.ask("quiet", plain());
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(first), Some(new));
+    bench.starts_for(first);
     bench.ask("quiet", plain());
     assert_eq!(bench.begun(), [], "it has one");
 }
@@ -36,9 +32,7 @@ fn an_application_with_an_instance_takes_no_place_of_the_reserve() {
     let mut bench = reserving(3, 1);
     bench.ask("a", plain());
     bench.ask("b", plain());
-    for id in 0..2 {
-        bench.tell(Event::Spawned(InstanceId(id)));
-    }
+    bench.up(0..2);
     bench.ask("a", plain());
     assert_eq!((bench.begun(), bench.stopped()), (vec![], vec![]));
     bench.ask("c", plain());
@@ -69,9 +63,7 @@ fn with_a_single_place_and_many_applications_they_take_turns() {
     bench.close(running);
     assert_eq!(bench.stopped(), [id]);
     bench.tell(Event::Exited(id));
-    let new = bench.begun()[0];
-    bench.tell(Event::Spawned(new));
-    assert_eq!(bench.checked_out(other), Some(new));
+    bench.starts_for(other);
 }
 
 #[test]
@@ -107,13 +99,9 @@ fn restarts_of_what_never_ends_take_no_place_of_the_reserve() {
         assert_eq!(saturate(&mut bench, "flood", options), 5);
         for _ in 0..3 {
             bench.tell(Event::Restart(Arc::from("flood"), method));
-            for id in bench.begun() {
-                bench.tell(Event::Spawned(id));
-            }
+            bench.all_up();
             bench.ask("flood", options);
-            for id in bench.begun() {
-                bench.tell(Event::Spawned(id));
-            }
+            bench.all_up();
         }
         let first = bench.ask("quiet", plain());
         let begun = bench.begun();
@@ -128,9 +116,7 @@ fn another_reserve_holds_for_what_is_begun_from_then_on() {
     let mut bench = reserving(4, 3);
     assert_eq!(saturate(&mut bench, "flood", plain()), 1);
     bench.tell(Event::SetReserve(1));
-    for id in bench.begun() {
-        bench.tell(Event::Spawned(id));
-    }
+    bench.all_up();
     assert_eq!(bench.size("flood"), 3);
     bench.tell(Event::SetMax(positive(6)));
     assert_eq!(bench.size("flood"), 5);

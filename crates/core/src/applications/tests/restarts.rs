@@ -13,9 +13,7 @@ fn rolling() -> Options {
 fn two(options: Options, max: u32) -> Bench {
     let mut bench = Bench::new(max);
     let sessions = [bench.ask("a", options), bench.ask("a", options)];
-    for id in 0..2 {
-        bench.tell(Event::Spawned(InstanceId(id)));
-    }
+    bench.up(0..2);
     for session in sessions {
         bench.close(session);
     }
@@ -158,9 +156,7 @@ fn restart_files_restart_when_they_appear_or_change() {
     ] {
         let session = bench.request(target(), Wait::Endless, None, Some(restart_files));
         assert_eq!(!bench.stopped().is_empty(), restarts, "{restart_files:?}");
-        for id in bench.begun() {
-            bench.tell(Event::Spawned(id));
-        }
+        bench.all_up();
         bench.close(session);
     }
 }

@@ -129,8 +129,7 @@ fn of_two_that_wait_the_one_whose_user_has_less_than_half_is_first() {
     let mut bench = bench(4, 4);
     flood(&mut bench, 1, 3);
     let theirs = bench.ask("busy", of(3));
-    let busy = bench.begun()[0];
-    bench.tell(Event::Spawned(busy));
+    let busy = bench.next_up();
     bench.ask("d", of(1));
     bench.ask("other", of(2));
     bench.close(theirs);

@@ -59,11 +59,11 @@ fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
     std::fs::metadata(store).map_err(|error| of_file(store, error.to_string()))?;
     let copied = match whole(store, part) {
         Ok(jobs) => Copied::Whole { jobs },
-        Err(Failure::Foreign) => return Err(StoreError::Foreign(store.display().to_string())),
-        Err(Failure::Target(error)) => {
+        Err(CopyFailure::Foreign) => return Err(StoreError::Foreign(store.display().to_string())),
+        Err(CopyFailure::Target(error)) => {
             return Err(StoreError::Database(to.display().to_string(), error.into()));
         }
-        Err(Failure::Source(why)) => {
+        Err(CopyFailure::Source(why)) => {
             let _ = std::fs::remove_file(part);
             salvage::salvage(store, part, why + &missing(store).unwrap_or_default())?
         }
@@ -75,23 +75,23 @@ fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
     Ok(copied)
 }
 
-enum Failure {
+enum CopyFailure {
     Foreign,
     Source(String),
     Target(rusqlite::Error),
 }
 
-fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
-    let source = |error: rusqlite::Error| Failure::Source(error.to_string());
+fn whole(store: &Path, part: &Path) -> Result<u64, CopyFailure> {
+    let source = |error: rusqlite::Error| CopyFailure::Source(error.to_string());
     let reader = open(store).map_err(source)?;
     let application: i32 = reader
         .pragma_query_value(None, "application_id", |row| row.get(0))
         .map_err(source)?;
     if application != APPLICATION_ID {
-        return Err(Failure::Foreign);
+        return Err(CopyFailure::Foreign);
     }
-    let mut copy = Connection::open(part).map_err(Failure::Target)?;
-    let backup = Backup::new(&reader, &mut copy).map_err(Failure::Target)?;
+    let mut copy = Connection::open(part).map_err(CopyFailure::Target)?;
+    let backup = Backup::new(&reader, &mut copy).map_err(CopyFailure::Target)?;
     loop {
         // In one step: it reads one state, and writers do not wait.
         match backup.step(-1).map_err(source)? {
@@ -102,7 +102,7 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     drop(backup);
     // One file, without a log next to it.
     copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))
-        .map_err(Failure::Target)?;
+        .map_err(CopyFailure::Target)?;
     let mut report: Vec<String> = Vec::new();
     let checked = copy.pragma_query(None, "quick_check", |row| {
         report.push(row.get(0)?);
@@ -110,7 +110,7 @@ fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
     });
     checked.map_err(source)?;
     if report != ["ok"] {
-        return Err(Failure::Source(first_lines(&report.join("\n"))));
+        return Err(CopyFailure::Source(first_lines(&report.join("\n"))));
     }
     let jobs: i64 = copy
         .query_row("SELECT count(*) FROM job", [], |row| row.get(0))

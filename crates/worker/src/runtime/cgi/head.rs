@@ -1,6 +1,6 @@
 //! Incremental parser for the header of a CGI answer (RFC 3875 sections 5 and 6).
 
-use std::fmt;
+use crate::runtime::is_token;
 
 const MOST_BYTES: usize = 64 * 1024;
 const SHOWN_BYTES: usize = 120;
@@ -14,29 +14,18 @@ const HOP_BY_HOP: &[&str] = &[
     "trailer",
 ];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
-    /// The output ended after so many bytes, before the empty line.
-    Ended(usize),
+    #[error("it wrote nothing; a header and an empty line were expected")]
+    Empty,
+    #[error("its output ended within the header: no empty line follows it")]
+    Ended,
+    #[error("its header is longer than {MOST_BYTES} bytes")]
     TooLong,
+    #[error("a line of its header is not \"Name: value\": {0:?}")]
     Line(String),
+    #[error("its header has no Content-Type, Location or Status; one is required")]
     NoField,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Malformed::Ended(0) => f.write_str("it wrote nothing; a header and an empty line were expected"),
-            Malformed::Ended(_) => {
-                f.write_str("its output ended within the header: no empty line follows it")
-            }
-            Malformed::TooLong => write!(f, "its header is longer than {MOST_BYTES} bytes"),
-            Malformed::Line(line) => write!(f, "a line of its header is not \"Name: value\": {line:?}"),
-            Malformed::NoField => {
-                f.write_str("its header has no Content-Type, Location or Status; one is required")
-            }
-        }
-    }
 }
 
 pub(super) type Whole<'b> = (Vec<u8>, &'b [u8]);
@@ -71,7 +60,10 @@ impl Head {
     }
 
     pub(super) fn ended(&self) -> Malformed {
-        Malformed::Ended(self.read.len())
+        match self.read.is_empty() {
+            true => Malformed::Empty,
+            false => Malformed::Ended,
+        }
     }
 
     fn rewrite(&self, header: &[u8]) -> Result<Vec<u8>, Malformed> {
@@ -127,9 +119,8 @@ fn end_of_header(bytes: &[u8], from: usize) -> Option<usize> {
 fn field_name(line: &[u8]) -> Option<&[u8]> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let name = &line[..colon];
-    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     let is_clean = !line.contains(&0) && !line.contains(&b'\r');
-    (!name.is_empty() && name.iter().all(is_token) && is_clean).then_some(name)
+    (!name.is_empty() && name.iter().all(|byte| is_token(*byte)) && is_clean).then_some(name)
 }
 
 /// The code and reason of a status line (RFC 9112 section 4).
@@ -179,8 +170,8 @@ mod tests {
 
     #[test]
     fn what_is_no_header_is_told() {
-        assert_eq!(read(false, &[]), Err(Malformed::Ended(0)));
-        assert_eq!(read(false, &["Status: 200\n"]), Err(Malformed::Ended(12)));
+        assert_eq!(read(false, &[]), Err(Malformed::Empty));
+        assert_eq!(read(false, &["Status: 200\n"]), Err(Malformed::Ended));
         assert_eq!(read(false, &["hello\n\n"]), Err(Malformed::Line("hello".into())));
         assert_eq!(
             read(false, &["a b: c\n\n"]),

@@ -7,7 +7,7 @@
 pub(crate) mod fuzz;
 mod head;
 mod meta;
-mod run;
+mod program;
 mod target;
 
-pub use run::Cgi;
+pub use program::Cgi;

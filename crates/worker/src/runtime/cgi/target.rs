@@ -1,9 +1,9 @@
 //! Finds the program for a request and splits its path.
 
+use crate::runtime::is_missing;
 use crate::worker::{RefusalCause, Unrun};
 use fastcgi::Params;
 use std::ffi::OsStr;
-use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -15,15 +15,19 @@ pub(super) struct Target {
     pub(super) tail: Vec<u8>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoTarget {
-    /// Neither the web server nor the pool names a program.
+    #[error("the web server names no program: let it send SCRIPT_FILENAME, or set application.script")]
     Unnamed,
+    #[error("{0} does not exist")]
     Missing(PathBuf),
     /// Not a regular file, or not executable by anyone.
+    #[error("{0} is not an executable file: chmod +x it")]
     NotExecutable(PathBuf),
     /// Outside the pool's `root`, after resolving links.
+    #[error("{0} lies outside application.root")]
     Outside(PathBuf),
+    #[error("{0} can't be read: {1}")]
     Unreadable(PathBuf, io::ErrorKind),
 }
 
@@ -34,9 +38,7 @@ impl NoTarget {
             NoTarget::NotExecutable(_) | NoTarget::Outside(_) | NoTarget::Unreadable(..) => "403 Forbidden",
         }
     }
-}
 
-impl NoTarget {
     pub(super) fn unrun(&self, params: &Params) -> Unrun {
         let param = |name: &str| params.get(name.as_bytes());
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
@@ -50,22 +52,6 @@ impl NoTarget {
             }
             NoTarget::NotExecutable(path) => Unrun::new(RefusalCause::NotExecutable, &bytes(path)),
             NoTarget::Outside(path) => Unrun::new(RefusalCause::Outside, &bytes(path)),
-        }
-    }
-}
-
-impl fmt::Display for NoTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoTarget::Unnamed => f.write_str(
-                "the web server names no program: let it send SCRIPT_FILENAME, or set application.script",
-            ),
-            NoTarget::Missing(path) => write!(f, "{} does not exist", path.display()),
-            NoTarget::NotExecutable(path) => {
-                write!(f, "{} is not an executable file: chmod +x it", path.display())
-            }
-            NoTarget::Outside(path) => write!(f, "{} lies outside application.root", path.display()),
-            NoTarget::Unreadable(path, error) => write!(f, "{} can't be read: {error}", path.display()),
         }
     }
 }
@@ -117,17 +103,10 @@ fn existing_part(named: &[u8]) -> Result<(PathBuf, Vec<u8>), NoTarget> {
         match path.symlink_metadata() {
             Ok(about) if about.is_dir() && end < named.len() => return Err(NoTarget::Missing(whole())),
             Ok(_) => return Ok((path.to_owned(), named[end..].to_vec())),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                match named[..end].iter().rposition(|byte| *byte == b'/') {
-                    Some(slash) if slash > 0 => end = slash,
-                    _ => return Err(NoTarget::Missing(whole())),
-                }
-            }
+            Err(error) if is_missing(&error) => match named[..end].iter().rposition(|byte| *byte == b'/') {
+                Some(slash) if slash > 0 => end = slash,
+                _ => return Err(NoTarget::Missing(whole())),
+            },
             Err(error) => return Err(refused(path, &error)),
         }
     }
@@ -142,9 +121,9 @@ fn check(script: &Path) -> Result<(), NoTarget> {
 }
 
 fn refused(path: &Path, error: &io::Error) -> NoTarget {
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NoTarget::Missing(path.to_owned()),
-        kind => NoTarget::Unreadable(path.to_owned(), kind),
+    match is_missing(error) {
+        true => NoTarget::Missing(path.to_owned()),
+        false => NoTarget::Unreadable(path.to_owned(), error.kind()),
     }
 }
 

@@ -9,8 +9,8 @@ mod probe;
 mod program;
 mod program_socket;
 mod recorded;
-mod run;
+mod runtime;
 mod start;
 mod supervisor;
 
-pub use run::{FastCgi, plan};
+pub use runtime::{FastCgi, plan};

@@ -1,7 +1,6 @@
 //! Incremental parser of an HTTP answer: turns its head into a CGI header and removes chunk framing from its body.
 
-use super::chunk_size;
-use std::fmt;
+use super::chunks::{BrokenChunks, Chunks, Piece};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -27,30 +26,21 @@ const OURS: &[&str] = &[
     "!~request-oob-work",
 ];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
+    #[error("it is not HTTP/1.1: {0}")]
     Syntax(httparse::Error),
+    #[error("its head is longer than {MOST_BYTES} bytes")]
     TooLong,
     /// Content-Length is not a number, or is repeated with another value.
+    #[error("its Content-Length is not a number")]
     Length,
+    #[error("it has a Transfer-Encoding other than \"chunked\"")]
     Coding,
+    #[error("a chunk of its body has no size")]
     Chunk,
+    #[error("it goes over to another protocol, such as WebSocket; FastCGI can't pass that")]
     Switched,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Malformed::Syntax(error) => write!(f, "it is not HTTP/1.1: {error}"),
-            Malformed::TooLong => write!(f, "its head is longer than {MOST_BYTES} bytes"),
-            Malformed::Length => f.write_str("its Content-Length is not a number"),
-            Malformed::Switched => {
-                f.write_str("it goes over to another protocol, such as WebSocket; FastCGI can't pass that")
-            }
-            Malformed::Coding => f.write_str("it has a Transfer-Encoding other than \"chunked\""),
-            Malformed::Chunk => f.write_str("a chunk of its body has no size"),
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +56,7 @@ enum AnswerState {
     Head,
     Length(u64),
     UntilClose,
-    ChunkSize,
-    Chunk(u64),
-    ChunkEnd,
-    Trailer,
+    Chunked(Chunks),
     End,
 }
 
@@ -114,77 +101,45 @@ impl HttpAnswer {
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
         match self.state {
             AnswerState::Head => self.head(bytes),
-            AnswerState::Length(left) => Ok(self.piece(bytes, left, AnswerState::Length, AnswerState::End)),
-            AnswerState::Chunk(left) => {
-                Ok(self.piece(bytes, left, AnswerState::Chunk, AnswerState::ChunkEnd))
+            AnswerState::Length(0) | AnswerState::End => {
+                self.state = AnswerState::End;
+                Ok((0, Part::End))
             }
-            AnswerState::UntilClose if bytes.is_empty() => Ok((0, Part::More)),
+            AnswerState::Length(_) | AnswerState::UntilClose if bytes.is_empty() => Ok((0, Part::More)),
+            AnswerState::Length(left) => {
+                let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                self.state = match left - count as u64 {
+                    0 => AnswerState::End,
+                    left => AnswerState::Length(left),
+                };
+                Ok((count, Part::Body(0..count)))
+            }
             AnswerState::UntilClose => Ok((bytes.len(), Part::Body(0..bytes.len()))),
-            AnswerState::ChunkEnd => match bytes {
-                [b'\r', b'\n', ..] => {
-                    self.state = AnswerState::ChunkSize;
-                    let (used, part) = self.take(&bytes[2..])?;
-                    Ok((used + 2, shifted(part, 2)))
-                }
-                [] | [b'\r'] => Ok((0, Part::More)),
-                _ => Err(Malformed::Chunk),
-            },
-            AnswerState::ChunkSize => match chunk_size(bytes).ok_or(Malformed::Chunk)? {
-                httparse::Status::Partial if bytes.len() > MOST_BYTES => Err(Malformed::Chunk),
-                httparse::Status::Partial => Ok((0, Part::More)),
-                httparse::Status::Complete((start, size)) => {
-                    self.state = if size == 0 {
-                        AnswerState::Trailer
-                    } else {
-                        AnswerState::Chunk(size)
-                    };
-                    let (used, part) = self.take(&bytes[start..])?;
-                    Ok((used + start, shifted(part, start)))
-                }
-            },
-            AnswerState::Trailer => {
-                let mut used = 0;
-                while let Some(end) = bytes[used..].windows(2).position(|pair| pair == b"\r\n") {
-                    used += end + 2;
-                    if end == 0 {
-                        self.state = AnswerState::End;
-                        return Ok((used, Part::End));
-                    }
-                }
-                if bytes.len() - used > MOST_BYTES {
-                    return Err(Malformed::TooLong);
-                }
-                Ok((used, Part::More))
-            }
-            AnswerState::End => Ok((0, Part::End)),
+            AnswerState::Chunked(chunks) => self.chunked(chunks, bytes),
         }
     }
 
-    fn piece(
-        &mut self,
-        bytes: &[u8],
-        left: u64,
-        rest: fn(u64) -> AnswerState,
-        next: AnswerState,
-    ) -> (usize, Part) {
-        if left == 0 {
-            self.state = next;
-            return (
-                0,
-                if next == AnswerState::End {
-                    Part::End
-                } else {
-                    Part::More
-                },
-            );
-        }
-        if bytes.is_empty() {
-            return (0, Part::More);
-        }
-        let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-        let left = left - count as u64;
-        self.state = if left == 0 { next } else { rest(left) };
-        (count, Part::Body(0..count))
+    fn chunked(&mut self, mut chunks: Chunks, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
+        let mut used = 0;
+        let part = loop {
+            match chunks.next(&bytes[used..])? {
+                None => break Part::More,
+                Some(Piece::Framing(count) | Piece::Trailer(count)) => used += count,
+                Some(Piece::Data(count)) => {
+                    used += count;
+                    break Part::Body(used - count..used);
+                }
+                Some(Piece::Last(count)) => {
+                    used += count;
+                    break Part::End;
+                }
+            }
+        };
+        self.state = match part {
+            Part::End => AnswerState::End,
+            _ => AnswerState::Chunked(chunks),
+        };
+        Ok((used, part))
     }
 
     fn head(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
@@ -266,7 +221,7 @@ impl HttpAnswer {
         // In the order of RFC 9112 section 6.3.
         self.state = match length {
             _ if has_no_body => AnswerState::End,
-            _ if chunked => AnswerState::ChunkSize,
+            _ if chunked => AnswerState::Chunked(Chunks::Size),
             Some(length) => AnswerState::Length(length),
             None => AnswerState::UntilClose,
         };
@@ -284,10 +239,12 @@ fn number(text: &[u8]) -> Option<u64> {
     digits?.parse().ok()
 }
 
-fn shifted(part: Part, by: usize) -> Part {
-    match part {
-        Part::Body(range) => Part::Body(range.start + by..range.end + by),
-        part => part,
+impl From<BrokenChunks> for Malformed {
+    fn from(broken: BrokenChunks) -> Malformed {
+        match broken {
+            BrokenChunks::Size => Malformed::Chunk,
+            BrokenChunks::TrailerTooLong => Malformed::TooLong,
+        }
     }
 }
 

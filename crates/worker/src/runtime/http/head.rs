@@ -1,6 +1,7 @@
 //! Writes the head of an HTTP request from a FastCGI request's parameters (RFC 9112 section 3, RFC 3875 section 4.1).
 
 use super::mount;
+use crate::runtime::is_token;
 use fastcgi::Params;
 use forkyard_protocol::upgrade;
 
@@ -226,10 +227,6 @@ fn capitalised(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
         begins = *byte == b'_';
         if *byte == b'_' { b'-' } else { letter }
     })
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

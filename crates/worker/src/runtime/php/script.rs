@@ -5,7 +5,7 @@
 //! ("/app.php/users/7"). The resulting parameters equal php-fpm's, because scripts see them in `$_SERVER`.
 
 use fastcgi::Params;
-use forkyard_base::percent::percent_decode;
+use percent_encoding::percent_decode;
 
 /// Access to a request's parameters.
 pub trait Parameters {
@@ -209,7 +209,7 @@ fn fix_apache(
         }
     }
     if is_apache && rules.decode_script_path {
-        path = percent_decode(&path).into_owned();
+        path = percent_decode(&path).collect();
     }
     if path != sent {
         params.set(SCRIPT_FILENAME, &path);
@@ -307,7 +307,7 @@ fn take_part(
 
     if sent.is_apache {
         if sent.path_info.as_deref() != Some(tail) {
-            let decoded = percent_decode(tail);
+            let decoded: Vec<u8> = percent_decode(tail).collect();
             if let Some(sent_info) = &sent.path_info {
                 name_from_path_info(params, sent, sent_info, sent_info);
                 is_named = true;
@@ -326,7 +326,7 @@ fn take_part(
             }
             let is_found_in_name = sent.path_info.is_none() && script_name.is_some();
             path_info = Some(if rules.decode_path_info && is_found_in_name {
-                decoded.into_owned()
+                decoded
             } else {
                 tail.to_vec()
             });

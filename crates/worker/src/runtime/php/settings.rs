@@ -128,34 +128,18 @@ fn quote(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{exposes, later_settings, php_ini_directories, start_lines, with_lock_in};
-    use crate::config::{Php, Preloading, RequestSettings};
+    use crate::config::{Php, RequestSettings};
     use crate::runtime::php::ini_snapshot::{IniFile, IniFiles};
     use std::path::Path;
-    use std::time::Duration;
 
     fn settings(php_value: &[(&str, &str)], php_admin_value: &[(&str, &str)]) -> Php {
         let own = |list: &[(&str, &str)]| list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
         Php {
             version: "8.2".into(),
-            library: None,
-            php_ini: None,
-            no_php_ini: false,
-            scan_dir: None,
-            extended_info: false,
-            binary: None,
-            defines: vec![],
-            limit_extensions: vec![],
-            script_root: None,
             request_settings: RequestSettings::All,
             php_value: own(php_value),
             php_admin_value: own(php_admin_value),
-            preloader_idle_timeout: Duration::ZERO,
-            start_timeout: Duration::ZERO,
-            warm_up: 0,
-            warm_up_time: Duration::ZERO,
-            preloading: Preloading::Own,
-            opcache_cache: None,
-            worker: None,
+            ..Php::default()
         }
     }
 

@@ -24,7 +24,6 @@ use crate::spawn::step::Step;
 use crate::sys::{self, clock, title};
 use crate::worker::{self, ContextError, GenerationContext, Settings, WorkerContext};
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use watch::Watch;
 
@@ -43,33 +42,24 @@ pub trait CodeCache {
 impl CodeCache for () {}
 
 /// Why a preloader can't continue.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The master's line is invalid.
+    #[error("line from the master: {0}")]
     Line(serde_json::Error),
     /// The first line is not `begin`, or a later line is.
+    #[error("line from the master: not the time for it")]
     Untimely,
     /// The message has the wrong descriptors.
+    #[error("message from the master: {0}")]
     Context(ContextError),
     /// A system call failed.
-    System(sys::Error),
+    #[error(transparent)]
+    System(#[from] sys::Error),
     /// The pool's process settings could not be applied.
-    ProcessSettings(worker::ProcessSettingsError),
+    #[error(transparent)]
+    ProcessSettings(#[from] worker::ProcessSettingsError),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Line(error) => write!(f, "line from the master: {error}"),
-            Error::Untimely => f.write_str("line from the master: not the time for it"),
-            Error::Context(error) => write!(f, "message from the master: {error}"),
-            Error::System(error) => error.fmt(f),
-            Error::ProcessSettings(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl Error {
     /// The failed step of the start, and the category of the error.
@@ -96,18 +86,6 @@ impl Error {
                 "Correct the pool's setting that is named: its user, directories, limits, or what confines it."
             }
         }
-    }
-}
-
-impl From<sys::Error> for Error {
-    fn from(error: sys::Error) -> Error {
-        Error::System(error)
-    }
-}
-
-impl From<worker::ProcessSettingsError> for Error {
-    fn from(error: worker::ProcessSettingsError) -> Error {
-        Error::ProcessSettings(error)
     }
 }
 

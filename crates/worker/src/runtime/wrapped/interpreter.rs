@@ -27,7 +27,7 @@ const PART_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_WAITS: u32 = 10_000;
 const MOST_LINKS: usize = 40;
 
-struct Failure {
+struct InterpreterFailure {
     step: Step,
     category: Category,
     summary: String,
@@ -60,8 +60,12 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
     EXIT_START_FAILED
 }
 
-fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Notes>) -> Result<(), Failure> {
-    let settings = peek().map_err(|summary| Failure {
+fn become_it(
+    interpreter: &OsString,
+    arguments: &[OsString],
+    notes: Option<&Notes>,
+) -> Result<(), InterpreterFailure> {
+    let settings = peek().map_err(|summary| InterpreterFailure {
         step: Step::SubprocessSetupperBeforeShell,
         category: Category::Internal,
         summary,
@@ -72,7 +76,7 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
     let mut own_env = None;
     // A new root contains neither the interpreter nor its libraries, so the wrapper enters it after loading them.
     if settings.pool.chroot.is_none() {
-        worker::apply_process_settings(&settings).map_err(|error| Failure {
+        worker::apply_process_settings(&settings).map_err(|error| InterpreterFailure {
             step: Step::SubprocessSetupperBeforeShell,
             category: Category::OperatingSystem,
             summary: error.to_string(),
@@ -113,14 +117,14 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
     let barrier = ways.filter(|_| is_denied).find_map(|way| barrier(way, &user));
     let path = path.display();
     if let Some(barrier) = barrier {
-        return Err(Failure {
+        return Err(InterpreterFailure {
             step: Step::SubprocessExecWrapper,
             category: Category::FileSystem,
             summary: format!("start {path}: {}", barrier.summary.trim_end_matches('.')),
             solution: barrier.solution,
         });
     }
-    Err(Failure {
+    Err(InterpreterFailure {
         step: Step::SubprocessExecWrapper,
         category: Category::FileSystem,
         summary: format!("start {path}: {error}"),

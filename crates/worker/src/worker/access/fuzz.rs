@@ -1,5 +1,6 @@
 //! Fuzz targets for the access log's format and lines.
 
+use super::LoggedRequest;
 use super::head::AnswerHead;
 use super::line::{RequestFacts, render};
 use crate::config::access::{DEFAULT_FORMAT, Escape, Format, parse_format};
@@ -7,11 +8,10 @@ use crate::sys::clock::CpuTimes;
 use forkyard_fuzz::{in_pieces, number_of};
 use std::sync::LazyLock;
 
-fn facts<'a>(input: &'a [u8], head: &'a AnswerHead, params: &'a [Option<Vec<u8>>]) -> RequestFacts<'a> {
+fn request(input: &[u8], head: AnswerHead, params: Vec<Option<Vec<u8>>>) -> LoggedRequest {
     let mut texts = input.split(|byte| *byte == b'\n');
-    let mut next = || texts.next().unwrap_or_default();
-    RequestFacts {
-        pool: "www",
+    let mut next = || texts.next().unwrap_or_default().to_vec();
+    LoggedRequest {
         method: next(),
         uri: next(),
         query: next(),
@@ -19,13 +19,20 @@ fn facts<'a>(input: &'a [u8], head: &'a AnswerHead, params: &'a [Option<Vec<u8>>
         user: next(),
         params,
         content_length: u64::MAX,
-        peer: None,
-        status: head.status(),
         head,
         memory: u64::MAX,
+        begun_epoch_micros: number_of(input, 1 << 60) as u64,
+        ..LoggedRequest::default()
+    }
+}
+
+fn facts<'a>(input: &[u8], request: &'a LoggedRequest) -> RequestFacts<'a> {
+    RequestFacts {
+        pool: "www",
+        request,
+        status: request.head.status(),
         micros: number_of(input, usize::MAX) as u64,
         cpu: CpuTimes::default(),
-        begun_epoch_micros: number_of(input, 1 << 60) as u64,
         logged_epoch: 0,
     }
 }
@@ -40,7 +47,8 @@ pub(crate) fn lines(input: &[u8]) {
         .split(|byte| *byte == b'\n')
         .map(|text| Some(text.to_vec()))
         .collect();
-    let facts = facts(input, &head, &params);
+    let request = request(input, head, params);
+    let facts = facts(input, &request);
     let limit = 700 + number_of(input, 2000);
     for format in &*FORMATS {
         let mut line = Vec::new();
@@ -53,7 +61,7 @@ pub(crate) fn lines(input: &[u8]) {
             let object = object.unwrap_or_else(|error| panic!("{error}: {shown}"));
             assert_eq!(object.len(), 18);
             assert_eq!(object["pool"], "www");
-            assert!(!is_whole || object["uri"] == *String::from_utf8_lossy(facts.uri));
+            assert!(!is_whole || object["uri"] == *String::from_utf8_lossy(&request.uri));
         }
     }
 }
@@ -84,9 +92,9 @@ pub(crate) fn format(input: &[u8]) {
         serde_json::from_slice::<Format>(&written).expect("its own"),
         format
     );
-    let head = AnswerHead::default();
     let mut line = Vec::new();
-    let facts = facts(b"GET\n/a", &head, &[]);
+    let request = request(b"GET\n/a", AnswerHead::default(), Vec::new());
+    let facts = facts(b"GET\n/a", &request);
     let is_whole = render(&format, &facts, 256, &mut line);
     assert!(line.len() < 256 && (is_whole || line.len() > 200));
 }

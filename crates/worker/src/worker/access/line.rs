@@ -1,38 +1,26 @@
 //! Formats one line of the access log.
 
-use super::head::AnswerHead;
+use super::LoggedRequest;
 use super::text::{escape, fit};
 use crate::config::access::{CpuPart, DurationUnit, Escape, Format, Token};
 use crate::sys::clock::{CpuTimes, format_local_time};
 use std::borrow::Cow;
 use std::io::Write;
-use std::net::IpAddr;
 
 #[derive(Debug)]
 pub(super) struct RequestFacts<'a> {
     pub(super) pool: &'a str,
-    pub(super) method: &'a [u8],
-    pub(super) uri: &'a [u8],
-    pub(super) query: &'a [u8],
-    pub(super) script: &'a [u8],
-    pub(super) user: &'a [u8],
-    pub(super) params: &'a [Option<Vec<u8>>],
-    pub(super) content_length: u64,
-    pub(super) peer: Option<IpAddr>,
+    pub(super) request: &'a LoggedRequest,
     pub(super) status: u16,
-    pub(super) head: &'a AnswerHead,
-    /// In bytes.
-    pub(super) memory: u64,
     /// In microseconds.
     pub(super) micros: u64,
     pub(super) cpu: CpuTimes,
-    pub(super) begun_epoch_micros: u64,
     pub(super) logged_epoch: u64,
 }
 
 /// Appends a line without its newline, to fit `limit` with it. Returns false if it was cut.
 pub(super) fn render(format: &Format, facts: &RequestFacts<'_>, limit: usize, line: &mut Vec<u8>) -> bool {
-    let mut params = facts.params.iter();
+    let mut params = facts.request.params.iter();
     let is_json = format.escape == Escape::Json;
     let mut texts = Vec::new();
     for token in &format.tokens {
@@ -72,16 +60,16 @@ fn text<'a>(
     let or_nothing = |text: &'a [u8]| if text.is_empty() { nothing } else { text };
     let text = match token {
         Token::Param(_) => params.next().and_then(Option::as_deref).unwrap_or(nothing),
-        Token::Script => or_nothing(facts.script),
-        Token::Method => or_nothing(facts.method),
+        Token::Script => or_nothing(&facts.request.script),
+        Token::Method => or_nothing(&facts.request.method),
         Token::Pool => or_nothing(facts.pool.as_bytes()),
-        Token::Header(name) => facts.head.value(name).unwrap_or(nothing),
-        Token::Query => facts.query,
-        Token::Uri => facts.uri,
-        Token::User => facts.user,
-        Token::Peer if facts.peer.is_none() => nothing,
+        Token::Header(name) => facts.request.head.value(name).unwrap_or(nothing),
+        Token::Query => &facts.request.query,
+        Token::Uri => &facts.request.uri,
+        Token::User => &facts.request.user,
+        Token::Peer if facts.request.peer.is_none() => nothing,
         Token::Begun(format) => {
-            let seconds = facts.begun_epoch_micros / 1_000_000;
+            let seconds = facts.request.begun_epoch_micros / 1_000_000;
             return Some(format_local_time(seconds, format).into());
         }
         Token::Logged(format) => return Some(format_local_time(facts.logged_epoch, format).into()),
@@ -111,7 +99,7 @@ fn add(token: &Token, facts: &RequestFacts<'_>, line: &mut Vec<u8>) {
             number(line, format_args!("{whole}.{rest:06}"));
         }
         Token::BegunExactly => {
-            let (whole, rest) = seconds(facts.begun_epoch_micros);
+            let (whole, rest) = seconds(facts.request.begun_epoch_micros);
             let time = format_local_time(whole, "%Y-%m-%dT%H:%M:%S%z");
             let (time, zone) = time.split_at(time.len().saturating_sub(5));
             let (hours, minutes) = zone.split_at(zone.len().min(3));
@@ -121,14 +109,14 @@ fn add(token: &Token, facts: &RequestFacts<'_>, line: &mut Vec<u8>) {
             line.push(b':');
             line.extend_from_slice(minutes);
         }
-        Token::ContentLength => number(line, format_args!("{}", facts.content_length)),
-        Token::Memory(unit) => number(line, format_args!("{}", facts.memory / (*unit).max(1))),
+        Token::ContentLength => number(line, format_args!("{}", facts.request.content_length)),
+        Token::Memory(unit) => number(line, format_args!("{}", facts.request.memory / (*unit).max(1))),
         Token::Pid => number(line, format_args!("{}", std::process::id())),
         Token::ParentPid => number(line, format_args!("{}", std::os::unix::process::parent_id())),
-        Token::QueryMark if facts.query.is_empty() => {}
+        Token::QueryMark if facts.request.query.is_empty() => {}
         Token::QueryMark => line.push(b'?'),
         Token::Peer => {
-            if let Some(peer) = facts.peer {
+            if let Some(peer) = facts.request.peer {
                 number(line, format_args!("{peer}"));
             }
         }
@@ -161,31 +149,34 @@ fn percent(facts: &RequestFacts<'_>, part: CpuPart) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::head::AnswerHead;
     use super::*;
     use crate::config::access::parse_format;
 
     fn rendered(format: &str, limit: usize) -> (String, bool) {
         let mut head = AnswerHead::default();
         head.take(b"Status: 404 x\r\nX-A: v\r\n\r\n");
-        let facts = RequestFacts {
-            pool: "www",
-            method: b"GET",
-            uri: b"/a\nb\"c\\",
-            query: b"q=1",
-            script: b"",
-            user: b"",
-            params: &[Some(b"one".to_vec()), None],
+        let request = LoggedRequest {
+            method: b"GET".to_vec(),
+            uri: b"/a\nb\"c\\".to_vec(),
+            query: b"q=1".to_vec(),
+            params: vec![Some(b"one".to_vec()), None],
             content_length: 7,
             peer: "127.0.0.1".parse().ok(),
-            status: head.status(),
-            head: &head,
             memory: 3 << 20,
+            begun_epoch_micros: 1_500,
+            head,
+            ..LoggedRequest::default()
+        };
+        let facts = RequestFacts {
+            pool: "www",
+            request: &request,
+            status: request.head.status(),
             micros: 1_234_567,
             cpu: CpuTimes {
                 user_micros: 500_000,
                 system_micros: 117_283,
             },
-            begun_epoch_micros: 1_500,
             logged_epoch: 0,
         };
         let mut line = Vec::new();

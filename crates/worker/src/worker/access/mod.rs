@@ -206,20 +206,10 @@ impl Recorder {
         cpu.user_micros += request.program_micros;
         let facts = RequestFacts {
             pool: &self.pool,
-            method: &request.method,
-            uri: &request.uri,
-            query: &request.query,
-            script: &request.script,
-            user: &request.user,
-            params: &request.params,
-            content_length: request.content_length,
-            peer: request.peer,
+            request,
             status,
-            head: &request.head,
-            memory: request.memory,
             micros: ended.since(request.begun).as_micros() as u64,
             cpu,
-            begun_epoch_micros: request.begun_epoch_micros,
             logged_epoch: clock::epoch_seconds(),
         };
         self.line.clear();

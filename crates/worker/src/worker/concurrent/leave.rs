@@ -9,7 +9,6 @@ use super::events::EventKind;
 use super::state::{WorkerState, has_program};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
-use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{RequestStage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -48,8 +47,7 @@ impl WorkerState {
             // The master no longer counts it as available, even if the application still runs.
             self.slot_writer().stage(RequestStage::Finished);
             if self.router.is_none() {
-                let slot_writer = SlotWriter::new(self.slot.words());
-                self.notifier.take_up(&self.board, &slot_writer, now);
+                self.show_busy(now);
             }
         }
         self.departure_due = Some(WorkerState::first_departure_look(now));
@@ -173,8 +171,7 @@ impl WorkerState {
         self.publish_load();
         self.slot_writer().accepted(now);
         self.slot_writer().working(now);
-        let slot_writer = SlotWriter::new(self.slot.words());
-        self.notifier.take_up(&self.board, &slot_writer, now);
+        self.show_busy(now);
     }
 
     pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {

@@ -19,6 +19,7 @@ mod native;
 mod output;
 mod quiet;
 mod routed;
+mod several;
 mod shown;
 mod state;
 mod threads;
@@ -29,19 +30,17 @@ mod watch;
 pub use input::Piece;
 pub use native::{Event, OWN, Records, is_of_worker};
 pub use output::{Sent, When};
+pub use several::Several;
 pub use threads::{Threads, Wish};
 
 use super::context::{GenerationContext, WorkerContext};
-use super::promotion::Promotion;
 use crate::sys::{Error, clock};
 use leave::Leaving;
 use state::WorkerState;
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use watch::{Shared, Watch};
-
-/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
-const EXIT_SOFTWARE: i32 = 70;
 
 /// The worker.
 #[derive(Debug)]
@@ -68,12 +67,12 @@ impl Concurrent {
 
     /// The descriptor for the event loop.
     pub fn descriptor(&self) -> RawFd {
-        self.shared.lock().epoll.0.as_raw_fd()
+        self.lock().epoll.0.as_raw_fd()
     }
 
     /// Handles ready events. Returns records for the event loop, and whether to call it again soon.
     pub fn turn(&mut self) -> (&[u8], bool) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let more = state.turn();
         let is_busy = state.in_flight > 0 || state.is_working;
         let is_done = state.leaving == Leaving::Done;
@@ -91,30 +90,18 @@ impl Concurrent {
 
     /// Whether work has arrived since the last turn.
     pub fn has_more(&self) -> bool {
-        let state = self.shared.lock();
+        let state = self.lock();
         !state.events.is_empty() || state.could_do_more() || state.is_leaving()
     }
 
     /// Sends a piece of an answer.
     pub fn send(&mut self, token: u64, bytes: &[u8], when: When) -> Sent {
-        let mut state = self.shared.lock();
-        match state.find(token) {
-            Some(index) => state.send(index, bytes, when, clock::now()),
-            None => Sent::Gone,
-        }
-    }
-
-    /// Sends text to the web server's error log.
-    pub fn send_error(&mut self, token: u64, bytes: &[u8]) {
-        let mut state = self.shared.lock();
-        if let Some(index) = state.find(token) {
-            state.put_error(index, bytes);
-        }
+        self.lock().send_to(token, bytes, when)
     }
 
     /// The next piece of a request's body.
     pub fn read(&mut self, token: u64) -> (Piece, &[u8]) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let piece = match state.find(token) {
             Some(index) => state.next_piece(index, &mut self.handed, clock::now()),
             None => Piece::Gone,
@@ -123,43 +110,13 @@ impl Concurrent {
         let has_bytes = matches!(piece, Piece::More | Piece::Last);
         (piece, if has_bytes { &self.handed } else { &[] })
     }
+}
 
-    /// Gives up a request without a complete answer.
-    pub fn abandon(&mut self, token: u64) {
-        let mut state = self.shared.lock();
-        if let Some(index) = state.find(token) {
-            state.break_off(index, clock::now());
-        }
-    }
+impl Deref for Concurrent {
+    type Target = Several;
 
-    /// Makes the worker exit after its current requests.
-    pub fn retire(&mut self) {
-        self.shared.lock().leave(clock::now());
-    }
-
-    /// Requests out-of-band work.
-    pub fn want_work(&mut self) {
-        self.shared.lock().ask_for_work();
-    }
-
-    /// Ends out-of-band work; an error is logged.
-    pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
-        self.shared.lock().out_of_band_done(outcome);
-    }
-
-    /// Whether the process should create a preloader. It has no request and no thread of this library.
-    pub fn must_promote(&mut self) -> bool {
-        self.shared.lock().promotion.is_some()
-    }
-
-    /// The descriptors for the preloader.
-    pub fn take_promotion(&mut self) -> Option<Promotion> {
-        self.shared.lock().promotion.take()
-    }
-
-    /// The exit code, after the last request.
-    pub fn exit_code(&self) -> i32 {
-        self.shared.lock().exit_code
+    fn deref(&self) -> &Several {
+        &self.shared.state
     }
 }
 

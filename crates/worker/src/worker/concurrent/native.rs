@@ -73,19 +73,19 @@ impl<'e> Iterator for Records<'e> {
 impl Concurrent {
     /// A request's parameters; `None` if the request has ended.
     pub fn with_params<T>(&self, token: u64, look: impl FnOnce(&Params) -> T) -> Option<T> {
-        let state = self.shared.lock();
+        let state = self.lock();
         let index = state.find(token)?;
         state.params(index).map(look)
     }
 
     /// The epoll to wait on.
     pub fn epoll(&self) -> Arc<Epoll> {
-        Arc::clone(&self.shared.lock().epoll)
+        Arc::clone(&self.lock().epoll)
     }
 
     /// [`Concurrent::turn`] for events already received; replaces the content of `told`.
     pub fn on_ready(&mut self, ready: &[EpollEvent], told: &mut Vec<u8>) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         state.on_ready(ready);
         state.events.take(told);
         state.could_do_more()
@@ -93,17 +93,17 @@ impl Concurrent {
 
     /// The process of the last request; its memory counts against the worker's limit.
     pub fn set_program(&mut self, pid: i32) {
-        self.shared.lock().program = pid;
+        self.lock().program = pid;
     }
 
     /// Requests new processes for the pool.
     pub fn ask_restart(&mut self, why: RestartReason) {
         let now = clock::now();
-        self.shared.lock().notifier.ask_restart(why, now, now);
+        self.lock().notifier.ask_restart(why, now, now);
     }
 
     /// Whether there is room for another request.
     pub fn has_room(&self) -> bool {
-        self.shared.lock().has_room()
+        self.lock().has_room()
     }
 }

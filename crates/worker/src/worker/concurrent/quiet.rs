@@ -8,7 +8,6 @@ use super::leave::Leaving;
 use super::state::WorkerState;
 use crate::config::Application;
 use crate::scoreboard::layout::slot;
-use crate::scoreboard::load::Load;
 use crate::scoreboard::{header, slot_reader};
 use crate::sys::socket::{Readiness, wait};
 use crate::tick::Tick;
@@ -179,14 +178,8 @@ impl WorkerState {
         }
         let slots = self.board.slots();
         let siblings = pool_view::siblings(&self.board, self.notifier.slot());
-        let mine = Load {
-            in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
-            quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),
-            has_room: false,
-            is_told: true,
-        };
         let (mut open, mut quiet) = (0, 0);
-        for load in siblings.chain([mine]) {
+        for load in siblings.chain([self.load(false)]) {
             open += u64::from(load.in_flight);
             quiet += u64::from(load.quiet);
         }

@@ -1,18 +1,13 @@
 //! A worker of an application pool, which receives connections from its router ([`forkyard_protocol::channel`]).
 
 use super::super::memory::Occasion;
-use super::super::routed::tell;
+use super::super::router_channel::{RouterChannel, RouterGone};
 use super::client::ClientPhase;
 use super::state::{READ_BYTES, WorkerState};
 use crate::sys::clock;
-use crate::sys::fd::receive_with;
-use crate::sys::origin::is_there;
-use crate::sys::socket::shutdown_read;
 use crate::tick::Tick;
-use crate::worker::out_of_band::Want;
-use forkyard_protocol::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker, parse};
-use nix::errno::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use forkyard_protocol::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 pub(super) const MESSAGE_BYTES: usize = HEAD_BYTES + MOST_BYTES;
@@ -22,7 +17,7 @@ const AT_ONCE: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Router {
-    channel: OwnedFd,
+    channel: RouterChannel,
     sessions: usize,
     asked: Vec<u64>,
     works: bool,
@@ -31,7 +26,7 @@ pub(super) struct Router {
 impl Router {
     pub(super) fn new(channel: OwnedFd) -> Router {
         Router {
-            channel,
+            channel: RouterChannel::new(channel),
             sessions: 0,
             asked: Vec::new(),
             works: false,
@@ -39,7 +34,7 @@ impl Router {
     }
 
     pub(super) fn channel(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.channel.fd()
     }
 }
 
@@ -47,23 +42,20 @@ impl WorkerState {
     pub(super) fn hear_router(&mut self, now: Tick) {
         for _ in 0..AT_ONCE {
             let Some(router) = &self.router else { return };
-            let received = match receive_with(router.channel(), &mut self.scratch, false) {
-                Ok(received) if received.bytes > 0 => received,
-                Err(error) if matches!(error.errno, Errno::EAGAIN | Errno::EINTR) => return,
-                Ok(_) | Err(_) => {
+            let message = match router.channel.receive(&mut self.scratch) {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(RouterGone) => {
                     let _ = self.epoll.delete(router.channel());
                     return self.leave(now);
                 }
             };
-            let Some((kind, session, bytes)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
-                log::warn!("invalid message from the router");
-                continue;
-            };
-            let length = bytes.len();
-            match kind {
-                ToWorker::Serve | ToWorker::ServeLast => match received.descriptors.into_iter().next() {
+            let session = message.session;
+            match message.kind {
+                kind @ (ToWorker::Serve | ToWorker::ServeLast) => match message.socket {
                     Some(socket) if !self.is_leaving() => {
-                        self.serve(socket, session, length, kind == ToWorker::ServeLast, now);
+                        let is_last = kind == ToWorker::ServeLast;
+                        self.serve(socket, session, message.length, is_last, now);
                     }
                     _ => self.tell_router(ToRouter::NotBegun, session, &[]),
                 },
@@ -85,8 +77,7 @@ impl WorkerState {
     }
 
     fn serve(&mut self, socket: OwnedFd, session: u64, length: usize, is_last: bool, now: Tick) {
-        let origin = self.settings.pool.origin.as_ref();
-        if origin.is_some_and(|origin| !is_there(origin)) {
+        if self.settings.has_moved() {
             drop(socket);
             self.tell_router(ToRouter::Moved, session, &[]);
             return self.leave(now);
@@ -146,17 +137,14 @@ impl WorkerState {
         }
         if let Some(router) = &mut self.router {
             router.sessions = router.sessions.saturating_sub(1);
-        }
-        if self.want.due().is_some() {
-            self.want = Want::Told;
-            self.tell_router(ToRouter::WorkWanted, 0, &[]);
+            router.channel.tell_want(&mut self.want);
         }
         self.begin_ordered_work(clock::now());
     }
 
     fn tell_router(&self, kind: ToRouter, session: u64, bytes: &[u8]) {
         if let Some(router) = &self.router {
-            tell(router.channel(), kind, session, bytes);
+            router.channel.tell(kind, session, bytes);
         }
     }
 
@@ -176,10 +164,7 @@ impl WorkerState {
             return;
         };
         for session in std::mem::take(&mut router.asked) {
-            self.tell_router(ToRouter::Here, session, &[]);
-            if self.want == Want::Told {
-                self.tell_router(ToRouter::WorkWanted, 0, &[]);
-            }
+            router.channel.tell_here(session, self.want);
         }
     }
 
@@ -203,38 +188,25 @@ impl WorkerState {
     }
 
     pub(super) fn tell_worked(&mut self, is_well: bool) {
-        self.tell_router(ToRouter::Worked, 0, &[u8::from(is_well)]);
+        if let Some(router) = &self.router {
+            router.channel.tell_worked(is_well);
+        }
         self.answer_where();
-        if self.router.is_some() && self.want.due().is_some() {
-            self.want = Want::Told;
-            self.tell_router(ToRouter::WorkWanted, 0, &[]);
+        if let Some(router) = &self.router {
+            router.channel.tell_want(&mut self.want);
         }
     }
 
     pub(super) fn measure(&mut self) {
-        let scale = self.scale.as_mut();
-        let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Second));
-        if let Some(bytes) = bytes {
-            self.tell_router(ToRouter::Memory, 0, &bytes.to_le_bytes());
+        if let Some(router) = &self.router {
+            let scale = self.scale.as_mut();
+            router.channel.tell_memory(scale, self.program, Occasion::Second);
         }
     }
 
-    /// Called before exit: shuts the channel down for reading and returns the connections left in it.
     pub(super) fn hand_back_all(&mut self) {
-        let Some(router) = &self.router else { return };
-        shutdown_read(router.channel());
-        while let Ok(received) = receive_with(router.channel(), &mut self.scratch, false) {
-            let Some((kind, session, _)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
-                break;
-            };
-            match kind {
-                ToWorker::Serve | ToWorker::ServeLast => {
-                    drop(received.descriptors);
-                    self.tell_router(ToRouter::NotBegun, session, &[]);
-                }
-                ToWorker::Work => self.tell_router(ToRouter::Worked, 0, &[0]),
-                ToWorker::Where => self.tell_router(ToRouter::Here, session, &[]),
-            }
+        if let Some(router) = &self.router {
+            router.channel.hand_back_all(&mut self.scratch, self.want);
         }
     }
 }

@@ -7,7 +7,6 @@ use super::super::request::description;
 use super::client::ClientPhase;
 use super::state::WorkerState;
 use crate::scoreboard::RequestStage;
-use crate::scoreboard::slot_writer::SlotWriter;
 use crate::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -111,8 +110,7 @@ impl WorkerState {
         self.slot_writer().show(self.token(next.0), client.taken);
         self.slot_writer().describe(&description(params));
         self.slot_writer().stage(stage);
-        self.notifier
-            .take_up(&self.board, &SlotWriter::new(self.slot.words()), now);
+        self.show_busy(now);
     }
 
     pub(super) fn name(&self, index: usize) -> String {

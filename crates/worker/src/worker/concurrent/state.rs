@@ -1,5 +1,6 @@
 //! The state of a worker with several requests, and its turn: one pass over everything that is ready.
 
+use super::super::EXIT_SOFTWARE;
 use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
 use super::super::connection::Connection;
@@ -8,7 +9,7 @@ use super::super::gauge::Gauge;
 use super::super::memory::Scale;
 use super::super::out_of_band::Want;
 use super::super::promotion::Promotion;
-use super::super::run::most_requests;
+use super::super::sequential::most_requests;
 use super::client::{Client, ClientPhase};
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
@@ -335,17 +336,7 @@ impl WorkerState {
 
     /// Adds a connection, to be read next and then watched ([`WorkerState::watch`]).
     pub(super) fn take_in(&mut self, socket: OwnedFd, now: Tick) -> usize {
-        let mut connection = match self.spare.pop() {
-            Some(mut spare) => {
-                spare.reuse(socket);
-                spare
-            }
-            None => Box::new(Connection::new(
-                socket,
-                &self.settings.pool.limits,
-                self.settings.repeated(),
-            )),
-        };
+        let mut connection = Connection::begin(self.spare.pop(), socket, &self.settings);
         let index = self.free_index();
         let client = &mut self.clients[index];
         // Late events can still be matched to their connection.
@@ -470,12 +461,23 @@ impl WorkerState {
     }
 
     pub(super) fn publish_load(&self) {
-        self.slot_writer().load(Load {
+        self.slot_writer()
+            .load(self.load(self.has_room() && !self.is_held_up));
+    }
+
+    pub(super) fn load(&self, has_room: bool) -> Load {
+        Load {
             in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
             quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),
-            has_room: self.has_room() && !self.is_held_up,
+            has_room,
             is_told: true,
-        });
+        }
+    }
+
+    /// Shows the worker as busy, with the master's notices ([`AcceptNotifier::take_up`]).
+    pub(super) fn show_busy(&mut self, now: Tick) {
+        let slot_writer = SlotWriter::new(self.slot.words());
+        self.notifier.take_up(&self.board, &slot_writer, now);
     }
 
     pub(super) fn publish_kept(&self) {
@@ -506,7 +508,7 @@ impl WorkerState {
 
     pub(super) fn fail(&mut self, why: &str) {
         log::error!("worker can't go on: {why}");
-        self.exit_code = super::EXIT_SOFTWARE;
+        self.exit_code = EXIT_SOFTWARE;
         self.leaving = Leaving::Done;
         self.tell(EventKind::End, 0);
     }

@@ -9,14 +9,15 @@
 //! requests, with that thread.
 
 use super::super::context::{GenerationContext, WorkerContext};
-use super::super::promotion::Promotion;
 use super::dispatch::{Dispatch, Wait};
+use super::several::{Locked, Several};
 use super::state::{EVENTS, WorkerState};
 use super::{Piece, Sent, When};
 use crate::sys::{Error, clock, process, signal};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
 const UNWATCHED: Duration = Duration::from_millis(5);
@@ -40,14 +41,12 @@ pub enum Wish {
 /// The worker. All methods may be called from any thread.
 #[derive(Debug)]
 pub struct Threads {
-    state: Mutex<WorkerState>,
+    state: Several,
     epoll: Arc<Epoll>,
     idle: Condvar,
     held: Condvar,
     idle_watch: Condvar,
 }
-
-type Locked<'t> = MutexGuard<'t, WorkerState>;
 
 impl Threads {
     /// See [`super::super::run()`] for the requirements.
@@ -60,16 +59,11 @@ impl Threads {
         state.dispatch = Some(Dispatch::default());
         Ok(Threads {
             epoll: Arc::clone(&state.epoll),
-            state: Mutex::new(state),
+            state: Several::new(state),
             idle: Condvar::new(),
             held: Condvar::new(),
             idle_watch: Condvar::new(),
         })
-    }
-
-    fn lock(&self) -> Locked<'_> {
-        // A panic aborts the process, so the lock is never poisoned.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Manages the worker from the main thread and returns a task. Call it again unless that is [`Wish::End`].
@@ -158,10 +152,7 @@ impl Threads {
     /// Sends a piece of an answer.
     pub fn send(&self, token: u64, bytes: &[u8], when: When) -> Sent {
         let mut state = self.lock();
-        let sent = match state.find(token) {
-            Some(index) => state.send(index, bytes, when, clock::now()),
-            None => Sent::Gone,
-        };
+        let sent = state.send_to(token, bytes, when);
         self.wake(&mut state);
         sent
     }
@@ -177,52 +168,6 @@ impl Threads {
                 None => Some(false),
             }
         })
-    }
-
-    /// Sends text to the web server's error log.
-    pub fn send_error(&self, token: u64, bytes: &[u8]) {
-        let mut state = self.lock();
-        if let Some(index) = state.find(token) {
-            state.put_error(index, bytes);
-        }
-    }
-
-    /// Gives up a request without a complete answer.
-    pub fn abandon(&self, token: u64) {
-        let mut state = self.lock();
-        if let Some(index) = state.find(token) {
-            state.break_off(index, clock::now());
-        }
-    }
-
-    /// Makes the worker exit after its current requests.
-    pub fn retire(&self) {
-        self.lock().leave(clock::now());
-    }
-
-    /// Requests out-of-band work.
-    pub fn want_work(&self) {
-        self.lock().ask_for_work();
-    }
-
-    /// Ends out-of-band work; an error is logged.
-    pub fn out_of_band_done(&self, outcome: Result<(), String>) {
-        self.lock().out_of_band_done(outcome);
-    }
-
-    /// The descriptors for a preloader, if one is wanted.
-    pub fn take_promotion(&self) -> Option<Promotion> {
-        self.lock().promotion.take()
-    }
-
-    /// Whether the process should create a preloader.
-    pub fn must_promote(&self) -> bool {
-        self.lock().promotion.is_some()
-    }
-
-    /// The exit code.
-    pub fn exit_code(&self) -> i32 {
-        self.lock().exit_code
     }
 
     fn wait<'t, T>(
@@ -311,6 +256,14 @@ impl Threads {
         } else {
             dispatch.main_thread_sleeps.then_some(&self.idle_watch)
         }
+    }
+}
+
+impl Deref for Threads {
+    type Target = Several;
+
+    fn deref(&self) -> &Several {
+        &self.state
     }
 }
 

@@ -17,12 +17,12 @@ use std::time::Duration;
 impl Concurrent {
     /// The listening HTTP socket, if there is one.
     pub fn http(&self) -> Option<RawFd> {
-        self.shared.lock().http.as_ref().map(AsRawFd::as_raw_fd)
+        self.lock().http.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Lends that socket.
     pub fn with_http<T>(&self, use_it: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
-        let state = self.shared.lock();
+        let state = self.lock();
         state.http.as_ref().map(|http| use_it(http.as_fd()))
     }
 
@@ -46,22 +46,22 @@ impl Concurrent {
     }
 
     fn refuses(&self, client: BorrowedFd<'_>) -> Option<String> {
-        let state = self.shared.lock();
+        let state = self.lock();
         let listen: &Listen = state.settings.pool.http_listen.as_ref()?;
         disallowed(&listen.allowed_clients, client)
     }
 
     fn count_accepted(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         state.accepted += 1;
         state.slot_writer().accepts(state.accepted);
     }
 
     /// Registers a request that the event loop serves itself and returns its id. End it with [`Concurrent::send`] (the
-    /// last piece is the head of a CGI answer) or [`Concurrent::abandon`]. [`Event::Expired`](super::Event::Expired)
-    /// may come.
+    /// last piece is the head of a CGI answer) or [`Concurrent::abandon`](super::Several::abandon).
+    /// [`Event::Expired`](super::Event::Expired) may come.
     pub fn begin_visit(&mut self, params: Params) -> u64 {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         let token = state.begin_visit(params, clock::now());
         let is_watched = state.leaving != Leaving::Done;
         drop(state);
@@ -73,7 +73,7 @@ impl Concurrent {
 
     /// Removes a request's time limit, because its connection is long-lived.
     pub fn is_endless(&mut self, token: u64) {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         if let Some(index) = state.find(token) {
             let now = clock::now();
             state.clients[index].is_endless = true;
@@ -86,7 +86,7 @@ impl Concurrent {
 
     /// Reports that part of an answer was sent, or that it has started.
     pub fn was_sent(&mut self, token: u64) {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         if let Some(index) = state.find(token) {
             state.clients[index].has_begun = true;
             state.was_sent(index, clock::now());
@@ -95,12 +95,12 @@ impl Concurrent {
 
     /// The client timeout.
     pub fn client_timeout(&self) -> Duration {
-        self.shared.lock().settings.pool.client_timeout
+        self.lock().settings.pool.client_timeout
     }
 
     /// Whether the worker accepts no new requests.
     pub fn is_leaving(&self) -> bool {
-        self.shared.lock().is_leaving()
+        self.lock().is_leaving()
     }
 }
 

@@ -6,13 +6,13 @@
 //! signals and sleeps while no request runs.
 
 use super::super::idle_watch::start_thread;
+use super::several::Several;
 use super::state::WorkerState;
-use crate::scoreboard::slot_writer::SlotWriter;
 use crate::sys::clock;
 use crate::sys::socket::{Readiness, wait};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const IDLE_LOOKS: u32 = 50;
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    state: Mutex<WorkerState>,
+    pub(super) state: Several,
     wake: Condvar,
     awake: AtomicBool,
     ends: AtomicBool,
@@ -30,15 +30,11 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(state: WorkerState) -> Arc<Shared> {
         Arc::new(Shared {
-            state: Mutex::new(state),
+            state: Several::new(state),
             wake: Condvar::new(),
             awake: AtomicBool::new(false),
             ends: AtomicBool::new(false),
         })
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, WorkerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -57,7 +53,7 @@ impl Watch {
             self.thread = start_thread(shared, watch);
         } else {
             // Under the lock, so that it can't fall between the thread's check of `awake` and its wait.
-            let _state = shared.lock();
+            let _state = shared.state.lock();
             shared.wake.notify_one();
         }
     }
@@ -66,7 +62,7 @@ impl Watch {
         let Some(thread) = self.thread.take() else { return };
         shared.ends.store(true, Ordering::SeqCst);
         {
-            let _state = shared.lock();
+            let _state = shared.state.lock();
             shared.wake.notify_one();
         }
         let _ = thread.join();
@@ -76,7 +72,7 @@ impl Watch {
 }
 
 fn watch(shared: &Shared) {
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     let (mut idle_looks, mut seen) = (0, state.turns);
     while !shared.ends.load(Ordering::SeqCst) {
         if !shared.awake.load(Ordering::SeqCst) {
@@ -118,8 +114,7 @@ impl WorkerState {
         if !std::mem::replace(&mut self.is_held_up, true) {
             self.publish_load();
             self.tell_held_up();
-            let slot_writer = SlotWriter::new(self.slot.words());
-            self.notifier.take_up(&self.board, &slot_writer, now);
+            self.show_busy(now);
         }
         if self.router.is_none() && self.board.slots() > 1 {
             self.relieve(now);

@@ -202,17 +202,7 @@ impl Service {
     }
 
     pub(super) fn connection(&mut self, socket: OwnedFd) -> Box<Connection> {
-        match self.spare.pop() {
-            Some(mut spare) => {
-                spare.reuse(socket);
-                spare
-            }
-            None => Box::new(Connection::new(
-                socket,
-                &self.settings.pool.limits,
-                self.settings.repeated(),
-            )),
-        }
+        Connection::begin(self.spare.pop(), socket, &self.settings)
     }
 
     pub(super) fn stage(&mut self, stage: RequestStage) {

@@ -1,10 +1,10 @@
 //! How a web server's HTTP connection ends.
 
-use super::front::{Visit, give};
+use super::event_loop::Gateway;
+use super::front::Visit;
 use super::links::User;
-use super::run::Gateway;
 use crate::sys::clock;
-use crate::sys::socket::{Progress, receive, shutdown_write};
+use crate::sys::socket::{Progress, shutdown_write};
 use crate::worker::When;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -16,9 +16,8 @@ const HURRY_LIMIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
     pub(super) fn refuse_visit(&mut self, index: usize, status: &str, why: &str) {
-        self.release_visit(index);
-        self.set_visit_due(index, None);
-        let Some(visit) = &mut self.visits[index] else {
+        self.release(User::Visit(index), false);
+        let Some(visit) = self.visits.get_mut(index) else {
             return;
         };
         let number = status.get(..3).and_then(|number| number.parse().ok());
@@ -31,24 +30,27 @@ impl Gateway {
         visit.given = 0;
         visit.program_ended = true;
         self.tell_over(index);
-        self.set_visit_due(index, Some(clock::now() + self.worker.client_timeout()));
+        self.set_due(
+            User::Visit(index),
+            Some(clock::now() + self.worker.client_timeout()),
+        );
         self.more.push(User::Visit(index));
     }
 
     pub(super) fn give_rest(&mut self, index: usize) -> bool {
-        let Some(visit) = &mut self.visits[index] else {
+        let Some(visit) = self.visits.get_mut(index) else {
             return false;
         };
-        match give(visit, &self.epoll) {
-            None => self.end_visit(index),
-            Some(_) if visit.given == visit.answer.len() => self.close_visit(index),
-            Some(_) => {}
+        match visit.give(&self.epoll) {
+            Err(_) => self.end_visit(index),
+            Ok(_) if visit.given == visit.answer.len() => self.close_visit(index),
+            Ok(_) => {}
         }
         false
     }
 
     fn tell_over(&mut self, index: usize) {
-        let Some(visit) = &mut self.visits[index] else {
+        let Some(visit) = self.visits.get_mut(index) else {
             return;
         };
         let Some(token) = visit.token.take() else { return };
@@ -62,46 +64,33 @@ impl Gateway {
         }
     }
 
-    pub(super) fn release_visit(&mut self, index: usize) {
-        let Some(visit) = &mut self.visits[index] else {
-            return;
-        };
-        if let Some(id) = visit.link.take() {
-            self.links.close(id);
-        }
-        if let Some(chosen) = visit.chosen.take() {
-            self.give(chosen);
-        }
-    }
-
     /// Lingers before closing: closing with unread client data resets the connection, and the answer is lost.
     pub(super) fn close_visit(&mut self, index: usize) {
-        let Some(visit) = &mut self.visits[index] else {
+        let Some(visit) = self.visits.get_mut(index) else {
             return;
         };
-        shutdown_write(visit.client.as_fd());
+        shutdown_write(visit.client.socket.as_fd());
         if visit.is_read() {
             return self.end_visit(index);
         }
         visit.lingers = Some(LINGER_BYTES);
         visit.input = Vec::new();
-        self.release_visit(index);
+        self.release(User::Visit(index), false);
         self.tell_over(index);
-        self.set_visit_due(index, Some(clock::now() + LINGER_LIMIT));
+        self.set_due(User::Visit(index), Some(clock::now() + LINGER_LIMIT));
         self.more.push(User::Visit(index));
     }
 
     pub(super) fn drop_input(&mut self, index: usize) -> bool {
-        let Some(visit) = &mut self.visits[index] else {
+        let Some(visit) = self.visits.get_mut(index) else {
             return false;
         };
-        if !visit.readable {
+        if !visit.client.readable {
             return false;
         }
-        match (receive(visit.client.as_fd(), &mut self.scratch), visit.lingers) {
-            (Ok(Progress::WouldBlock), _) => visit.readable = false,
+        match (visit.client.receive(&mut self.scratch), visit.lingers) {
+            (Ok(Progress::WouldBlock), _) => {}
             (Ok(Progress::Done(count @ 1..)), Some(left)) if count < left => {
-                visit.readable = count == self.scratch.len() || visit.hangs_up;
                 visit.lingers = Some(left - count);
                 return true;
             }
@@ -112,21 +101,17 @@ impl Gateway {
 
     pub(super) fn hurry_visits(&mut self) {
         let until = clock::now() + HURRY_LIMIT;
-        for index in 0..self.visits.len() {
-            let is_new =
-                |visit: &Visit| visit.token.is_none() && !visit.program_ended && visit.lingers.is_none();
-            if self.visits[index].as_ref().is_some_and(is_new) {
-                self.set_visit_due(index, Some(until));
-            }
+        let is_new = |visit: &Visit| visit.token.is_none() && !visit.program_ended && visit.lingers.is_none();
+        let new = self.visits.iter().filter(|(_, visit)| is_new(visit));
+        let new: Vec<usize> = new.map(|(index, _)| index).collect();
+        for index in new {
+            self.set_due(User::Visit(index), Some(until));
         }
     }
 
     pub(super) fn end_visit(&mut self, index: usize) {
-        self.release_visit(index);
-        self.set_visit_due(index, None);
+        self.release(User::Visit(index), false);
         self.tell_over(index);
-        if self.visits[index].take().is_some() {
-            self.free_visits.push(index);
-        }
+        self.visits.try_remove(index);
     }
 }

@@ -2,20 +2,18 @@
 
 use super::super::answer::{HttpAnswer, Malformed, Part};
 use super::super::head::Framing;
-use super::super::table::ProcessEntry;
-use crate::tick::Tick;
+use super::links::Reuse;
+use super::upstream::Upstream;
 
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) token: u64,
-    pub(super) chosen: Option<Option<ProcessEntry>>,
-    pub(super) link: Option<usize>,
+    pub(super) upstream: Upstream,
     framing: Framing,
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
-    pub(super) has_gone: bool,
     pub(super) body_ended: bool,
     pub(super) waits_for_body: bool,
     /// It has no body and its method is idempotent.
@@ -28,13 +26,6 @@ pub(super) struct Exchange {
     pub(super) stuck: Vec<u8>,
     pub(super) is_full: bool,
     pub(super) is_done: bool,
-    pub(super) tried: Vec<ProcessEntry>,
-    pub(super) asked: u32,
-    pub(super) failed: Option<ProcessEntry>,
-    pub(super) why: Option<String>,
-    pub(super) until: Option<Tick>,
-    pub(super) due: Option<Tick>,
-    pub(super) pauses: u32,
 }
 
 #[derive(Debug)]
@@ -57,12 +48,10 @@ impl Exchange {
     ) -> Exchange {
         Exchange {
             token,
-            chosen: None,
-            link: None,
+            upstream: Upstream::new(if may_repeat { Reuse::Any } else { Reuse::Quiet }),
             framing,
             out: head,
             sent: 0,
-            has_gone: false,
             body_ended: framing == Framing::Nothing,
             waits_for_body: false,
             may_repeat,
@@ -72,13 +61,6 @@ impl Exchange {
             stuck: Vec::new(),
             is_full: false,
             is_done: false,
-            tried: Vec::new(),
-            asked: 0,
-            failed: None,
-            why: None,
-            until: None,
-            due: None,
-            pauses: 0,
         }
     }
 
@@ -123,7 +105,6 @@ impl Exchange {
     /// Restarts it for another process; only without a body.
     pub(super) fn again(&mut self) {
         self.sent = 0;
-        self.has_gone = false;
         self.answer = HttpAnswer::new(self.is_head, self.framing == Framing::Upgrade);
         self.torn.clear();
     }

@@ -2,11 +2,13 @@
 
 use super::super::share::Share;
 use super::super::table::ProcessEntry;
+use super::stream::Stream;
 use crate::config::Address;
 use crate::sys::peer::{self, OtherEnd};
 use crate::sys::{Error, socket};
 use forkyard_base::spread;
-use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollFlags};
+use slab::Slab;
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,39 +30,11 @@ pub(super) enum User {
 
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) socket: OwnedFd,
-    pub(super) chosen: Option<ProcessEntry>,
-    pub(super) user: User,
+    pub(super) stream: Stream,
+    chosen: Option<ProcessEntry>,
+    user: User,
     pub(super) is_used: bool,
     pub(super) is_connecting: bool,
-    pub(super) readable: bool,
-    pub(super) writable: bool,
-    pub(super) has_ended: bool,
-    watches_room: bool,
-    number: u64,
-}
-
-/// EPOLLOUT is watched only after a full buffer: a unix socket would otherwise raise an event at every read of the
-/// process.
-pub(super) const WATCHED: EpollFlags = EpollFlags::EPOLLIN
-    .union(EpollFlags::EPOLLRDHUP)
-    .union(EpollFlags::EPOLLET);
-const WATCHED_WITH_ROOM: EpollFlags = WATCHED.union(EpollFlags::EPOLLOUT);
-
-impl Link {
-    pub(super) fn watch_room(&mut self, epoll: &Epoll) {
-        self.writable = false;
-        watch_room(&self.socket, self.number, &mut self.watches_room, epoll);
-    }
-}
-
-pub(super) fn watch_room(socket: &OwnedFd, number: u64, is_watched: &mut bool, epoll: &Epoll) {
-    if std::mem::replace(is_watched, true) {
-        return;
-    }
-    if let Err(errno) = epoll.modify(socket, &mut EpollEvent::new(WATCHED_WITH_ROOM, number)) {
-        log::error!("a connection can't be watched: epoll_ctl: {errno}");
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +47,7 @@ pub(super) enum Reuse {
 #[derive(Debug)]
 pub(super) struct Links {
     server: Server,
-    all: Vec<Option<Link>>,
-    free: Vec<usize>,
+    all: Slab<Link>,
     kept: Vec<usize>,
     serial: u32,
     turn: usize,
@@ -105,8 +78,7 @@ impl Links {
         };
         Links {
             server,
-            all: Vec::new(),
-            free: Vec::new(),
+            all: Slab::new(),
             kept: Vec::new(),
             serial: 0,
             turn,
@@ -224,9 +196,10 @@ impl Links {
 
     /// Checks a new connection for errors and for its peer.
     pub(super) fn complete(&mut self, id: usize) -> Result<(), String> {
-        if let Some(link) = self.all.get(id).and_then(Option::as_ref) {
-            socket::take_error(link.socket.as_fd()).map_err(|error| error.to_string())?;
-            self.check_other_end(&link.socket)?;
+        if let Some(link) = self.all.get(id) {
+            let socket = &link.stream.socket;
+            socket::take_error(socket.as_fd()).map_err(|error| error.to_string())?;
+            self.check_other_end(socket)?;
         }
         if let Some(link) = self.get(id) {
             link.is_connecting = false;
@@ -267,52 +240,33 @@ impl Links {
         epoll: &Epoll,
     ) -> Result<usize, Error> {
         self.serial = self.serial.wrapping_add(1);
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.all.push(None);
-            self.all.len() - 1
-        });
-        let flags = if is_there { WATCHED } else { WATCHED_WITH_ROOM };
+        let entry = self.all.vacant_entry();
+        let id = entry.key();
         let number = super::LINK | u64::from(self.serial & super::MOST_SERIAL) << 32 | id as u64;
-        if let Err(errno) = epoll.add(&socket, EpollEvent::new(flags, number)) {
-            self.free.push(id);
-            return Err(Error::new("epoll_ctl", "", errno));
-        }
-        self.all[id] = Some(Link {
-            socket,
+        entry.insert(Link {
+            stream: Stream::watch(socket, number, is_there, epoll)?,
             chosen,
             user,
             is_used: false,
             is_connecting: !is_there,
-            readable: false,
-            writable: is_there,
-            has_ended: false,
-            watches_room: !is_there,
-            number,
         });
         Ok(id)
     }
 
     fn is_of(&self, id: usize, chosen: Option<ProcessEntry>) -> bool {
-        self.all
-            .get(id)
-            .and_then(Option::as_ref)
-            .is_some_and(|link| link.chosen == chosen)
+        self.all.get(id).is_some_and(|link| link.chosen == chosen)
     }
 
     pub(super) fn get(&mut self, id: usize) -> Option<&mut Link> {
-        self.all.get_mut(id)?.as_mut()
+        self.all.get_mut(id)
     }
 
     pub(super) fn see(&mut self, data: u64, flags: EpollFlags) -> User {
         let id = (data & 0xffff_ffff) as usize;
-        let Some(link) = self.get(id).filter(|link| link.number == data) else {
+        let Some(link) = self.get(id).filter(|link| link.stream.number == data) else {
             return User::Nobody;
         };
-        link.writable |= flags.contains(EpollFlags::EPOLLOUT);
-        let ends = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
-        let is_told = flags.intersects(EpollFlags::EPOLLIN | ends);
-        link.has_ended |= flags.intersects(ends);
-        link.readable |= is_told;
+        let is_told = link.stream.see(flags);
         let user = link.user;
         if user == User::Nobody && is_told {
             self.kept.retain(|kept| *kept != id);
@@ -323,7 +277,7 @@ impl Links {
 
     pub(super) fn keep(&mut self, id: usize) {
         let Some(link) = self.get(id) else { return };
-        if link.readable {
+        if link.stream.readable {
             return self.close(id);
         }
         (link.user, link.is_used) = (User::Nobody, true);
@@ -336,9 +290,7 @@ impl Links {
 
     pub(super) fn close(&mut self, id: usize) {
         // No other process has the socket, so closing it also unregisters it.
-        if self.all.get_mut(id).and_then(Option::take).is_some() {
-            self.free.push(id);
-        }
+        self.all.try_remove(id);
     }
 }
 
@@ -353,7 +305,7 @@ fn stranger(end: OtherEnd, uid: u32) -> Option<u32> {
 
 /// Nothing may be readable before the next request.
 fn is_quiet(link: &mut Link) -> bool {
-    socket::receive(link.socket.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock)
+    socket::receive(link.stream.socket.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock)
 }
 
 #[cfg(test)]

@@ -1,26 +1,26 @@
 //! A worker that passes many requests at a time to an HTTP program, with an event loop.
 //!
-//! [`Concurrent`] is the FastCGI side. `links` has the connections to the program, `exchange` one request, and `run`
-//! the loop. If the web server speaks HTTP too (`http_listen`), `request` parses and rewrites requests and `front`
-//! passes them on.
+//! [`Concurrent`] is the FastCGI side. `links` has the connections to the program, `exchange` one request, `upstream`
+//! its way to a process, and `event_loop` the loop. If the web server speaks HTTP too (`http_listen`), `request` parses
+//! and rewrites requests and `front` passes them on.
 
 mod departure;
+mod event_loop;
 mod exchange;
 mod front;
 mod links;
 mod outcome;
 mod request;
-mod run;
+mod stream;
+mod upstream;
 
 use super::share::Share;
 use crate::config::{Application, Pool};
-use crate::worker::{Concurrent, GenerationContext, OWN, WorkerContext};
+use crate::worker::{Concurrent, EXIT_SOFTWARE, GenerationContext, OWN, WorkerContext};
+use event_loop::Gateway;
 use links::{Links, Server};
-use run::Gateway;
 use std::time::Duration;
 
-/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
-const EXIT_SOFTWARE: i32 = 70;
 /// The longest wait of a request for a program that is starting.
 const MOST_CONNECT_TIME: Duration = Duration::from_secs(30);
 

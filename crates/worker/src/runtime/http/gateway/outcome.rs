@@ -1,10 +1,9 @@
 //! Handles requests without a complete answer.
 
 use super::super::answer::Malformed;
+use super::event_loop::Gateway;
 use super::exchange::Exchange;
-use super::run::{BAD_GATEWAY, Gateway};
-
-const MOST_ASKED: u32 = 2;
+use super::links::User;
 
 enum Outcome {
     Nothing,
@@ -14,14 +13,14 @@ enum Outcome {
 
 impl Gateway {
     pub(super) fn ended(&mut self, index: usize) {
-        let Some(exchange) = &mut self.exchanges[index] else {
+        let Some(exchange) = self.exchanges.get_mut(index) else {
             return;
         };
         let cut = "it closed the connection in the middle of its answer";
         let has_finished = exchange.may_end() || exchange.has_switched();
-        self.links.tell(exchange.chosen.flatten(), has_finished);
+        self.links.tell(exchange.upstream.process(), has_finished);
         if exchange.may_end() {
-            self.release(index, false);
+            self.release(User::Exchange(index), false);
             self.answer(index, &[], true);
         } else if exchange.has_begun() {
             self.conclude(index, Outcome::Cut(cut.to_owned()));
@@ -33,7 +32,7 @@ impl Gateway {
     }
 
     pub(super) fn malformed(&mut self, index: usize, malformed: &Malformed) {
-        let has_begun = self.exchanges[index].as_ref().is_some_and(Exchange::has_begun);
+        let has_begun = self.exchanges.get(index).is_some_and(Exchange::has_begun);
         let outcome = if has_begun {
             Outcome::Cut(malformed.to_string())
         } else {
@@ -43,31 +42,21 @@ impl Gateway {
     }
 
     fn conclude(&mut self, index: usize, outcome: Outcome) {
-        let Some(exchange) = &mut self.exchanges[index] else {
+        let Some(exchange) = self.exchanges.get_mut(index) else {
             return;
         };
+        let user = User::Exchange(index);
         let why = match outcome {
-            Outcome::Nothing if exchange.may_repeat => {
-                let was_kept = exchange
-                    .link
-                    .and_then(|id| self.links.get(id))
-                    .is_some_and(|link| link.is_used);
-                // The process may have closed a kept connection while the request was on its way.
-                if was_kept || exchange.asked + 1 < MOST_ASKED {
-                    if was_kept {
-                        exchange.tried.clear();
-                    } else {
-                        exchange.asked += 1;
-                        exchange.failed = exchange.chosen.flatten();
-                        exchange.pauses = 0;
-                    }
+            Outcome::Nothing => {
+                let link = exchange.upstream.link.and_then(|id| self.links.get(id));
+                let was_kept = link.is_some_and(|link| link.is_used);
+                if exchange.may_repeat && exchange.upstream.may_ask_again(was_kept) {
                     exchange.again();
-                    self.release(index, false);
-                    return self.send_on(index);
+                    self.release(user, false);
+                    return self.try_again(user);
                 }
                 "it closed the connection without an answer".to_owned()
             }
-            Outcome::Nothing => "it closed the connection without an answer".to_owned(),
             Outcome::Cut(why) => {
                 log::error!("an answer of the application is cut short: {why}");
                 let token = exchange.token;
@@ -76,13 +65,12 @@ impl Gateway {
             }
             Outcome::Failed(why) => why,
         };
-        log::error!("the application gave no answer: {why}");
-        self.refuse(index, BAD_GATEWAY, "the application gave no answer");
+        self.refuse_unanswered(user, &why);
     }
 
-    pub(super) fn refuse(&mut self, index: usize, status: &str, why: &str) {
-        self.release(index, false);
-        let Some(exchange) = &self.exchanges[index] else {
+    pub(super) fn refuse_exchange(&mut self, index: usize, status: &str, why: &str) {
+        self.release(User::Exchange(index), false);
+        let Some(exchange) = self.exchanges.get(index) else {
             return;
         };
         self.worker.send_error(exchange.token, why.as_bytes());

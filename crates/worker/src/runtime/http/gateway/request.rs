@@ -2,7 +2,7 @@
 //!
 //! A process gets one request per connection, so data hidden after the body never arrives.
 
-use super::super::chunk_size;
+use super::super::chunks::{Chunks, Piece};
 use super::super::head::is_passed;
 use fastcgi::Params;
 
@@ -168,15 +168,6 @@ pub(super) enum Body {
     Chunked(Chunks),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Chunks {
-    Size,
-    Data(u64),
-    End,
-    Trailer,
-    Over,
-}
-
 impl Body {
     pub(super) fn has_ended(&self) -> bool {
         matches!(self, Body::Length(0) | Body::Chunked(Chunks::Over))
@@ -194,65 +185,28 @@ impl Body {
             }
             Body::Chunked(chunks) => {
                 let mut used = 0;
-                while let Some(count) = chunks.step(&bytes[used..], out)? {
-                    used += count;
+                while let Some(piece) = chunks.next(&bytes[used..]).ok()? {
+                    match piece {
+                        Piece::Framing(count) => used += count,
+                        Piece::Data(count) => {
+                            out.extend_from_slice(format!("{count:x}\r\n").as_bytes());
+                            out.extend_from_slice(&bytes[used..used + count]);
+                            out.extend_from_slice(b"\r\n");
+                            used += count;
+                        }
+                        // Another parser could end the line there.
+                        Piece::Trailer(count) if bytes[used..used + count - 2].contains(&b'\n') => {
+                            return None;
+                        }
+                        Piece::Trailer(count) => used += count,
+                        Piece::Last(count) => {
+                            out.extend_from_slice(b"0\r\n\r\n");
+                            used += count;
+                        }
+                    }
                 }
                 Some(used)
             }
-        }
-    }
-}
-
-impl Chunks {
-    /// One step: the bytes used. `Some(None)`: needs more input, or ended.
-    #[expect(clippy::option_option, reason = "broken, or not complete")]
-    fn step(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Option<Option<usize>> {
-        match self {
-            Chunks::Size => match chunk_size(bytes)? {
-                httparse::Status::Partial if bytes.len() > MOST_BYTES => None,
-                httparse::Status::Partial => Some(None),
-                httparse::Status::Complete((used, 0)) => {
-                    *self = Chunks::Trailer;
-                    Some(Some(used))
-                }
-                httparse::Status::Complete((used, size)) => {
-                    *self = Chunks::Data(size);
-                    Some(Some(used))
-                }
-            },
-            Chunks::Data(_) if bytes.is_empty() => Some(None),
-            Chunks::Data(left) => {
-                let count = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                out.extend_from_slice(format!("{count:x}\r\n").as_bytes());
-                out.extend_from_slice(&bytes[..count]);
-                out.extend_from_slice(b"\r\n");
-                *left -= count as u64;
-                if *left == 0 {
-                    *self = Chunks::End;
-                }
-                Some(Some(count))
-            }
-            Chunks::End => match bytes {
-                [b'\r', b'\n', ..] => {
-                    *self = Chunks::Size;
-                    Some(Some(2))
-                }
-                [] | [b'\r'] => Some(None),
-                _ => None,
-            },
-            Chunks::Trailer => match bytes.windows(2).position(|pair| pair == b"\r\n") {
-                Some(0) => {
-                    out.extend_from_slice(b"0\r\n\r\n");
-                    *self = Chunks::Over;
-                    Some(Some(2))
-                }
-                // Another parser could end the line there.
-                Some(end) if bytes[..end].contains(&b'\n') => None,
-                Some(end) => Some(Some(end + 2)),
-                None if bytes.len() > MOST_BYTES => None,
-                None => Some(None),
-            },
-            Chunks::Over => Some(None),
         }
     }
 }

@@ -7,7 +7,6 @@ use super::stack_text::{self, END};
 use super::text::entry;
 use crate::sys::socket::{Progress, Readiness, receive, send, wait};
 use crate::sys::{clock, identity, pidfd, question};
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,61 +20,37 @@ const TASKS_TIMEOUT: Duration = Duration::from_millis(500);
 const MOST_LEFTOVERS: u32 = 64;
 
 /// Why there is no trace.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The tracer can't switch to the pool's user.
+    #[error(transparent)]
     Identity(crate::sys::Error),
     /// The worker's memory can't be opened.
-    Memory(i32, io::Error),
+    #[error("failed to trace child {0}: {1}")]
+    Memory(i32, #[source] io::Error),
     /// The worker does not answer.
+    #[error("failed to trace child {0}: {1}")]
     Silent(i32, Silence),
     /// Writing to the log failed.
-    Write(io::Error),
+    #[error("unable to write the slow log: {0}")]
+    Write(#[source] io::Error),
 }
 
 /// Why a worker does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Silence {
     /// The worker's end of the socket is closed.
+    #[error("it can't be asked: its end of the socket is closed")]
     Closed,
     /// It has no handler for the signal, which would kill it.
+    #[error("it can't be asked: it does not handle the signal")]
     Unhandled,
     /// It has exited.
+    #[error("it has ended")]
     Ended,
     /// It did not answer in time, or not completely.
+    #[error("it was asked and did not tell")]
     Late,
-}
-
-impl fmt::Display for Silence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Silence::Closed => "it can't be asked: its end of the socket is closed",
-            Silence::Unhandled => "it can't be asked: it does not handle the signal",
-            Silence::Ended => "it has ended",
-            Silence::Late => "it was asked and did not tell",
-        })
-    }
-}
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TraceError::Identity(error) => error.fmt(f),
-            TraceError::Memory(pid, error) => write!(f, "failed to trace child {pid}: {error}"),
-            TraceError::Silent(pid, silence) => write!(f, "failed to trace child {pid}: {silence}"),
-            TraceError::Write(error) => write!(f, "unable to write the slow log: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TraceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            TraceError::Identity(error) => Some(error),
-            TraceError::Memory(_, error) | TraceError::Write(error) => Some(error),
-            TraceError::Silent(..) => None,
-        }
-    }
 }
 
 /// A job's descriptors; its [`Means`] determines which are set.

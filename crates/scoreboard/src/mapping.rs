@@ -3,15 +3,58 @@
 use super::layout::{HEADER_PAGES, slot};
 use crate::sys::Result;
 use crate::sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The master's scoreboard for one generation.
+/// A mapped scoreboard.
+#[derive(Debug)]
+pub struct Reader {
+    all: Words,
+    slots: usize,
+}
+
+impl Reader {
+    /// Maps a scoreboard for reading.
+    ///
+    /// # Errors
+    /// mmap(2).
+    pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<Reader> {
+        Ok(Reader {
+            all: Words::map_readable(memory, HEADER_PAGES + slots)?,
+            slots,
+        })
+    }
+
+    /// The header's words.
+    pub fn header(&self) -> &[AtomicU64] {
+        &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
+    }
+
+    /// A slot's words.
+    pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
+        let first = (HEADER_PAGES + index).checked_mul(PAGE_WORDS)?;
+        self.all.words().get(first..first + PAGE_WORDS)
+    }
+
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+}
+
+/// The master's writable scoreboard for one generation.
 #[derive(Debug)]
 pub struct Board {
     memory: Memory,
-    all: Words,
-    slots: usize,
+    words: Reader,
+}
+
+impl Deref for Board {
+    type Target = Reader;
+
+    fn deref(&self) -> &Reader {
+        &self.words
+    }
 }
 
 impl Board {
@@ -33,9 +76,9 @@ impl Board {
     }
 
     fn map(memory: Memory, slots: usize) -> Result<Board> {
-        let pages = HEADER_PAGES + slots;
-        let all = Words::map_writable(memory.writable.as_fd(), 0, pages)?;
-        Ok(Board { memory, all, slots })
+        let all = Words::map_writable(memory.writable.as_fd(), 0, HEADER_PAGES + slots)?;
+        let words = Reader { all, slots };
+        Ok(Board { memory, words })
     }
 
     /// The descriptors for workers.
@@ -43,59 +86,11 @@ impl Board {
         &self.memory
     }
 
-    /// The header's words.
-    pub fn header(&self) -> &[AtomicU64] {
-        &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
-    }
-
     /// Clears a free slot before the next worker gets it.
     pub fn wipe(&self, index: usize) {
         for word in self.slot(index).unwrap_or_default() {
             word.store(0, Ordering::SeqCst);
         }
-    }
-
-    /// A slot's words.
-    pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
-        slot_words(&self.all, index)
-    }
-
-    pub fn slots(&self) -> usize {
-        self.slots
-    }
-}
-
-/// A read-only view.
-#[derive(Debug)]
-pub struct Reader {
-    all: Words,
-    slots: usize,
-}
-
-impl Reader {
-    /// Maps a scoreboard for reading.
-    ///
-    /// # Errors
-    /// mmap(2).
-    pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<Reader> {
-        Ok(Reader {
-            all: Words::map_readable(memory, HEADER_PAGES + slots)?,
-            slots,
-        })
-    }
-
-    /// The header's words, for loads only.
-    pub fn header(&self) -> &[AtomicU64] {
-        &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
-    }
-
-    /// A slot's words, for loads only.
-    pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
-        slot_words(&self.all, index)
-    }
-
-    pub fn slots(&self) -> usize {
-        self.slots
     }
 }
 
@@ -130,11 +125,6 @@ impl Slot {
 /// Byte offset of a slot's sender words in the memory.
 pub fn sender_offset(index: usize) -> u64 {
     ((HEADER_PAGES + index) * PAGE_BYTES + slot::SENDER * size_of::<u64>()) as u64
-}
-
-fn slot_words(all: &Words, index: usize) -> Option<&[AtomicU64]> {
-    let first = (HEADER_PAGES + index).checked_mul(PAGE_WORDS)?;
-    all.words().get(first..first + PAGE_WORDS)
 }
 
 #[cfg(test)]

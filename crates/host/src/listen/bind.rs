@@ -14,7 +14,6 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, bind as bind_socket, connect, socket as make_socket,
 };
 use nix::sys::stat::{Mode, SFlag, umask};
-use std::fmt;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -53,79 +52,44 @@ pub enum ListenerState {
 }
 
 /// Why a socket can't be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// A live process listens there.
+    #[error("{}", taken(address, *pid))]
     Taken {
         address: String,
         /// The process, if known.
         pid: Option<i32>,
     },
     /// The path is not a socket.
+    #[error("{0} exists and is no socket; remove it or listen elsewhere")]
     NotASocket(PathBuf),
     /// Another file has replaced the socket.
+    #[error("{0} is not the socket that was made there: it has been replaced")]
     Replaced(PathBuf),
     /// A link on the way, which another user may have planted.
+    #[error("listen on {0}: {1}")]
     Link(PathBuf, std::io::Error),
     /// The file system has no access control lists.
+    #[error(
+        "listen.acl_users and listen.acl_groups: the file system of {0} keeps no access control lists; \
+         listen elsewhere, or use owner, group and mode"
+    )]
     NoLists(PathBuf),
     /// A system call failed.
-    System(sys::Error),
+    #[error("{0}{remedy}", remedy = remedy::of_socket(.0.call, &.0.subject, std::io::Error::from(.0.errno).kind()))]
+    System(#[from] sys::Error),
 }
 
-impl fmt::Display for ListenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ListenError::Taken {
-                address,
-                pid: Some(pid),
-            } if *pid == std::process::id() as i32 => write!(
-                f,
-                "this daemon itself listens on {address}, for another pool; give each pool its own address, or \
-                 give this one the address in a later reload"
-            ),
-            ListenError::Taken { address, pid } => {
-                let who = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-                write!(
-                    f,
-                    "another process{who} already listens on {address}; end it, or listen elsewhere"
-                )
-            }
-            ListenError::NotASocket(path) => {
-                write!(
-                    f,
-                    "{} exists and is no socket; remove it or listen elsewhere",
-                    path.display()
-                )
-            }
-            ListenError::Replaced(path) => write!(
-                f,
-                "{} is not the socket that was made there: it has been replaced",
-                path.display()
-            ),
-            ListenError::Link(path, error) => write!(f, "listen on {}: {error}", path.display()),
-            ListenError::NoLists(path) => write!(
-                f,
-                "listen.acl_users and listen.acl_groups: the file system of {} keeps no access control lists; \
-                 listen elsewhere, or use owner, group and mode",
-                path.display()
-            ),
-            ListenError::System(error) => {
-                let kind = std::io::Error::from(error.errno).kind();
-                let remedy = remedy::of_socket(error.call, &error.subject, kind);
-                write!(f, "{error}{remedy}")
-            }
-        }
+fn taken(address: &str, pid: Option<i32>) -> String {
+    if pid == Some(std::process::id() as i32) {
+        return format!(
+            "this daemon itself listens on {address}, for another pool; give each pool its own address, or \
+             give this one the address in a later reload"
+        );
     }
-}
-
-impl std::error::Error for ListenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ListenError::System(error) => Some(error),
-            _ => None,
-        }
-    }
+    let who = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+    format!("another process{who} already listens on {address}; end it, or listen elsewhere")
 }
 
 impl ListenError {
@@ -140,12 +104,6 @@ impl ListenError {
             }
             other => other,
         }
-    }
-}
-
-impl From<sys::Error> for ListenError {
-    fn from(error: sys::Error) -> ListenError {
-        ListenError::System(error)
     }
 }
 

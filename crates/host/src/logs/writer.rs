@@ -9,7 +9,6 @@ use crate::sys::file::{OwnStream, open_log};
 use crate::sys::{clock, socket};
 use forkyard_base::tick::Tick;
 use log::{Level, LevelFilter, Metadata, Record};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The log can't be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("failed to open {path}: {source}")]
 pub struct LogError {
     path: PathBuf,
     source: io::Error,
@@ -36,18 +36,6 @@ impl LogError {
     /// A hint, to end a sentence.
     pub fn remedy(&self) -> String {
         remedy::of_file(&self.path, self.source.kind())
-    }
-}
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "failed to open {}: {}", self.path.display(), self.source)
-    }
-}
-
-impl std::error::Error for LogError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
     }
 }
 
@@ -290,24 +278,19 @@ impl Log {
             return state.put(&about, true, line.as_bytes());
         }
         let introduction = introduction(speaker);
+        let entry = |text: String| match is_syslog {
+            true => text,
+            false => format!("{}{text}\n", line::prefix(&about)),
+        };
         if words.contains(&b'\n') {
             // So that continuation lines can't pass for daemon lines.
             let lines: Vec<String> = words.split(|byte| *byte == b'\n').map(shown).collect();
-            let text = format!("{introduction}{}\"", lines.join("\n\t"));
-            let line = if is_syslog {
-                text
-            } else {
-                format!("{}{text}\n", line::prefix(&about))
-            };
+            let line = entry(format!("{introduction}{}\"", lines.join("\n\t")));
             return state.put(&about, true, line.as_bytes());
         }
         // Escaping may lengthen the text to several lines.
         for piece in line::pieces(&shown(words), room) {
-            let line = if is_syslog {
-                format!("{introduction}{piece}\"")
-            } else {
-                format!("{}{introduction}{piece}\"\n", line::prefix(&about))
-            };
+            let line = entry(format!("{introduction}{piece}\""));
             state.put(&about, true, line.as_bytes());
         }
     }
@@ -359,10 +342,9 @@ impl LogState {
                     Ok(_) => Ok(()),
                     // Syslog or the reader is gone. Somebody may still read standard error.
                     Err(_) => {
-                        let prefix = if names_level {
-                            line::prefix(about)
-                        } else {
-                            String::new()
+                        let prefix = match names_level {
+                            true => line::prefix(about),
+                            false => String::new(),
                         };
                         io::stderr().write_all(format!("{prefix}{text}\n").as_bytes())
                     }
@@ -380,13 +362,10 @@ fn open(target: &LogTarget) -> Result<Sink, LogError> {
         LogTarget::Syslog { .. } => {
             let path = std::env::var_os(SYSLOG_VARIABLE).unwrap_or_else(|| SYSLOG_SOCKET.into());
             let path = PathBuf::from(path);
-            let socket = UnixDatagram::unbound().and_then(|socket| {
-                socket.set_nonblocking(true)?;
-                Ok(socket)
-            });
-            socket
-                .map(|socket| Sink::Syslog(socket, path.clone()))
-                .map_err(|source| LogError { path, source })
+            let socket = UnixDatagram::unbound()
+                .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+                .map_err(|error| LogError::new(&path, error))?;
+            Ok(Sink::Syslog(socket, path))
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::arguments::{Address, Arguments};
 use crate::exchange::{Exchange, Progress};
 use crate::request;
-use crate::stream::Stream;
-use crate::tally::{Failure, Tally};
+use crate::stream::{Stream, connect};
+use crate::tally::{RequestFailure, Tally};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -111,7 +111,7 @@ struct Load {
 }
 
 struct Client {
-    stream: Option<Stream>,
+    stream: Option<Box<dyn Stream>>,
     exchange: Exchange,
     is_waiting: bool,
     started: Duration,
@@ -184,9 +184,9 @@ impl Load {
             client.exchange.next();
         } else {
             client.exchange.restart();
-            match Stream::connect(&self.address, self.keep) {
+            match connect(&self.address, self.keep) {
                 Ok(stream) => client.stream = Some(stream),
-                Err(error) => return self.fail(index, Failure::Connect, &connect_fault(error)),
+                Err(error) => return self.fail(index, RequestFailure::Connect, &connect_fault(error)),
             }
         }
         // Written before it is registered: a connection that takes the whole request at once needs no writable event.
@@ -210,11 +210,11 @@ impl Load {
         };
         let registered = match (*is_reused, is_written) {
             (true, true) => Ok(()),
-            (true, false) => stream.reregister(&self.registry, Token(index), interest),
-            (false, _) => stream.register(&self.registry, Token(index), interest),
+            (true, false) => self.registry.reregister(stream, Token(index), interest),
+            (false, _) => self.registry.register(stream, Token(index), interest),
         };
         if let Err(error) = registered {
-            self.fail(index, Failure::Connect, &error.to_string());
+            self.fail(index, RequestFailure::Connect, &error.to_string());
         }
     }
 
@@ -283,7 +283,11 @@ impl Load {
                 Progress::Unfinished => {}
                 Progress::Finished(status) => return self.finish(index, status, is_closed),
                 Progress::Refused => {
-                    return self.fail(index, Failure::Protocol, "not FastCGI, or a refusal in its terms");
+                    return self.fail(
+                        index,
+                        RequestFailure::Protocol,
+                        "not FastCGI, or a refusal in its terms",
+                    );
                 }
             }
         }
@@ -299,9 +303,9 @@ impl Load {
             self.tally.reconnects += 1;
             self.send(index);
         } else if client.written == 0 {
-            self.fail(index, Failure::Connect, &connect_fault(error));
+            self.fail(index, RequestFailure::Connect, &connect_fault(error));
         } else {
-            self.fail(index, Failure::Eof, &error.to_string());
+            self.fail(index, RequestFailure::Eof, &error.to_string());
         }
     }
 
@@ -313,19 +317,19 @@ impl Load {
         }
         *self.tally.statuses.entry(status).or_default() += 1;
         if status != 200 {
-            return self.end(index, Some(Failure::Status), &format!("status {status}"));
+            return self.end(index, Some(RequestFailure::Status), &format!("status {status}"));
         }
         self.end(index, None, "");
     }
 
-    fn fail(&mut self, index: usize, failure: Failure, example: &str) {
+    fn fail(&mut self, index: usize, failure: RequestFailure, example: &str) {
         log::debug!("client {index}: {failure:?}: {example}");
         self.clients[index].stream = None;
         self.end(index, Some(failure), example);
     }
 
     /// Records a finished request and starts the client's next one.
-    fn end(&mut self, index: usize, failure: Option<Failure>, example: &str) {
+    fn end(&mut self, index: usize, failure: Option<RequestFailure>, example: &str) {
         let now = self.clock.elapsed();
         let client = &mut self.clients[index];
         client.is_waiting = false;
@@ -337,7 +341,7 @@ impl Load {
             None => self.tally.complete(client.started, now),
             Some(failure) => self.tally.fail(failure, now, || example.to_owned()),
         }
-        let pause = if failure == Some(Failure::Connect) {
+        let pause = if failure == Some(RequestFailure::Connect) {
             CONNECT_PAUSE
         } else {
             Duration::ZERO
@@ -352,7 +356,7 @@ impl Load {
         for index in 0..self.clients.len() {
             let client = &self.clients[index];
             if client.is_waiting && now.saturating_sub(client.started) >= self.timeout {
-                self.fail(index, Failure::Timeout, "no complete answer in time");
+                self.fail(index, RequestFailure::Timeout, "no complete answer in time");
             }
         }
     }

@@ -1,48 +1,37 @@
 //! The gateway's event loop.
 
 use super::super::head::{self, Framing};
-use super::super::table::ProcessEntry;
 use super::exchange::{Exchange, Fed};
 use super::front::Visit;
-use super::links::{Attempt, Choice, Links, Reuse, User};
-use super::{EXIT_SOFTWARE, FRONT, KIND, LINK, VISIT};
-use crate::master::pool_restart::RestartReason;
+use super::links::{Links, User};
+use super::{FRONT, KIND, LINK, VISIT};
+use crate::runtime::is_idempotent;
 use crate::sys::clock;
-use crate::sys::socket::{Progress, receive, send};
+use crate::sys::socket::Progress;
 use crate::tick::Tick;
-use crate::worker::{Concurrent, Event, Piece, Records, Sent, When, is_of_worker};
+use crate::worker::{Concurrent, EXIT_SOFTWARE, Event, Piece, Records, Sent, When, is_of_worker};
 use fastcgi::Params;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
+use slab::Slab;
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 const EVENTS: usize = 256;
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
 pub(super) const TURNS: u32 = 8;
-pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LAST_PAUSE: Duration = Duration::from_millis(100);
-/// Pauses (half a second in all) before asking a process again that closed a new connection without an answer: a killed
-/// process accepts connections until the kernel closes its socket.
-const PAUSES_FOR_END: u32 = 9;
-pub(super) const BAD_GATEWAY: &str = "502 Bad Gateway";
-pub(super) const UNAVAILABLE: &str = "503 Service Unavailable\r\nRetry-After: 5";
 
 pub(super) struct Gateway {
     pub(super) worker: Concurrent,
     pub(super) epoll: Arc<Epoll>,
     pub(super) links: Links,
-    pub(super) visits: Vec<Option<Visit>>,
-    pub(super) free_visits: Vec<usize>,
+    pub(super) visits: Slab<Visit>,
     pub(super) visits_by_token: HashMap<u64, usize>,
     pub(super) last_visit: u32,
     pub(super) is_open: bool,
     is_over: bool,
-    pub(super) exchanges: Vec<Option<Exchange>>,
-    free: Vec<usize>,
+    pub(super) exchanges: Slab<Exchange>,
     by_token: HashMap<u64, usize>,
     pub(super) due: BTreeSet<(Tick, User)>,
     pub(super) more: Vec<User>,
@@ -58,14 +47,12 @@ impl Gateway {
             epoll: worker.epoll(),
             worker,
             links,
-            visits: Vec::new(),
-            free_visits: Vec::new(),
+            visits: Slab::new(),
             visits_by_token: HashMap::new(),
             last_visit: 0,
             is_open: false,
             is_over: false,
-            exchanges: Vec::new(),
-            free: Vec::new(),
+            exchanges: Slab::new(),
             by_token: HashMap::new(),
             due: BTreeSet::new(),
             more: Vec::new(),
@@ -115,7 +102,7 @@ impl Gateway {
             if has_more || !workers_own.is_empty() || self.worker.has_more() {
                 has_more = self.ask_worker(&workers_own);
             }
-            if self.is_over && self.visits.iter().all(Option::is_none) {
+            if self.is_over && self.visits.is_empty() {
                 return self.worker.exit_code();
             }
         }
@@ -148,7 +135,7 @@ impl Gateway {
                 Event::Request(token, body, is_whole) => self.begin(token, body, is_whole),
                 Event::Body(token) => {
                     if let Some(index) = self.by_token.get(&token).copied() {
-                        if let Some(exchange) = &mut self.exchanges[index] {
+                        if let Some(exchange) = self.exchanges.get_mut(index) {
                             exchange.waits_for_body = false;
                         }
                         self.pump(index);
@@ -199,101 +186,10 @@ impl Gateway {
         };
         let mut exchange = Exchange::new(token, head, framing, is_head, may_repeat);
         exchange.body(body, is_whole);
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.exchanges.push(None);
-            self.exchanges.len() - 1
-        });
-        self.exchanges[index] = Some(exchange);
+        let index = self.exchanges.insert(exchange);
         self.by_token.insert(token, index);
-        self.send_on(index);
-    }
-
-    pub(super) fn send_on(&mut self, index: usize) {
-        loop {
-            let Some(exchange) = &mut self.exchanges[index] else {
-                return;
-            };
-            let chosen = match self.links.choose(&exchange.tried) {
-                Choice::Process(chosen) => chosen,
-                Choice::Failed(id) if exchange.tried.is_empty() => {
-                    let why = format!("the application can't be started (error {id:08x})");
-                    return self.refuse(index, UNAVAILABLE, &why);
-                }
-                Choice::Nobody | Choice::Failed(_) => return self.wait(index),
-            };
-            exchange.chosen = Some(chosen);
-            exchange.tried.extend(chosen);
-            self.worker.set_program(self.links.pid(chosen));
-            let reuse = match exchange.may_repeat {
-                true => Reuse::Any,
-                false => Reuse::Quiet,
-            };
-            match self
-                .links
-                .connect(chosen, User::Exchange(index), reuse, &self.epoll)
-            {
-                Attempt::Link(id) => {
-                    exchange.link = Some(id);
-                    let is_connecting = self.links.get(id).is_some_and(|link| link.is_connecting);
-                    if is_connecting {
-                        self.set_due(index, clock::now() + CONNECT_LIMIT);
-                    }
-                    return self.pump(index);
-                }
-                Attempt::Busy => {
-                    // Try the process again later; it has not seen the request.
-                    exchange.tried.clear();
-                    self.release(index, false);
-                    return self.wait(index);
-                }
-                Attempt::Unreachable(why) => {
-                    exchange.why = Some(why.clone());
-                    let is_alone = chosen.is_none();
-                    self.release(index, false);
-                    if is_alone {
-                        log::error!("the application can't be reached: {why}");
-                        return self.refuse(index, BAD_GATEWAY, "the application can't be reached");
-                    }
-                }
-            }
-        }
-    }
-
-    fn wait(&mut self, index: usize) {
-        let Some(exchange) = &mut self.exchanges[index] else {
-            return;
-        };
-        exchange.tried.clear();
-        let now = clock::now();
-        let until = *exchange.until.get_or_insert(now + self.connect_timeout);
-        if until <= now {
-            let why = exchange.why.take().unwrap_or_else(|| "it is not up".to_owned());
-            log::error!("the application can't be reached: {why}");
-            return self.refuse(index, UNAVAILABLE, "the application can't be reached");
-        }
-        exchange.pauses += 1;
-        if exchange.pauses < PAUSES_FOR_END {
-            exchange.tried.extend(exchange.failed);
-        }
-        let due = (now + pause(exchange.pauses)).min(until);
-        self.set_due(index, due);
-    }
-
-    fn set_due(&mut self, index: usize, due: Tick) {
-        self.clear_due(index);
-        if let Some(exchange) = &mut self.exchanges[index] {
-            exchange.due = Some(due);
-            self.due.insert((due, User::Exchange(index)));
-        }
-    }
-
-    fn clear_due(&mut self, index: usize) {
-        let due = self.exchanges[index]
-            .as_mut()
-            .and_then(|exchange| exchange.due.take());
-        if let Some(due) = due {
-            self.due.remove(&(due, User::Exchange(index)));
-        }
+        self.send_on(User::Exchange(index));
+        self.pump(index);
     }
 
     fn pass_time(&mut self) {
@@ -301,73 +197,28 @@ impl Gateway {
             if due > clock::now() {
                 return;
             }
-            let index = match user {
-                User::Exchange(index) => index,
-                User::Visit(index) => {
-                    self.pass_visit(index);
-                    continue;
-                }
-                User::Nobody => return,
-            };
-            self.clear_due(index);
-            let link = self.exchanges[index].as_ref().and_then(|exchange| exchange.link);
-            match link {
-                None => self.send_on(index),
-                Some(_) => self.unreachable(index, "connect: it takes too long".to_owned()),
+            match user {
+                User::Visit(index) => self.pass_visit(index),
+                User::Exchange(_) | User::Nobody => self.pass_due(user),
             }
         }
     }
 
-    fn unreachable(&mut self, index: usize, why: String) {
-        let Some(exchange) = &mut self.exchanges[index] else {
-            return;
-        };
-        let is_alone = exchange.chosen == Some(None);
-        exchange.why = Some(why.clone());
-        self.release(index, false);
-        if is_alone {
-            log::error!("the application can't be reached: {why}");
-            return self.refuse(index, BAD_GATEWAY, "the application can't be reached");
-        }
-        self.send_on(index);
-    }
-
-    pub(super) fn release(&mut self, index: usize, keeps: bool) {
-        self.clear_due(index);
-        let Some(exchange) = &mut self.exchanges[index] else {
-            return;
-        };
-        match exchange.link.take() {
-            Some(id) if keeps => self.links.keep(id),
-            Some(id) => self.links.close(id),
-            None => {}
-        }
-        if let Some(chosen) = exchange.chosen.take() {
-            self.give(chosen);
-        }
-    }
-
-    pub(super) fn give(&mut self, chosen: Option<ProcessEntry>) {
-        if self.links.give(chosen) {
-            self.worker.ask_restart(RestartReason::MaxRequests);
-        }
-    }
-
     pub(super) fn forget(&mut self, index: usize) {
-        self.release(index, false);
-        if let Some(exchange) = self.exchanges[index].take() {
+        self.release(User::Exchange(index), false);
+        if let Some(exchange) = self.exchanges.try_remove(index) {
             self.by_token.remove(&exchange.token);
-            self.free.push(index);
         }
     }
 
     fn pump(&mut self, index: usize) {
         for _ in 0..TURNS {
-            let Some(exchange) = &self.exchanges[index] else {
-                return;
-            };
-            let Some(id) = exchange.link else { return };
-            if self.is_connecting(index, id) {
+            let link = self
+                .exchanges
+                .get(index)
+                .and_then(|exchange| exchange.upstream.link);
+            let Some(id) = link else { return };
+            if self.is_connecting(User::Exchange(index), id) {
                 return;
             }
             let has_sent = self.push(index, id);
@@ -379,43 +230,16 @@ impl Gateway {
         self.more.push(User::Exchange(index));
     }
 
-    fn is_connecting(&mut self, index: usize, id: usize) -> bool {
-        let Some(link) = self.links.get(id) else {
-            return true;
-        };
-        if !link.is_connecting {
-            return false;
-        }
-        if !link.writable && !link.readable {
-            return true;
-        }
-        if let Err(error) = self.links.complete(id) {
-            self.unreachable(index, error.to_string());
-            return true;
-        }
-        self.clear_due(index);
-        false
-    }
-
     fn push(&mut self, index: usize, id: usize) -> bool {
-        let (Some(exchange), Some(link)) = (&mut self.exchanges[index], self.links.get(id)) else {
+        let (Some(exchange), Some(link)) = (self.exchanges.get_mut(index), self.links.get(id)) else {
             return false;
         };
-        let mut has_moved = false;
-        while link.writable && exchange.sent < exchange.out.len() {
-            match send(link.socket.as_fd(), &exchange.out[exchange.sent..]) {
-                Ok(Progress::Done(count)) => {
-                    exchange.sent += count;
-                    exchange.has_gone = true;
-                    has_moved = true;
-                }
-                Ok(Progress::WouldBlock) => link.watch_room(&self.epoll),
-                Err(_) => {
-                    exchange.drop_input();
-                    link.readable = true;
-                }
-            }
-        }
+        let sent = link.stream.send(&exchange.out, &mut exchange.sent, &self.epoll);
+        let mut has_moved = sent.unwrap_or_else(|_| {
+            exchange.drop_input();
+            link.stream.readable = true;
+            false
+        });
         if exchange.sent == exchange.out.len() && !exchange.body_ended && !exchange.waits_for_body {
             match self.worker.read(exchange.token) {
                 (Piece::More, bytes) => exchange.body(bytes, false),
@@ -429,23 +253,19 @@ impl Gateway {
     }
 
     fn pull(&mut self, index: usize, id: usize) -> bool {
-        let (Some(exchange), Some(link)) = (&mut self.exchanges[index], self.links.get(id)) else {
+        let (Some(exchange), Some(link)) = (self.exchanges.get_mut(index), self.links.get(id)) else {
             return false;
         };
-        if !link.readable || exchange.is_full {
+        if !link.stream.readable || exchange.is_full {
             return false;
         }
-        match receive(link.socket.as_fd(), &mut self.scratch) {
-            Ok(Progress::WouldBlock) => {
-                link.readable = false;
-                false
-            }
+        match link.stream.receive(&mut self.scratch) {
+            Ok(Progress::WouldBlock) => false,
             Ok(Progress::Done(0)) | Err(_) => {
                 self.ended(index);
                 false
             }
             Ok(Progress::Done(count)) => {
-                link.readable = count == self.scratch.len() || link.has_ended;
                 self.piece.clear();
                 let had_switched = exchange.has_switched();
                 let fed = exchange.feed(&self.scratch[..count], &mut self.piece);
@@ -461,8 +281,8 @@ impl Gateway {
                     }
                     Fed::End { keeps } => {
                         let is_sent = exchange.is_sent();
-                        self.links.tell(exchange.chosen.flatten(), true);
-                        self.release(index, keeps && is_sent);
+                        self.links.tell(exchange.upstream.process(), true);
+                        self.release(User::Exchange(index), keeps && is_sent);
                         let piece = std::mem::take(&mut self.piece);
                         self.answer(index, &piece, true);
                         self.piece = piece;
@@ -478,7 +298,7 @@ impl Gateway {
     }
 
     pub(super) fn answer(&mut self, index: usize, piece: &[u8], is_last: bool) {
-        let Some(exchange) = &mut self.exchanges[index] else {
+        let Some(exchange) = self.exchanges.get_mut(index) else {
             return;
         };
         exchange.is_done = is_last;
@@ -505,7 +325,7 @@ impl Gateway {
     }
 
     fn on_writable(&mut self, index: usize) {
-        let Some(exchange) = &mut self.exchanges[index] else {
+        let Some(exchange) = self.exchanges.get_mut(index) else {
             return;
         };
         exchange.is_full = false;
@@ -515,16 +335,4 @@ impl Gateway {
         }
         self.pump(index);
     }
-}
-
-pub(super) fn pause(pauses: u32) -> Duration {
-    (FIRST_PAUSE * (1 << pauses.saturating_sub(1).min(5))).min(LAST_PAUSE)
-}
-
-/// Whether the method is idempotent (RFC 9110 section 9.2.2).
-fn is_idempotent(method: &[u8]) -> bool {
-    matches!(
-        method,
-        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
-    )
 }

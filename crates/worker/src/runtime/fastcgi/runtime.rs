@@ -6,8 +6,8 @@ use super::program_socket::ProgramSocket;
 use super::supervisor::{Means, Refusal, Supervisor};
 use crate::config::{self, Pool, StartCommand};
 use crate::runtime::complaints::Complaints;
-use crate::runtime::refuse;
 use crate::runtime::script_roots::Within;
+use crate::runtime::{is_idempotent, refuse};
 use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Account, Kind, Plan};
 use crate::sys::Error;
@@ -365,14 +365,9 @@ impl<'p, 'w> Passing<'p, 'w> {
     }
 }
 
-/// Whether the method is idempotent (RFC 9110 section 9.2.2) and the request has no body.
+/// Whether the request may be sent twice: its method is idempotent, and it has no body.
 fn is_repeatable(request: &Request<'_>) -> bool {
-    let method = request.param(b"REQUEST_METHOD");
-    let is_idempotent = matches!(
-        method,
-        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
-    );
-    is_idempotent && matches!(request.param(b"CONTENT_LENGTH"), b"" | b"0")
+    is_idempotent(request.param(b"REQUEST_METHOD")) && matches!(request.param(b"CONTENT_LENGTH"), b"" | b"0")
 }
 
 fn unavailable(request: &mut Request<'_>, refusal: Refusal) -> Result<(), ClientGone> {

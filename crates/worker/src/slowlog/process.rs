@@ -1,7 +1,7 @@
 //! Runs a tracer: adopts its descriptors and reads its job from standard input.
 
-use super::effects::{Descriptors, end_line, write};
 use super::job::Job;
+use super::tracer_effects::{Descriptors, end_line, write};
 use super::{LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
 use crate::logs::Log;
 use crate::sys::{inherited, memfile};

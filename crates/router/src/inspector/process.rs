@@ -369,5 +369,5 @@ fn next(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<InspectRequest> {
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
+#[path = "process_tests.rs"]
 mod tests;

@@ -1,6 +1,5 @@
 //! A worker's loop.
 
-use super::Runtime;
 use super::acceptor::{Acceptor, FIRST_KEEPALIVE, Work};
 use super::access::Recorder;
 use super::backend::{Backend, BackendState, show, stand_by};
@@ -12,6 +11,7 @@ use super::request::Request;
 use super::service::{NoRequest, Service};
 use super::stderr_errors;
 use super::timeout_response::install_handlers;
+use super::{EXIT_SOFTWARE, Runtime};
 use crate::config::{Pool, ProcessManager};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
@@ -26,8 +26,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
-const EXIT_SOFTWARE: i32 = 70;
 /// How long to wait for a new connection's first byte. Web servers write right after connecting, so this usually saves
 /// a registration.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_millis(1);
