@@ -3,8 +3,8 @@
 //! A master passes it on in an upgrade, and stores it with a keeper or a service manager with a descriptor store, to
 //! recover from a crash. Both use the same [`document`] inside a [`frame`]; [`plan`] decides which parts are valid.
 
-mod inherited_state;
+mod effects;
 pub mod plan;
 
+pub use effects::{InheritedState, VARIABLES, collect, publish, rehearse};
 pub use forkyard_protocol::handover::{changes, document, frame, names};
-pub use inherited_state::{InheritedState, VARIABLES, collect, publish, rehearse};
