@@ -4,10 +4,10 @@
 //! A helper is a separate execution of the program, not a fork, so it has none of the daemon's memory with every pool's
 //! environment and settings. It gets a document ([`HelperStart`]) and descriptors, both by number.
 
-mod run;
+mod role;
 mod start;
 
-pub use run::run;
+pub use role::run;
 pub use start::{DOCUMENT, FIRST, HelperStart, Role, WorkerStart};
 
 /// The hidden command of `forkyard` that becomes a helper.

@@ -4,8 +4,8 @@
 //! variables. It reads only the log settings of the stored configuration, so that it logs to the master's log.
 
 pub mod core;
-mod run;
+mod event_loop;
 pub mod shelf;
 
+pub use event_loop::{KeeperSettings, run};
 pub use forkyard_protocol::keeper as message;
-pub use run::{KeeperSettings, run};

@@ -1,9 +1,9 @@
 //! Control requests that concern the whole master: reload, upgrade, stop. `pool_requests.rs` has those of one pool or
 //! application.
 
+use super::event_loop::Master;
 use super::executor::Rights;
 use super::reload_diff::ReloadScope;
-use super::run::Master;
 use crate::control::last_reload::ReloadCause;
 use crate::control::program::Program;
 use crate::control::protocol::{Answer, DaemonMode, Request};

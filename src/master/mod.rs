@@ -1,13 +1,13 @@
 //! The master carries out the decisions of the process manager.
 //!
-//! The core ([`manager::Manager`]) turns events into actions; `run` turns input into events and `executor` turns
+//! The core ([`manager::Manager`]) turns events into actions; `event_loop` turns input into events and `executor` turns
 //! actions into system calls. [`lifecycle`] decides between serving, an upgrade and the end.
 
 mod control_requests;
+mod event_loop;
 mod executor;
 mod frontend;
 mod pool_requests;
-mod run;
 mod service;
 mod signals;
 mod start;

@@ -1,9 +1,9 @@
 //! Operators' requests for application pools, and for pools that are added and removed at run time.
 
 use super::event::{Event, PoolId};
+use super::event_loop::Master;
 use super::executor::{ApplyError, Rights};
 use super::reload_diff::ReloadScope;
-use super::run::Master;
 use crate::config::{self, Config, Pool, Severity};
 use crate::control::protocol::{Answer, Complaint, Request};
 use crate::router::messages::{AdminRequest, Unstarted};

@@ -11,11 +11,11 @@
 //!   (`resume_service`).
 
 use super::event::Event;
+use super::event_loop::Master;
 use super::executor::UpgradeError;
 use super::frontend::say_skipped;
 use super::lifecycle::{Asker, LifecycleAction, LifecycleCause};
 use super::reload_diff::ReloadScope;
-use super::run::Master;
 use crate::config::OnSigterm;
 use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::{Answer, Complaint, DaemonMode};

@@ -1,13 +1,13 @@
 //! Starts the master from a configuration and the previous master's state, and cleans up after it.
 
 use super::event::{CoreConfig, Event};
+use super::event_loop::{Master, system};
 use super::executor::{Executor, Handlers, RunError, SIGNALS};
 use super::frontend::{Frontend, say_skipped};
 use super::lifecycle::Lifecycle;
 use super::manager::Manager;
 use super::reload_diff::ReloadScope;
 use super::reload_plan::Changes;
-use super::run::{Master, system};
 use super::service::{Service, say_interval};
 use crate::config::{self, Config};
 use crate::control::last_reload::{LastReload, ReloadCause};

@@ -7,8 +7,8 @@
 
 mod brief;
 mod connection;
+mod event_loop;
 mod pages;
-mod run;
 
 pub use brief::{Brief, Refusal};
-pub use run::run;
+pub use event_loop::run;
