@@ -164,9 +164,7 @@ fn a_link_to_a_standard_stream_is_a_log_in_any_directory() {
         daemon.signal(Signal::SIGUSR2);
         daemon.expect("Reloading in progress");
         daemon.expect("ready to handle connections");
-        daemon.signal(Signal::SIGQUIT);
-        daemon.expect("exiting, bye-bye!");
-        assert!(daemon.child.wait().expect("it is our child").success());
+        daemon.stop(Signal::SIGQUIT);
     }
 }
 
@@ -177,8 +175,7 @@ fn php_fpm_starts_with_such_links() {
     }
     for place in PLACES.into_iter().filter(|place| place.user == 0) {
         let site = Site::new(place, "/dev/stderr", "error_log");
-        let daemon = site.start(STOCK, "-F", 0);
-        daemon.expect("ready to handle connections");
+        let _daemon = site.start(STOCK, "-F", 0).ready();
     }
 }
 
@@ -268,8 +265,7 @@ fn the_next_program_goes_on_with_the_stream() {
     let site = Site::new(place(0o777, 0, 0, 0), "/dev/stderr", "error_log");
     install(&site, "forkyard-php");
     let program = install(&site, "forkyard-fpm");
-    let daemon = site.start(&program, "-F", 0);
-    daemon.expect("ready to handle connections");
+    let daemon = site.start(&program, "-F", 0).ready();
     install(&site, "forkyard-fpm");
     daemon.signal(Signal::SIGUSR2);
     daemon.expect("taking over from process");
