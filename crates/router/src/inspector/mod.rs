@@ -16,6 +16,8 @@ pub(crate) mod own_settings;
 pub mod pool;
 pub mod queue;
 mod run;
+#[cfg(test)]
+pub(crate) mod sample;
 pub mod signs;
 pub mod users;
 
