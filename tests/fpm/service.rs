@@ -364,8 +364,8 @@ fn a_pool_of_root_is_refused_at_the_start() {
 }
 
 /// As package managers do: renames the new file over the old one.
-fn install(site: &Site, name: &str) -> PathBuf {
-    let target = site.path(name);
+pub(crate) fn install(directory: &Path, name: &str) -> PathBuf {
+    let target = directory.join(name);
     let new = target.with_extension("new");
     crate::support::copy_program(&Path::new(forkyard_fpm()).with_file_name(name), &new);
     std::fs::rename(&new, &target).expect("writable");
@@ -378,11 +378,11 @@ fn another_program_takes_over_with_the_same_options() {
         return;
     };
     site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\n");
-    install(&site, "forkyard-php");
-    let mut daemon = Daemon::start_program(&site, &install(&site, "forkyard-fpm")).ready();
+    install(site.directory.path(), "forkyard-php");
+    let mut daemon = Daemon::start_program(&site, &install(site.directory.path(), "forkyard-fpm")).ready();
     assert_eq!(site.ask(), "fpm-fcgi 33M one");
     let old: Vec<i32> = daemon.children();
-    install(&site, "forkyard-fpm");
+    install(site.directory.path(), "forkyard-fpm");
     daemon.signal(Signal::SIGUSR2);
     let seen = daemon.expect("ready to handle connections");
     let pid = daemon.child.id();
