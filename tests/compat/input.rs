@@ -35,40 +35,32 @@ fn multipart(parts: &[Vec<u8>]) -> Vec<u8> {
 #[test]
 fn forms() {
     let pair = pair();
-    let root = scripts();
     for body in ["a=1&b[x]=2&b[y]=3&c=%C3%A9+d", "", "novalue", "a=1&a=2;b=3"] {
-        pair.same(&Request::post(&root, "/server.php?q=1", FORM, body));
-        pair.same(&Request::post(
-            &root,
+        pair.post("/server.php?q=1", FORM, body);
+        pair.post(
             "/server.php",
             "application/x-www-form-urlencoded; charset=utf-8",
             body,
-        ));
+        );
     }
     let many: String = (0..2000).map(|i| format!("v{i}={i}&")).collect();
-    pair.same(&Request::post(&root, "/input.php", FORM, many));
+    pair.post("/input.php", FORM, many);
 }
 
 #[test]
 fn other_bodies() {
     let pair = pair();
     let root = scripts();
-    pair.same(&Request::post(
-        &root,
-        "/server.php",
-        "application/json",
-        r#"{"a":[1,2]}"#,
-    ));
-    pair.same(&Request::post(&root, "/server.php", "application/json", "{}").with("REQUEST_METHOD", "PUT"));
-    pair.same(&Request::post(&root, "/server.php", FORM, "a=1").with("REQUEST_METHOD", "PATCH"));
-    pair.same(&Request::post(&root, "/server.php", FORM, "a=1").with("REQUEST_METHOD", "GET"));
-    pair.same(&Request::post(&root, "/server.php", "", "plain"));
-    pair.same(&Request::post(
-        &root,
-        "/input.php",
-        "application/octet-stream",
-        vec![7; 3 << 20],
-    ));
+    pair.post("/server.php", "application/json", r#"{"a":[1,2]}"#);
+    for (method, kind, body) in [
+        ("PUT", "application/json", "{}"),
+        ("PATCH", FORM, "a=1"),
+        ("GET", FORM, "a=1"),
+    ] {
+        pair.same(&Request::post(&root, "/server.php", kind, body).with("REQUEST_METHOD", method));
+    }
+    pair.post("/server.php", "", "plain");
+    pair.post("/input.php", "application/octet-stream", vec![7; 3 << 20]);
 }
 
 #[test]
@@ -85,7 +77,6 @@ fn lengths_that_do_not_fit() {
 #[test]
 fn uploads() {
     let pair = pair();
-    let root = scripts();
     let body = multipart(&[
         part("field", None, b"value"),
         part("one", Some("a b.txt"), b"file content"),
@@ -93,45 +84,27 @@ fn uploads() {
         part("many[]", Some("2.bin"), b""),
         part("none", Some(""), b""),
     ]);
-    pair.same(&Request::post(&root, "/input.php", BOUNDARY, body.clone()));
-    pair.same(&Request::post(
-        &root,
-        "/input.php",
-        "multipart/form-data",
-        body.clone(),
-    ));
-    pair.same(&Request::post(
-        &root,
-        "/input.php",
-        BOUNDARY,
-        &body[..body.len() / 2],
-    ));
+    pair.post("/input.php", BOUNDARY, body.clone());
+    pair.post("/input.php", "multipart/form-data", body.clone());
+    pair.post("/input.php", BOUNDARY, &body[..body.len() / 2]);
 }
 
 #[test]
 fn bodies_over_the_limit() {
     let pair = Pair::start(&Setup::new().ini("post_max_size = 100K\nupload_max_filesize = 20K"));
-    let root = scripts();
-    pair.same(&Request::post(&root, "/input.php", FORM, vec![b'a'; 300_000]));
-    pair.same(&Request::post(
-        &root,
-        "/input.php",
-        "application/json",
-        vec![b'a'; 300_000],
-    ));
-    pair.same(&Request::post(
-        &root,
+    pair.post("/input.php", FORM, vec![b'a'; 300_000]);
+    pair.post("/input.php", "application/json", vec![b'a'; 300_000]);
+    pair.post(
         "/input.php",
         BOUNDARY,
         multipart(&[part("f", Some("f"), &[b'x'; 300_000])]),
-    ));
-    pair.same(&Request::post(
-        &root,
+    );
+    pair.post(
         "/input.php",
         BOUNDARY,
         multipart(&[part("f", Some("f"), &[b'x'; 30_000])]),
-    ));
-    pair.same(&Request::post(&root, "/output.php", FORM, vec![b'a'; 300_000]));
+    );
+    pair.post("/output.php", FORM, vec![b'a'; 300_000]);
 }
 
 #[test]
@@ -155,19 +128,8 @@ fn an_upload_of_100_megabytes_needs_no_memory() {
 #[test]
 fn body_that_is_not_read() {
     let pair = pair();
-    let root = scripts();
-    pair.same(&Request::post(
-        &root,
-        "/output.php?way=flush",
-        "application/json",
-        vec![b'x'; 1 << 20],
-    ));
-    pair.same(&Request::post(
-        &root,
-        "/missing.php",
-        "application/json",
-        vec![b'x'; 1 << 20],
-    ));
+    pair.post("/output.php?way=flush", "application/json", vec![b'x'; 1 << 20]);
+    pair.post("/missing.php", "application/json", vec![b'x'; 1 << 20]);
 }
 
 #[test]

@@ -51,6 +51,18 @@ impl Pair {
     pub(crate) fn get(&self, uri: &str) -> Reply {
         self.same(&Request::get(&scripts(), uri))
     }
+
+    #[track_caller]
+    pub(crate) fn post(&self, uri: &str, kind: &str, body: impl Into<Vec<u8>>) -> Reply {
+        self.same(&Request::post(&scripts(), uri, kind, body))
+    }
+
+    #[track_caller]
+    pub(crate) fn get_each(&self, before: &str, ways: &[&str]) {
+        for way in ways {
+            self.get(&format!("{before}{way}"));
+        }
+    }
 }
 
 pub(crate) fn pair() -> Pair {

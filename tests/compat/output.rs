@@ -1,8 +1,9 @@
 //! Headers, output, and the ways a script can end.
 
-use super::client::Request;
+use super::client::{Reply, Request};
 use super::servers::{Setup, directory};
-use super::{Pair, assert_equal, pair, scripts, take_file};
+use super::{Pair, pair, scripts, take_file};
+use std::path::Path;
 
 #[test]
 fn response_codes() {
@@ -50,9 +51,7 @@ const HEADER_WAYS: [&str; 25] = [
 #[test]
 fn headers() {
     let pair = pair();
-    for way in HEADER_WAYS {
-        pair.get(&format!("/headers.php?way={way}"));
-    }
+    pair.get_each("/headers.php?way=", &HEADER_WAYS);
     assert!(
         pair.get("/headers.php?way=location")
             .text()
@@ -67,9 +66,7 @@ fn headers_of_other_kinds() {
         Setup::new().ini("cgi.rfc2616_headers = 1"),
     ] {
         let pair = Pair::start(&setup);
-        for way in HEADER_WAYS {
-            pair.get(&format!("/headers.php?way={way}"));
-        }
+        pair.get_each("/headers.php?way=", &HEADER_WAYS);
     }
     let pair = Pair::start(&Setup::new().ini("expose_php = 1"));
     assert!(pair.get("/headers.php").text().contains(concat!(
@@ -107,15 +104,11 @@ fn output_of_every_kind() {
         "compressed",
         "none",
     ];
-    for way in ways {
-        pair.get(&format!("/output.php?way={way}"));
-    }
+    pair.get_each("/output.php?way=", &ways);
     let request = Request::get(&scripts(), "/output.php?way=compressed").with("HTTP_ACCEPT_ENCODING", "gzip");
     assert!(pair.same(&request).text().contains("Content-Encoding: gzip"));
     let pair = Pair::start(&Setup::new().ini("output_buffering = 0"));
-    for way in ways {
-        pair.get(&format!("/output.php?way={way}"));
-    }
+    pair.get_each("/output.php?way=", &ways);
 }
 
 const ENDINGS: [&str; 16] = [
@@ -141,9 +134,7 @@ const ENDINGS: [&str; 16] = [
 fn endings() {
     let pair = pair();
     for display in ["0", "1"] {
-        for way in ENDINGS {
-            pair.get(&format!("/ending.php?display={display}&way={way}"));
-        }
+        pair.get_each(&format!("/ending.php?display={display}&way="), &ENDINGS);
     }
     let fatal = pair.get("/ending.php?way=fatal");
     assert!(
@@ -188,46 +179,37 @@ fn errors_without_logging() {
         Setup::new().ini("html_errors = 1\ndisplay_errors = 1"),
     ] {
         let pair = Pair::start(&setup);
-        for way in ["fatal", "warnings", "exit", "exception"] {
-            pair.get(&format!("/ending.php?way={way}"));
+        pair.get_each("/ending.php?way=", &["fatal", "warnings", "exit", "exception"]);
+    }
+}
+
+/// The answer and the file that `script` writes, of both servers and with each `ignore_user_abort`.
+fn same_answer_and_file(script: &str, send: impl Fn(&Request, &Path) -> Option<Reply>) {
+    let pair = pair();
+    for ignore in ["0", "1"] {
+        let [expected, answer] = [&pair.fpm.socket, &pair.forkyard.socket].map(|socket| {
+            let directory = directory();
+            let file = directory.path().join("seen");
+            let uri = format!("/{script}?ignore={ignore}&file={}", file.display());
+            (send(&Request::get(&scripts(), &uri), socket), take_file(&file))
+        });
+        assert_eq!(expected, answer, "ignore_user_abort {ignore}");
+        if let Some(reply) = answer.0 {
+            assert_eq!(reply.body(), "answer\n");
         }
     }
+    pair.get("/server.php");
 }
 
 #[test]
 fn finishing_early() {
-    let pair = pair();
-    for ignore in ["0", "1"] {
-        let ask = |socket| {
-            let directory = directory();
-            let file = directory.path().join("seen");
-            let uri = format!("/finish.php?ignore={ignore}&file={}", file.display());
-            (Request::get(&scripts(), &uri).send(socket), take_file(&file))
-        };
-        let (expected, answer) = (ask(&pair.fpm.socket), ask(&pair.forkyard.socket));
-        assert_equal(&expected.0, &answer.0);
-        assert_eq!(expected.1, answer.1, "ignore_user_abort {ignore}");
-        assert_eq!(answer.0.body(), "answer\n");
-    }
-    pair.get("/server.php");
+    same_answer_and_file("finish.php", |request, socket| Some(request.send(socket)));
 }
 
 #[test]
 fn client_leaves() {
-    let pair = pair();
-    for ignore in ["0", "1"] {
-        let ask = |socket| {
-            let directory = directory();
-            let file = directory.path().join("seen");
-            let uri = format!("/abort.php?ignore={ignore}&file={}", file.display());
-            Request::get(&scripts(), &uri).send_and_leave(socket);
-            take_file(&file)
-        };
-        assert_eq!(
-            ask(&pair.fpm.socket),
-            ask(&pair.forkyard.socket),
-            "ignore_user_abort {ignore}"
-        );
-    }
-    pair.get("/server.php");
+    same_answer_and_file("abort.php", |request, socket| {
+        request.send_and_leave(socket);
+        None
+    });
 }

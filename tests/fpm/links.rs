@@ -1,9 +1,9 @@
 //! Logs that are links to the daemon's standard streams, as in images of containers.
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there, without_time};
-use super::service::Daemon;
+use super::service::{Daemon, install};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_lacks, copy_program, until, wait_until};
+use crate::support::{assert_lacks, until, wait_until};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, chown, fchown, pipe2};
@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -164,9 +164,7 @@ fn a_link_to_a_standard_stream_is_a_log_in_any_directory() {
         daemon.signal(Signal::SIGUSR2);
         daemon.expect("Reloading in progress");
         daemon.expect("ready to handle connections");
-        daemon.signal(Signal::SIGQUIT);
-        daemon.expect("exiting, bye-bye!");
-        assert!(daemon.child.wait().expect("it is our child").success());
+        daemon.stop(Signal::SIGQUIT);
     }
 }
 
@@ -177,8 +175,7 @@ fn php_fpm_starts_with_such_links() {
     }
     for place in PLACES.into_iter().filter(|place| place.user == 0) {
         let site = Site::new(place, "/dev/stderr", "error_log");
-        let daemon = site.start(STOCK, "-F", 0);
-        daemon.expect("ready to handle connections");
+        let _daemon = site.start(STOCK, "-F", 0).ready();
     }
 }
 
@@ -251,26 +248,17 @@ fn a_daemon_in_the_background_keeps_the_stream_that_a_log_goes_to() {
     }
 }
 
-/// As package managers do: renames the new file over the old one.
-fn install(site: &Site, name: &str) -> String {
-    let target = site.path(name);
-    let new = target.with_extension("new");
-    copy_program(&Path::new(forkyard_fpm()).with_file_name(name), &new);
-    fs::rename(&new, &target).expect("writable");
-    target.display().to_string()
-}
-
 #[test]
 fn the_next_program_goes_on_with_the_stream() {
     if !is_possible() {
         return;
     }
     let site = Site::new(place(0o777, 0, 0, 0), "/dev/stderr", "error_log");
-    install(&site, "forkyard-php");
-    let program = install(&site, "forkyard-fpm");
-    let daemon = site.start(&program, "-F", 0);
-    daemon.expect("ready to handle connections");
-    install(&site, "forkyard-fpm");
+    let own = site.directory.path();
+    install(own, "forkyard-php");
+    let program = install(own, "forkyard-fpm").display().to_string();
+    let daemon = site.start(&program, "-F", 0).ready();
+    install(own, "forkyard-fpm");
     daemon.signal(Signal::SIGUSR2);
     daemon.expect("taking over from process");
     daemon.expect("ready to handle connections");

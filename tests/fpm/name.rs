@@ -46,8 +46,7 @@ fn a_link_to_forkyard_runs_under_its_own_name() {
     let link = site.path("php-fpm8.2");
     std::os::unix::fs::symlink(FORKYARD, &link).expect("writable");
     let file = site.path("php-fpm.conf");
-    let mut daemon = Daemon::run(Command::new(&link).args(["-F", "-O", "-y"]).arg(file));
-    daemon.expect("ready to handle connections");
+    let mut daemon = Daemon::run(Command::new(&link).args(["-F", "-O", "-y"]).arg(file)).ready();
     for _ in 0..2 {
         assert_eq!(site.ask(), "fpm-fcgi 128M ");
         let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
@@ -64,7 +63,5 @@ fn a_link_to_forkyard_runs_under_its_own_name() {
         daemon.signal(Signal::SIGUSR2);
         daemon.expect("ready to handle connections");
     }
-    daemon.signal(Signal::SIGTERM);
-    daemon.expect("exiting, bye-bye!");
-    assert!(daemon.child.wait().expect("it is our child").success());
+    daemon.stop(Signal::SIGTERM);
 }

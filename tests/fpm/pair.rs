@@ -128,6 +128,10 @@ impl Fpm {
         client.request(params, body).expect("it answers")
     }
 
+    pub(crate) fn get(&self, script: &str) -> String {
+        self.ask(&self.params(script, ""), b"").body()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).expect("it runs");
     }

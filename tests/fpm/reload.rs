@@ -87,7 +87,7 @@ fn every_process_is_found_by_the_name_of_the_program() {
         let name = name.expect("it is text");
         let short = &name[..name.len().min(15)];
         let fpm = Fpm::start(program, "", "", &[("a.php", "<?php echo 'a';")]);
-        assert_eq!(fpm.ask(&fpm.params("a.php", ""), b"").body(), "a");
+        assert_eq!(fpm.get("a.php"), "a");
         let pid_file = fpm.path("pid").display().to_string();
         let master: u32 = fpm.read("pid").trim().parse().expect("a pid");
         let daemon = |more: &[&str]| {
@@ -116,7 +116,7 @@ fn every_process_is_found_by_the_name_of_the_program() {
             let reloaded = daemon(&["--signal", "USR2"]);
             assert!(reloaded.status.success(), "{program}: {reloaded:?}");
             wait_for_reload(&fpm, round + 1);
-            assert_eq!(fpm.ask(&fpm.params("a.php", ""), b"").body(), "a");
+            assert_eq!(fpm.get("a.php"), "a");
         }
         let stopped = daemon(&["--signal", "TERM"]);
         assert!(stopped.status.success(), "{program}: {stopped:?}");

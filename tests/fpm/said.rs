@@ -75,6 +75,8 @@ fn without_pid(line: &str) -> String {
 
 const MARK: &str = "<?php file_put_contents('php://stderr', $_SERVER['QUERY_STRING'] . \"\\n\");";
 
+const PLAIN: &str = "catch_workers_output = yes\ndecorate_workers_output = no";
+
 fn settings(case: &Case) -> (String, String) {
     let flag = |flag| if flag { "yes" } else { "no" };
     (
@@ -131,8 +133,7 @@ fn what_looks_like_a_mark_ends_a_line() {
         ),
         ("mark.php", MARK),
     ];
-    let pool = "catch_workers_output = yes\ndecorate_workers_output = no";
-    let fpm = Fpm::start(forkyard_fpm(), "log_limit = 2048", pool, &scripts);
+    let fpm = Fpm::start(forkyard_fpm(), "log_limit = 2048", PLAIN, &scripts);
     let (lines, _) = said(&fpm, "a.php", "the end of it");
     let expected: Vec<String> = (1021..=1026)
         .flat_map(|length| ["a".repeat(length), "b".repeat(10)])
@@ -152,8 +153,7 @@ fn unfinished_lines_of_two_requests_are_two() {
         ),
         ("mark.php", MARK),
     ];
-    let pool = "catch_workers_output = yes\ndecorate_workers_output = no";
-    let fpm = Fpm::start(forkyard_fpm(), "", pool, &scripts);
+    let fpm = Fpm::start(forkyard_fpm(), "", PLAIN, &scripts);
     let mut expected = Vec::new();
     for number in 0..200 {
         fpm.ask(&fpm.params("a.php", &number.to_string()), b"");
@@ -173,8 +173,7 @@ fn marks_beside_the_limit_of_a_line_end_lines_as_in_php_fpm() {
             "<?php file_put_contents('php://stderr', str_repeat('a', {length}) . \"Quarkslab\\0fscf\\0Quarkslab\");"
         );
         let scripts = [("a.php", script.as_str()), ("mark.php", MARK)];
-        let pool = "catch_workers_output = yes\ndecorate_workers_output = no";
-        let [stock, ours] = Fpm::both("", pool, &scripts).map(|fpm| said(&fpm, "a.php", "the end of it").0);
+        let [stock, ours] = Fpm::both("", PLAIN, &scripts).map(|fpm| said(&fpm, "a.php", "the end of it").0);
         assert_eq!(stock, ours);
         assert_eq!(
             ours,

@@ -60,14 +60,32 @@ impl Site {
     }
 
     pub(crate) fn append(&self, text: &str) {
-        let pool = std::fs::read_to_string(self.path("pool.d/www.conf")).expect("it was written");
-        self.write("pool.d/www.conf", &format!("{pool}\n{text}"));
+        self.write("pool.d/www.conf", &format!("{}\n{text}", self.pool()));
+    }
+
+    pub(crate) fn pool(&self) -> String {
+        std::fs::read_to_string(self.path("pool.d/www.conf")).expect("it was written")
     }
 
     pub(crate) fn ask(&self) -> String {
-        let mut client = Client::connect(&self.path("fpm.sock")).expect("it listens");
-        let params = Params::get(self.directory.path(), "a.php", "");
-        client.request(&params, b"").expect("it answers").body()
+        self.ask_for("fpm.sock", &self.params("a.php"))
+    }
+
+    fn params(&self, script: &str) -> Params {
+        Params::get(self.directory.path(), script, "")
+    }
+
+    fn ask_for(&self, socket: &str, params: &Params) -> String {
+        let mut client = Client::connect(&self.path(socket)).expect("it listens");
+        client.request(params, b"").expect("it answers").body()
+    }
+
+    fn assert_is_php_fpms_too(&self) {
+        if super::both::is_stock_there() {
+            let mut command = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")));
+            let tested = command.args(["-t", "-y"]).arg(self.path("php-fpm.conf")).output();
+            assert!(tested.expect("php-fpm").status.success());
+        }
     }
 }
 
@@ -97,6 +115,27 @@ impl Daemon {
         });
         let lines = lines_of(child.stderr.take().expect("it is piped"));
         Daemon { child, lines }
+    }
+
+    pub(crate) fn ready(self) -> Daemon {
+        self.expect("ready to handle connections");
+        self
+    }
+
+    /// Returns what the daemon says until it has ended well.
+    pub(crate) fn stop(&mut self, signal: Signal) -> Vec<String> {
+        self.signal(signal);
+        let seen = self.expect("exiting, bye-bye!");
+        let status = self.child.wait().expect("it is our child");
+        assert!(status.success(), "{status}");
+        seen
+    }
+
+    /// Tells the daemon to reload, which it refuses with `reason`.
+    fn assert_refuses_reload(&self, reason: &str) {
+        self.signal(Signal::SIGUSR2);
+        let seen = self.expect("the old one stays in force");
+        assert!(seen.iter().any(|line| line.contains(reason)), "{seen:#?}");
     }
 
     pub(crate) fn expect(&self, text: &str) -> Vec<String> {
@@ -185,14 +224,9 @@ fn debians_pool_serves_reloads_and_stops() {
     let titles: Vec<String> = daemon.children().into_iter().map(title).collect();
     assert!(titles.contains(&"php-fpm: pool www".to_owned()), "{titles:?}");
 
-    let good = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    let good = site.pool();
     site.append("nonsense = 1\n");
-    daemon.signal(Signal::SIGUSR2);
-    let seen = daemon.expect("the old one stays in force");
-    assert!(
-        seen.iter().any(|line| line.contains("unknown entry 'nonsense'")),
-        "{seen:#?}"
-    );
+    daemon.assert_refuses_reload("unknown entry 'nonsense'");
     assert_eq!(site.ask(), "fpm-fcgi 33M one");
 
     site.write(
@@ -206,10 +240,7 @@ fn debians_pool_serves_reloads_and_stops() {
         assert!(std::time::Instant::now() < end, "the new settings never came");
     }
 
-    daemon.signal(Signal::SIGQUIT);
-    daemon.expect("exiting, bye-bye!");
-    let status = daemon.child.wait().expect("it is our child");
-    assert!(status.success(), "{status}");
+    daemon.stop(Signal::SIGQUIT);
     assert!(!site.path("fpm.sock").exists() && !site.path("fpm.pid").exists());
 }
 
@@ -249,54 +280,34 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
-    let ask = |value: &str| {
-        let mut client = Client::connect(&site.path("fpm.sock")).expect("it listens");
-        let params = Params::get(site.directory.path(), "a.php", "").with("PHP_VALUE", value);
-        client.request(&params, b"").expect("it answers").body()
-    };
+    let ask = |value: &str| site.ask_for("fpm.sock", &site.params("a.php").with("PHP_VALUE", value));
     {
-        let daemon = Daemon::start(&site);
-        daemon.expect("ready to handle connections");
+        let _daemon = Daemon::start(&site).ready();
         assert_eq!(
             ask("memory_limit = 77M"),
             "fpm-fcgi 77M ",
             "php-fpm's way unless told otherwise"
         );
     }
-    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    let pool = site.pool();
     let rule = |rule: &str| {
         let line = format!("php_admin_value[forkyard.request_settings] = {rule}\n");
         site.write("pool.d/www.conf", &format!("{pool}\n{line}"));
     };
     rule("none");
     {
-        let daemon = Daemon::start(&site);
-        daemon.expect("ready to handle connections");
+        let _daemon = Daemon::start(&site).ready();
         assert_eq!(ask("memory_limit = 77M"), "fpm-fcgi 128M ");
     }
     rule("precision,display_errors");
-    if super::both::is_stock_there() {
-        let file = site.path("php-fpm.conf");
-        let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
-            .arg("-t")
-            .arg("-y")
-            .arg(&file)
-            .output();
-        assert!(
-            stock.expect("php-fpm").status.success(),
-            "the file is php-fpm's, too"
-        );
-    }
-    let daemon = Daemon::start(&site);
-    daemon.expect("ready to handle connections");
+    site.assert_is_php_fpms_too();
+    let daemon = Daemon::start(&site).ready();
     assert_eq!(ask("memory_limit = 77M"), "fpm-fcgi 128M ");
     daemon.expect("[pool www] refused the setting 'memory_limit' that came with a request");
     rule(",");
-    daemon.signal(Signal::SIGUSR2);
-    let seen = daemon.expect("the old one stays in force");
-    let wanted =
-        "[pool www] forkyard.request_settings: write all, harmless, none, or names with commas between them";
-    assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
+    daemon.assert_refuses_reload(
+        "[pool www] forkyard.request_settings: write all, harmless, none, or names with commas between them",
+    );
 }
 
 #[test]
@@ -307,33 +318,18 @@ fn pools_of_two_users_can_have_workers_of_one_zygote() {
     site.append(
         "php_admin_value[forkyard.preloader] = zygote\nphp_admin_value[opcache.file_update_protection] = 0\n",
     );
-    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    let pool = site.pool();
     let other = pool.replace("[www]", "[other]").replace("fpm.sock", "other.sock");
     let other = other.replace("user = www-data", "user = nobody");
     site.write("pool.d/other.conf", &other);
-    if super::both::is_stock_there() {
-        let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
-            .arg("-t")
-            .arg("-y")
-            .arg(site.path("php-fpm.conf"))
-            .output();
-        assert!(
-            stock.expect("php-fpm").status.success(),
-            "the file is php-fpm's, too"
-        );
-    }
+    site.assert_is_php_fpms_too();
     site.write("code.php", "<?php echo 'code';");
     site.write(
         "cached.php",
         "<?php echo opcache_is_script_cached(__DIR__ . '/code.php') ? 'cached' : 'not';",
     );
-    let ask = |socket: &str, script: &str| {
-        let mut client = Client::connect(&site.path(socket)).expect("it listens");
-        let params = Params::get(site.directory.path(), script, "");
-        client.request(&params, b"").expect("answer").body()
-    };
-    let daemon = Daemon::start(&site);
-    daemon.expect("ready to handle connections");
+    let ask = |socket: &str, script: &str| site.ask_for(socket, &site.params(script));
+    let daemon = Daemon::start(&site).ready();
     assert_eq!(ask("fpm.sock", "code.php"), "code");
     assert_eq!(ask("fpm.sock", "cached.php"), "cached");
     assert_eq!(ask("other.sock", "cached.php"), "not", "its OPcache is its own");
@@ -346,10 +342,9 @@ fn pools_of_two_users_can_have_workers_of_one_zygote() {
         "pool.d/other.conf",
         &other.replace("forkyard.preloader] = zygote", "forkyard.preloader] = shared"),
     );
-    daemon.signal(Signal::SIGUSR2);
-    let seen = daemon.expect("the old one stays in force");
-    let wanted = "[pool other] forkyard.preloader: write own, or zygote, which has taken the place of shared";
-    assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
+    daemon.assert_refuses_reload(
+        "[pool other] forkyard.preloader: write own, or zygote, which has taken the place of shared",
+    );
 }
 
 #[test]
@@ -369,8 +364,8 @@ fn a_pool_of_root_is_refused_at_the_start() {
 }
 
 /// As package managers do: renames the new file over the old one.
-fn install(site: &Site, name: &str) -> PathBuf {
-    let target = site.path(name);
+pub(crate) fn install(directory: &Path, name: &str) -> PathBuf {
+    let target = directory.join(name);
     let new = target.with_extension("new");
     crate::support::copy_program(&Path::new(forkyard_fpm()).with_file_name(name), &new);
     std::fs::rename(&new, &target).expect("writable");
@@ -383,12 +378,11 @@ fn another_program_takes_over_with_the_same_options() {
         return;
     };
     site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\n");
-    install(&site, "forkyard-php");
-    let mut daemon = Daemon::start_program(&site, &install(&site, "forkyard-fpm"));
-    daemon.expect("ready to handle connections");
+    install(site.directory.path(), "forkyard-php");
+    let mut daemon = Daemon::start_program(&site, &install(site.directory.path(), "forkyard-fpm")).ready();
     assert_eq!(site.ask(), "fpm-fcgi 33M one");
     let old: Vec<i32> = daemon.children();
-    install(&site, "forkyard-fpm");
+    install(site.directory.path(), "forkyard-fpm");
     daemon.signal(Signal::SIGUSR2);
     let seen = daemon.expect("ready to handle connections");
     let pid = daemon.child.id();
@@ -409,7 +403,5 @@ fn another_program_takes_over_with_the_same_options() {
     while daemon.children().iter().any(|pid| old.contains(pid)) {
         assert!(std::time::Instant::now() < end, "the old workers never left");
     }
-    daemon.signal(Signal::SIGQUIT);
-    daemon.expect("exiting, bye-bye!");
-    assert!(daemon.child.wait().expect("it is our child").success());
+    daemon.stop(Signal::SIGQUIT);
 }

@@ -57,7 +57,7 @@ fn only_workers_that_have_begun_are_shown() {
     let script = "<?php foreach (fpm_get_status()['procs'] as $p) echo $p['pid'] > 0 && $p['start-time'] > 1e9 ? 'y' : 'n';";
     for _ in 0..5 {
         for fpm in Fpm::both("", DYNAMIC, &[("a.php", script)]) {
-            let body = fpm.ask(&fpm.params("a.php", ""), b"").body();
+            let body = fpm.get("a.php");
             assert!(!body.is_empty() && !body.contains('n'), "{body}");
         }
     }

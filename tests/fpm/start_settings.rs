@@ -212,11 +212,7 @@ fn every_pool_that_php_fpm_serves_is_served() {
                 answers[number]
             );
         }
-        assert_eq!(
-            ours.ask(&ours.params("a.php", ""), b"").body(),
-            "served",
-            "{when}"
-        );
+        assert_eq!(ours.get("a.php"), "served", "{when}");
     };
     compare("at the start");
     let log = ours.read("error");
@@ -246,7 +242,7 @@ fn every_pool_that_php_fpm_serves_is_served() {
     );
 
     ours.signal(Signal::SIGUSR2);
-    wait_until("the reload", || ours.read("error").matches(READY).count() == 2);
+    ours.wait_for_count("error", READY, 2);
     compare("after a reload");
 }
 
@@ -292,7 +288,7 @@ fn a_setting_that_is_left_out_is_in_the_log_in_the_test_and_in_the_status_until_
         )];
         Fpm::start_with(program, &options, "", pool, &script)
     });
-    let ask = |fpm: &Fpm| fpm.ask(&fpm.params("a.php", ""), b"").body();
+    let ask = |fpm: &Fpm| fpm.get("a.php");
     assert_eq!([ask(&stock), ask(&ours)], ["served", "served"]);
     let place = line_of(&ours, "opcache.preload");
     let missing = ours.path("later.php");
@@ -323,7 +319,7 @@ fn a_setting_that_is_left_out_is_in_the_log_in_the_test_and_in_the_status_until_
 
     fs::write(&missing, "<?php function later() {}").expect("script");
     ours.signal(Signal::SIGUSR2);
-    wait_until("the reload", || ours.read("error").matches(READY).count() == 2);
+    ours.wait_for_count("error", READY, 2);
     wait_until("the preloaded function", || ask(&ours) == "preloaded");
     assert!(!self::status(&ours).contains("without"));
     let (told, code) = test(&ours, &options);
@@ -343,12 +339,7 @@ fn several_settings_are_found_and_the_others_stay() {
                 php_admin_value[opcache.lockfile_path] = /missing\nphp_admin_value[opcache.max_accelerated_files] = 4000\n\
                 php_admin_value[opcache.preload] = /missing.php";
     let ours = Fpm::start_with(forkyard_fpm(), &options(), "", pool, &script);
-    assert_eq!(
-        ours.ask(&ours.params("a.php", ""), b"").body(),
-        "16 4000",
-        "{}",
-        ours.read("error")
-    );
+    assert_eq!(ours.get("a.php"), "16 4000", "{}", ours.read("error"));
     let log = ours.read("error");
     for name in ["memory_consumption", "lockfile_path", "preload"] {
         assert_contains(&log, &format!("php_admin_value[opcache.{name}] = "));
@@ -364,10 +355,10 @@ fn a_script_that_is_never_done_is_left_out() {
     let pool = "php_admin_value[opcache.preload] = {DIR}/hangs.php";
     let ours = Fpm::start_with(forkyard_fpm(), &options(), "", pool, &SCRIPTS);
     let log = ours.wait_for("error", "is left out");
-    assert_eq!(ours.ask(&ours.params("a.php", ""), b"").body(), "served");
-    assert_contains(
-        &log,
-        "hangs.php is left out, because PHP does not start with it: ",
+    assert_eq!(ours.get("a.php"), "served");
+    assert!(
+        log.contains("hangs.php is left out, because PHP does not start with it: "),
+        "{log}"
     );
 }
 

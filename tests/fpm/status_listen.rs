@@ -60,6 +60,13 @@ impl Server {
         }
     }
 
+    fn wait_for_idle(&self, uri: &str) {
+        self.until(|| {
+            let (_, body, _) = self.ask("GET", uri, "full").expect("an answer");
+            body.matches("state:                Idle").count() == 2
+        });
+    }
+
     fn ask(&self, method: &str, uri: &str, query: &str) -> Option<(String, String, String)> {
         let mut client = Client::connect(&self.path("status.sock")).ok()?;
         let params = Params::get(Path::new("/nowhere"), "x.php", query)
@@ -151,10 +158,7 @@ fn the_status_address_answers_as_php_fpm_s_does() {
     let (stock, ours) = (Server::start(STOCK, pages), Server::start(forkyard_fpm(), pages));
     let both = [&stock, &ours];
     for server in both {
-        server.until(|| {
-            let (_, body, _) = server.ask("GET", "/st", "full").expect("an answer");
-            body.matches("state:                Idle").count() == 2
-        });
+        server.wait_for_idle("/st");
     }
     compare(&stock, &ours, &["/st", "/ping"]);
     let [theirs, own] =
@@ -176,10 +180,7 @@ fn without_a_path_the_status_is_the_root() {
     }
     let (stock, ours) = (Server::start(STOCK, ""), Server::start(forkyard_fpm(), ""));
     for server in [&stock, &ours] {
-        server.until(|| {
-            let (_, body, _) = server.ask("GET", "/", "full").expect("an answer");
-            body.matches("state:                Idle").count() == 2
-        });
+        server.wait_for_idle("/");
     }
     compare(&stock, &ours, &["/", "/ping"]);
 }

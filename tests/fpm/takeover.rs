@@ -23,8 +23,7 @@ fn php_fpm_reloads_into_forkyard() {
     };
     let program = site.path("php-fpm");
     std::os::unix::fs::symlink(STOCK, &program).expect("writable");
-    let mut daemon = Daemon::run(&mut foreground(&program, &site));
-    daemon.expect("ready to handle connections");
+    let mut daemon = Daemon::run(&mut foreground(&program, &site)).ready();
     assert_eq!(site.ask(), "fpm-fcgi 128M ");
     let inode =
         |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("it is there"));
@@ -50,9 +49,7 @@ fn php_fpm_reloads_into_forkyard() {
         "{titles:?}"
     );
 
-    daemon.signal(Signal::SIGTERM);
-    daemon.expect("exiting, bye-bye!");
-    assert!(daemon.child.wait().expect("it is our child").success());
+    daemon.stop(Signal::SIGTERM);
     assert!(!socket.exists() && !site.path("fpm.pid").exists());
 }
 
@@ -97,9 +94,7 @@ fn sockets_that_the_environment_names_are_used_after_a_look() {
     drop((socket, unwanted));
     assert_eq!(site.ask(), "fpm-fcgi 128M ");
     assert!(!other.exists(), "nobody wants it, and php-fpm would remove it");
-    daemon.signal(Signal::SIGQUIT);
-    daemon.expect("exiting, bye-bye!");
-    assert!(daemon.child.wait().expect("it is our child").success());
+    daemon.stop(Signal::SIGQUIT);
     assert!(!path.exists());
 }
 
@@ -153,12 +148,9 @@ fn php_gets_its_options_and_its_places_from_the_environment() {
         let mut third = foreground(program, &site);
         third.args(["-d", "memory_limit=60M"]);
         for (mut command, limit) in [(first, "40M"), (second, "50M"), (third, "60M")] {
-            let mut daemon = Daemon::run(&mut command);
-            daemon.expect("ready to handle connections");
+            let mut daemon = Daemon::run(&mut command).ready();
             assert_eq!(site.ask(), format!("fpm-fcgi {limit} "), "{program}");
-            daemon.signal(Signal::SIGTERM);
-            daemon.expect("exiting, bye-bye!");
-            assert!(daemon.child.wait().expect("it is our child").success());
+            daemon.stop(Signal::SIGTERM);
         }
     }
 }
@@ -176,8 +168,7 @@ fn extended_information_is_compiled_in_when_it_is_asked_for() {
         if asked {
             command.arg("-e");
         }
-        let mut daemon = Daemon::run(&mut command);
-        daemon.expect("ready to handle connections");
+        let mut daemon = Daemon::run(&mut command).ready();
         assert_eq!(site.ask(), "fpm-fcgi 128M ");
         let mut seen = daemon.expect("RETURN");
         daemon.signal(Signal::SIGTERM);

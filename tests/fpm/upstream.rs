@@ -59,12 +59,9 @@ fn relative_files_are_below_the_prefixes() {
         let (text, code) = said(program, &["-n", "-t", "--prefix", &prefix]);
         assert_eq!(code, Some(0), "{program}: {text}");
         let tested = files(own);
-        let mut daemon = Daemon::run(Command::new(program).args(["-n", "-O", "--prefix", &prefix]));
-        daemon.expect("ready to handle connections");
+        let mut daemon = Daemon::run(Command::new(program).args(["-n", "-O", "--prefix", &prefix])).ready();
         let running = files(own);
-        daemon.signal(Signal::SIGTERM);
-        daemon.expect("exiting, bye-bye!");
-        assert!(daemon.child.wait().expect("it is our child").success());
+        daemon.stop(Signal::SIGTERM);
         (tested, running, files(own))
     });
     assert_eq!(made[0], made[1]);
@@ -168,9 +165,7 @@ fn without_root_users_and_priorities_are_ignored_with_a_notice() {
             .current_dir("/");
         let mut daemon = Daemon::run(&mut command);
         let mut lines = daemon.expect("ready to handle connections");
-        daemon.signal(Signal::SIGTERM);
-        lines.extend(daemon.expect("exiting, bye-bye!"));
-        assert!(daemon.child.wait().expect("it is our child").success());
+        lines.extend(daemon.stop(Signal::SIGTERM));
         lines.retain(|line| line.contains("is ignored"));
         lines.sort();
         all.push(lines);
@@ -195,8 +190,7 @@ fn a_numeric_user_has_its_primary_group() {
     );
     for program in [STOCK, forkyard_fpm()] {
         let file = site.path("php-fpm.conf");
-        let mut daemon = Daemon::run(Command::new(program).args(["-F", "-O", "-y"]).arg(&file));
-        daemon.expect("ready to handle connections");
+        let mut daemon = Daemon::run(Command::new(program).args(["-F", "-O", "-y"]).arg(&file)).ready();
         assert_eq!(site.ask(), "33 33 33", "{program}");
         daemon.signal(Signal::SIGTERM);
         assert!(daemon.child.wait().expect("it is our child").success());

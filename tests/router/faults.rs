@@ -9,18 +9,16 @@ fn an_instance_that_dies_at_work_takes_its_request_along_and_no_other() {
     let stand = Stand::start(&["shop"], &["max=2"]);
     let first = stand.said("shop", "x").pid;
     let mut idle = stand.client().kept();
-    idle.request(&stand.params("shop", "x"), b"").expect("an answer");
+    stand.ask(&mut idle, "shop", "x", b"");
     let mut client = stand.client().kept();
-    let answer = client
-        .request(&stand.params("shop", "die"), b"")
-        .expect("the end");
+    let answer = stand.ask(&mut client, "shop", "die", b"");
     assert_eq!(
         (answer.ended, answer.stdout.len()),
         (false, 0),
         "{}",
         answer.text()
     );
-    let answer = idle.request(&stand.params("shop", "x"), b"").expect("an answer");
+    let answer = stand.ask(&mut idle, "shop", "x", b"");
     assert_ne!(said(&answer).pid, first);
 }
 
@@ -30,10 +28,8 @@ fn a_request_that_was_not_begun_goes_to_another_instance() {
     let first = stand.said("shop", "x").pid;
     process::signal(first, Signal::SIGSTOP);
     let mut client = stand.client();
-    client
-        .send(&stand.params("shop", "x"), b"body")
-        .expect("it listens");
-    wait_until("it has it", || stand.view()["active"].as_u64() == Some(1));
+    stand.send(&mut client, "shop", "x", b"body");
+    stand.wait_for_number("active", 1);
     process::signal(first, Signal::SIGKILL);
     let answer = said(&client.answer().expect("an answer"));
     assert_ne!(answer.pid, first);
@@ -46,9 +42,7 @@ fn an_instance_that_leaves_by_itself_loses_no_request() {
     let mut client = stand.client().kept();
     for turn in 0..30 {
         let query = if turn % 3 == 0 { "retire" } else { "x" };
-        let answer = client
-            .request(&stand.params("shop", query), b"")
-            .expect("an answer");
+        let answer = stand.ask(&mut client, "shop", query, b"");
         assert_eq!(said(&answer).application, stand.root("shop"), "turn {turn}");
     }
 }
@@ -58,12 +52,11 @@ fn a_new_router_takes_over_what_runs() {
     let stand = Stand::start(&["shop", "blog"], &["max=2", "max_per_app=1"]);
     let (shop, blog) = (stand.said("shop", "x").pid, stand.said("blog", "x").pid);
     let mut busy = stand.client();
-    busy.send(&stand.params("shop", "sleep=700"), b"")
-        .expect("it listens");
+    stand.send(&mut busy, "shop", "sleep=700", b"");
     stand.wait_until_busy();
     stand.replace_router();
     let mut next = stand.client();
-    next.send(&stand.params("shop", "next"), b"").expect("it listens");
+    stand.send(&mut next, "shop", "next", b"");
     assert_eq!(stand.said("blog", "x").pid, blog, "it serves at once");
     assert_eq!(said(&busy.answer().expect("an answer")).pid, shop);
     assert_eq!(
@@ -72,9 +65,7 @@ fn a_new_router_takes_over_what_runs() {
         "when it is free"
     );
     assert_eq!(stand.count("spawned"), 2);
-    stand
-        .admin_request(&format!("detach {shop}"))
-        .expect("it is known");
+    stand.order(&format!("detach {shop}"));
     wait_until("it is gone", || !process::runs(shop));
     assert_ne!(stand.said("shop", "x").pid, shop);
 }
@@ -84,13 +75,8 @@ fn a_router_that_is_told_to_finish_serves_what_waits() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     stand.said("shop", "x");
     let mut idle = stand.client().kept();
-    idle.request(&stand.params("shop", "x"), b"").expect("an answer");
-    let (mut busy, mut waits) = (stand.client().kept(), stand.client().kept());
-    busy.send(&stand.params("shop", "sleep=500"), b"")
-        .expect("it listens");
-    stand.wait_until_busy();
-    waits.send(&stand.params("shop", "x"), b"").expect("it listens");
-    wait_until("it waits", || stand.view()["waiting"].as_u64() == Some(1));
+    stand.ask(&mut idle, "shop", "x", b"");
+    let (mut busy, mut waits) = stand.busy_and_waiting(|| stand.client().kept(), "sleep=500");
     stand.say("finish");
     assert_eq!(idle.read_raw().expect("the end"), b"");
     let (busy, waits) = (

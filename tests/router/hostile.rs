@@ -16,6 +16,32 @@ fn assert_is_closed(client: &mut Client) -> Vec<u8> {
     }
 }
 
+fn begin(keep: bool) -> Vec<u8> {
+    let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
+    wire.extend([0, 1, u8::from(keep), 0, 0, 0, 0, 0]);
+    wire
+}
+
+fn pair(name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut pairs = Vec::new();
+    append_pair(&mut pairs, name, value);
+    pairs
+}
+
+fn append_params(wire: &mut Vec<u8>, pairs: &[u8]) {
+    for piece in pairs.chunks(MAX_CONTENT) {
+        wire.extend(header(RecordType::Params, 1, piece.len() as u16, 0));
+        wire.extend_from_slice(piece);
+    }
+}
+
+fn request_of_no_application(keep: bool) -> Vec<u8> {
+    let mut wire = begin(keep);
+    append_params(&mut wire, &pair(b"FORKYARD_APP_ROOT", b"/no/such/application"));
+    wire.extend(header(RecordType::Params, 1, 0, 0));
+    wire
+}
+
 #[test]
 fn a_silent_client_costs_nobody_anything_and_is_closed() {
     let stand = Stand::start_with(&["shop"], &["max=1"], "client_timeout = \"300ms\"\n");
@@ -34,13 +60,9 @@ fn a_silent_client_costs_nobody_anything_and_is_closed() {
 fn a_connection_is_over_with_the_router_s_own_answer_whether_the_client_closes_it_or_not() {
     let stand = Stand::start_with(&["shop"], &["max=1"], "client_timeout = \"10m\"\n");
     let mut client = stand.client();
-    let answer = client
-        .request(&stand.params("missing", "x"), b"")
-        .expect("an answer");
+    let answer = stand.ask(&mut client, "missing", "x", b"");
     assert_contains(&answer.text(), "404 ");
-    wait_until("no connection", || {
-        stand.view()["connections"].as_u64() == Some(0)
-    });
+    stand.wait_for_number("connections", 0);
     drop(client);
 }
 
@@ -65,16 +87,13 @@ fn what_is_no_fastcgi_is_closed() {
 #[test]
 fn questions_are_answered_by_the_router() {
     let stand = Stand::start(&["shop"], &["max=1"]);
-    let mut pairs = Vec::new();
-    append_pair(&mut pairs, b"FCGI_MPXS_CONNS", b"");
+    let pairs = pair(b"FCGI_MPXS_CONNS", b"");
     let mut wire = header(RecordType::GetValues, 0, pairs.len() as u16, 0).to_vec();
     wire.extend(&pairs);
     wire.extend([1, 77, 0, 0, 0, 0, 0, 0]);
     let mut client = stand.client().kept();
     client.send_raw(&wire).expect("it listens");
-    let answer = client
-        .request(&stand.params("shop", "x"), b"abc")
-        .expect("an answer");
+    let answer = stand.ask(&mut client, "shop", "x", b"abc");
     assert_eq!(said(&answer).length, 3);
     assert!(process::runs(stand.router()));
 }
@@ -91,14 +110,8 @@ fn parameters_that_are_too_large_are_refused() {
     let params = stand.params("shop", "x").with("HTTP_A", &huge);
     let answer = stand.client().request(&params, b"abc").expect("an answer");
     assert_eq!(said(&answer).length, 3, "its root is known early");
-    let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
-    wire.extend([0, 1, 0, 0, 0, 0, 0, 0]);
-    let mut pairs = Vec::new();
-    append_pair(&mut pairs, b"HTTP_A", huge.as_bytes());
-    for piece in pairs.chunks(MAX_CONTENT) {
-        wire.extend(header(RecordType::Params, 1, piece.len() as u16, 0));
-        wire.extend_from_slice(piece);
-    }
+    let mut wire = begin(false);
+    append_params(&mut wire, &pair(b"HTTP_A", huge.as_bytes()));
     let mut client = stand.client();
     let _ = client.send_raw(&wire);
     let end = assert_is_closed(&mut client);
@@ -115,24 +128,15 @@ fn parameters_that_are_too_large_are_refused() {
 #[test]
 fn a_refused_client_that_breaks_the_protocol_has_no_other_request() {
     let stand = Stand::start(&["shop"], &["max=1"]);
-    let begin = [
-        &header(RecordType::BeginRequest, 1, 8, 0)[..],
-        &[0, 1, 1, 0, 0, 0, 0, 0],
-    ]
-    .concat();
-    let mut pairs = Vec::new();
-    append_pair(&mut pairs, b"FORKYARD_APP_ROOT", b"/no/such/application");
-    let mut wire = begin.clone();
-    wire.extend(header(RecordType::Params, 1, pairs.len() as u16, 0));
-    wire.extend(&pairs);
-    wire.extend(header(RecordType::Params, 1, 0, 0));
     let mut client = stand.client().kept();
-    client.send_raw(&wire).expect("it listens");
+    client
+        .send_raw(&request_of_no_application(true))
+        .expect("it listens");
     let refusal = client.answer().expect("an answer");
     assert!(refusal.ended, "{}", refusal.text());
-    client.send_raw(&begin).expect("it listens");
-    wait_until("it to be read", || {
-        stand.view()["connections"].as_u64() <= Some(1)
+    client.send_raw(&begin(true)).expect("it listens");
+    until("it to be read", || {
+        (stand.view()["connections"].as_u64() <= Some(1)).then_some(())
     });
     let _ = client.send(&stand.params("shop", "x"), b"");
     assert_eq!(client.read_raw().unwrap_or_default(), b"");
@@ -142,13 +146,7 @@ fn a_refused_client_that_breaks_the_protocol_has_no_other_request() {
 #[test]
 fn bodies_that_nobody_reads_and_never_end_hold_up_nobody_else() {
     let stand = Stand::start(&["shop"], &["max=1"]);
-    let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
-    wire.extend([0, 1, 0, 0, 0, 0, 0, 0]);
-    let mut pairs = Vec::new();
-    append_pair(&mut pairs, b"FORKYARD_APP_ROOT", b"/no/such/application");
-    wire.extend(header(RecordType::Params, 1, pairs.len() as u16, 0));
-    wire.extend(&pairs);
-    wire.extend(header(RecordType::Params, 1, 0, 0));
+    let wire = request_of_no_application(false);
     let mut piece = header(RecordType::Stdin, 1, MAX_CONTENT as u16, 0).to_vec();
     piece.resize(piece.len() + MAX_CONTENT, b'x');
     let is_over = AtomicBool::new(false);
@@ -180,14 +178,8 @@ fn incomplete_requests_have_a_budget_together() {
         number.expect("a number") / 1024
     };
     let before = resident();
-    let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
-    wire.extend([0, 1, 1, 0, 0, 0, 0, 0]);
-    let mut pairs = Vec::new();
-    append_pair(&mut pairs, b"NAME", &vec![b'x'; 110_000]);
-    for piece in pairs[..100 << 10].chunks(MAX_CONTENT) {
-        wire.extend(header(RecordType::Params, 1, piece.len() as u16, 0));
-        wire.extend_from_slice(piece);
-    }
+    let mut wire = begin(true);
+    append_params(&mut wire, &pair(b"NAME", &[b'x'; 110_000])[..100 << 10]);
     let mut clients: Vec<_> = (0..CLIENTS)
         .filter_map(|_| {
             let mut client = stand.client();
@@ -230,9 +222,7 @@ fn stray_records_give_a_connection_no_more_time() {
     for is_kept in [false, true] {
         let mut client = stand.client().kept();
         if is_kept {
-            client
-                .request(&stand.params("shop", "x"), b"")
-                .expect("an answer");
+            stand.ask(&mut client, "shop", "x", b"");
         }
         until("the connection's end", || {
             client.send_raw(&[1, 8, 0, 7, 0, 0, 0, 0]).err().map(|_| ())

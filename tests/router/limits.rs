@@ -3,20 +3,11 @@
 use super::stand::{Stand, said};
 use crate::support::{assert_contains, assert_starts, until, wait_until};
 
-fn waiting(stand: &Stand) -> u64 {
-    stand.view()["waiting"].as_u64().unwrap_or_default()
-}
-
 #[test]
 fn a_full_queue_is_answered_503_and_a_late_request_504() {
     let stand = Stand::start(&["shop"], &["max=1", "queue=1", "queue_ms=400"]);
     stand.said("shop", "warm");
-    let (mut busy, mut waits) = (stand.client(), stand.client());
-    busy.send(&stand.params("shop", "sleep=1500"), b"")
-        .expect("it listens");
-    stand.wait_until_busy();
-    waits.send(&stand.params("shop", "x"), b"").expect("it listens");
-    wait_until("it waits", || waiting(&stand) == 1);
+    let (mut busy, mut waits) = stand.busy_and_waiting(|| stand.client(), "sleep=1500");
     let refused = stand.get("shop", "x").text();
     assert_starts(&refused, "Status: 503 Service Unavailable\r\n");
     assert_contains(&refused, "\r\nRetry-After: 1\r\n");
@@ -34,14 +25,9 @@ fn a_full_queue_is_answered_503_and_a_late_request_504() {
 fn who_goes_while_it_waits_is_forgotten() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     stand.said("shop", "warm");
-    let (mut busy, mut waits) = (stand.client(), stand.client());
-    busy.send(&stand.params("shop", "sleep=1000"), b"")
-        .expect("it listens");
-    stand.wait_until_busy();
-    waits.send(&stand.params("shop", "x"), b"").expect("it listens");
-    wait_until("it waits", || waiting(&stand) == 1);
+    let (mut busy, waits) = stand.busy_and_waiting(|| stand.client(), "sleep=1000");
     drop(waits);
-    wait_until("it is forgotten", || waiting(&stand) == 0);
+    stand.wait_for_number("waiting", 0);
     said(&busy.answer().expect("an answer"));
     assert_eq!(stand.application("shop")["counters"]["lent"].as_u64(), Some(2));
 }
@@ -49,9 +35,7 @@ fn who_goes_while_it_waits_is_forgotten() {
 #[test]
 fn an_application_that_can_t_be_started_is_answered_503_with_the_report_s_id() {
     let stand = Stand::start(&["shop", "blog"], &["max=2"]);
-    stand
-        .admin_request(&format!("break {}", stand.root("shop").display()))
-        .expect("it is noted");
+    stand.order(&format!("break {}", stand.root("shop").display()));
     let answer = stand.get("shop", "x").text();
     assert_starts(&answer, "Status: 503 Service Unavailable\r\n");
     assert_contains(&answer, "Error ID: error-");
@@ -64,9 +48,7 @@ fn an_instance_serves_as_many_requests_as_it_may() {
     let mut client = stand.client().kept();
     let mut pids = Vec::new();
     for _ in 0..9 {
-        let answer = client
-            .request(&stand.params("shop", "x"), b"")
-            .expect("an answer");
+        let answer = stand.ask(&mut client, "shop", "x", b"");
         pids.push(said(&answer).pid);
     }
     for three in pids.chunks(3) {
@@ -83,14 +65,10 @@ fn a_restart_file_and_an_order_bring_new_instances() {
     assert_eq!(stand.said("shop", "x").pid, first);
     std::fs::write(stand.root("shop").join("tmp/restart.txt"), "").expect("write");
     // There is a free slot, so the old instance serves until the new one is ready.
-    let second = until("the new one", || {
-        Some(stand.said("shop", "x").pid).filter(|pid| *pid != first)
-    });
+    let second = stand.wait_for_another(first);
     let root = stand.root("shop").display().to_string();
-    stand
-        .admin_request(&format!("restart {root} rolling"))
-        .expect("it is known");
-    wait_until("the new one", || stand.said("shop", "x").pid != second);
+    stand.order(&format!("restart {root} rolling"));
+    stand.wait_for_another(second);
     let unknown = stand
         .admin_request("restart /nowhere")
         .expect_err("it is unknown");
@@ -120,27 +98,25 @@ fn orders_are_answered() {
     let stand = Stand::start(&["shop", "blog"], &["max=3"]);
     let pid = stand.said("shop", "x").pid;
     let root = stand.root("shop").display().to_string();
-    let lease = stand.admin_request(&format!("take {root}")).expect("one is free");
+    let lease = stand.order(&format!("take {root}"));
     assert_eq!(lease["pid"].as_u64(), Some(u64::from(pid)));
     assert_ne!(said(&stand.get("shop", "x")).pid, pid, "it is lent");
     let lease = lease["lease"].as_u64().expect("a number");
-    stand.admin_request(&format!("return {lease}")).expect("returned");
-    stand
-        .admin_request(&format!("return {lease}"))
-        .expect("returning twice does nothing");
-    stand
-        .admin_request(&format!("disable {pid}"))
-        .expect("there is another");
+    stand.order(&format!("return {lease}"));
+    stand.order(&format!("return {lease}"));
+    stand.order(&format!("disable {pid}"));
     for _ in 0..3 {
         assert_ne!(stand.said("shop", "x").pid, pid);
     }
-    stand.admin_request(&format!("enable {pid}")).expect("it lives");
-    stand.admin_request(&format!("detach {pid}")).expect("it lives");
-    wait_until("it is gone", || !crate::support::process::runs(pid));
+    stand.order(&format!("enable {pid}"));
+    stand.order(&format!("detach {pid}"));
+    until("it is gone", || {
+        (!crate::support::process::runs(pid)).then_some(())
+    });
     assert!(stand.admin_request("detach 1").is_err());
     assert!(stand.admin_request("take nothing").is_err());
-    stand.admin_request("max 1").expect("one is possible");
-    wait_until("one is left", || stand.view()["instances"].as_u64() == Some(1));
+    stand.order("max 1");
+    stand.wait_for_number("instances", 1);
     assert!(stand.admin_request("max 0").is_err());
 }
 
@@ -148,7 +124,7 @@ fn orders_are_answered() {
 fn what_nobody_asks_for_is_forgotten() {
     let stand = Stand::start(&["shop"], &["max=1", "forget_ms=300"]);
     let pid = stand.said("shop", "x").pid;
-    stand.admin_request(&format!("detach {pid}")).expect("it lives");
+    stand.order(&format!("detach {pid}"));
     let known = || stand.view()["applications"].as_array().map(Vec::len);
     wait_until("it is forgotten", || known() == Some(0));
     stand.said("shop", "x");
@@ -158,5 +134,5 @@ fn what_nobody_asks_for_is_forgotten() {
 fn an_instance_that_uses_too_much_memory_is_replaced() {
     let stand = Stand::start(&["shop"], &["max=1", "memory_limit=1"]);
     let first = stand.said("shop", "x").pid;
-    wait_until("another one", || stand.said("shop", "x").pid != first);
+    stand.wait_for_another(first);
 }

@@ -43,17 +43,13 @@ fn what_is_no_application_is_not_found() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     let mut client = stand.client().kept();
     for _ in 0..3 {
-        let answer = client
-            .request(&stand.params("none", ""), b"body")
-            .expect("an answer");
+        let answer = stand.ask(&mut client, "none", "", b"body");
         assert_starts(&answer.text(), "Status: 404 Not Found\r\n");
     }
     let answer = client.request(&stand.params("shop", "").with("APP_ROOT", "shop"), b"");
     let answer = answer.expect("an answer");
     assert_starts(&answer.text(), "Status: 403 Forbidden\r\n");
-    let answer = client
-        .request(&stand.params("shop", ""), b"four")
-        .expect("an answer");
+    let answer = stand.ask(&mut client, "shop", "", b"four");
     assert_eq!(said(&answer).length, 4);
     let lines = stand
         .log()
@@ -107,15 +103,11 @@ fn a_body_is_not_the_router_s_to_read() {
     let before = sleeps(stand.router());
     let body = vec![b'x'; 10 << 20];
     let mut client = stand.client().kept();
-    let answer = client
-        .request(&stand.params("shop", ""), &body)
-        .expect("an answer");
+    let answer = stand.ask(&mut client, "shop", "", &body);
     assert_eq!(said(&answer).length, 10 << 20);
     let calls = sleeps(stand.router()) - before;
     assert!(calls < 100, "{calls} context switches of the router");
-    let answer = client
-        .request(&stand.params("shop", ""), b"abc")
-        .expect("an answer");
+    let answer = stand.ask(&mut client, "shop", "", b"abc");
     assert_eq!(said(&answer).length, 3, "and the connection goes on");
 }
 
@@ -156,12 +148,8 @@ fn an_answer_may_end_before_its_application_is_done() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     stand.said("shop", "warm");
     let mut client = stand.client().kept();
-    let first = client
-        .request(&stand.params("shop", "finish"), b"")
-        .expect("an answer");
-    let second = client
-        .request(&stand.params("shop", "next"), b"")
-        .expect("an answer");
+    let first = stand.ask(&mut client, "shop", "finish", b"");
+    let second = stand.ask(&mut client, "shop", "next", b"");
     assert_eq!(said(&first).pid, said(&second).pid, "it is waited for");
 }
 
@@ -169,9 +157,7 @@ fn an_answer_may_end_before_its_application_is_done() {
 fn a_connection_that_other_users_have_had_is_not_kept() {
     let stand = Stand::start(&["shop"], &["max=1", "one_user=0"]);
     let mut client = stand.client().kept();
-    let answer = client
-        .request(&stand.params("shop", ""), b"abc")
-        .expect("an answer");
+    let answer = stand.ask(&mut client, "shop", "", b"abc");
     assert_eq!((said(&answer).length, answer.ended), (3, true));
     assert_eq!(client.read_raw().expect("the end"), b"");
 }

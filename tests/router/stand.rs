@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{directory, pool};
 use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{PATIENCE, process, wait_until};
+use crate::support::{PATIENCE, process, until};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -139,8 +139,14 @@ impl Stand {
         }
     }
 
+    #[track_caller]
+    pub fn order(&self, line: &str) -> Value {
+        self.admin_request(line)
+            .unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
     pub fn view(&self) -> Value {
-        self.admin_request("view").expect("a view")
+        self.order("view")
     }
 
     pub fn application(&self, name: &str) -> Value {
@@ -187,9 +193,29 @@ impl Stand {
     }
 
     pub fn get(&self, application: &str, query: &str) -> Answer {
-        self.client()
-            .request(&self.params(application, query), b"")
-            .expect("an answer")
+        self.ask(&mut self.client(), application, query, b"")
+    }
+
+    #[track_caller]
+    pub fn ask(&self, client: &mut Client, application: &str, query: &str, body: &[u8]) -> Answer {
+        let answer = client.request(&self.params(application, query), body);
+        answer.expect("an answer")
+    }
+
+    #[track_caller]
+    pub fn send(&self, client: &mut Client, application: &str, query: &str, body: &[u8]) {
+        let sent = client.send(&self.params(application, query), body);
+        sent.expect("it listens");
+    }
+
+    /// One client whose request is at work, and one whose request waits.
+    pub fn busy_and_waiting(&self, connect: impl Fn() -> Client, query: &str) -> (Client, Client) {
+        let (mut busy, mut waits) = (connect(), connect());
+        self.send(&mut busy, "shop", query, b"");
+        self.wait_until_busy();
+        self.send(&mut waits, "shop", "x", b"");
+        self.wait_for_number("waiting", 1);
+        (busy, waits)
     }
 
     pub fn said(&self, application: &str, query: &str) -> Said {
@@ -199,11 +225,26 @@ impl Stand {
     }
 
     pub fn wait_until_idle(&self) {
-        wait_until("all are idle", || self.view()["active"].as_u64() == Some(0));
+        self.wait_for_number("active", 0);
     }
 
     pub fn wait_until_busy(&self) {
-        wait_until("one is busy", || self.view()["active"].as_u64() == Some(1));
+        self.wait_for_number("active", 1);
+    }
+
+    #[track_caller]
+    pub fn wait_for_number(&self, member: &str, number: u64) {
+        until(&format!("{member} = {number}"), || {
+            (self.view()[member].as_u64() == Some(number)).then_some(())
+        });
+    }
+
+    /// Waits until another instance than `earlier` serves the shop. Returns its pid.
+    #[track_caller]
+    pub fn wait_for_another(&self, earlier: u32) -> u32 {
+        until("another instance", || {
+            Some(self.said("shop", "x").pid).filter(|pid| *pid != earlier)
+        })
     }
 }
 

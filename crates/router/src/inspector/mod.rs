@@ -16,6 +16,8 @@ pub(crate) mod own_settings;
 pub mod pool;
 mod process;
 pub mod queue;
+#[cfg(test)]
+pub(crate) mod sample;
 pub mod signs;
 pub mod users;
 

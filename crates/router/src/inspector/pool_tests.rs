@@ -2,6 +2,7 @@ use super::*;
 use crate::applications::Options;
 use crate::config::{self, Confine, Preloading};
 use crate::inspector::protocol::Settings as Own;
+use crate::inspector::sample;
 use std::num::NonZeroU32;
 
 struct Users;
@@ -42,44 +43,25 @@ fn template() -> Pool {
     let loaded = config::parse(text, Path::new("test.toml"), &config::Host::default());
     let mut pool = loaded.expect("a configuration").config.pools[0].as_ref().clone();
     pool.applications = Some(Box::new(Applications {
-        directories: vec!["/srv".into()],
-        root_parameter: "FORKYARD_APP_ROOT".to_owned(),
         max: NonZeroU32::new(6).unwrap(),
         max_spawning: NonZeroU32::new(2).unwrap(),
-        reserve: 0,
-        concurrency: None,
         options: Options {
             max_per_app: NonZeroU32::new(4),
             min_instances: 1,
             start_timeout: Duration::from_secs(7),
             ..Options::default()
         },
-        restart_dir: None,
-        groups: std::collections::BTreeMap::new(),
-        stat_throttle_rate: Duration::from_secs(10),
-        max_request_queue_time: None,
-        forget_after: Duration::from_secs(600),
         min_uid: 1000,
-        user_switching: true,
-        user_mounts: false,
-        default_user: None,
-        router_user: None,
+        ..sample::applications(Path::new("/srv"))
     }));
     pool
 }
 
 fn found(kind: Kind, file: Option<&str>) -> FoundApplication {
     FoundApplication {
-        root: "/srv/shop".into(),
         kind,
         startup_file: file.map(|file| Path::new("/srv/shop").join(file)),
-        owner: (1001, 1001),
-        settings: None,
-        python: None,
-        restart: None,
-        always_restart: false,
-        revision: None,
-        origin: None,
+        ..sample::found("/srv/shop", 1001)
     }
 }
 
@@ -92,6 +74,27 @@ fn with(found: FoundApplication, settings: Own) -> FoundApplication {
 
 fn php() -> FoundApplication {
     found(Kind::Php, Some("index.php"))
+}
+
+fn owned(user: u32) -> FoundApplication {
+    FoundApplication {
+        owner: (user, user),
+        ..php()
+    }
+}
+
+fn entry(entry: &str) -> Own {
+    Own {
+        entry: Some(entry.to_owned()),
+        ..Own::default()
+    }
+}
+
+fn command(command: &str) -> Own {
+    Own {
+        start_command: Some(command.to_owned()),
+        ..Own::default()
+    }
 }
 
 fn make(template: &Pool, found: &FoundApplication) -> Result<Pool, String> {
@@ -114,10 +117,6 @@ fn its_workers_tell_their_memory_where_that_is_limited() {
 
 #[test]
 fn it_runs_as_its_owner() {
-    let owned = |uid| FoundApplication {
-        owner: (uid, uid),
-        ..php()
-    };
     let pool = make(&template(), &owned(1001)).unwrap();
     assert_eq!(
         (pool.user.as_deref(), pool.group.as_deref()),
@@ -164,11 +163,7 @@ fn it_runs_as_its_owner() {
 #[test]
 fn a_daemon_that_is_not_root_runs_everything_as_its_user() {
     for owner in [0, 33, 1001, 4711] {
-        let found = FoundApplication {
-            owner: (owner, owner),
-            ..php()
-        };
-        let pool = pool_of(&template(), &found, &Users, false).unwrap();
+        let pool = pool_of(&template(), &owned(owner), &Users, false).unwrap();
         assert_eq!((pool.user, pool.group), (None, None));
     }
 }
@@ -228,12 +223,10 @@ fn python_and_ruby_have_the_nearest_interpreter() {
         wrapped(&named, &own).interpreter,
         Path::new("/srv/shop/venv/bin/python")
     );
-    let entry = Own {
-        entry: Some("shop.wsgi:app".to_owned()),
-        ..Own::default()
-    };
     assert_eq!(
-        wrapped(&template(), &with(python, entry)).entry.as_deref(),
+        wrapped(&template(), &with(python, entry("shop.wsgi:app")))
+            .entry
+            .as_deref(),
         Some("shop.wsgi:app")
     );
     assert_eq!(wrapped(&template(), &found(Kind::Wsgi, None)).entry, None);
@@ -241,10 +234,6 @@ fn python_and_ruby_have_the_nearest_interpreter() {
 
 #[test]
 fn cgi_programs_are_below_the_root() {
-    let entry = |entry: &str| Own {
-        entry: Some(entry.to_owned()),
-        ..Own::default()
-    };
     let cgi = |own| make(&template(), &with(found(Kind::Cgi, None), own)).map(|pool| pool.application);
     let expected = |script: Option<&str>| {
         Ok(Application::Cgi(Cgi {
@@ -269,10 +258,7 @@ fn a_program_that_speaks_fastcgi_says_how_it_is_started() {
         missing.starts_with("/srv/shop/forkyard.toml: start_command is missing"),
         "{missing}"
     );
-    let own = Own {
-        start_command: Some("./serve --fast".to_owned()),
-        ..Own::default()
-    };
+    let own = command("./serve --fast");
     let pool = make(&template(), &with(found(Kind::Fastcgi, None), own)).unwrap();
     let Application::FastCgi(program) = pool.application else {
         panic!("{:?}", pool.application);
@@ -284,7 +270,7 @@ fn a_program_that_speaks_fastcgi_says_how_it_is_started() {
 
 #[test]
 fn programs_that_speak_http_are_started() {
-    let command = |found: &FoundApplication| match make(&template(), found).map(|pool| pool.application) {
+    let started = |found: &FoundApplication| match make(&template(), found).map(|pool| pool.application) {
         Ok(Application::Program(program)) => {
             assert_eq!(
                 (program.root.as_path(), program.instances),
@@ -294,23 +280,19 @@ fn programs_that_speak_http_are_started() {
         }
         other => panic!("{other:?}"),
     };
-    let own = |command: &str| Own {
-        start_command: Some(command.to_owned()),
-        ..Own::default()
-    };
     let within = |script: &str| {
         format!("/bin/sh -c 'PATH='\\''/srv/shop/node_modules/.bin'\\'':$PATH; export PATH; {script}'")
     };
     let node = found(Kind::Node, Some("app.js"));
-    assert_eq!(command(&node), within("exec node '\\''app.js'\\''"));
+    assert_eq!(started(&node), within("exec node '\\''app.js'\\''"));
     assert_eq!(
-        command(&with(node.clone(), own("next start"))),
+        started(&with(node.clone(), command("next start"))),
         within("exec next start")
     );
-    assert_eq!(command(&with(node, own("a && b"))), within("a && b"));
+    assert_eq!(started(&with(node, command("a && b"))), within("a && b"));
     let http = found(Kind::Http, None);
     assert_eq!(
-        command(&with(http.clone(), own("./serve $PORT"))),
+        started(&with(http.clone(), command("./serve $PORT"))),
         "./serve $PORT"
     );
     assert!(

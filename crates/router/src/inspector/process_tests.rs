@@ -1,5 +1,6 @@
 use super::*;
 use crate::inspector::protocol::Kind;
+use crate::inspector::sample;
 use crate::sys::socket::Readiness;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -25,28 +26,6 @@ fn nobody() -> Option<Identity> {
     })
 }
 
-fn applications(directory: &Path) -> Applications {
-    Applications {
-        directories: vec![directory.to_owned()],
-        root_parameter: String::new(),
-        max: std::num::NonZeroU32::MIN,
-        max_spawning: std::num::NonZeroU32::MIN,
-        reserve: 0,
-        concurrency: None,
-        options: crate::applications::Options::default(),
-        restart_dir: None,
-        groups: std::collections::BTreeMap::new(),
-        stat_throttle_rate: Duration::ZERO,
-        max_request_queue_time: None,
-        forget_after: LONG,
-        min_uid: 0,
-        user_switching: true,
-        user_mounts: false,
-        default_user: None,
-        router_user: None,
-    }
-}
-
 struct Process {
     _place: tempfile::TempDir,
     base: PathBuf,
@@ -62,7 +41,7 @@ impl Process {
         let base = fs::canonicalize(place.path()).unwrap();
         let (router, router_end) = socket_pair(SockType::SeqPacket).unwrap();
         let (master, master_end) = socket_pair(SockType::SeqPacket).unwrap();
-        let applications = applications(&base);
+        let applications = sample::applications(&base);
         let keep = [router_end.as_raw_fd(), master_end.as_raw_fd()];
         let pid = process::fork_child(&keep, || {
             run(router_end, master_end, None, &applications, nobody().as_ref())
@@ -76,6 +55,12 @@ impl Process {
             router: Some(router),
             master: Some(master),
         }
+    }
+
+    fn with_shop() -> (Process, PathBuf) {
+        let process = Process::start();
+        let root = process.application("shop");
+        (process, root)
     }
 
     fn application(&self, name: &str) -> PathBuf {
@@ -128,6 +113,11 @@ fn answer(socket: &Option<OwnedFd>) -> InspectReply {
     }
 }
 
+fn look(socket: &Option<OwnedFd>, number: u64, root: &Path) -> InspectReply {
+    ask(socket, number, root);
+    answer(socket)
+}
+
 fn told(socket: &Option<OwnedFd>) -> InspectReply {
     let socket = socket.as_ref().unwrap();
     assert_eq!(socket::wait(socket.as_fd(), Readiness::Readable, LONG), Ok(true));
@@ -157,8 +147,7 @@ fn status(pid: i32, field: &str) -> String {
 
 #[test]
 fn both_are_answered_and_its_end_is_theirs() {
-    let mut inspector = Process::start();
-    let root = inspector.application("shop");
+    let (mut inspector, root) = Process::with_shop();
     ask(&inspector.router, 1, &root);
     ask(&inspector.master, 1, &inspector.base.join("missing"));
     let found = answer(&inspector.router);
@@ -173,8 +162,7 @@ fn both_are_answered_and_its_end_is_theirs() {
     let children = inspector.children();
     assert!(matches!(children.len(), 1 | 2), "{children:?}");
     inspector.router = None;
-    ask(&inspector.master, 2, &root);
-    assert_eq!(answer(&inspector.master).found.unwrap().root, root);
+    assert_eq!(look(&inspector.master, 2, &root).found.unwrap().root, root);
     inspector.master = None;
     inspector.wait_for_end();
     wait_until_gone(&children);
@@ -185,13 +173,11 @@ fn it_can_read_and_has_no_other_right() {
     if crate::skip::needs_root() {
         return;
     }
-    let inspector = Process::start();
-    let root = inspector.application("shop");
+    let (inspector, root) = Process::with_shop();
     fs::write(root.join("forkyard.toml"), "max_requests = 3\n").unwrap();
     fs::set_permissions(root.join("forkyard.toml"), Permissions::from_mode(0o600)).unwrap();
-    ask(&inspector.router, 1, &root);
     assert_eq!(
-        answer(&inspector.router)
+        look(&inspector.router, 1, &root)
             .found
             .unwrap()
             .settings
@@ -271,8 +257,7 @@ fn it_can_change_nothing() {
 
 #[test]
 fn the_master_learns_of_what_the_router_is_refused() {
-    let inspector = Process::start();
-    let root = inspector.application("shop");
+    let (inspector, root) = Process::with_shop();
     fs::write(root.join("forkyard.toml"), "no_such_key = 1\n").unwrap();
     ask(&inspector.router, 1, &root);
     let (seen, heard) = (answer(&inspector.router), told(&inspector.master));
@@ -281,30 +266,24 @@ fn the_master_learns_of_what_the_router_is_refused() {
     let refusal = seen.refusal.expect("it is there");
     assert_eq!((&refusal.root, refusal.is_no_application), (&root, false));
     // The same error has the same id for both clients; a missing directory has none.
-    ask(&inspector.master, 2, &root);
-    assert_eq!(answer(&inspector.master).refusal.as_ref(), Some(&refusal));
+    assert_eq!(look(&inspector.master, 2, &root).refusal.as_ref(), Some(&refusal));
     fs::write(root.join("forkyard.toml"), "no_other_key = 1\n").unwrap();
-    ask(&inspector.router, 3, &root);
-    let other = answer(&inspector.router).refusal.expect("it is there");
+    let other = look(&inspector.router, 3, &root).refusal.expect("it is there");
     assert_ne!(other.id, refusal.id);
-    ask(&inspector.router, 4, &inspector.base.join("missing"));
-    let missing = answer(&inspector.router);
+    let missing = look(&inspector.router, 4, &inspector.base.join("missing"));
     assert!(missing.found.is_err() && missing.refusal.is_none());
 }
 
 #[test]
 fn a_look_that_hangs_is_given_up_and_stops_no_other() {
-    let inspector = Process::start();
-    let root = inspector.application("shop");
-    ask(&inspector.router, 1, &root);
-    assert!(answer(&inspector.router).found.is_ok());
+    let (inspector, root) = Process::with_shop();
+    assert!(look(&inspector.router, 1, &root).found.is_ok());
     let hanging = inspector.children();
     assert_eq!(hanging.len(), 1);
     process::send_signal(hanging[0], Signal::SIGSTOP).unwrap();
     ask(&inspector.router, 2, &root);
     for number in 3..20 {
-        ask(&inspector.router, number, &root);
-        assert_eq!(answer(&inspector.router).number, number);
+        assert_eq!(look(&inspector.router, number, &root).number, number);
     }
     let late = answer(&inspector.router);
     assert_eq!(late.number, 2);
@@ -322,8 +301,7 @@ fn a_look_that_hangs_is_given_up_and_stops_no_other() {
 
 #[test]
 fn a_hostile_router_is_held_back_and_the_master_answered() {
-    let inspector = Process::start();
-    let root = inspector.application("shop");
+    let (inspector, root) = Process::with_shop();
     let router = inspector.router.as_ref().unwrap();
     let question = |number| {
         protocol::encode(&InspectRequest {
@@ -358,8 +336,7 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
                 Err(error) => panic!("{error}"),
             }
         }
-        ask(&inspector.master, 1, &root);
-        assert!(answer(&inspector.master).found.is_ok());
+        assert!(look(&inspector.master, 1, &root).found.is_ok());
     }
     assert!(asked < MOST_HELD, "it is listened to although it takes no answer");
     let mut answers: Vec<u64> = (0..asked).map(|_| answer(&inspector.router).number).collect();
@@ -369,12 +346,10 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
 
 #[test]
 fn an_answer_that_does_not_fit_is_an_error() {
-    let inspector = Process::start();
-    let root = inspector.application("shop");
+    let (inspector, root) = Process::with_shop();
     let own = format!("env = {{ A = \"{}\" }}\n", "x".repeat(MOST_BYTES));
     fs::write(root.join("forkyard.toml"), own).unwrap();
-    ask(&inspector.router, 1, &root);
-    let error = answer(&inspector.router).found.unwrap_err();
+    let error = look(&inspector.router, 1, &root).found.unwrap_err();
     assert!(
         error.ends_with("is longer than 65536 bytes; shorten it"),
         "{error}"
@@ -383,10 +358,8 @@ fn an_answer_that_does_not_fit_is_an_error() {
 
 #[test]
 fn when_it_is_killed_those_that_look_for_it_are_gone() {
-    let inspector = Process::start();
-    let root = inspector.application("shop");
-    ask(&inspector.router, 1, &root);
-    answer(&inspector.router);
+    let (inspector, root) = Process::with_shop();
+    look(&inspector.router, 1, &root);
     let children = inspector.children();
     assert!(!children.is_empty());
     pidfd::send_signal(inspector.exit.as_fd(), Signal::SIGKILL).unwrap();

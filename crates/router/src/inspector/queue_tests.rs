@@ -1,5 +1,5 @@
 use super::*;
-use crate::inspector::protocol::{FoundApplication, Kind};
+use crate::inspector::sample;
 
 fn queue() -> Queue {
     Queue::new(vec!["/srv".into()])
@@ -17,12 +17,7 @@ fn request(number: u64, root: &str) -> InspectRequest {
 }
 
 fn seen(number: u64) -> InspectReply {
-    InspectReply {
-        number,
-        found: Err(String::new()),
-        is_unknown: false,
-        refusal: None,
-    }
+    sample::reply(number, Err(String::new()))
 }
 
 fn ask(queue: &mut Queue, asker: Asker, number: u64, root: &str, now: Tick) -> Vec<QueueAction> {
@@ -204,22 +199,7 @@ fn a_child_that_ends_or_lies_is_answered_for() {
 }
 
 fn found(number: u64, root: &str, user: u32) -> InspectReply {
-    let found = FoundApplication {
-        root: root.into(),
-        kind: Kind::Php,
-        startup_file: None,
-        owner: (user, user),
-        settings: None,
-        python: None,
-        restart: None,
-        always_restart: false,
-        revision: None,
-        origin: None,
-    };
-    InspectReply {
-        found: Ok(found),
-        ..seen(number)
-    }
+    sample::reply(number, Ok(sample::found(root, user)))
 }
 
 #[test]

@@ -1,20 +1,12 @@
 use super::*;
-use crate::inspector::protocol::Kind;
+use crate::inspector::sample;
 
 const RATE: Duration = Duration::from_secs(10);
 
 fn found(root: &str) -> FoundApplication {
     FoundApplication {
-        root: PathBuf::from(root),
-        kind: Kind::Php,
-        startup_file: None,
-        owner: (1000, 1000),
-        settings: None,
-        python: None,
         restart: Some((5, 6)),
-        always_restart: false,
-        revision: None,
-        origin: None,
+        ..sample::found(root, 1000)
     }
 }
 
@@ -34,12 +26,7 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
     let mut roots = AppIndex::default();
     let look = number(roots.ask(b"/srv/current", 1, RATE, at(0)));
     assert_eq!(roots.ask(b"/srv/current", 2, RATE, at(0)), Lookup::Wait(None));
-    let seen = |number, root| InspectReply {
-        number,
-        found: Ok(found(root)),
-        is_unknown: false,
-        refusal: None,
-    };
+    let seen = |number, root| sample::reply(number, Ok(found(root)));
     let options = Bounds::default();
     let inspected = roots
         .seen(seen(look, "/srv/one"), &options, at(1))
@@ -74,12 +61,7 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
 #[test]
 fn a_refusal_is_said_once_a_minute_and_remembered() {
     let mut roots = AppIndex::default();
-    let refused = |number| InspectReply {
-        number,
-        found: Err("there is nothing".to_owned()),
-        is_unknown: false,
-        refusal: None,
-    };
+    let refused = |number| sample::reply(number, Err("there is nothing".to_owned()));
     let options = Bounds::default();
     let mut said = 0;
     for second in 0..120 {
@@ -120,12 +102,7 @@ fn a_look_that_failed_says_nothing_of_what_is_there() {
         (false, None, true)
     );
     let look = number(roots.ask(b"/srv/shop", 2, RATE, at(1)));
-    let seen = InspectReply {
-        number: look,
-        found: Ok(found("/srv/shop")),
-        is_unknown: false,
-        refusal: None,
-    };
+    let seen = sample::reply(look, Ok(found("/srv/shop")));
     let known = roots
         .seen(seen, &options, at(2))
         .and_then(|inspected| inspected.known);

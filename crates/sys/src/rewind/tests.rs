@@ -41,6 +41,11 @@ fn rounds(rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     rounds_with(None, rounds, disturb)
 }
 
+#[track_caller]
+fn assert_put_back(count: u64, disturb: fn(u64, &mut [u8])) {
+    assert_eq!(rounds(count, disturb), OK);
+}
+
 fn rounds_with(closable: Option<Vec<i32>>, rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     in_child(|| {
         let large: &mut [u8] = Box::leak(vec![1_u8; LARGE].into_boxed_slice());
@@ -177,20 +182,17 @@ fn deep(depth: u32) -> u64 {
 
 #[test]
 fn every_page_is_put_back() {
-    assert_eq!(rounds(12, request), OK);
+    assert_put_back(12, request);
 }
 
 #[test]
 fn a_thousand_rounds_and_the_renewal_between_them() {
-    assert_eq!(
-        rounds(1003, |round, large| {
-            large[round as usize % LARGE] = 3;
-            if round % 100 == 0 {
-                request(round, large);
-            }
-        }),
-        OK
-    );
+    assert_put_back(1003, |round, large| {
+        large[round as usize % LARGE] = 3;
+        if round % 100 == 0 {
+            request(round, large);
+        }
+    });
 }
 
 fn whole_pages(large: &mut [u8]) -> (*mut libc::c_void, usize) {
@@ -201,68 +203,53 @@ fn whole_pages(large: &mut [u8]) -> (*mut libc::c_void, usize) {
 #[test]
 fn memory_that_changes_without_a_write_is_put_back() {
     // Dropped pages.
-    assert_eq!(
-        rounds(4, |round, large| {
-            let (start, bytes) = whole_pages(large);
-            // SAFETY: the test's slice.
-            unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) };
-            if round % 2 == 1 {
-                large[1 << 19] = 5;
-            }
-        }),
-        OK
-    );
+    assert_put_back(4, |round, large| {
+        let (start, bytes) = whole_pages(large);
+        // SAFETY: the test's slice.
+        unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) };
+        if round % 2 == 1 {
+            large[1 << 19] = 5;
+        }
+    });
     // Unmapped.
-    assert_eq!(
-        rounds(4, |_, large| {
-            let (start, bytes) = whole_pages(large);
-            // SAFETY: as above.
-            unsafe { libc::munmap(start, bytes) };
-        }),
-        OK
-    );
-    assert_eq!(
-        rounds(4, |round, large| {
-            let (start, bytes) = whole_pages(large);
-            // SAFETY: as above.
-            unsafe {
-                libc::munmap(start, bytes);
-                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-                libc::mmap(start, bytes, 3, flags, -1, 0);
-                if round % 2 == 1 {
-                    std::ptr::write_bytes(start.cast::<u8>(), 8, bytes);
-                }
+    assert_put_back(4, |_, large| {
+        let (start, bytes) = whole_pages(large);
+        // SAFETY: as above.
+        unsafe { libc::munmap(start, bytes) };
+    });
+    assert_put_back(4, |round, large| {
+        let (start, bytes) = whole_pages(large);
+        // SAFETY: as above.
+        unsafe {
+            libc::munmap(start, bytes);
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            libc::mmap(start, bytes, 3, flags, -1, 0);
+            if round % 2 == 1 {
+                std::ptr::write_bytes(start.cast::<u8>(), 8, bytes);
             }
-        }),
-        OK
-    );
+        }
+    });
     // An equal amount elsewhere keeps the process's size.
-    assert_eq!(
-        rounds(4, |_, large| {
-            let (start, bytes) = whole_pages(large);
-            // SAFETY: as above.
-            unsafe { libc::munmap(start, bytes) };
-            map(bytes);
-        }),
-        OK
-    );
+    assert_put_back(4, |_, large| {
+        let (start, bytes) = whole_pages(large);
+        // SAFETY: as above.
+        unsafe { libc::munmap(start, bytes) };
+        map(bytes);
+    });
     // Moved.
-    assert_eq!(
-        rounds(4, |_, large| {
-            let (start, bytes) = whole_pages(large);
-            // SAFETY: as above.
-            unsafe {
-                libc::mremap(
-                    start,
-                    bytes,
-                    bytes,
-                    libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
-                    start.add(64 << 20),
-                )
-            };
-        }),
-        OK
-    );
+    assert_put_back(4, |_, large| {
+        let (start, bytes) = whole_pages(large);
+        // SAFETY: as above.
+        unsafe {
+            libc::mremap(
+                start,
+                bytes,
+                bytes,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                start.add(64 << 20),
+            )
+        };
+    });
 }
 
 #[test]
@@ -321,45 +308,39 @@ static mut APART: [u64; 2048] = [0; 2048];
 
 #[test]
 fn data_that_only_a_thread_which_has_ended_wrote_to_are_put_back() {
-    assert_eq!(
-        rounds(6, |round, _| {
-            if round == 3 {
-                // SAFETY: its only user.
-                let write = || unsafe { (&raw mut APART).cast::<u64>().add(1024).write_volatile(7) };
-                let _ = std::thread::spawn(write).join();
-            }
-        }),
-        OK
-    );
+    assert_put_back(6, |round, _| {
+        if round == 3 {
+            // SAFETY: its only user.
+            let write = || unsafe { (&raw mut APART).cast::<u64>().add(1024).write_volatile(7) };
+            let _ = std::thread::spawn(write).join();
+        }
+    });
 }
 
 #[test]
 fn the_kernels_state_is_put_back() {
-    assert_eq!(
-        rounds(3, |round, _| {
-            let mut now = [0_u8; 64];
-            // SAFETY: plain calls of one thread.
-            unsafe {
-                let is_well = round == 0
-                    || (libc::umask(0o22) != 0o777
-                        && *libc::getcwd(now.as_mut_ptr().cast(), 64).cast::<u8>().add(1) != 0
-                        && libc::fcntl(2, libc::F_GETFD) >= 0
-                        && libc::fcntl(90, libc::F_GETFD) < 0);
-                if !is_well {
-                    libc::_exit(LEFT);
-                }
-                libc::umask(0o777);
-                libc::chdir(c"/".as_ptr());
-                libc::dup2(1, 90);
-                libc::close(2);
-                libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
-                libc::signal(libc::SIGUSR1, libc::SIG_IGN);
-                let timer = [0_i64, 0, 0, 1000];
-                libc::setitimer(libc::ITIMER_REAL, timer.as_ptr().cast(), std::ptr::null_mut());
+    assert_put_back(3, |round, _| {
+        let mut now = [0_u8; 64];
+        // SAFETY: plain calls of one thread.
+        unsafe {
+            let is_well = round == 0
+                || (libc::umask(0o22) != 0o777
+                    && *libc::getcwd(now.as_mut_ptr().cast(), 64).cast::<u8>().add(1) != 0
+                    && libc::fcntl(2, libc::F_GETFD) >= 0
+                    && libc::fcntl(90, libc::F_GETFD) < 0);
+            if !is_well {
+                libc::_exit(LEFT);
             }
-        }),
-        OK
-    );
+            libc::umask(0o777);
+            libc::chdir(c"/".as_ptr());
+            libc::dup2(1, 90);
+            libc::close(2);
+            libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+            libc::signal(libc::SIGUSR1, libc::SIG_IGN);
+            let timer = [0_i64, 0, 0, 1000];
+            libc::setitimer(libc::ITIMER_REAL, timer.as_ptr().cast(), std::ptr::null_mut());
+        }
+    });
 }
 
 extern "C" fn handler(_: i32) {}
@@ -432,27 +413,23 @@ fn a_thread_that_has_been_joined_is_none() {
 
 #[test]
 fn timers_that_were_created_are_gone() {
-    assert_eq!(
-        rounds(4, |_, _| {
-            // SAFETY: plain calls of one thread, with room for their results.
-            unsafe {
-                let mut setting = [0_i64; 4];
-                let mut is_left =
-                    |id: i32| libc::syscall(libc::SYS_timer_gettime, id, setting.as_mut_ptr()) == 0;
-                if (0..64).any(&mut is_left) {
-                    libc::_exit(LEFT);
-                }
-                let (mut deleted, mut armed) = (0_i32, 0_i32);
-                for id in [&raw mut deleted, &raw mut armed] {
-                    libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, 0, id);
-                }
-                libc::syscall(libc::SYS_timer_delete, deleted);
-                let soon = [0_i64, 20_000_000, 0, 20_000_000];
-                libc::syscall(libc::SYS_timer_settime, armed, 0, soon.as_ptr(), 0);
+    assert_put_back(4, |_, _| {
+        // SAFETY: plain calls of one thread, with room for their results.
+        unsafe {
+            let mut setting = [0_i64; 4];
+            let mut is_left = |id: i32| libc::syscall(libc::SYS_timer_gettime, id, setting.as_mut_ptr()) == 0;
+            if (0..64).any(&mut is_left) {
+                libc::_exit(LEFT);
             }
-        }),
-        OK
-    );
+            let (mut deleted, mut armed) = (0_i32, 0_i32);
+            for id in [&raw mut deleted, &raw mut armed] {
+                libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, 0, id);
+            }
+            libc::syscall(libc::SYS_timer_delete, deleted);
+            let soon = [0_i64, 20_000_000, 0, 20_000_000];
+            libc::syscall(libc::SYS_timer_settime, armed, 0, soon.as_ptr(), 0);
+        }
+    });
 }
 
 #[test]

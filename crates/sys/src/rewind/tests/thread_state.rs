@@ -1,5 +1,5 @@
 use super::super::Unrewindable;
-use super::{FAILED, LEFT, OK, rounds};
+use super::{FAILED, LEFT, assert_put_back, rounds};
 
 unsafe extern "C" {
     safe fn fegetround() -> i32;
@@ -14,23 +14,20 @@ const UPWARDS: i32 = 0x40_0000;
 
 #[test]
 fn rounding_and_settings_of_the_process_are_put_back() {
-    assert_eq!(
-        rounds(3, |_, _| {
-            // SAFETY: plain calls of one thread.
-            unsafe {
-                let is_well = fegetround() == 0
-                    && libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1
-                    && libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) != 77_777;
-                if !is_well {
-                    libc::_exit(LEFT);
-                }
-                fesetround(UPWARDS);
-                libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
-                libc::prctl(libc::PR_SET_TIMERSLACK, 77_777, 0, 0, 0);
+    assert_put_back(3, |_, _| {
+        // SAFETY: plain calls of one thread.
+        unsafe {
+            let is_well = fegetround() == 0
+                && libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1
+                && libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) != 77_777;
+            if !is_well {
+                libc::_exit(LEFT);
             }
-        }),
-        OK
-    );
+            fesetround(UPWARDS);
+            libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+            libc::prctl(libc::PR_SET_TIMERSLACK, 77_777, 0, 0, 0);
+        }
+    });
 }
 
 #[test]
