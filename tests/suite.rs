@@ -2,12 +2,14 @@
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
+#[macro_use]
+mod skip;
+
 mod compat;
 mod fastcgi_peers;
 mod fpm;
 mod it;
 mod random;
 mod router;
-mod skip;
 mod status_pages;
 mod support;

@@ -230,7 +230,7 @@ fn parts_know_only_whom_they_may() {
     }
 }
 
-const SKIPS: [&str; 12] = [
+const SKIPS: [&str; 13] = [
     "lacks_extensions()",
     "has_ipv6()",
     "has_landlock()",
@@ -238,6 +238,7 @@ const SKIPS: [&str; 12] = [
     "skip_unless(",
     "needs_root()",
     "needs_file(",
+    "needs_fuse()",
     "is_stock_there()",
     "is_possible()",
     "has_v6()",
@@ -267,6 +268,10 @@ fn early_returns(text: &str) -> Vec<String> {
                 };
                 let begin = lines[..at].iter().rev().take_while(|line| !begins(line)).count();
                 found.push(lines[at.saturating_sub(begin + 1)..=at].join("\n"));
+            }
+            word if word.starts_with("skip_if!(") => {
+                let more = lines[at..].iter().take_while(|line| !line.ends_with(';')).count();
+                found.push(lines[at..=at + more].join("\n"));
             }
             _ => {}
         }

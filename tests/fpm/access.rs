@@ -77,9 +77,7 @@ fn masked(line: &str) -> String {
 
 #[test]
 fn every_token_is_as_in_php_fpm() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let format = "%% f=%f l=%l m=%m n=%n q=%q Q=%Q r=%r R=%R s=%s u=%u e=%{EXTRA}e,%{SCRIPT_FILENAME}e,%{PATH_INFO}e \
                   o=%{X-A}o,%{x-b}o,%{X-B}o,%{Content-type}o,%{Location}o,%{Cache-Control}o \
                   t=%{%Y-%m-%d|%%|%Z}t T=%{}T";
@@ -104,9 +102,7 @@ fn requests_count() -> usize {
 
 #[test]
 fn numbers_look_as_in_php_fpm() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let format = "%C %{user}C %{system}C %{total}C %d %{seconds}d %{milli}d %{mili}d %{micro}d %M %{kilo}M %{mega}M %{bytes}M \
                   %p %P %t %T";
     let [stock, ours] = Fpm::both("", &pool(format), SCRIPTS);
@@ -125,9 +121,7 @@ fn numbers_look_as_in_php_fpm() {
 
 #[test]
 fn what_is_not_to_be_seen_is_not_there() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let pool = format!(
         "{}access.suppress_path[] = /a.php\naccess.suppress_path[] = /ping\naccess.suppress_path[] = /missing.php\n",
         pool("%m %r%Q%q %s")
@@ -141,9 +135,7 @@ fn what_is_not_to_be_seen_is_not_there() {
 
 #[test]
 fn a_long_line_is_cut_as_in_php_fpm() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let [stock, ours] = Fpm::both("", &pool("%{EXTRA}e|%{EXTRA}e|%s"), SCRIPTS);
     let cut = |fpm: &Fpm| {
         let params = fpm.params("a.php", "").with("EXTRA", &"x".repeat(700));
@@ -158,9 +150,7 @@ fn a_long_line_is_cut_as_in_php_fpm() {
 
 #[test]
 fn a_client_can_not_forge_a_line() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let fpm = Fpm::start(forkyard_fpm(), "", &pool("\"%q\" %{EXTRA}e"), SCRIPTS);
     let params = fpm.params("a.php", "a\"b\n127.0.0.1 - \x1b[2J\\");
     fpm.ask(&params.with("EXTRA", "x\ny"), b"");
@@ -172,9 +162,7 @@ fn a_client_can_not_forge_a_line() {
 
 #[test]
 fn lines_are_json_if_that_is_wanted() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let own = r#"escape=json {"query":"%q","extra":"%{EXTRA}e","status":%s}"#;
     for format in ["json", own] {
         let fpm = Fpm::start(forkyard_fpm(), "", &pool(format), SCRIPTS);
@@ -194,9 +182,7 @@ fn lines_are_json_if_that_is_wanted() {
 #[test]
 fn a_rotated_log_is_written_anew_by_the_same_worker() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let fpm = Fpm::start(forkyard_fpm(), "", &pool("%p %q"), SCRIPTS);
     let mut expected = 0;
     let mut ask = || {
@@ -235,9 +221,7 @@ fn a_rotated_log_is_written_anew_by_the_same_worker() {
 
 #[test]
 fn a_status_that_comes_after_the_headers_is_the_one_in_the_log() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let scripts = [
         ("a.php", "<?php echo 'Not OK'; http_response_code(500);"),
         (
@@ -274,9 +258,7 @@ fn a_status_that_comes_after_the_headers_is_the_one_in_the_log() {
 
 #[test]
 fn standard_error_stays_what_it_was() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let pool = "access.log = /dev/stderr\naccess.format = 'line %q'\n";
     let fpm = Fpm::start(forkyard_fpm(), "", pool, SCRIPTS);
     fpm.ask(&fpm.params("a.php", "1"), b"");

@@ -4,9 +4,7 @@ use super::both::{STOCK, codes_and_first_lines, compare, forkyard_fpm, is_stock_
 
 #[test]
 fn help_and_wrong_options_are_as_in_php_fpm() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let lines: [&[&str]; 9] = [
         &["-h"],
         &["--help"],
@@ -30,9 +28,7 @@ fn help_and_wrong_options_are_as_in_php_fpm() {
 
 #[test]
 fn what_php_says_of_itself_is_as_in_php_fpm() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let lines: [&[&str]; 7] = [
         &["-v"],
         &["-m"],
@@ -76,9 +72,7 @@ fn what_php_says_of_itself_is_as_in_php_fpm() {
 
 #[test]
 fn the_test_says_what_php_says_of_its_ini() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let directory = tempfile::tempdir().expect("tempdir");
     let path = |name: &str| directory.path().join(name).display().to_string();
     let (pools, ini) = (path("php-fpm.conf"), path("php.ini"));

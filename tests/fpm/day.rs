@@ -202,9 +202,7 @@ fn logged(fpm: &Fpm, own: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_day_has_php_fpms_lines() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let room = directory();
     for part in PARTS {
         let [stock, ours] = [(STOCK, OF_STOCK), (forkyard_fpm(), OF_OURS)].map(|(program, own)| {
@@ -228,9 +226,7 @@ fn a_day_has_php_fpms_lines() {
 
 #[test]
 fn the_pid_file_has_php_fpms_mode() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for mask in ["000", "002", "027"] {
         let [stock, ours] = [STOCK, forkyard_fpm()].map(|program| {
             let mut command = Command::new("sh");
@@ -246,9 +242,7 @@ fn the_pid_file_has_php_fpms_mode() {
 
 #[test]
 fn php_fpms_settings_are_in_the_info_with_and_without_php_ini() {
-    if !super::both::is_stock_there() {
-        return;
-    }
+    skip_if!(!super::both::is_stock_there());
     for arguments in [&["-i"][..], &["-n", "-i"]] {
         let [stock, ours] = [STOCK, forkyard_fpm()].map(|program| {
             let text = run(program, arguments).stdout;
@@ -264,9 +258,7 @@ fn php_fpms_settings_are_in_the_info_with_and_without_php_ini() {
 
 #[test]
 fn what_syslog_does_not_take_is_readable_on_standard_error() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let room = directory();
     let file = room.path().join("fpm.conf");
     let socket = room.path().join("fpm.sock");

@@ -91,9 +91,7 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
         crate::skip::skip(&format!("there is no {UNIT}"));
         return;
     };
-    if !is_stock_there() || needs_root() {
-        return;
-    }
+    skip_if!(!is_stock_there() || needs_root());
     let lines = [STOCK, forkyard_fpm()].map(|program| {
         let copy = Copy::new();
         copy.write(
@@ -189,9 +187,7 @@ fn milestones(log: &str) -> Vec<String> {
 
 #[test]
 fn every_line_that_debian_comments_out_is_read_alike() {
-    if !is_stock_there() || needs_root() || needs_file(TREE) {
-        return;
-    }
+    skip_if!(!is_stock_there() || needs_root() || needs_file(TREE));
     let copy = Copy::new();
     let prefix = copy.path("").to_string_lossy().trim_end_matches('/').to_owned();
     let mut fine = 0;

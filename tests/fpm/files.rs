@@ -154,9 +154,7 @@ pub(crate) fn prepare(directory: &Path) {
 
 #[test]
 fn every_mistake_has_php_fpms_words() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let directory = tempfile::tempdir().expect("there is room");
     prepare(directory.path());
     let mut differences = String::new();
@@ -171,9 +169,7 @@ fn every_mistake_has_php_fpms_words() {
 
 #[test]
 fn a_pool_needs_a_user_unless_root_is_allowed() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let directory = tempfile::tempdir().expect("there is room");
     let path = write(directory.path(), "no-user.conf", POOL);
     compare("without -R", &["-n", "-t", "-y", &path]).unwrap_or_else(|text| panic!("{text}"));
@@ -181,9 +177,7 @@ fn a_pool_needs_a_user_unless_root_is_allowed() {
 
 #[test]
 fn files_and_prefixes_that_are_not_there() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let lines: [&[&str]; 4] = [
         &["-n", "-t", "-y", "/nope"],
         &["-n", "-t", "-p", "/nope"],
@@ -203,9 +197,7 @@ const SAMPLE: &str = include_str!("../../conf/php-fpm.conf");
 
 #[test]
 fn the_dump_is_the_same_to_the_byte() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let directory = tempfile::tempdir().expect("there is room");
     let ondemand = "{POOL}pm=ondemand\npm.start_servers=4\npm.min_spare_servers=2\npm.max_spare_servers=4\n";
     let marked = "\u{feff}{POOL}\u{feff}; of its own\n\u{feff}[w2]\nlisten=/run/forkyard-2.sock\npm=static\npm.max_children=1";

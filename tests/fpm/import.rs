@@ -95,9 +95,7 @@ fn round_trip(path: &str) -> Option<Imported> {
 
 #[test]
 fn whatever_php_fpm_takes_means_the_same_as_toml() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     prepare(directory.path());
     let mut taken = 0;
@@ -115,9 +113,7 @@ fn whatever_php_fpm_takes_means_the_same_as_toml() {
 #[test]
 fn debians_files_are_taken_over_whole_without_what_they_explain() {
     let stock = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php-fpm.conf");
-    if needs_root() || needs_file(stock) {
-        return;
-    }
+    skip_if!(needs_root() || needs_file(stock));
     let imported = round_trip(stock).expect("Debian's files are right");
     assert_eq!(imported.lost, []);
     let text = imported.text.expect("there is a text");
@@ -135,9 +131,7 @@ fn debians_files_are_taken_over_whole_without_what_they_explain() {
 
 #[test]
 fn the_command_says_what_it_could_not_take_over() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let path = directory.path();
     let source = "[global]\nerror_log = {DIR}/log\n[www]\nuser = www-data\n; one is enough\npm = static\n\
@@ -206,9 +200,7 @@ fn the_command_says_what_it_could_not_take_over() {
 
 #[test]
 fn a_pool_that_forkyard_can_t_name_is_told_and_the_others_are_taken_over() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let pool = |name: &str| {
         format!("[{name}]\nuser = www-data\npm = static\npm.max_children = 1\nlisten = /tmp/{name}.sock\n")
@@ -232,9 +224,7 @@ fn a_pool_that_forkyard_can_t_name_is_told_and_the_others_are_taken_over() {
 
 #[test]
 fn a_line_ends_at_nul() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let pool = "[www]\npm = static\npm.max_children = 1\nlisten = /tmp/www.sock\0.other\nuser = ";
     let whole = write(directory.path(), "whole.conf", &format!("{pool}www-data\0 \"\n"));
@@ -365,9 +355,7 @@ fn random_file(random: &mut Random, directory: &str) -> String {
 
 #[test]
 fn random_configurations_are_shown_as_in_php_fpm() {
-    if needs_root() || !is_stock_there() {
-        return;
-    }
+    skip_if!(needs_root() || !is_stock_there());
     let directory = tempfile::tempdir().expect("there is room");
     let own = directory.path().to_string_lossy().into_owned();
     for seed in 1..=60_u64 {
@@ -384,9 +372,7 @@ fn random_configurations_are_shown_as_in_php_fpm() {
 
 #[test]
 fn random_configurations_mean_the_same_as_toml() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let own = directory.path().to_string_lossy().into_owned();
     std::fs::create_dir_all("/tmp/run").expect("a directory for relative sockets");

@@ -115,9 +115,7 @@ fn bare(line: &str) -> &str {
 
 #[test]
 fn every_source_is_logged_at_every_level_as_by_php_fpm() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let mark = "<?php file_put_contents('php://stderr', 'mark ' . $_SERVER['QUERY_STRING'] . \"\\n\");";
     let mut scripts = SOURCES.to_vec();
     scripts.push(("mark.php", mark));

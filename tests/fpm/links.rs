@@ -148,9 +148,7 @@ fn is_possible() -> bool {
 
 #[test]
 fn a_link_to_a_standard_stream_is_a_log_in_any_directory() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for (number, place) in PLACES.into_iter().enumerate() {
         let link = LINKS[number % LINKS.len()];
         let site = Site::new(place, link, "error_log");
@@ -170,9 +168,7 @@ fn a_link_to_a_standard_stream_is_a_log_in_any_directory() {
 
 #[test]
 fn php_fpm_starts_with_such_links() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for place in PLACES.into_iter().filter(|place| place.user == 0) {
         let site = Site::new(place, "/dev/stderr", "error_log");
         let _daemon = site.start(STOCK, "-F", 0).ready();
@@ -181,9 +177,7 @@ fn php_fpm_starts_with_such_links() {
 
 #[test]
 fn the_logs_of_a_pool_can_be_such_links() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for (directive, query, line) in [
         ("access.log", "7", "line 7"),
         ("slowlog", "1500000", "script_filename = "),
@@ -213,9 +207,7 @@ fn the_logs_of_a_pool_can_be_such_links() {
 
 #[test]
 fn a_stream_of_another_user_is_a_log() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for directive in ["error_log", "access.log"] {
         let site = Site::new(place(0o755, 0, 0, OTHER), "/dev/stderr", directive);
         let daemon = site.start(forkyard_fpm(), "-F", 0);
@@ -230,9 +222,7 @@ fn a_stream_of_another_user_is_a_log() {
 
 #[test]
 fn a_daemon_in_the_background_keeps_the_stream_that_a_log_goes_to() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for program in [STOCK, forkyard_fpm()] {
         let site = Site::new(place(0o777, 0, 0, 0), "/dev/stderr", "error_log");
         let mut launcher = site.start(program, "-D", 0);
@@ -250,9 +240,7 @@ fn a_daemon_in_the_background_keeps_the_stream_that_a_log_goes_to() {
 
 #[test]
 fn the_next_program_goes_on_with_the_stream() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let site = Site::new(place(0o777, 0, 0, 0), "/dev/stderr", "error_log");
     let own = site.directory.path();
     install(own, "forkyard-php");
@@ -269,9 +257,7 @@ fn the_next_program_goes_on_with_the_stream() {
 
 #[test]
 fn a_closed_standard_error_stops_no_start() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let site = Site::new(place(0o777, 0, 0, 0), "/dev/stderr", "error_log");
     let script = format!("exec {} -F -n -y \"$1\" 2>&- >&-", forkyard_fpm());
     let child = Command::new("sh")
@@ -287,9 +273,7 @@ fn a_closed_standard_error_stops_no_start() {
 
 #[test]
 fn another_link_is_refused_with_the_reason() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for (directive, start) in [
         ("error_log", "failed to open error_log"),
         ("access.log", "failed to open access log"),

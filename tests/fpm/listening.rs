@@ -34,9 +34,7 @@ fn start(program: &str, host: &str, pool: &str) -> Fpm {
 
 #[test]
 fn every_address_of_ipv6_is_every_address_of_ipv4_as_well() {
-    if !is_possible() || !has_ipv6() {
-        return;
-    }
+    skip_if!(!is_possible() || !has_ipv6());
     for host in ["[::]:", ""] {
         for (clients, expected) in [
             ("", ["pong", "pong"]),
@@ -62,9 +60,7 @@ fn every_address_of_ipv6_is_every_address_of_ipv4_as_well() {
 
 #[test]
 fn a_port_that_is_taken_for_ipv6_is_tried_for_ipv4() {
-    if !is_stock_there() || needs_root() || !has_ipv6() {
-        return;
-    }
+    skip_if!(!is_stock_there() || needs_root() || !has_ipv6());
     let directory = tempfile::tempdir().expect("there is room");
     let taken = TcpListener::bind("[::]:0").expect("there is a port");
     let port = taken.local_addr().expect("it is bound").port();
@@ -90,9 +86,7 @@ fn a_port_that_is_taken_for_ipv6_is_tried_for_ipv4() {
 
 #[test]
 fn a_wrong_address_in_the_list_is_an_error_and_not_the_end() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for (list, ping) in [
         ("xxx", ""),
         ("xxx,127.0.0.1", "pong"),

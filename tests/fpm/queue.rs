@@ -35,9 +35,7 @@ fn after_a_load(fpm: &Fpm) -> Value {
 
 #[test]
 fn the_longest_queue_of_a_full_pool_is_no_shorter_than_php_fpm_s() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let pool = format!("pm.max_children = {WORKERS}\npm.status_path = /status");
     let scripts = [("slow.php", "<?php usleep(10000); echo 'done';")];
     let [stock, ours] = Fpm::both("", &pool, &scripts).map(|fpm| after_a_load(&fpm));

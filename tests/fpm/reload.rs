@@ -34,9 +34,7 @@ fn wait_for_reload(fpm: &Fpm, reloads: usize) -> String {
 
 #[test]
 fn a_reload_has_php_fpms_lines_and_no_others() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let logs = [STOCK, forkyard_fpm()].map(|program| {
         let fpm = Fpm::start(program, "", "pm.status_listen = {DIR}/status.sock", &[]);
         let port = fpm.address.rsplit(':').next().unwrap_or_default().to_owned();
@@ -79,9 +77,7 @@ fn found(program: &str, arguments: &[&str], master: u32) -> usize {
 
 #[test]
 fn every_process_is_found_by_the_name_of_the_program() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for program in [STOCK, forkyard_fpm()] {
         let name = Path::new(program).file_name().and_then(|name| name.to_str());
         let name = name.expect("it is text");

@@ -94,9 +94,7 @@ fn settings(case: &Case) -> (String, String) {
 
 #[test]
 fn output_is_logged_as_php_fpm_does() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for case in CASES {
         let (global, pool) = settings(case);
         let script = format!("<?php {}", case.script);
@@ -122,9 +120,7 @@ fn output_is_logged_as_php_fpm_does() {
 
 #[test]
 fn what_looks_like_a_mark_ends_a_line() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let scripts = [
         (
             "a.php",
@@ -143,9 +139,7 @@ fn what_looks_like_a_mark_ends_a_line() {
 
 #[test]
 fn unfinished_lines_of_two_requests_are_two() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let scripts = [
         (
             "a.php",
@@ -165,9 +159,7 @@ fn unfinished_lines_of_two_requests_are_two() {
 
 #[test]
 fn marks_beside_the_limit_of_a_line_end_lines_as_in_php_fpm() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for length in [1009, 1013] {
         let script = format!(
             "<?php file_put_contents('php://stderr', str_repeat('a', {length}) . \"Quarkslab\\0fscf\\0Quarkslab\");"
@@ -184,9 +176,7 @@ fn marks_beside_the_limit_of_a_line_end_lines_as_in_php_fpm() {
 
 #[test]
 fn output_is_logged_before_the_signal_that_follows_it() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     for round in 0..20 {
         let scripts = [("a.php", "<?php file_put_contents('php://stderr', \"said\\n\");")];
         let fpm = Fpm::start(forkyard_fpm(), "", "catch_workers_output = yes", &scripts);

@@ -9,9 +9,7 @@ const SHOW: &str = "<?php foreach (['open_basedir', 'disable_functions', 'date.t
 
 #[test]
 fn settings_that_are_nothing_are_taken_as_in_php_fpm() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let pool = "php_admin_value[open_basedir] = none\nphp_admin_value[disable_functions] =\n\
                 php_value[date.timezone] = \"\"\nphp_value[error_log] = no\nphp_flag[display_errors] =\n\
                 php_value[default_charset] = off\nphp_value[include_path] = null\nphp_value[auto_prepend_file] = none\n\
@@ -29,9 +27,7 @@ const DYNAMIC: &str = "pm = dynamic\npm.max_children = 2\npm.start_servers = 1\n
 
 #[test]
 fn a_full_pool_is_reported_in_php_fpms_words() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let words = "WARNING: [pool www] server reached pm.max_children setting (2), consider raising it";
     let script = "<?php while (!file_exists(__DIR__ . '/go')) usleep(10000);";
     for fpm in Fpm::both("", DYNAMIC, &[("a.php", script)]) {
@@ -51,9 +47,7 @@ fn a_full_pool_is_reported_in_php_fpms_words() {
 
 #[test]
 fn only_workers_that_have_begun_are_shown() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let script = "<?php foreach (fpm_get_status()['procs'] as $p) echo $p['pid'] > 0 && $p['start-time'] > 1e9 ? 'y' : 'n';";
     for _ in 0..5 {
         for fpm in Fpm::both("", DYNAMIC, &[("a.php", script)]) {

@@ -7,9 +7,7 @@ use std::path::Path;
 
 #[test]
 fn a_reload_brings_a_deleted_socket_back_as_php_fpm_s_does_not() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let pool = "listen = {DIR}/main.sock\nlisten.mode = 0666";
     let daemons = Fpm::both("", pool, &[("ok.php", "<?php echo 'fine';")]);
     let serves = |fpm: &Fpm| {
@@ -31,9 +29,7 @@ fn a_reload_brings_a_deleted_socket_back_as_php_fpm_s_does_not() {
 
 #[test]
 fn a_path_that_is_too_long_is_cut_as_in_php_fpm() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let name = "long".repeat(30);
     let pool = format!("listen = {{DIR}}/{name}.sock\nlisten.mode = 0666");
     let daemons = Fpm::both("", &pool, &[("ok.php", "<?php echo 'fine';")]);

@@ -25,9 +25,7 @@ fn log(directory: &Path) -> String {
 
 #[test]
 fn a_start_that_fails_has_php_fpms_words_and_code() {
-    if !is_stock_there() || crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(!is_stock_there() || crate::skip::needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let path = directory.path();
     let held = TcpListener::bind("127.0.0.1:0").expect("there is a port");
@@ -78,9 +76,7 @@ fn a_start_that_fails_has_php_fpms_words_and_code() {
 
 #[test]
 fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
-    if !is_stock_there() || crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(!is_stock_there() || crate::skip::needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let file = write(directory.path(), "", "listen = nosuch.invalid:9000");
     let said = compare("unknown host", &["-n", "-F", "-y", &file]).unwrap_or_else(|text| panic!("{text}"));
@@ -89,9 +85,7 @@ fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
 
 #[test]
 fn a_php_that_does_not_start_is_no_mistake_in_the_configuration() {
-    if !is_stock_there() || crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(!is_stock_there() || crate::skip::needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let pool = format!("listen = {}/a.sock", directory.path().display());
     let file = write(directory.path(), "", &pool);

@@ -189,9 +189,7 @@ fn line_of(fpm: &Fpm, text: &str) -> String {
 
 #[test]
 fn every_pool_that_php_fpm_serves_is_served() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let options = options();
     let settings: Vec<&str> = AT_FAULT.into_iter().chain(ODD).collect();
     let text = pools(settings.iter().copied(), "static");
@@ -248,9 +246,7 @@ fn every_pool_that_php_fpm_serves_is_served() {
 
 #[test]
 fn ondemand_and_dynamic_pools_do_without_what_is_at_fault() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let dynamic = "dynamic\npm.start_servers = 1\npm.min_spare_servers = 1\npm.max_spare_servers = 1";
     let settings: Vec<&str> = AT_FAULT
         .into_iter()
@@ -275,9 +271,7 @@ fn ondemand_and_dynamic_pools_do_without_what_is_at_fault() {
 
 #[test]
 fn a_setting_that_is_left_out_is_in_the_log_in_the_test_and_in_the_status_until_it_is_right() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let options = options();
     let pool = "php_value[memory_limit] = 64M\nphp_admin_value[opcache.preload] = {DIR}/later.php\n\
                 php_admin_flag[opcache.validate_timestamps] = on";
@@ -328,9 +322,7 @@ fn a_setting_that_is_left_out_is_in_the_log_in_the_test_and_in_the_status_until_
 
 #[test]
 fn several_settings_are_found_and_the_others_stay() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let script = [(
         "a.php",
         "<?php echo ini_get('opcache.interned_strings_buffer'), ' ', ini_get('opcache.max_accelerated_files');",
@@ -349,9 +341,7 @@ fn several_settings_are_found_and_the_others_stay() {
 
 #[test]
 fn a_script_that_is_never_done_is_left_out() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let pool = "php_admin_value[opcache.preload] = {DIR}/hangs.php";
     let ours = Fpm::start_with(forkyard_fpm(), &options(), "", pool, &SCRIPTS);
     let log = ours.wait_for("error", "is left out");
@@ -364,9 +354,7 @@ fn a_script_that_is_never_done_is_left_out() {
 
 #[test]
 fn a_php_that_starts_with_none_of_the_settings_is_an_error() {
-    if !is_possible() {
-        return;
-    }
+    skip_if!(!is_possible());
     let directory = tempfile::tempdir().expect("there is room");
     let path: &Path = directory.path();
     let text = format!(

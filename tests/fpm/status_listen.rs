@@ -151,9 +151,7 @@ fn compare(stock: &Server, ours: &Server, uris: &[&str]) {
 
 #[test]
 fn the_status_address_answers_as_php_fpm_s_does() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let pages = "pm.status_path = /st\nping.path = /ping\nping.response = \"a <b>\"\n";
     let (stock, ours) = (Server::start(STOCK, pages), Server::start(forkyard_fpm(), pages));
     let both = [&stock, &ours];
@@ -175,9 +173,7 @@ fn the_status_address_answers_as_php_fpm_s_does() {
 
 #[test]
 fn without_a_path_the_status_is_the_root() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let (stock, ours) = (Server::start(STOCK, ""), Server::start(forkyard_fpm(), ""));
     for server in [&stock, &ours] {
         server.wait_for_idle("/");
@@ -187,9 +183,7 @@ fn without_a_path_the_status_is_the_root() {
 
 #[test]
 fn php_is_named_before_it_was_started() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let ondemand = "pm = ondemand\npm.max_children = 1\n";
     let [theirs, own] = [STOCK, forkyard_fpm()].map(|program| {
         let server = Server::start(program, ondemand);

@@ -42,9 +42,7 @@ fn files(path: &Path) -> Vec<String> {
 
 #[test]
 fn relative_files_are_below_the_prefixes() {
-    if !is_stock_there() || needs_root() {
-        return;
-    }
+    skip_if!(!is_stock_there() || needs_root());
     let made = [STOCK, forkyard_fpm()].map(|program| {
         let directory = directory();
         let own = directory.path();
@@ -79,9 +77,7 @@ fn relative_files_are_below_the_prefixes() {
 
 #[test]
 fn included_pools_come_in_alphabetical_order_and_g_is_a_default_only() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let directory = directory();
     let own = directory.path();
     let log = own.join("log");
@@ -109,9 +105,7 @@ fn included_pools_come_in_alphabetical_order_and_g_is_a_default_only() {
 
 #[test]
 fn at_level_warning_starts_and_stops_say_nothing() {
-    if !is_stock_there() || needs_root() {
-        return;
-    }
+    skip_if!(!is_stock_there() || needs_root());
     for program in [STOCK, forkyard_fpm()] {
         let directory = directory();
         let own = directory.path();
@@ -134,9 +128,7 @@ fn at_level_warning_starts_and_stops_say_nothing() {
 
 #[test]
 fn without_root_users_and_priorities_are_ignored_with_a_notice() {
-    if !is_stock_there() || needs_root() {
-        return;
-    }
+    skip_if!(!is_stock_there() || needs_root());
     let mut all = Vec::new();
     for program in [STOCK, forkyard_fpm()] {
         let directory = directory();
@@ -199,9 +191,7 @@ fn a_numeric_user_has_its_primary_group() {
 
 #[test]
 fn options_come_in_every_form() {
-    if !is_stock_there() {
-        return;
-    }
+    skip_if!(!is_stock_there());
     let directory = directory();
     let log = directory.path().join("log");
     let text = format!(

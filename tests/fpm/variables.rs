@@ -102,9 +102,7 @@ fn php_fpm_s_rules_hold_for_a_variable_and_it_is_named() {
 
 #[test]
 fn pools_of_php_fpm_s_files_run_as_variables_have_it() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let mut command = Command::new(forkyard_fpm());
     command
         .env("FORKYARD_POOL_WWW__APPLICATION__PHP_VALUE__MEMORY_LIMIT", "50M")

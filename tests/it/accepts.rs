@@ -99,9 +99,7 @@ fn a_router_s() {
 /// Without an injected error: the process runs out of descriptors, and later has some again.
 #[test]
 fn a_router_s_whose_descriptors_are_used_up() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let daemon = start();
     let root = daemon.dir.join("apps/site");
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());

@@ -245,9 +245,7 @@ fn new_workers_that_do_not_come_up_are_reported() {
 
 #[test]
 fn strangers_are_refused() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
     let socket = daemon.dir.join("control.sock");
     let as_nobody = || {
@@ -368,9 +366,7 @@ fn a_second_daemon_names_the_one_behind_the_socket_and_leaves_it_alone() {
 
 #[test]
 fn without_a_place_for_the_default_control_socket_the_daemon_serves() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     for (global, starts) in [
         ("", true),
         ("[global]\ncontrol = \"/run/forkyard.sock\"\n", false),

@@ -264,9 +264,7 @@ fn a_file_that_is_not_safe_or_not_right_keeps_the_application_from_starting() {
 
 #[test]
 fn another_user_s_file_is_not_read() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let said = refused(|root| chown(root.join(".env"), Some(34), Some(34)).expect("chown"));
     assert_contains(&said, "belongs to user 34");
     let said = refused(|root| {
@@ -282,9 +280,7 @@ fn another_user_s_file_is_not_read() {
 
 #[test]
 fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     place_library();
     let case = CASES.iter().find(|case| case.runtime == "wsgi").expect("wsgi");
     for own in [true, false] {

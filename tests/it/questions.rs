@@ -188,9 +188,7 @@ fn where_the_logs_of_a_pool_are() {
 
 #[test]
 fn whether_the_web_server_can_connect() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start(STATIC, "");
     daemon.wait_for_workers("www", 1);
     let ask = |user: &str| daemon.said(&["health", user, "--pool", "www"]);
@@ -293,9 +291,7 @@ fn a_request_that_has_begun_to_answer_is_cut() {
 
 #[test]
 fn the_owner_of_a_pool_ends_its_own_requests_alone() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         let place = dir.display();
         let cgi = pool(

@@ -97,9 +97,7 @@ fn new_code_that_does_not_start_is_told_and_the_old_goes_on() {
 
 #[test]
 fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     const OWNER: u32 = 33;
     const STRANGER: u32 = 34;
     let daemon = start();

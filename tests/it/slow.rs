@@ -367,9 +367,7 @@ fn workers_of_an_earlier_preloader_are_seen() {
 
 #[test]
 fn without_root() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let dir = directory();
     make_writable(dir.path());
     write_scripts(dir.path());
@@ -429,9 +427,10 @@ fn who_may_not_look_says_so() {
 fn the_pools_user_may_look_at_dumpable_workers() {
     let is_restricted =
         fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.trim() != "0");
-    if crate::skip::skip_unless(!is_restricted, "Yama lets no process look into another here") {
-        return;
-    }
+    skip_if!(crate::skip::skip_unless(
+        !is_restricted,
+        "Yama lets no process look into another here"
+    ));
     let Some((daemon, dir)) = without_the_capability("process.dumpable = true\n") else {
         return;
     };

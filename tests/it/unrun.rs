@@ -221,9 +221,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
 
 #[test]
 fn a_root_that_a_chroot_does_not_have_is_told() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         fs::create_dir_all(dir.join("jail/site")).expect("mkdir");
         let settings = format!("{STATIC}chroot = \"{}/jail\"\n", dir.display());

@@ -4,6 +4,16 @@
 use std::io::Write as _;
 use std::path::Path;
 
+/// Ends a test that can't run here. The condition prints why.
+#[allow(unused_macros, reason = "each crate uses its part")]
+macro_rules! skip_if {
+    ($cannot_run:expr) => {
+        if $cannot_run {
+            return;
+        }
+    };
+}
+
 const FILE: &str = "FORKYARD_SKIPPED";
 
 pub(crate) fn skip(why: &str) {
@@ -27,6 +37,11 @@ pub(crate) fn skip_unless(has_it: bool, why: &str) -> bool {
 pub(crate) fn needs_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     skip_outside_ci(is_root, "only root can take on another user")
+}
+
+/// Skips the test unless it can mount a file system of its own.
+pub(crate) fn needs_fuse() -> bool {
+    needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse")
 }
 
 pub(crate) fn needs_file(path: &str) -> bool {

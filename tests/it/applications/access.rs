@@ -38,9 +38,7 @@ fn run(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
 
 #[test]
 fn a_worker_reads_its_own_user_s_files_and_no_other_s() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let daemon = start();
     daemon.write(
         "read.php",
@@ -69,9 +67,7 @@ fn a_worker_reads_its_own_user_s_files_and_no_other_s() {
 
 #[test]
 fn a_worker_is_its_user_with_its_groups_and_cannot_go_back() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let daemon = start();
     let script = "<?php $back = posix_setuid(0) || posix_seteuid(0);
         echo json_encode([posix_getuid(), posix_geteuid(), posix_getgid(), posix_getegid(), $back]);
@@ -91,9 +87,7 @@ fn a_worker_is_its_user_with_its_groups_and_cannot_go_back() {
 
 #[test]
 fn a_worker_sees_neither_the_other_s_processes_memory_nor_its_files_by_proc() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let daemon = start();
     daemon.write(
         "look.php",
@@ -111,9 +105,7 @@ fn a_worker_sees_neither_the_other_s_processes_memory_nor_its_files_by_proc() {
 /// The pool has a separate OPcache: one path is a different script in each chroot.
 #[test]
 fn a_script_in_a_chroot_sees_nothing_outside() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let daemon = Daemon::start(|dir| {
         let one = |user: &str| {
             let root = dir.join(format!("root-{user}"));

@@ -106,9 +106,7 @@ fn look_at(page: &str) {
 
 #[test]
 fn the_page_about_a_failed_start_is_readable_everywhere() {
-    if needs_file(BROWSER) {
-        return;
-    }
+    skip_if!(needs_file(BROWSER));
     let files = [("wsgi.py", "import prices\n"), ("prices.py", MODULE)];
     let (_dir, root) = site(&files);
     let dev = Dev::start(&root);
@@ -133,9 +131,7 @@ fn the_page_about_a_failed_start_is_readable_everywhere() {
 
 #[test]
 fn the_page_about_a_program_shows_its_code() {
-    if needs_file(BROWSER) {
-        return;
-    }
+    skip_if!(needs_file(BROWSER));
     let (_dir, root) = site(&[("app.js", "const a = 1;\nconst b = missing_function(a);\n")]);
     let dev = Dev::start(&root);
     let page = dev.get("/");
@@ -148,9 +144,7 @@ fn the_page_about_a_program_shows_its_code() {
 
 #[test]
 fn the_page_about_an_exception_is_readable_everywhere() {
-    if needs_file(BROWSER) {
-        return;
-    }
+    skip_if!(needs_file(BROWSER));
     let code = format!(
         "def application(environ, start_response):\n    raise ValueError('<b>{}</b>')\n",
         "x".repeat(200)

@@ -17,9 +17,7 @@ fn instruction(name: &str) -> String {
 
 #[test]
 fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     assert_eq!(instruction("STOPSIGNAL "), "SIGQUIT");
     let arguments: Vec<String> = serde_json::from_str(&instruction("CMD ")).expect("a list");
     let dir = directory();
@@ -70,9 +68,7 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
 
 #[test]
 fn the_pod_of_the_manifests_shows_no_status_serves_files_and_loses_no_request_at_its_end() {
-    if crate::skip::needs_root() || crate::skip::needs_file("/usr/bin/promtool") {
-        return;
-    }
+    skip_if!(crate::skip::needs_root() || crate::skip::needs_file("/usr/bin/promtool"));
     let program = Path::new(env!("CARGO_BIN_EXE_forkyard"));
     let output = Command::new("unshare")
         .args(["--mount", "--net", "/usr/bin/python3", "-B"])

@@ -260,9 +260,7 @@ fn the_responder_answers_through_nginx() {
 
 #[test]
 fn the_responder_answers_from_an_empty_chroot() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let dir = directory();
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).expect("empty");

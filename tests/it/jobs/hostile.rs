@@ -98,9 +98,7 @@ fn answers(jobs: &Jobs, user: &str, requests: &[Value]) -> Vec<Value> {
 
 #[test]
 fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let jobs = Jobs::start("max_children = 1\n", "");
     let running = jobs.push("gate", json!({"payload": "open", "key": "secret"}));
     jobs.wait_for_start(running, 1);
@@ -154,9 +152,7 @@ fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
 /// The pool's user controls the queues that the pool runs, and no others.
 #[test]
 fn an_owner_looks_after_its_own_queues() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let more = "[pool.other]\nlisten = \"@DIR/other.sock\"\nuser = \"games\"\npm = \"ondemand\"\nmax_children = 1\n\
                 [pool.other.application]\nruntime = \"php\"\nversion = \"@PHP\"\n\
                 [jobs.queue.other]\npool = \"other\"\nscript = \"@DIR/jobs.php\"\n";
@@ -225,9 +221,7 @@ fn an_owner_looks_after_its_own_queues() {
 
 #[test]
 fn a_flood_of_connections_and_of_half_requests_keeps_no_other_from_pushing() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let jobs = Jobs::start("max_children = 1\n", "");
     let mut other = Client::connect(&jobs.dir());
     let queues = json!({"command": "queues"});

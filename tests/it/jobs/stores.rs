@@ -169,9 +169,7 @@ impl Drop for Full<'_> {
 
 #[test]
 fn a_store_that_can_not_be_opened_is_told_of_at_once_and_tried_again() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     place_library();
     let start = |prepare: &dyn Fn(&Path)| {
         let daemon = Daemon::start(|dir| {
@@ -241,9 +239,7 @@ fn a_store_that_can_not_be_opened_is_told_of_at_once_and_tried_again() {
 
 #[test]
 fn a_server_that_hangs_is_told_of_in_time_whether_it_did_so_before_or_does_so_now() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     place_library();
     let server = Server::start();
     let start = || {
@@ -275,9 +271,7 @@ fn a_server_that_hangs_is_told_of_in_time_whether_it_did_so_before_or_does_so_no
 
 #[test]
 fn a_store_that_fails_while_it_is_used_is_told_of_at_once_and_tried_again() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     place_library();
     let jobs = Jobs {
         daemon: Daemon::start(with_pages),

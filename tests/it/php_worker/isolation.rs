@@ -214,9 +214,7 @@ fn what_the_script_does_between_two_requests_is_in_no_answer() {
 
 #[test]
 fn in_a_chroot_the_script_boots_inside() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let daemon = Daemon::start(|dir| {
         let root = dir.join("root");
         fs::create_dir_all(root.join("app")).expect("mkdir");

@@ -145,9 +145,7 @@ impl Drop for LibraryDirectory {
 
 #[test]
 fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let directory = LibraryDirectory::new();
     let original = Path::new("/usr/lib/php/20220829/calendar.so");
     let library = directory.put("calendar.so", original);

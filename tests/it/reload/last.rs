@@ -226,9 +226,7 @@ fn owner(path: &Path) -> (u32, u32, u32) {
 
 #[test]
 fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let given = "owner = \"www-data\"";
     let configured = |dir: &Path, attributes: &str| {
         let listen = |name: &str| format!("{{ address = \"{}/{name}.sock\"{attributes} }}", dir.display());
@@ -274,9 +272,7 @@ fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
 /// Only root can connect: the daemon isn't ready, and a reload restores the socket's mode.
 #[test]
 fn a_socket_for_root_alone_is_unreachable() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| configure(dir, ""));
     daemon.wait_for_workers("www", 1);
     wait_until("readiness", || daemon.said(&["health", "--ready"]).0 == Some(0));

@@ -209,9 +209,7 @@ fn a_stopped_warm_up_does_not_hold_up_a_reload() {
 
 #[test]
 fn in_a_chroot_it_happens_inside() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let daemon = Daemon::start(|dir| {
         let settings = format!("{ALWAYS}chroot = \"{}\"\n", dir.display());
         php_pool(dir, &settings, "")

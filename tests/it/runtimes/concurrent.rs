@@ -517,9 +517,7 @@ fn a_loop_that_is_held_up_lets_siblings_serve() {
 /// A sibling may take the connection that a busy worker was woken for; then no event wakes its loop.
 #[test]
 fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_waited() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let bench = Bench::start(ASGI, 0, "pm = \"static\"\nmax_children = 2\n");
     bench.daemon.wait_for_workers("www", 2);
     // During a request a worker checks whether its loop is delayed. A tracer stops that check.

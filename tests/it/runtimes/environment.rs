@@ -136,9 +136,7 @@ fn applications_have_a_path_a_home_and_a_language_unless_env_sets_them() {
 
 #[test]
 fn a_user_without_an_entry_has_the_root_directory_as_home() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     place_library();
     let root = directory();
     make_writable(root.path());

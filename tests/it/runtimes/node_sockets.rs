@@ -283,9 +283,7 @@ fn connections_to_other_ports_and_hosts_are_left_alone() {
 
 #[test]
 fn other_users_of_the_machine_can_not_reach_a_program_of_node() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let asked = port();
     let program = format!("require('http').createServer((q, r) => r.end('secret')).listen({asked});");
     let site = Site::start(&[("app.js", &program)], ONDEMAND, "node", "");

@@ -104,9 +104,7 @@ fn reopened(worker: u32, uid: u32) -> String {
 
 #[test]
 fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = two_pools(1, "", |_| String::new());
     for pool in ["one", "two"] {
         daemon.wait_for_workers(pool, 1);
@@ -171,9 +169,7 @@ fn shareable(pid: u32) -> BTreeSet<String> {
 
 #[test]
 fn two_pools_share_no_pipe_no_socket_and_no_memory() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = two_pools(1, "catch_workers_output = true\n", |_| String::new());
     let of = |pool: &str| {
         let worker = shareable(pid(&daemon, pool));
@@ -208,9 +204,7 @@ fn own_pages(pid: u32) -> Vec<String> {
 /// A worker writes to its own page; its open descriptors give access to no other page and no other worker.
 #[test]
 fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = two_pools(2, "catch_workers_output = true\n", |_| String::new());
     let [one, two] = ["one", "two"].map(|pool| daemon.wait_for_workers(pool, 2));
     let boards = |worker: u32| {
@@ -276,9 +270,7 @@ fn open_files(daemon: &Daemon) -> BTreeSet<String> {
 
 #[test]
 fn files_that_pools_must_not_touch_are_closed_to_them() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let logs =
         "access.log = \"DIR/$pool.access\"\nslowlog = \"DIR/$pool.slow\"\nrequest_slowlog_timeout = \"1s\"\n";
     let daemon = two_pools(1, logs, |dir| {

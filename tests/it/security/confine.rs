@@ -186,9 +186,7 @@ fn dangerous_system_calls_are_refused_and_everything_else_works() {
         );
         return;
     }
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
         let denied = format!("{STATIC}confine.deny_system_calls = true\n");
@@ -254,9 +252,7 @@ impl Drop for Elsewhere {
 
 #[test]
 fn a_private_tmp_is_seen_by_the_pool_alone() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     for place in ["/tmp/mine", "/var/tmp/mine"] {
         let _ = fs::remove_file(place);
     }
@@ -290,9 +286,7 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
 
 #[test]
 fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let said = fails("cgroup = { parent = \"/proc\", pids_max = 50 }\n");
     assert_contains(
         &said,
@@ -366,9 +360,7 @@ fn a_hat_without_apparmor_is_an_error_that_says_so() {
 /// A chroot has neither /usr nor /proc: PHP is loaded first, and later steps still work.
 #[test]
 fn all_of_it_goes_with_a_chroot() {
-    if needs_root() || !has_landlock() {
-        return;
-    }
+    skip_if!(needs_root() || !has_landlock());
     let daemon = Daemon::start(|dir| {
         for name in ["jail", "jail/tmp", "jail/site", "jail/other"] {
             fs::create_dir(dir.join(name)).expect("mkdir");

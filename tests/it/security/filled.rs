@@ -101,9 +101,7 @@ fn used(daemon: &Daemon) -> u64 {
 
 #[test]
 fn who_fills_the_directories_it_is_given_fills_nothing_else() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let (daemon, _dir) = start();
     let said = numbers(&daemon, "hostile");
     let [own, own_files, work, work_files, more, more_files, pid] = said[..] else {
@@ -140,9 +138,7 @@ fn who_fills_the_directories_it_is_given_fills_nothing_else() {
 
 #[test]
 fn what_a_killed_daemon_has_mounted_goes_with_the_next() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let (daemon, _dir) = start();
     numbers(&daemon, "other");
     wait_until("one directory", || mounted(&daemon).len() == 1);

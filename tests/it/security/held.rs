@@ -1,8 +1,7 @@
 //! Resources that a tenant can hold for ever, and root's processes that don't wait for them: the table in
 //! docs/explain/security.md.
 
-use super::needs_root;
-use crate::skip::skip_unless;
+use crate::skip::needs_fuse;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
@@ -251,18 +250,14 @@ fn fails_and_holds_nobody_up(source: &str) {
 #[test]
 fn an_orphan_that_holds_its_memory_does_not_hold_up_the_next_failed_start() {
     let source = "pid = apart(hold_memory, FUSE)\nwait_until_held(pid)\nraise RuntimeError('enough')\n";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     fails_and_holds_nobody_up(source);
 }
 
 #[test]
 fn a_worker_that_holds_its_memory_holds_up_no_command_and_no_end_of_another() {
     let source = "def application(environ, start):\n    hold_memory(FUSE)\n    start('200 OK', [])\n    return [b'']\n";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     let held = Held::start("", "", source);
     let client = held.ask();
     held.hold();
@@ -278,9 +273,7 @@ fn a_start_that_holds_its_work_directory_does_not_hold_up_the_master() {
     let source = "place = os.environ['FORKYARD_SPAWN_WORK_DIR']\n\
                   pid = apart(hold_directory, FUSE, place)\nwait_until_held(pid)\n\
                   raise RuntimeError('enough')\n";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     fails_and_holds_nobody_up(source);
 }
 
@@ -297,9 +290,7 @@ fn who_holds_what_a_process_writes_to_does_not_hold_up_the_master() {
             "def hold_and_end():\n    wait_until_held(apart(hold_pipe, FUSE, {descriptor}))\n    os._exit(3)\n\n{end}"
         );
         let settings = "catch_workers_output = true\n";
-        if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-            return;
-        }
+        skip_if!(needs_fuse());
         let held = Held::start(settings, "", &source);
         let client = held.ask();
         held.hold();
@@ -317,9 +308,7 @@ fn who_holds_what_a_process_writes_to_does_not_hold_up_the_master() {
 #[test]
 fn a_worker_that_holds_what_it_tells_the_master_by_does_not_hold_it_up() {
     let source = "def application(environ, start):\n    hold_all_but_standard_streams()\n    os._exit(3)\n";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     let held = Held::start("", "", source);
     let client = held.ask();
     held.hold();
@@ -333,9 +322,7 @@ fn a_worker_that_holds_what_it_tells_the_master_by_does_not_hold_it_up() {
 fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
     let source = "def application(environ, start):\n    start('200 OK', [])\n    return [b'here']\n";
     let settings = "env_file = \"ROOT/own/env\"\napp_log = \"ROOT/own/app.log\"\n";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     let held = Held::start(settings, "", source);
     let own = held.dir.path().join("own");
     let mut command = Command::new("mount");
@@ -361,9 +348,7 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
                   for number in range(60000):\n        print('line', number, 'x' * 60, flush=True)\n    \
                   start('200 OK', [])\n    return [b'said']\n";
     let settings = "app_log = \"ROOT/own/app.log\"\n";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     let held = Held::start(settings, "", source);
     let mut client = held.ask();
     held.hold();
@@ -403,9 +388,7 @@ fn who_holds_the_log_of_slow_requests_holds_up_no_master() {
                   open(os.path.dirname(FUSE) + '/held', 'w').close()\n        time.sleep(1000)\n\
                   http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['PORT'])), Slow).serve_forever()\n";
     let settings = "request_slowlog_timeout = \"4s\"\nslowlog = \"ROOT/own/slow.log\"\n";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     let application = "runtime = \"http\"\nroot = \"ROOT\"\nstart_command = \"/usr/bin/python3 wsgi.py\"\n";
     let held = Held::start(settings, application, source);
     chown(held.dir.path(), Some(GAMES), Some(GAMES)).expect("chown");
@@ -429,9 +412,7 @@ def application(environ, start):
     wait_until_held(apart(hold_file, FUSE, path))
     os.write(os.open(path, os.O_WRONLY), b'x')
 ";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     let held = Held::start("", "", source);
     let client = held.ask();
     held.hold();
@@ -451,9 +432,7 @@ def application(environ, start):
     start('200 OK', [])
     return [b'']
 ";
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     let port = free_port();
     let listen =
         |backlog: u32| format!("listen = {{ address = \"127.0.0.1:{port}\", backlog = {backlog} }}\n");

@@ -132,9 +132,7 @@ fn reload_without(daemon: &Daemon, configuration: &str, gone: &[&str]) {
 
 #[test]
 fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     let path = dir.path();
     let quiet = pool(path, "quiet", QUIET, PHP);
@@ -197,9 +195,7 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
 
 #[test]
 fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     let path = dir.path();
     let quiet = pool(path, "quiet", QUIET, PHP);

@@ -24,9 +24,7 @@ echo $ring, ' ', $key, ' ', $opened;
 
 #[test]
 fn no_pool_shares_a_keyring_with_another() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let php = concat!(
         "runtime = \"php\"\nversion = \"",
         env!("FORKYARD_PHP"),

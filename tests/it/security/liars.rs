@@ -221,9 +221,7 @@ fn lives(dir: &Path) -> String {
 
 #[test]
 fn tenants_that_lie_in_every_message_cost_nobody_anything() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let seconds = number("FORKYARD_HOSTILE").unwrap_or(SECONDS);
     let dir = directory();
     let path = dir.path();

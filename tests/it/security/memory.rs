@@ -121,9 +121,7 @@ fn descendants(pid: u32) -> Vec<u32> {
 
 #[test]
 fn what_belongs_to_one_pool_is_in_no_process_of_another() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     place_library();
     let dir = directory();
     make_writable(dir.path());

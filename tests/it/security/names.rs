@@ -190,9 +190,7 @@ fn nor_when_it_is_opened_again() {
 
 #[test]
 fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     let (base, site) = (dir.path(), dir.path().join("site"));
     fs::create_dir_all(site.join("logs")).expect("mkdir");
@@ -360,9 +358,7 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
 
 #[test]
 fn a_socket_is_never_there_with_another_mode_than_its_own() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let owner = seen_of_a_socket("owner = \"www-data\"");
     let wanted = [
         "False 0o600 0 False",

@@ -102,9 +102,7 @@ fn each_case(test: impl Fn(&str, &str, &Path)) {
 
 #[test]
 fn what_a_tenant_puts_in_the_place_of_a_file_is_not_root_s_file_at_a_start() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     each_case(|setting, what, path| {
         let case = format!("{setting}: {what}");
         put(what, &path.join("theirs/file"), &path.join("precious"));
@@ -130,9 +128,7 @@ fn what_a_tenant_puts_in_the_place_of_a_file_is_not_root_s_file_at_a_start() {
 
 #[test]
 fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     each_case(|setting, what, path| {
         let case = format!("{setting}: {what}");
         let file = path.join("theirs/file");
@@ -162,9 +158,7 @@ fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
 
 #[test]
 fn a_package_json_that_is_no_file_of_its_own_holds_up_nobody_and_shows_nothing() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = places();
     let (theirs, precious) = (dir.path().join("theirs"), dir.path().join("precious"));
     fs::write(&precious, r#"{"scripts": {"start": "node of-root.js"}}"#).expect("write");

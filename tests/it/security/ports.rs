@@ -120,9 +120,7 @@ fn http_socket(dir: &Path) -> String {
 
 #[test]
 fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         std::fs::write(dir.join("program.py"), PROGRAM).expect("write");
         make_writable(dir);
@@ -175,9 +173,7 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
 
 #[test]
 fn nobody_else_listens_on_the_port_of_a_program_of_node() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         std::fs::write(dir.join("app.js"), SELF_CALLER).expect("write");
         make_writable(dir);
@@ -214,9 +210,7 @@ fn refused(port: &str) -> usize {
 
 #[test]
 fn a_program_that_something_else_starts_may_be_any_users() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let port = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
         listener.local_addr().expect("an address").port().to_string()

@@ -155,9 +155,7 @@ impl Sent {
 }
 
 fn no_last_close_is_the_masters(is_old: bool) {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let mut sent = Sent::start(is_old);
     let path = sent.dir.path().to_owned();
     let hello = || sent.ask("hello").answer().expect("an answer").body();

@@ -137,9 +137,7 @@ fn autogroup(pid: u32) -> Option<String> {
 
 #[test]
 fn no_worker_is_in_a_session_with_another_users_or_with_the_masters() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     place_library();
     let daemon = Daemon::start(configuration);
     let master = daemon.pid();

@@ -54,9 +54,7 @@ fn list(socket: &Path) -> Vec<String> {
 
 #[test]
 fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     let socket = dir.path().join("www.sock");
     let configuration = |more: &str| {
@@ -108,9 +106,7 @@ fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
 
 #[test]
 fn an_unknown_user_in_a_list_is_an_error_with_its_place() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     let listen = format!(
         "listen = {{ address = \"{}/www.sock\", acl_users = [\"no-such-user\"] }}\n",
@@ -150,9 +146,7 @@ fn has_v6() -> bool {
 
 #[test]
 fn allowed_clients_are_compared_as_addresses_of_both_families() {
-    if !has_v6() {
-        return;
-    }
+    skip_if!(!has_v6());
     let any = free_port();
     let port = any.to_string();
     let (daemon, v4, v6) = served(&port, "\"127.0.0.1\"", any);
@@ -169,9 +163,7 @@ fn allowed_clients_are_compared_as_addresses_of_both_families() {
 
 #[test]
 fn a_refused_client_costs_no_request() {
-    if !has_v6() {
-        return;
-    }
+    skip_if!(!has_v6());
     let port = free_port();
     let (daemon, v4, _) = served(&format!("[::1]:{port}"), "\"::2\"", port);
     assert!(!v4);
@@ -383,9 +375,7 @@ fn nobody_sends_descriptors_to_the_master() {
     let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
     let release = (numbers.next(), numbers.next());
     let is_new = release >= (Some(6), Some(16));
-    if needs_root() || skip_unless(is_new, "this kernel lets everybody send descriptors") {
-        return;
-    }
+    skip_if!(needs_root() || skip_unless(is_new, "this kernel lets everybody send descriptors"));
     crate::support::place_library();
     let daemon = Daemon::start(|dir| {
         let application = format!(
@@ -427,9 +417,7 @@ fn nobody_sends_descriptors_to_the_master() {
 /// order to finish.
 #[test]
 fn code_that_has_accept_block_does_not_hold_up_a_restart() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     crate::support::place_library();
     let code = "import os, socket
 def application(environ, start):

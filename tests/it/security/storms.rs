@@ -289,9 +289,7 @@ fn after_a_timeout_the_next_request_gets_its_own_answer() {
 
 #[test]
 fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     let path = dir.path();
     let control = format!(

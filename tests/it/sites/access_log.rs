@@ -25,9 +25,7 @@ def application(environ, start_response):
 
 #[test]
 fn an_instance_has_nothing_of_the_log_but_a_way_to_append() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = crate::support::daemon::directory();
     let path = dir.path().join("access");
     let settings = format!("access.log = \"{}\"\naccess.format = \"%m %r\"", path.display());

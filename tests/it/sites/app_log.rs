@@ -44,9 +44,7 @@ fn an_application_s_log_is_its_owner_s() {
 /// Even as root, the daemon never writes to another user's file, whatever links the owner makes.
 #[test]
 fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let sites = Sites::start("");
     let precious = sites.daemon.write("precious", "precious\n");
     let settings = "app_log = \"tmp/app.log\"\n";

@@ -228,9 +228,7 @@ fn an_application_that_does_not_run_is_started_by_a_command() {
 
 #[test]
 fn owners_start_their_own_applications_and_no_others() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let sites = Sites::start("max = 4");
     let mine = sites.wsgi("mine", 0, "'mine'");
     let theirs = sites.wsgi("theirs", 1, "'theirs'");
@@ -255,9 +253,7 @@ fn owners_start_their_own_applications_and_no_others() {
 
 #[test]
 fn owners_may_ask_about_their_own_applications_and_nothing_else() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let sites = Sites::start("max = 4");
     let (mine, theirs) = (
         sites.cgi("mine", 0, "echo $PPID"),
@@ -350,9 +346,7 @@ async def application(scope, receive, send):
 
 #[test]
 fn owners_end_requests_of_their_own_instances() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let sites = Sites::start("max = 4");
     let code = "if ($_GET) { touch(__DIR__ . '/tmp/begun'); sleep(600); } echo getmypid();";
     let slow = sites.php("slow", 0, code);

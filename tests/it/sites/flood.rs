@@ -84,9 +84,7 @@ fn owners(sites: &Sites) -> PathBuf {
 
 #[test]
 fn a_user_s_flood_of_connections_does_not_make_root_wait() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 2");
     let master = sites.daemon.pid();
     let trace = sites.daemon.dir.join("trace");
@@ -129,9 +127,7 @@ fn a_user_s_flood_of_connections_does_not_make_root_wait() {
 
 #[test]
 fn a_user_has_few_conversations_and_takes_no_other_s() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 2");
     let root: Vec<UnixStream> = (0..16)
         .map(|_| UnixStream::connect(sites.daemon.dir.join("control.sock")).expect("connect"))

@@ -80,9 +80,7 @@ fn becomes(sites: &Sites, path: &str, wanted: &str) {
 }
 
 fn made_anew(rate: &str) {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start(&format!("max = 8\nstat_throttle_rate = {rate}"));
     for (name, files) in applications("first") {
         add(&sites, name, 0, &files);
@@ -112,9 +110,7 @@ fn nor_between_two_looks() {
 
 #[test]
 fn nor_what_the_owner_of_the_directory_above_renames() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 8\nstat_throttle_rate = \"1h\"");
     chown(&sites.apps, Some(USERS[1].1), Some(USERS[1].1)).expect("chown");
     let secret = |whose: &str| {
@@ -144,9 +140,7 @@ fn nor_what_the_owner_of_the_directory_above_renames() {
 
 #[test]
 fn a_directory_above_belongs_to_the_owner_or_to_root() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 3");
     sites.php("shop", 0, "echo 'shop';");
     let team = sites.apps.join("team");
@@ -187,9 +181,7 @@ fn replace(root: &Path, file: &str, text: &str, user: usize) {
 
 #[test]
 fn a_start_up_file_of_another_owner_is_another_application() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     for rate in ["0", "\"1h\""] {
         let sites = Sites::start(&format!("max = 8\nstat_throttle_rate = {rate}"));
         let code = |whose: &str| format!("<?php echo posix_geteuid(), ' {whose}';");
@@ -213,9 +205,7 @@ fn a_start_up_file_of_another_owner_is_another_application() {
 /// The inspection retires them without a request to the old instance, which may be busy for long.
 #[test]
 fn a_look_retires_at_once_what_runs_as_the_old_owner() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 8\nstat_throttle_rate = 0");
     let wait = "touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/../../go')) { usleep(1000); clearstatcache(); } \
                 echo 'first';";
@@ -237,9 +227,7 @@ fn a_look_retires_at_once_what_runs_as_the_old_owner() {
 
 #[test]
 fn a_start_looks_again_when_it_has_become_the_user() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     for (name, files) in applications("first") {
         let sites = Sites::start("max = 8\nstat_throttle_rate = \"1h\"");
         let root = add(&sites, name, 0, &files);

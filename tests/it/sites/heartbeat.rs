@@ -89,9 +89,7 @@ fn is_replaced(why: &str, harm: impl Fn(u32) -> Option<Child>) {
 
 #[test]
 fn one_that_hangs_in_a_loop_is_replaced() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     is_replaced("it is busy and takes up nothing", |pid| {
         hang(pid);
         None
@@ -101,17 +99,13 @@ fn one_that_hangs_in_a_loop_is_replaced() {
 /// The kernel does not notify the master of such a stop.
 #[test]
 fn one_that_a_tracer_holds_is_replaced() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     is_replaced("it is stopped", |pid| Some(hold(pid)));
 }
 
 #[test]
 fn one_that_was_held_up_together_with_the_master_goes_on() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let sites = Sites::start("max = 3");
     sites.cgi("app", 0, "echo app");
     assert_eq!(sites.body("/app/"), "app\n");

@@ -1,7 +1,7 @@
 //! Applications on file systems where a user controls who owns the files.
 
 use super::{Sites, USERS};
-use crate::skip::{needs_root, skip_unless};
+use crate::skip::{needs_fuse, needs_root};
 use crate::support::wait_until;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -61,9 +61,7 @@ fn mount(sites: &Sites) -> [Mount; 2] {
 
 #[test]
 fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it() {
-    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-        return;
-    }
+    skip_if!(needs_fuse());
     let sites = Sites::start("max = 4");
     let mounts = mount(&sites);
     for name in ["fused", "wished"] {
@@ -84,9 +82,7 @@ fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it(
 
 #[test]
 fn a_nosuid_file_system_of_the_operator_s_is_as_any_other() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 4");
     let point = sites.apps.join("plain");
     fs::create_dir(&point).expect("mkdir");

@@ -195,9 +195,7 @@ fn id_in(body: &str) -> &str {
 
 #[test]
 fn each_refusal_has_an_id_and_a_report_for_the_owner() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 3");
     for (at, case) in CASES.iter().enumerate() {
         let root = sites.add(case.name, 0, case.files);

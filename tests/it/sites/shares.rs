@@ -13,9 +13,7 @@ const HANGING: &str = "import os, time\nwhile not os.path.exists(os.path.dirname
 
 #[test]
 fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("");
     let names = ["one", "two", "three", "four", "five"];
     let hanging: Vec<(Client, _)> = names
@@ -54,9 +52,7 @@ const WAITING: &str = "import os, time\ndef application(environ, start_response)
 
 #[test]
 fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 2\nmax_per_app = 1");
     let waiting = |count: u64| {
         wait_until("the requests to wait", || {
@@ -93,9 +89,7 @@ fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
 
 #[test]
 fn connections_of_one_user_leave_descriptors_to_another() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max_request_queue_size = 0");
     // The router may have 84 connections, a limit set by the master.
     let limited = Command::new("prlimit")

@@ -31,9 +31,7 @@ sys.stdin.read()
 
 #[test]
 fn a_connection_that_the_kernel_does_not_let_pass_waits_and_costs_no_instance() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start(&format!(
         "max = 2\nrouter_user = {USER:?}\nmax_request_queue_time = \"20s\"\n"
     ));

@@ -52,9 +52,7 @@ fn a_router_or_inspector_that_is_stopped_is_replaced() {
 
 #[test]
 fn no_application_runs_as_the_user_of_the_router() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 2");
     let root = sites.cgi("app", 0, "id -u");
     let router = process::status_line(sites.companion("router"), "Uid").expect("status");
@@ -83,9 +81,7 @@ fn no_application_runs_as_the_user_of_the_router() {
 
 #[test]
 fn what_an_application_preloads_never_runs_as_root() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 6");
     let notes = sites.daemon.dir.join("notes");
     fs::write(&notes, "").expect("notes");
@@ -168,9 +164,7 @@ fn twice(sites: &Sites, name: &str) -> [Option<String>; 2] {
 
 #[test]
 fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let keys = format!("max = 4\ndefault_user = \"{}\"", USERS[0].0);
     let sites = Sites::start(&format!("{keys}\nuser_switching = false"));
     let owner = USERS[1].1.to_string();
@@ -187,9 +181,7 @@ fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
 
 #[test]
 fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let code = "<?php echo posix_geteuid();";
     let of_root = |sites: &Sites| {
         let root = sites.add("rooted", 0, &[("index.php", code)]);
@@ -216,9 +208,7 @@ fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
 
 #[test]
 fn an_interpreter_of_another_member_of_the_group_is_not_run() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 2");
     let root = sites.wsgi("shop", 0, "str(os.geteuid())");
     chown(&root, Some(USERS[0].1), Some(USERS[1].1)).expect("chown");
@@ -251,9 +241,7 @@ fn an_interpreter_of_another_member_of_the_group_is_not_run() {
 
 #[test]
 fn a_look_for_which_there_is_no_process_is_no_refusal() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = Sites::start("max = 2");
     sites.php("shop", 0, "echo 'shop';");
     let inspector = sites.companion("inspector");

@@ -58,9 +58,7 @@ fn who(sites: &Sites, name: &str) -> (String, u32) {
 
 #[test]
 fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_each() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let sites = start("max = 6", "");
     let zygote = only_zygote(&sites);
     for (user, name) in ["shop", "blog"].into_iter().enumerate() {
@@ -127,9 +125,7 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
 
 #[test]
 fn php_applications_have_preloaders_of_their_own_where_no_zygote_can_be_had() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = crate::support::daemon::directory();
     let ini = dir.path().join("php.ini");
     fs::write(

@@ -109,9 +109,7 @@ fn the_user_is_changed() {
 
 #[test]
 fn a_user_without_an_entry_is_a_number() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let mut kit = Kit::new();
     let mut plan = kit.native(&telling(&kit));
     plan.account = forkyard::spawn::effects::account("4711", None).expect("a number");

@@ -64,9 +64,7 @@ fn where_an_import_hangs_is_shown() {
 
 #[test]
 fn a_closed_directory_on_the_way_to_an_interpreter_is_named() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     let broken = Broken::start("wsgi", "python", "", "", "interpreter = \"ROOT/python\"\n");
     let link = broken.root.path().join("python");
     fs::remove_file(&link).expect("remove");

@@ -76,9 +76,7 @@ fn what_a_killed_master_has_left_is_removed_by_the_next() {
 
 #[test]
 fn root_s_daemons_have_their_work_directories_in_run() {
-    if crate::skip::needs_root() {
-        return;
-    }
+    skip_if!(crate::skip::needs_root());
     place_library();
     let dir = directory();
     make_writable(dir.path());

@@ -262,9 +262,7 @@ fn start(preloader: &str) -> Daemon {
 
 #[test]
 fn every_setting_of_a_pool_has_the_same_effect_with_an_own_preloader_and_with_a_zygote() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemons = ["own", "zygote"].map(|preloader| (preloader, start(preloader)));
     let mut wrong = Vec::new();
     for (preloader, daemon) in &daemons {

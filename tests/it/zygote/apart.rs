@@ -38,9 +38,7 @@ fn what_a_worker_shares_and_may_write_to_is_of_its_own_pool() {
 
 #[test]
 fn workers_have_no_rights_and_the_zygote_has_none_in_effect() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start(STATIC, "");
     let zygote = only_zygote(&daemon);
     let line = |pid: u32, name: &str| process::status_line(pid, name).expect("a line").trim().to_owned();
@@ -87,9 +85,7 @@ sys.stdin.read()
 
 #[test]
 fn opcaches_lock_is_a_pools_own() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start(STATIC, "");
     let a = daemon.wait_for_workers("a", 2)[0];
     let locks = descriptors(a, "/memfd:forkyard php");
@@ -146,9 +142,7 @@ fn has(pid: u32, text: &[u8]) -> bool {
 
 #[test]
 fn what_is_a_pools_secret_is_in_no_other_workers_memory_nor_in_the_zygotes() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let marker = |name: &str| format!("marker-of-pool-{name}-{}", std::process::id());
     let daemon = Daemon::start(|dir| {
         let one = |name: &str| {
@@ -205,9 +199,7 @@ echo json_encode($got);
 
 #[test]
 fn a_hostile_script_gets_at_nothing_of_another_pool_or_the_zygote() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start(STATIC, "");
     daemon.write("spy.php", SPY);
     daemon.write("secret.php", "<?php echo 'secret';");

@@ -102,9 +102,7 @@ fn apart(settings: &str, mode: &str) -> Daemon {
 
 #[test]
 fn apcu_yac_and_code_compiled_by_function_are_a_pools_own() {
-    if lacks_extensions() {
-        return;
-    }
+    skip_if!(lacks_extensions());
     let daemon = apart(STATIC, "function");
     let own = POOLS.map(|name| -> BTreeSet<String> {
         let workers = daemon.wait_for_workers(name, 2);

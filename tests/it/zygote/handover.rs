@@ -182,9 +182,7 @@ fn zygotes_killed_while_they_make_workers_cost_no_request_and_no_memory_is_used_
 
 #[test]
 fn three_hundred_users_have_three_hundred_opcaches_of_one_zygote() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     const COUNT: u32 = 300;
     let name = |number: u32| format!("user{number:03}");
     let daemon = Daemon::start(|dir| {

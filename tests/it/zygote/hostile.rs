@@ -39,9 +39,7 @@ fn told<T: serde::de::DeserializeOwned>(daemon: &Daemon, pool: &str, script: &st
 
 #[test]
 fn no_call_gets_at_a_process_of_another_pool_or_the_zygote() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start();
     daemon.write("secret.php", "<?php echo 'secret';");
     assert_eq!(daemon.get("b", "secret.php").body(), "secret");
@@ -90,9 +88,7 @@ fn has_at(pid: u32, address: u64, text: &str) -> bool {
 
 #[test]
 fn what_is_written_to_shared_memory_and_to_machine_code_is_seen_in_that_pool_alone() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start();
     let zygote = only_zygote(&daemon);
     let places: Vec<u64> = told(&daemon, "a", "write.php?text=written-by-a");
@@ -120,9 +116,7 @@ fn what_is_written_to_shared_memory_and_to_machine_code_is_seen_in_that_pool_alo
 
 #[test]
 fn a_worker_that_holds_opcaches_lock_and_is_killed_holds_nobody_up() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start();
     let held = daemon.dir.join("held");
     let mut client = daemon.client("a");
@@ -167,9 +161,7 @@ fn common_files(a: u32, b: u32) -> Vec<String> {
 
 #[test]
 fn workers_of_two_pools_have_no_open_file_in_common_and_none_with_the_zygote() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start();
     for name in ["a", "b"] {
         pid(&daemon, name);
@@ -208,9 +200,7 @@ fn workers_of_two_pools_have_no_open_file_in_common_and_none_with_the_zygote() {
 
 #[test]
 fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         let ondemand = "pm = \"ondemand\"\nmax_children = 3\nprocess_idle_timeout = \"1s\"\n";
         let values = ", ffi.enable = \"true\", opcache.memory_consumption = 16";
@@ -272,9 +262,7 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
 
 #[test]
 fn memory_of_the_systems_that_one_pool_has_made_is_not_opened_by_another() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = start();
     let key = 0x0f0f_0000_u32 + std::process::id() % 0xffff;
     daemon.write(
@@ -333,9 +321,7 @@ fn copies_of_one_process_draw_different_random_numbers() {
 
 #[test]
 fn the_user_of_zygotes_is_no_pools() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = crate::support::daemon::directory();
     let text = member(dir.path(), "a", STATIC, "", "").replace(&user("a").to_string(), "65533");
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");

@@ -144,9 +144,7 @@ fn resets_under_load_change_no_answer() {
 
 #[test]
 fn scripts_in_root_directories_are_cached_with_validate_root() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         let pools = ["a", "b"].map(|name| {
             let root = dir.join(name);

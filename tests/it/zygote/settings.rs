@@ -72,9 +72,7 @@ fn what_is_fixed_at_the_start_makes_another_zygote_and_never_a_wrong_number() {
 
 #[test]
 fn limits_priority_groups_and_root_directory_are_applied() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         fs::create_dir(dir.join("root")).expect("directory");
         fs::write(
@@ -123,9 +121,7 @@ fn limits_priority_groups_and_root_directory_are_applied() {
 
 #[test]
 fn a_pool_that_is_confined_to_paths_reads_no_other() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         let confined = format!("{STATIC}confine.write = [\"{}\"]\n", dir.display());
         member(dir, "a", &confined, "", "") + &member(dir, "b", STATIC, "", "")
@@ -173,9 +169,7 @@ fn an_own_preloader_beside_it_is_none_of_its_business() {
 
 #[test]
 fn a_file_cache_is_its_users_own_and_outlives_the_zygote() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     use std::os::unix::fs::chown;
     let cache = crate::support::daemon::directory();
     let own = cache.path().join("a");
@@ -213,9 +207,7 @@ fn a_file_cache_is_its_users_own_and_outlives_the_zygote() {
 
 #[test]
 fn compiled_scripts_are_kept_for_each_user_in_a_directory_that_no_other_can_enter() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let parent = dir.path().join("cache");

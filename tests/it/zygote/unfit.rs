@@ -113,9 +113,7 @@ fn a_preloaded_script_runs_as_its_pools_user_or_not_at_all() {
 
 #[test]
 fn a_php_ini_that_only_the_pools_user_may_read_is_read_by_it_and_the_next_reload_tries_again() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     let ini = dir.path().join("php.ini");
     fs::write(&ini, "memory_limit = 201M\n").expect("php.ini");

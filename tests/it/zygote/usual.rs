@@ -104,9 +104,7 @@ fn check_kinds(daemon: &Daemon, names: &[String], usual: &str, uid: impl Fn(u32)
 
 #[test]
 fn pools_of_users_have_workers_of_a_zygote_whatever_their_process_manager_is() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let mut names = Vec::new();
     let daemon = Daemon::start(|dir| {
         let (text, all) = all_kinds(dir, true);
@@ -139,9 +137,7 @@ fn pools_of_a_daemon_without_root_have_preloaders_of_their_own() {
 #[test]
 fn many_dynamic_pools_cost_one_process_beside_their_workers() {
     const POOLS: u32 = 40;
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         let pools = (0..POOLS).map(|user| plain(dir, &format!("p{user}"), user, DYNAMIC, ""));
         pools.collect()
@@ -157,9 +153,7 @@ const CONTAINER: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid
 
 #[test]
 fn root_in_a_container_has_a_zygote_too_whose_workers_enter_their_users_directories() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let dir = directory();
     let mut text = String::new();
     for (user, name) in (0..).zip(["a", "b"]) {

@@ -369,9 +369,7 @@ fn settings(page: &mut Page) {
 
 #[test]
 fn every_error_message_of_the_page_leads_to_its_cure() {
-    if needs_root() {
-        return;
-    }
+    skip_if!(needs_root());
     let mut page = Page::read();
     connections(&mut page);
     answers_of_nginx(&mut page);
