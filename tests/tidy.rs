@@ -128,7 +128,7 @@ const STRANGERS: [(&str, &str); 8] = [
 ];
 
 const WITHOUT_KERNEL: [(&str, &str); 4] = [
-    ("base", "base64 percent-encoding serde"),
+    ("base", "serde"),
     (
         "core",
         "askama forkyard-base forkyard-protocol serde serde_json thiserror",
