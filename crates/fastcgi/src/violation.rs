@@ -83,50 +83,37 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
+        let (request_id, what) = match *self {
             Violation::NotFastcgi { version, kind } => {
-                write!(f, "not a fastcgi record: version {version}, type {kind}")
+                return write!(f, "not a fastcgi record: version {version}, type {kind}");
             }
             Violation::BeginLength { length } => {
-                write!(f, "fastcgi begin request record of {length} bytes, 8 expected")
+                return write!(f, "fastcgi begin request record of {length} bytes, 8 expected");
             }
             Violation::BegunTwice { request_id } => {
-                write!(
+                return write!(
                     f,
                     "fastcgi request {request_id} begun again before its input ended"
-                )
+                );
             }
             Violation::BodyBeforeParams { request_id } => {
-                write!(
-                    f,
-                    "fastcgi request {request_id}: input before the parameters ended"
-                )
+                (request_id, "input before the parameters ended".to_owned())
             }
             Violation::PairCut { request_id } => {
-                write!(
-                    f,
-                    "fastcgi request {request_id}: parameters end inside a name-value pair"
-                )
+                (request_id, "parameters end inside a name-value pair".to_owned())
             }
             Violation::ParamsTooLong { request_id, limit } => {
-                write!(
-                    f,
-                    "fastcgi request {request_id}: parameters longer than {limit} bytes"
-                )
+                (request_id, format!("parameters longer than {limit} bytes"))
             }
             Violation::ParamsTooMany { request_id, limit } => {
-                write!(f, "fastcgi request {request_id}: more than {limit} parameters")
+                (request_id, format!("more than {limit} parameters"))
             }
-            Violation::UnknownRole { request_id, role } => {
-                write!(f, "fastcgi request {request_id}: unknown role {role}")
-            }
+            Violation::UnknownRole { request_id, role } => (request_id, format!("unknown role {role}")),
             Violation::AbortedEarly { request_id } => {
-                write!(
-                    f,
-                    "fastcgi request {request_id}: aborted before its parameters ended"
-                )
+                (request_id, "aborted before its parameters ended".to_owned())
             }
-        }
+        };
+        write!(f, "fastcgi request {request_id}: {what}")
     }
 }
 
