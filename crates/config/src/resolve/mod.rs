@@ -93,8 +93,8 @@ pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Op
     let reading = Sources::of(world);
     let global = sections(&source, &reading, &mut diagnostics)?.global;
     let global = global.or_else(|| only_overridden(&source, &reading, &mut diagnostics))?;
-    let mut report = Report::global(&mut diagnostics);
-    global::control(&global.control, path, &[], world, &mut report)
+    let mut report = Report::global(&mut diagnostics).with(world);
+    global::control(&global.control, path, &[], &mut report)
 }
 
 fn resolve(text: &str, path: &Path, reading: &Sources<'_>, diagnostics: &mut Diagnostics) -> Option<Loaded> {
@@ -158,8 +158,8 @@ pub(super) fn whole(
     let memory = memory.map(|memory| memory / of_memory as u64);
     let mut pools = Vec::new();
     for text in texts {
-        let mut report = Report::pool(diagnostics, &text.name);
-        match pool::resolve(text, allow_root, memory, world, &mut report) {
+        let mut report = Report::pool(diagnostics, &text.name).with(world);
+        match pool::resolve(text, allow_root, memory, &mut report) {
             Some(pool) => pools.push((text, pool)),
             None if report.is_php_fpm() => {
                 report.fail(format!("[pool {}] it is not available", text.name));
@@ -173,7 +173,7 @@ pub(super) fn whole(
         helpers::check(&pools, world, diagnostics);
     }
     preloaders(&mut pools, world, diagnostics);
-    let global = global::resolve(global, path, &pools, world, &mut Report::global(diagnostics));
+    let global = global::resolve(global, path, &pools, &mut Report::global(diagnostics).with(world));
     let jobs = jobs.and_then(|jobs| jobs::resolve(jobs, texts, &pools, world, diagnostics));
     if let Some(jobs) = &jobs {
         jobs::prepare_pools(jobs, &mut pools);
