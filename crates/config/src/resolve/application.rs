@@ -45,12 +45,14 @@ pub(super) fn read(
         return for_each(draft, flat_keys, report);
     }
     let Some(runtime) = draft.runtime.written() else {
-        let nothing = draft.runtime.is_absent() && !flat_keys.contains("application");
-        return if nothing {
-            ApplicationDraft::Absent
-        } else {
-            without_runtime(draft, flat_keys, report)
+        if !draft.runtime.is_absent() {
+            return ApplicationDraft::Wrong;
+        }
+        let Some(location) = flat_keys.first_location("application") else {
+            return ApplicationDraft::Absent;
         };
+        report.missing(&location, "application.runtime", "runtime = \"php\"");
+        return ApplicationDraft::Wrong;
     };
     match runtime.value.0.as_str() {
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(flat_keys, report))),
@@ -87,18 +89,6 @@ fn for_each(draft: &PoolDraft, flat_keys: &mut FlatKeys<'_>, report: &mut Report
 
 fn wrapped(interface: Interface, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> ApplicationDraft {
     ApplicationDraft::Wrapped(interface, Box::new(WrappedDraft::read(flat_keys, report)))
-}
-
-/// Handles an `application` table without runtime.
-fn without_runtime(
-    draft: &PoolDraft,
-    flat_keys: &mut FlatKeys<'_>,
-    report: &mut Report<'_>,
-) -> ApplicationDraft {
-    if let (true, Some(location)) = (draft.runtime.is_absent(), flat_keys.first_location("application")) {
-        report.missing(&location, "application.runtime", "runtime = \"php\"");
-    }
-    ApplicationDraft::Wrong
 }
 
 pub(super) fn resolve(text: &PoolText, report: &mut WorldReport<'_>) -> Option<Application> {

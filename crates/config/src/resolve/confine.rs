@@ -97,15 +97,10 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     let pids_max = report.range(&draft.cgroup_pids_max, PIDS.0, PIDS.1);
     let memory_max = memory(&draft.cgroup_memory_max, report);
     let Some(written) = draft.cgroup_parent.written() else {
-        let first = [
-            draft.cgroup_memory_max.written().map(|w| (&w.location, w.key)),
-            draft.cgroup_cpu_percent.written().map(|w| (&w.location, w.key)),
-            draft.cgroup_pids_max.written().map(|w| (&w.location, w.key)),
-        ];
-        if let (Some((location, _)), true) = (
-            first.into_iter().flatten().next(),
-            draft.cgroup_parent.is_absent(),
-        ) {
+        let memory = draft.cgroup_memory_max.written().map(|it| &it.location);
+        let cpu = draft.cgroup_cpu_percent.written().map(|it| &it.location);
+        let pids = draft.cgroup_pids_max.written().map(|it| &it.location);
+        if let (Some(location), true) = (memory.or(cpu).or(pids), draft.cgroup_parent.is_absent()) {
             report.missing(
                 location,
                 "cgroup.parent",

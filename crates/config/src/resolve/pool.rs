@@ -18,7 +18,7 @@ use crate::value::quoted;
 const TITLE: &str = "forkyard";
 const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(75);
-const DEFAULT_PARAMS_BYTES: usize = 1 << 20;
+const DEFAULT_PARAMS_BYTES: u64 = 1 << 20;
 const DEFAULT_PARAMS_COUNT: usize = 10_000;
 /// Web servers send at least the minimum; the maximum protects memory.
 const PARAMS_BYTES: (u64, u64) = (1 << 12, 1 << 30);
@@ -185,11 +185,10 @@ fn identity(
             "user = \"www-data\", or another user for its workers; to run them as root, allow_root = true in [global]",
         );
     }
-    let gid = group.written().and_then(|written| {
+    if let Some(written) = group.written() {
         let gid = group_id(written, report);
-        refuse_root(written, gid, "group", allow_root, report);
-        gid
-    });
+        refuse_root(written, gid.filter(|_| !allow_root), "group", report);
+    }
     if let Some(written) = user.written() {
         let name = &written.value.0;
         let number: Option<u32> = name.parse().ok();
@@ -203,33 +202,22 @@ fn identity(
                 format!("user id {name} has no entry to take its group from"),
                 "set group as well",
             ),
-            _ => refuse_root(
-                written,
-                ids.map(|ids| ids.uid).or(number),
-                "user",
-                allow_root,
-                report,
-            ),
+            _ => {
+                let uid = ids.map(|ids| ids.uid).or(number);
+                refuse_root(written, uid.filter(|_| !allow_root), "user", report);
+            }
         }
-        if let (Some(0), None, true) = (
-            ids.filter(|ids| ids.uid != 0).map(|ids| ids.gid),
-            gid,
-            group.is_absent(),
-        ) {
-            refuse_root(written, Some(0), "group", allow_root, report);
+        // The group of the user's entry is used.
+        if !allow_root && group.is_absent() {
+            let entry = ids.filter(|ids| ids.uid != 0);
+            refuse_root(written, entry.map(|ids| ids.gid), "group", report);
         }
     }
     (user.get(), group.get())
 }
 
-fn refuse_root(
-    written: &Written<Text>,
-    id: Option<u32>,
-    kind: &str,
-    allow_root: bool,
-    report: &mut Report<'_>,
-) {
-    if id == Some(0) && !allow_root {
+fn refuse_root(written: &Written<Text>, id: Option<u32>, kind: &str, report: &mut Report<'_>) {
+    if id == Some(0) {
         let problem = format!(
             "{} makes root the {kind} of the workers",
             quoted(&written.value.0)
@@ -290,22 +278,16 @@ fn access(draft: &PoolDraft, report: &mut WorldReport<'_>) -> Option<AccessLog> 
 }
 
 fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
-    let mut limits = Limits {
-        params_bytes: DEFAULT_PARAMS_BYTES,
-        params_count: DEFAULT_PARAMS_COUNT,
-    };
-    if let Some(bytes) = draft.params_bytes.get() {
-        if (PARAMS_BYTES.0..=PARAMS_BYTES.1).contains(&bytes) {
-            limits.params_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        } else {
-            let problem = format!("{bytes} bytes is out of range");
-            report.refuse(&draft.params_bytes, &problem, "give a size from \"4K\" to \"1G\"");
-        }
+    let bytes = draft.params_bytes.or(DEFAULT_PARAMS_BYTES);
+    if !(PARAMS_BYTES.0..=PARAMS_BYTES.1).contains(&bytes) {
+        let problem = format!("{bytes} bytes is out of range");
+        report.refuse(&draft.params_bytes, &problem, "give a size from \"4K\" to \"1G\"");
     }
-    if let Some(count) = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1) {
-        limits.params_count = count;
+    let count = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1);
+    Limits {
+        params_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        params_count: count.unwrap_or(DEFAULT_PARAMS_COUNT),
     }
-    limits
 }
 
 fn directories(draft: &PoolDraft, report: &mut WorldReport<'_>) -> (Option<PathBuf>, Option<PathBuf>) {
