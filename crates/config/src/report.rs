@@ -247,6 +247,20 @@ impl<'f> Report<'f> {
         self.error(location, key, Kind::Missing { write: write.into() });
     }
 
+    /// Returns what is written. Adds an error if nothing is.
+    pub(super) fn require<'d, T>(
+        &mut self,
+        field: &'d Field<T>,
+        location: &Location,
+        key: &str,
+        write: &str,
+    ) -> Option<&'d Written<T>> {
+        if field.is_absent() {
+            self.missing(location, key, write);
+        }
+        field.written()
+    }
+
     pub(super) fn range<N: TryFrom<i64>>(
         &mut self,
         field: &Field<Whole>,

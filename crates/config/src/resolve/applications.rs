@@ -59,11 +59,13 @@ fn applications(
     report: &mut WorldReport<'_>,
 ) -> Option<Applications> {
     without_effect(text, report);
-    if draft.directories.is_absent() {
-        let write = "directories = [\"/srv\"], below which the applications are";
-        report.missing(&text.location, "applications.directories", write);
-    }
-    let directories = draft.directories.written();
+    let write = "directories = [\"/srv\"], below which the applications are";
+    let directories = report.require(
+        &draft.directories,
+        &text.location,
+        "applications.directories",
+        write,
+    );
     let directories = directories.map(|written| {
         let one = |directory: Written<Text>| {
             let path = absolute(&directory, report)?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::listen::{MAX_SOCKET_PATH, is_short_enough};
 use crate::draft::{GlobalDraft, PoolText};
 use crate::flat_keys::{Field, Written};
 use crate::main_file::{SYSTEM_CONTROL, SYSTEM_INCLUDE, is_system};
@@ -21,8 +22,6 @@ const DEFAULT_LOG_LIMIT: usize = 1024;
 const LOG_LIMIT: (i64, i64) = (512, i32::MAX as i64);
 const DEFAULT_SYSTEMD_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
-/// unix(7): `sun_path` without NUL.
-const LONGEST_SOCKET_PATH: usize = 107;
 /// php-fpm's range. The kernel treats 20 as 19.
 const PRIORITIES: (i64, i64) = (-19, 20);
 
@@ -159,8 +158,8 @@ pub(super) fn control(
         return (draft.is_absent() && is_system(main)).then(|| SYSTEM_CONTROL.into());
     };
     let path = absolute(written, report)?;
-    if is_too_long_for_a_socket(&path) {
-        let problem = format!("the path has more than {LONGEST_SOCKET_PATH} bytes");
+    if !is_short_enough(&written.value.0) {
+        let problem = format!("the path has more than {MAX_SOCKET_PATH} bytes");
         report.rule(written, problem, "give a shorter one");
         return None;
     }
@@ -174,11 +173,6 @@ pub(super) fn control(
         Address::Unix(path) => Some(path),
         Address::Tcp(_) | Address::TcpAny(_) => None,
     }
-}
-
-/// Whether the path is too long for a unix socket.
-pub(super) fn is_too_long_for_a_socket(path: &Path) -> bool {
-    path.as_os_str().len() > LONGEST_SOCKET_PATH
 }
 
 /// An absolute path for a new file. Rejects `$pool`, which has no meaning in `[global]`.

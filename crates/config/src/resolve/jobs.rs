@@ -9,7 +9,8 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::global::{absolute_file, is_too_long_for_a_socket};
+use super::global::absolute_file;
+use super::listen::is_short_enough;
 use super::pool::absolute;
 use crate::World;
 use crate::application::{Application, Interface};
@@ -146,7 +147,7 @@ pub(super) fn resolve(
     let listen = path(&draft.listen, DEFAULT_LISTEN, report)?;
     if let Some(written) = draft.listen.written() {
         let address = Address::Unix(listen.clone());
-        if is_too_long_for_a_socket(&listen) {
+        if !is_short_enough(&written.value.0) {
             report.rule(
                 written,
                 "the path is too long for a socket",
@@ -255,12 +256,8 @@ fn queue(
     pools: &[(&PoolText, Pool)],
     report: &mut WorldReport<'_>,
 ) -> Option<Queue> {
-    let Some(written) = draft.pool.written() else {
-        if draft.pool.is_absent() {
-            report.missing(location, "pool", "pool = followed by the name of a pool");
-        }
-        return None;
-    };
+    let write = "pool = followed by the name of a pool";
+    let written = report.require(&draft.pool, location, "pool", write)?;
     let pool_name = &written.value.0;
     let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.name == *pool_name) else {
         // The errors of a written pool are already reported.
@@ -416,24 +413,20 @@ fn schedule(
     queues: &BTreeSet<&str>,
     report: &mut Report<'_>,
 ) -> Option<Schedule> {
-    let mut required = |field: &Field<Text>, key, write: &str| {
-        if field.is_absent() {
-            report.missing(location, key, write);
-        }
-        field.written().cloned()
-    };
-    let queue = required(&draft.queue, "queue", "queue = followed by the name of a queue");
-    let cron = required(&draft.cron, "cron", "cron = \"MINUTE HOUR DAY MONTH WEEKDAY\"");
+    let write = "queue = followed by the name of a queue";
+    let queue = report.require(&draft.queue, location, "queue", write);
+    let write = "cron = \"MINUTE HOUR DAY MONTH WEEKDAY\"";
+    let cron = report.require(&draft.cron, location, "cron", write);
     let (queue, cron) = (queue?, cron?);
     if !queues.contains(queue.value.0.as_str()) {
         let names: Vec<&str> = queues.iter().copied().collect();
         let remedy = known::suggestion(&queue.value.0, &names, "name one that is there");
         let problem = format!("there is no queue {}", quoted(&queue.value.0));
-        report.rule(&queue, problem, remedy);
+        report.rule(queue, problem, remedy);
     }
     if let Err(reason) = crate::cron::check(&cron.value.0) {
         let remedy = "write five fields: minute, hour, day of month, month, day of week";
-        report.rule(&cron, reason, remedy);
+        report.rule(cron, reason, remedy);
     }
     let timezone = draft.timezone.or("UTC".to_owned());
     if !crate::cron::is_zone(&timezone) {
@@ -443,9 +436,9 @@ fn schedule(
     }
     Some(Schedule {
         name: name.to_owned(),
-        queue: queue.value.0,
+        queue: queue.value.0.clone(),
         kind: draft.kind.or(name.to_owned()),
-        cron: cron.value.0,
+        cron: cron.value.0.clone(),
         timezone,
         missed: one_of(
             &draft.missed,

@@ -17,7 +17,8 @@ use crate::value::quoted;
 const DEFAULT_BACKLOG: i32 = -1;
 const DEFAULT_MODE: u32 = 0o660;
 const SOCKET_PATH_ROOM: usize = 108;
-const MAX_SOCKET_PATH: usize = SOCKET_PATH_ROOM - 1;
+/// unix(7): `sun_path` without NUL.
+pub(super) const MAX_SOCKET_PATH: usize = SOCKET_PATH_ROOM - 1;
 const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
 
 pub(super) fn written(draft: &PoolDraft) -> Option<&Written<Text>> {

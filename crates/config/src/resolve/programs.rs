@@ -124,10 +124,8 @@ pub(super) fn wrapped(
     draft: &WrappedDraft,
     report: &mut WorldReport<'_>,
 ) -> Option<Wrapped> {
-    if draft.root.is_absent() {
-        let write = "root = \"/srv/app\", the directory of the application";
-        report.missing(text.runtime_location(), "application.root", write);
-    }
+    let write = "root = \"/srv/app\", the directory of the application";
+    report.require(&draft.root, text.runtime_location(), "application.root", write);
     let root = file(&draft.root, report);
     let interpreter = if draft.interpreter.is_absent() {
         root.as_deref()

@@ -110,10 +110,8 @@ fn program(
     command: Option<String>,
     report: &mut WorldReport<'_>,
 ) -> Option<Program> {
-    if draft.root.is_absent() {
-        let write = "root = \"/srv/app\", the directory of the application";
-        report.missing(text.runtime_location(), "application.root", write);
-    }
+    let write = "root = \"/srv/app\", the directory of the application";
+    report.require(&draft.root, text.runtime_location(), "application.root", write);
     let root = file(&draft.root, report);
     if let (Some(root), Some(written)) = (&root, draft.root.written()) {
         if !report.world.is_dir(root) {

@@ -37,13 +37,13 @@ pub(super) fn resolve(
     refuse_with_worker(draft, report);
     let mode = draft.worker_mode.get();
     refuse_of_other_mode(draft, mode, report);
-    if draft.worker_mode.is_absent() {
-        report.missing(
-            &written.location,
-            "application.worker_mode",
-            "worker_mode = \"loop\" or \"snapshot\" in the same table",
-        );
-    }
+    let write = "worker_mode = \"loop\" or \"snapshot\" in the same table";
+    report.require(
+        &draft.worker_mode,
+        &written.location,
+        "application.worker_mode",
+        write,
+    );
     Some(WorkerScript {
         path: match text.draft.chroot.is_absent() {
             true => file(&draft.worker, report)?,

@@ -33,14 +33,8 @@ pub(super) fn tcp(
         }
         return None;
     };
-    if draft.secret_file.is_absent() {
-        report.missing(
-            location,
-            "secret_file",
-            "secret_file = followed by the path of a file with the secret of listen_tcp",
-        );
-    }
-    let secret_file = draft.secret_file.written();
+    let write = "secret_file = followed by the path of a file with the secret of listen_tcp";
+    let secret_file = report.require(&draft.secret_file, location, "secret_file", write);
     let secret_file = secret_file.and_then(|written| absolute_file(written, report));
     let address = written.value.0.parse::<SocketAddr>().ok();
     let Some(address) = address.filter(|address| address.ip().is_loopback() && address.port() != 0) else {
