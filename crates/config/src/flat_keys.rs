@@ -227,12 +227,6 @@ impl<'t> FlatKeys<'t> {
         entries
     }
 
-    pub(super) fn contains(&self, segment: &str) -> bool {
-        self.flat_keys
-            .iter()
-            .any(|flat_key| flat_key.segments[0] == segment)
-    }
-
     pub(super) fn first_location(&self, segment: &str) -> Option<Location> {
         self.flat_keys
             .iter()

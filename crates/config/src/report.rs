@@ -5,6 +5,8 @@ use super::flat_keys::{Field, KeyEntry, Written};
 use super::model::LogLevel;
 use super::overrides::is_variable;
 use super::units::Whole;
+use super::world::World;
+use std::ops::{Deref, DerefMut};
 
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
@@ -245,6 +247,20 @@ impl<'f> Report<'f> {
         self.error(location, key, Kind::Missing { write: write.into() });
     }
 
+    /// Returns what is written. Adds an error if nothing is.
+    pub(super) fn require<'d, T>(
+        &mut self,
+        field: &'d Field<T>,
+        location: &Location,
+        key: &str,
+        write: &str,
+    ) -> Option<&'d Written<T>> {
+        if field.is_absent() {
+            self.missing(location, key, write);
+        }
+        field.written()
+    }
+
     pub(super) fn range<N: TryFrom<i64>>(
         &mut self,
         field: &Field<Whole>,
@@ -277,5 +293,31 @@ impl<'f> Report<'f> {
             "it is ignored",
             "only a master that runs as root can do this",
         );
+    }
+}
+
+/// A report for rules that ask the machine.
+pub(super) struct WorldReport<'f> {
+    pub(super) world: &'f dyn World,
+    report: Report<'f>,
+}
+
+impl<'f> Report<'f> {
+    pub(super) fn with(self, world: &'f dyn World) -> WorldReport<'f> {
+        WorldReport { world, report: self }
+    }
+}
+
+impl<'f> Deref for WorldReport<'f> {
+    type Target = Report<'f>;
+
+    fn deref(&self) -> &Report<'f> {
+        &self.report
+    }
+}
+
+impl DerefMut for WorldReport<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.report
     }
 }

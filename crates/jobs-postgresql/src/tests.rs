@@ -3,7 +3,7 @@
 use super::Postgresql;
 use forkyard_config::PostgresqlServer;
 use forkyard_jobs::core::schedule::Kept;
-use forkyard_jobs::core::{Becomes, Counters, GroupName, Outcome, TaskStatus, Verdict};
+use forkyard_jobs::core::{Becomes, Counters, GroupName, Outcome, Start, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Notice;
 use forkyard_jobs::store::*;
 use forkyard_protocol::jobs::{JobView, NewJob};
@@ -200,7 +200,7 @@ fn of_two_machines_each_job_has_one() {
                 let mut store = store;
                 let mut taken = Vec::new();
                 while let (Some(job), _) = claim(&mut store, "", 1) {
-                    taken.push(job.id);
+                    taken.push(job.start.id);
                 }
                 taken
             })
@@ -240,7 +240,7 @@ fn a_claim_takes_one_job_whatever_the_server_takes_the_table_for() {
     let mut claimed = Vec::new();
     while let (Some(job), _) = claim(&mut store, "", 6) {
         perform(&mut store, finished(&job, Becomes::Done(TaskStatus::Ok)), 6);
-        claimed.push(job.id);
+        claimed.push(job.start.id);
     }
     assert_eq!(claimed, ids);
 }
@@ -266,11 +266,11 @@ fn the_jobs_of_a_machine_that_is_silent_are_seen_by_others_and_its_word_comes_to
     let first = claim(&mut one, "", 1_000).0.expect("a job");
     assert_eq!(foreign(&mut two, 60_999).0, [], "it may be silent for so long");
     let seen = foreign(&mut two, 61_001).0;
-    assert_eq!((seen[0].id, seen[0].owner.as_str()), (id, "one a"));
+    assert_eq!((seen[0].start.id, seen[0].owner.as_str()), (id, "one a"));
     let lost = finished(&first, Becomes::Again(0));
     perform(&mut two, lost, 61_001);
     let second = claim(&mut two, "", 61_001).0.expect("it waits again");
-    assert_eq!(second.attempt, 2);
+    assert_eq!(second.start.attempt, 2);
     perform(&mut one, finished(&first, Becomes::Done(TaskStatus::Ok)), 61_002);
     let (Reply::Show(Some(shown)), _) = perform(&mut one, Operation::Show(id), 61_002) else {
         panic!("no job");
@@ -370,7 +370,11 @@ fn an_application_pushes_in_its_own_transaction() {
     let claimed = claim(&mut store, "t", i64::MAX / 2).0.expect("a job");
     assert_eq!(claimed.payload, b"{\"user\": 7}");
     assert_eq!(
-        (claimed.steps.len(), claimed.timeout_ms, claimed.most_failures),
+        (
+            claimed.steps.len(),
+            claimed.start.timeout_ms,
+            claimed.start.most_failures
+        ),
         (2, Some(90_000), Some(3))
     );
     assert_eq!(claimed.kind, "welcome");
@@ -494,7 +498,7 @@ fn tables_of_the_version_before_are_brought_up_to_date() {
     assert_eq!(counts[0].scheduled, 1);
     let claim = || Operation::Claim(GroupName::new("q", ""));
     let mut claimed = || match perform(&mut store, claim(), 5).0 {
-        Reply::Claimed(_, job) => job.map(|job| job.id),
+        Reply::Claimed(_, job) => job.map(|job| job.start.id),
         other => panic!("{other:?}"),
     };
     assert_eq!([claimed(), claimed(), claimed()], [Some(3), Some(1), None]);

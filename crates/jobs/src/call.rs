@@ -97,8 +97,8 @@ impl Call {
         now_ms: u64,
     ) -> Call {
         Call {
-            id: job.id,
-            attempt: job.attempt,
+            id: job.start.id,
+            attempt: job.start.attempt,
             pool: queue.pool.clone(),
             socket,
             is_connecting: !matches!(queue.address, Address::Unix(_)),
@@ -300,12 +300,12 @@ fn in_url(kind: &str) -> String {
 fn request(queue: &Queue, job: &Claimed, step: usize) -> Vec<u8> {
     let path = format!("{}{}/{}", jobs::PATH, job.queue, job.kind);
     let place = format!("{}{}/{}", jobs::PATH, job.queue, in_url(&job.kind));
-    let query = jobs::query(job.id, job.attempt);
+    let query = jobs::query(job.start.id, job.start.attempt);
     let uri = format!("{place}?{query}");
     let number = |number: u32| number.to_string();
-    let (id, length) = (job.id.to_string(), job.payload.len().to_string());
-    let (attempt, failures) = (number(job.attempt), number(job.counters.failures));
-    let crashes = number(job.counters.crashes);
+    let (id, length) = (job.start.id.to_string(), job.payload.len().to_string());
+    let (attempt, failures) = (number(job.start.attempt), number(job.start.counters.failures));
+    let crashes = number(job.start.counters.crashes);
     let script = queue.script.as_ref().map(|script| script.display().to_string());
     let mut params: Vec<(&str, &str)> = vec![
         ("GATEWAY_INTERFACE", "CGI/1.1"),

@@ -30,7 +30,7 @@ pub(crate) type Change = (GroupName, i32);
 
 impl Foreign {
     pub(crate) fn take(&mut self, jobs: Vec<ForeignJob>) -> (Vec<Change>, Vec<i64>) {
-        let now: BTreeMap<i64, ForeignJob> = jobs.into_iter().map(|job| (job.id, job)).collect();
+        let now: BTreeMap<i64, ForeignJob> = jobs.into_iter().map(|job| (job.start.id, job)).collect();
         let mut changes: HashMap<GroupName, i32> = HashMap::new();
         let mut count = |job: &ForeignJob, by| *changes.entry(job.group()).or_default() += by;
         self.jobs.values().for_each(|job| count(job, -1));
@@ -62,8 +62,8 @@ impl Foreign {
     ) -> Vec<(ForeignJob, bool)> {
         let orphans = self.jobs.values().filter(|job| !is_there(&job.owner));
         let due = orphans.filter_map(|job| {
-            let limit_ms = job.timeout_ms.or(timeout_ms(&job.queue))?;
-            let limit_ms = limit_ms.saturating_mul(u64::from(job.requests));
+            let limit_ms = job.start.timeout_ms.or(timeout_ms(&job.queue))?;
+            let limit_ms = limit_ms.saturating_mul(job.start.steps.max(1) as u64);
             let is_over =
                 wall_ms.saturating_sub(job.started_ms) >= i64::try_from(limit_ms).unwrap_or(i64::MAX);
             let why = match (job.ending.is_cancelled(), is_over) {
@@ -76,7 +76,7 @@ impl Foreign {
         let orders = &mut self.orders;
         let order = |(job, why): (ForeignJob, Why)| {
             let force_ms = mono_ms.saturating_add(FORCE_MS);
-            let order = orders.entry(job.id).or_insert(Order { why, force_ms });
+            let order = orders.entry(job.start.id).or_insert(Order { why, force_ms });
             (job, order.force_ms <= mono_ms)
         };
         due.map(order).collect()
@@ -102,7 +102,7 @@ impl Foreign {
         let mut homeless = Vec::new();
         for job in self.jobs.values().filter(|job| !is_there(&job.owner)) {
             match pool_of(&job.queue) {
-                Some(pool) => _ = by_pool.entry(pool).or_default().insert(job.id),
+                Some(pool) => _ = by_pool.entry(pool).or_default().insert(job.start.id),
                 // No pool runs its queue: its workers ended with the old pool.
                 None => homeless.push(job.clone()),
             }
@@ -127,7 +127,7 @@ impl Foreign {
             return Vec::new();
         }
         let is_shown = |job: &&ForeignJob| {
-            let query = forkyard_protocol::jobs::query(job.id, job.attempt);
+            let query = forkyard_protocol::jobs::query(job.start.id, job.start.attempt);
             queries.contains(&query)
         };
         let orphans = || asked.iter().filter_map(|id| self.jobs.get(id));
@@ -151,7 +151,7 @@ impl Foreign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Counters;
+    use crate::core::Start;
     use crate::store::Ending;
 
     fn group() -> GroupName {
@@ -160,18 +160,16 @@ mod tests {
 
     fn job(id: i64, owner: &str) -> ForeignJob {
         ForeignJob {
-            id,
-            attempt: 1,
+            start: Start {
+                id,
+                attempt: 1,
+                ..Start::default()
+            },
             owner: owner.into(),
             queue: "q".into(),
             tenant: String::new(),
             kind: "k".into(),
-            counters: Counters::default(),
-            expires_ms: None,
-            most_failures: None,
             started_ms: 1_000,
-            timeout_ms: None,
-            requests: 1,
             ending: Ending::default(),
         }
     }
@@ -195,7 +193,7 @@ mod tests {
         );
         foreign.ask(pool_of);
         let ended = foreign.answered("p", &shown, true, 1);
-        assert_eq!(ended.iter().map(|job| job.id).collect::<Vec<_>>(), [2]);
+        assert_eq!(ended.iter().map(|job| job.start.id).collect::<Vec<_>>(), [2]);
         assert_eq!(foreign.remove(2), Some((group(), -1)));
         assert_eq!(foreign.take(vec![job(1, "dead")]), (Vec::new(), Vec::new()));
         assert_eq!(foreign.take(Vec::new()).1, [1]);
@@ -208,17 +206,15 @@ mod tests {
             ending: Ending::from(1),
             ..job(2, "dead")
         };
-        let two_steps = ForeignJob {
-            timeout_ms: Some(20_000),
-            requests: 2,
-            ..job(3, "dead")
-        };
+        let mut two_steps = job(3, "dead");
+        two_steps.start.timeout_ms = Some(20_000);
+        two_steps.start.steps = 2;
         foreign.take(vec![job(1, "dead"), cancelled, two_steps, job(4, "dead")]);
         let mut due = |wall_ms, mono_ms| -> Vec<(i64, bool)> {
             let limit = |queue: &str| (queue == "q").then_some(30_000);
             let due = foreign.overdue(wall_ms, mono_ms, limit);
             due.into_iter()
-                .map(|(job, is_forced)| (job.id, is_forced))
+                .map(|(job, is_forced)| (job.start.id, is_forced))
                 .collect()
         };
         assert_eq!(due(30_999, 10), [(2, false)]);

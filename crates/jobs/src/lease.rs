@@ -1,7 +1,7 @@
 //! Jobs that run here: their requests, the results, and the scheduler's actions.
 
 use crate::call::{Call, Press, connect};
-use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why};
+use crate::core::{Action, Answer, Becomes, Event, JobId, TaskStatus, Why};
 use crate::process::{Peer, Process};
 use crate::store::{Claimed, Finished, Operation, Output, Progress, StepDone};
 use forkyard_protocol::jobs::FromJobs;
@@ -45,21 +45,6 @@ impl Lease {
             last: Output::default(),
             step_ms: 0,
             total_ms: 0,
-        }
-    }
-
-    pub(crate) fn start(&self) -> Start {
-        let job = &self.job;
-        Start {
-            id: job.id,
-            attempt: job.attempt,
-            counters: job.counters,
-            most_failures: job.most_failures,
-            timeout_ms: job.timeout_ms,
-            expires_ms: job.expires_ms,
-            steps: job.steps.len(),
-            step: job.step,
-            worst: job.worst,
         }
     }
 }
@@ -124,7 +109,7 @@ impl Process {
             return;
         };
         lease.last = Output::default();
-        let (queue, attempt) = (lease.job.queue.clone(), lease.job.attempt);
+        let (queue, attempt) = (lease.job.queue.clone(), lease.job.start.attempt);
         let Some(queue) = self.jobs.queue(&queue) else {
             return self.answered(
                 id,

@@ -121,7 +121,7 @@ impl Process {
         let terminate = |(job, is_forced): (ForeignJob, bool)| {
             Some(FromJobs::Terminate {
                 pool: pool_of(&job.queue)?,
-                query: query(job.id, job.attempt),
+                query: query(job.start.id, job.start.attempt),
                 is_forced,
             })
         };
@@ -135,7 +135,10 @@ impl Process {
 
     fn end_orphan(&mut self, job: ForeignJob) {
         let queue = self.jobs.queue(&job.queue);
-        let (end, why) = match (job.ending.is_cancelled(), self.foreign.ended_because(job.id)) {
+        let (end, why) = match (
+            job.ending.is_cancelled(),
+            self.foreign.ended_because(job.start.id),
+        ) {
             // A cancelled job is not started again, however its last start ended.
             (true, _) => (End::Cancelled, "it was cancelled"),
             (_, Some(Why::TimedOut)) => (End::TimedOut, "its time was over"),
@@ -146,19 +149,11 @@ impl Process {
             _ => Limits::NONE,
         };
         let now = self.now();
-        let verdict = verdict(
-            job.id,
-            job.counters,
-            &limits,
-            job.most_failures,
-            job.expires_ms,
-            end,
-            now.wall_ms,
-        );
+        let verdict = verdict(&job.start, &limits, end, now.wall_ms);
         self.figures.ended(&job.queue, &job.kind, verdict.outcome, 0);
         log::warn!(
             "jobs: job {} ({}/{}) was under way when the process that kept it died: it {}",
-            job.id,
+            job.start.id,
             job.queue,
             job.kind,
             match verdict.becomes {
@@ -168,8 +163,8 @@ impl Process {
             }
         );
         let number = self.store.ask(Operation::Finish(Box::new(Finished {
-            id: job.id,
-            attempt: job.attempt,
+            id: job.start.id,
+            attempt: job.start.attempt,
             verdict,
             output: Output {
                 error: Some(why.to_owned()),
@@ -177,10 +172,10 @@ impl Process {
             },
             duration_ms: 0,
         })));
-        if self.requests.waiters.contains_key(&job.id) {
-            self.requests.finishing.insert(number, job.id);
+        if self.requests.waiters.contains_key(&job.start.id) {
+            self.requests.finishing.insert(number, job.start.id);
         }
-        if let Some((group, change)) = self.foreign.remove(job.id) {
+        if let Some((group, change)) = self.foreign.remove(job.start.id) {
             self.events.push_back(Event::Elsewhere(group, change));
         }
     }

@@ -288,11 +288,10 @@ impl Process {
         }
         match reply {
             Reply::Claimed(group, job) => {
-                let lease = job.map(|job| Lease::new(*job));
-                let start = lease.as_ref().map(Lease::start);
-                if let Some(lease) = lease {
-                    self.figures.started(&lease.job.queue, lease.job.waited_ms);
-                    self.running.leases.insert(lease.job.id, lease);
+                let start = job.as_ref().map(|job| job.start.clone());
+                if let Some(job) = job {
+                    self.figures.started(&job.queue, job.waited_ms);
+                    self.running.leases.insert(job.start.id, Lease::new(*job));
                 }
                 return self.events.push_back(Event::Claimed(group, start));
             }

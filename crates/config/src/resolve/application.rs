@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::pool::{absolute, positive};
 use super::{programs, started, worker_script};
-use crate::World;
 use crate::application::{
     Application, Interface, OPCACHE_FILE_CACHE, Php, Preloading, RequestSettings, ScriptRoot,
 };
@@ -16,7 +15,7 @@ use crate::error::Kind;
 use crate::flat_keys::{Field, FlatKeys, KeyEntry};
 use crate::known;
 use crate::php as versions;
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::settings::RUNTIMES;
 use crate::units::{IniValue, Routing, Text};
 use crate::value::quoted;
@@ -46,12 +45,14 @@ pub(super) fn read(
         return for_each(draft, flat_keys, report);
     }
     let Some(runtime) = draft.runtime.written() else {
-        let nothing = draft.runtime.is_absent() && !flat_keys.contains("application");
-        return if nothing {
-            ApplicationDraft::Absent
-        } else {
-            without_runtime(draft, flat_keys, report)
+        if !draft.runtime.is_absent() {
+            return ApplicationDraft::Wrong;
+        }
+        let Some(location) = flat_keys.first_location("application") else {
+            return ApplicationDraft::Absent;
         };
+        report.missing(&location, "application.runtime", "runtime = \"php\"");
+        return ApplicationDraft::Wrong;
     };
     match runtime.value.0.as_str() {
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(flat_keys, report))),
@@ -90,19 +91,7 @@ fn wrapped(interface: Interface, flat_keys: &mut FlatKeys<'_>, report: &mut Repo
     ApplicationDraft::Wrapped(interface, Box::new(WrappedDraft::read(flat_keys, report)))
 }
 
-/// Handles an `application` table without runtime.
-fn without_runtime(
-    draft: &PoolDraft,
-    flat_keys: &mut FlatKeys<'_>,
-    report: &mut Report<'_>,
-) -> ApplicationDraft {
-    if let (true, Some(location)) = (draft.runtime.is_absent(), flat_keys.first_location("application")) {
-        report.missing(&location, "application.runtime", "runtime = \"php\"");
-    }
-    ApplicationDraft::Wrong
-}
-
-pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<Application> {
+pub(super) fn resolve(text: &PoolText, report: &mut WorldReport<'_>) -> Option<Application> {
     match &text.application {
         ApplicationDraft::Absent => {
             report.missing(&text.location, "application", WRITE.replace("NAME", &text.name));
@@ -111,19 +100,17 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         ApplicationDraft::Wrong => None,
         ApplicationDraft::Rust => Some(Application::Rust),
         ApplicationDraft::Wrapped(interface, draft) => {
-            programs::wrapped(text, *interface, draft, world, report).map(Application::Wrapped)
+            programs::wrapped(text, *interface, draft, report).map(Application::Wrapped)
         }
-        ApplicationDraft::Http(draft) => started::http(text, draft, world, report),
-        ApplicationDraft::Node(draft) => started::node(text, draft, world, report).map(Application::Program),
-        ApplicationDraft::FastCgi(draft) => {
-            programs::fastcgi(text, draft, world, report).map(Application::FastCgi)
-        }
-        ApplicationDraft::Cgi(draft) => programs::cgi(text, draft, world, report).map(Application::Cgi),
-        ApplicationDraft::Php(draft) => php(text, draft, world, report).map(Application::Php),
+        ApplicationDraft::Http(draft) => started::http(text, draft, report),
+        ApplicationDraft::Node(draft) => started::node(text, draft, report).map(Application::Program),
+        ApplicationDraft::FastCgi(draft) => programs::fastcgi(text, draft, report).map(Application::FastCgi),
+        ApplicationDraft::Cgi(draft) => programs::cgi(text, draft, report).map(Application::Cgi),
+        ApplicationDraft::Php(draft) => php(text, draft, report).map(Application::Php),
     }
 }
 
-fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Php> {
+fn php(text: &PoolText, draft: &PhpDraft, report: &mut WorldReport<'_>) -> Option<Php> {
     if draft.version.is_absent() && !text.is_routed() {
         report.missing(
             text.runtime_location(),
@@ -144,19 +131,19 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         );
         None
     });
-    let worker = worker_script::resolve(text, draft, world, report);
+    let worker = worker_script::resolve(text, draft, report);
     let boots = !draft.worker.is_absent();
     Some(Php {
-        library: file(&draft.library, world, report),
+        library: file(&draft.library, report),
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
         // Scripts that start `PHP_BINARY` get a PHP that runs scripts. php-fpm's value is php-fpm itself.
         binary: None,
         defines: Vec::new(),
-        php_ini: file(&draft.php_ini, world, report),
+        php_ini: file(&draft.php_ini, report),
         limit_extensions: limit_extensions(draft, report),
-        script_root: script_root(&draft.script_root, world, report),
+        script_root: script_root(&draft.script_root, report),
         // Stricter than php-fpm: access to the socket must not be enough to run code. Settings that web servers usually
         // send are allowed.
         request_settings: draft.request_settings.or(RequestSettings::Harmless),
@@ -202,20 +189,16 @@ fn is_set(name: &str, draft: &PhpDraft) -> bool {
     entries.any(|entry| entry.name.join(".") == name)
 }
 
-pub(super) fn script_root(
-    field: &Field<Text>,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<ScriptRoot> {
-    let path = file(field, world, report)?;
+pub(super) fn script_root(field: &Field<Text>, report: &mut WorldReport<'_>) -> Option<ScriptRoot> {
+    let path = file(field, report)?;
     let names = Vec::new();
     Some(ScriptRoot { path, names })
 }
 
-pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+pub(super) fn file(field: &Field<Text>, report: &mut WorldReport<'_>) -> Option<PathBuf> {
     let written = field.written()?;
     let path = absolute(written, report)?;
-    if !report.is_php_fpm() && !world.exists(&path) {
+    if !report.is_php_fpm() && !report.world.exists(&path) {
         let problem = format!("{} does not exist", quoted(&written.value.0));
         report.rule(written, problem, "install it, or give another path");
         return None;

@@ -6,13 +6,12 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::pool::{absolute, existing, positive};
-use crate::World;
 use crate::application::MOST_CONCURRENCY;
 use crate::applications::Applications;
 use crate::draft::{ApplicationsDraft, PoolText};
 use crate::flat_keys::{Field, Written};
 use crate::model::ProcessManager;
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::units::{Text, Whole};
 use crate::value::quoted;
 use forkyard_core::applications::{Options, RestartMethod};
@@ -33,13 +32,9 @@ const MOST: i64 = u32::MAX as i64;
 const MOST_MEMBERS: usize = 1000;
 
 /// Resolves an application pool's applications. Reports their keys in other pools.
-pub(super) fn resolve(
-    text: &PoolText,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Option<Applications>> {
+pub(super) fn resolve(text: &PoolText, report: &mut WorldReport<'_>) -> Option<Option<Applications>> {
     if text.is_routed() {
-        return applications(text, &text.applications, world, report).map(Some);
+        return applications(text, &text.applications, report).map(Some);
     }
     if let Some(location) = &text.applications_location {
         report.missing(
@@ -61,19 +56,20 @@ pub(super) fn manager(applications: &Applications) -> ProcessManager {
 fn applications(
     text: &PoolText,
     draft: &ApplicationsDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<Applications> {
     without_effect(text, report);
-    if draft.directories.is_absent() {
-        let write = "directories = [\"/srv\"], below which the applications are";
-        report.missing(&text.location, "applications.directories", write);
-    }
-    let directories = draft.directories.written();
+    let write = "directories = [\"/srv\"], below which the applications are";
+    let directories = report.require(
+        &draft.directories,
+        &text.location,
+        "applications.directories",
+        write,
+    );
     let directories = directories.map(|written| {
         let one = |directory: Written<Text>| {
             let path = absolute(&directory, report)?;
-            existing(&directory, &path, world, report);
+            existing(&directory, &path, report);
             Some(path)
         };
         let all: Vec<_> = written.each().filter_map(one).collect();
@@ -109,10 +105,10 @@ fn applications(
         max_request_queue_time: draft.max_request_queue_time.above_zero(),
         forget_after: draft.forget_after.or(DEFAULT_FORGET_AFTER),
         min_uid: number(&draft.min_uid, MOST, report).unwrap_or(DEFAULT_MIN_UID),
-        user_switching: user_switching(draft, world, report),
+        user_switching: user_switching(draft, report),
         user_mounts: draft.user_mounts.or(false),
-        default_user: user(&draft.default_user, world, report),
-        router_user: user(&draft.router_user, world, report),
+        default_user: user(&draft.default_user, report),
+        router_user: user(&draft.router_user, report),
         groups: groups(draft, report),
     })
 }
@@ -132,8 +128,8 @@ fn reserve(field: &Field<Whole>, max: NonZeroU32, report: &mut Report<'_>) -> u3
 
 /// Whether applications run as their owners. Otherwise `default_user` must be set. Always false without root, so that a
 /// reload that changes the setting doesn't restart the router.
-fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Report<'_>) -> bool {
-    if !world.is_root() {
+fn user_switching(draft: &ApplicationsDraft, report: &mut WorldReport<'_>) -> bool {
+    if !report.world.is_root() {
         return false;
     }
     let Some(written) = draft.user_switching.written() else {
@@ -233,14 +229,14 @@ fn root_parameter(field: &Field<Text>, report: &mut Report<'_>) -> String {
     name.clone()
 }
 
-fn user(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<String> {
+fn user(field: &Field<Text>, report: &mut WorldReport<'_>) -> Option<String> {
     let written = field.written()?;
-    if !world.is_root() {
+    if !report.world.is_root() {
         report.ignored_without_root(field);
         return None;
     }
     let name = &written.value.0;
-    match world.entry(name) {
+    match report.world.entry(name) {
         None => {
             let problem = format!("there is no user {}", quoted(name));
             report.rule(written, problem, "name an existing user");

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use super::pool::absolute;
-use crate::World;
 use crate::draft::{PoolDraft, PoolText};
 use crate::flat_keys::{Field, Written};
 use crate::model::{Cgroup, Confine, Paths, Shares};
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::units::{Size, Text, Texts};
 use crate::value::quoted;
 
@@ -20,21 +19,21 @@ const CPU_WEIGHT: (i64, i64) = (1, 10_000);
 /// The maximum for directories and AppArmor profiles.
 const LONGEST_NAME: usize = 255;
 
-pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Confine {
+pub(super) fn resolve(text: &PoolText, report: &mut WorldReport<'_>) -> Confine {
     let draft = &text.draft;
     Confine {
         apparmor_hat: hat(&draft.apparmor_hat, report),
-        paths: paths(draft, world, report),
+        paths: paths(draft, report),
         deny_system_calls: draft.confine_deny_system_calls.or(false),
         private_tmp: draft.confine_private_tmp.or(false) && {
-            if !world.is_root() {
+            if !report.world.is_root() {
                 report.refuse(
                     &draft.confine_private_tmp,
                     "only a master that runs as root can do this",
                     "leave it out, or start forkyard as root",
                 );
             }
-            world.is_root()
+            report.world.is_root()
         },
         cgroup: cgroup(text, report),
     }
@@ -58,7 +57,7 @@ fn hat(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
     Some(name.clone())
 }
 
-fn paths(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Paths> {
+fn paths(draft: &PoolDraft, report: &mut WorldReport<'_>) -> Option<Paths> {
     if draft.confine_read.is_absent() && draft.confine_write.is_absent() {
         return None;
     }
@@ -69,9 +68,9 @@ fn paths(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Optio
         };
         let existing = |one: Written<Text>| {
             let path = absolute(&one, report)?;
-            let root = chroot.filter(|_| world.is_root()).unwrap_or("/");
+            let root = chroot.filter(|_| report.world.is_root()).unwrap_or("/");
             let outside = PathBuf::from(root).join(path.strip_prefix("/").unwrap_or(&path));
-            if !world.exists(&outside) {
+            if !report.world.exists(&outside) {
                 let problem = format!("{} does not exist", quoted(&outside.to_string_lossy()));
                 report.rule(written, problem, "make it, or leave it out");
             }
@@ -98,15 +97,10 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     let pids_max = report.range(&draft.cgroup_pids_max, PIDS.0, PIDS.1);
     let memory_max = memory(&draft.cgroup_memory_max, report);
     let Some(written) = draft.cgroup_parent.written() else {
-        let first = [
-            draft.cgroup_memory_max.written().map(|w| (&w.location, w.key)),
-            draft.cgroup_cpu_percent.written().map(|w| (&w.location, w.key)),
-            draft.cgroup_pids_max.written().map(|w| (&w.location, w.key)),
-        ];
-        if let (Some((location, _)), true) = (
-            first.into_iter().flatten().next(),
-            draft.cgroup_parent.is_absent(),
-        ) {
+        let memory = draft.cgroup_memory_max.written().map(|it| &it.location);
+        let cpu = draft.cgroup_cpu_percent.written().map(|it| &it.location);
+        let pids = draft.cgroup_pids_max.written().map(|it| &it.location);
+        if let (Some(location), true) = (memory.or(cpu).or(pids), draft.cgroup_parent.is_absent()) {
             report.missing(
                 location,
                 "cgroup.parent",

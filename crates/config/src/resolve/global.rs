@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::World;
+use super::listen::{MAX_SOCKET_PATH, is_short_enough};
 use crate::draft::{GlobalDraft, PoolText};
 use crate::flat_keys::{Field, Written};
 use crate::main_file::{SYSTEM_CONTROL, SYSTEM_INCLUDE, is_system};
 use crate::model::{
     Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, OnError, OnSigterm, Pool,
 };
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::units::{Text, Whole};
 use crate::value::quoted;
 
@@ -22,8 +22,6 @@ const DEFAULT_LOG_LIMIT: usize = 1024;
 const LOG_LIMIT: (i64, i64) = (512, i32::MAX as i64);
 const DEFAULT_SYSTEMD_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
-/// unix(7): `sun_path` without NUL.
-const LONGEST_SOCKET_PATH: usize = 107;
 /// php-fpm's range. The kernel treats 20 as 19.
 const PRIORITIES: (i64, i64) = (-19, 20);
 
@@ -31,10 +29,9 @@ pub(super) fn resolve(
     draft: &GlobalDraft,
     path: &Path,
     pools: &[(&PoolText, Pool)],
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Global {
-    let error_log = error_log(draft, world, report);
+    let error_log = error_log(draft, report);
     let daemonize = draft.daemonize.or(false);
     if let (true, LogTarget::Stderr, Some(written)) = (daemonize, &error_log, draft.daemonize.written()) {
         report.warn(
@@ -45,10 +42,7 @@ pub(super) fn resolve(
     }
     let is_watched = is_watched(draft, path, report);
     Global {
-        pid: draft
-            .pid
-            .written()
-            .and_then(|written| absolute(written, world, report)),
+        pid: draft.pid.written().and_then(|written| absolute(written, report)),
         error_log,
         log_format: draft.log_format.or(LogFormat::Text),
         log_limit: (report.range(&draft.log_limit, LOG_LIMIT.0, LOG_LIMIT.1)).unwrap_or(DEFAULT_LOG_LIMIT),
@@ -57,7 +51,7 @@ pub(super) fn resolve(
         log_level: draft.log_level.or(LogLevel::Notice),
         process_max: process_max(draft, pools, report),
         emergency_restart: emergency_restart(draft, report),
-        process_priority: priority(&draft.process_priority, world, report),
+        process_priority: priority(&draft.process_priority, report),
         process_control_timeout: draft.process_control_timeout.or(DEFAULT_CONTROL_TIMEOUT),
         daemonize,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
@@ -74,8 +68,8 @@ pub(super) fn resolve(
         on_sigterm: draft.on_sigterm.or(OnSigterm::Terminate),
         control: match draft.control {
             // Only root can create the default socket.
-            Field::Absent if !world.is_root() => None,
-            _ => control(&draft.control, path, pools, world, report),
+            Field::Absent if !report.world.is_root() => None,
+            _ => control(&draft.control, path, pools, report),
         },
         is_control_written: draft.control.written().is_some(),
     }
@@ -141,7 +135,7 @@ fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<Eme
     }
 }
 
-fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) -> LogTarget {
+fn error_log(draft: &GlobalDraft, report: &mut WorldReport<'_>) -> LogTarget {
     match draft.error_log.written() {
         None => LogTarget::Stderr,
         Some(written) if written.value.0 == "stderr" => LogTarget::Stderr,
@@ -149,7 +143,7 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
             ident: draft.syslog_ident.or(DEFAULT_IDENT.to_owned()),
             facility: draft.syslog_facility.or(DEFAULT_FACILITY),
         },
-        Some(written) => absolute(written, world, report).map_or(LogTarget::Stderr, LogTarget::File),
+        Some(written) => absolute(written, report).map_or(LogTarget::Stderr, LogTarget::File),
     }
 }
 
@@ -158,15 +152,14 @@ pub(super) fn control(
     draft: &Field<Text>,
     main: &Path,
     pools: &[(&PoolText, Pool)],
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<PathBuf> {
     let Some(written) = draft.written() else {
         return (draft.is_absent() && is_system(main)).then(|| SYSTEM_CONTROL.into());
     };
-    let path = absolute(written, world, report)?;
-    if is_too_long_for_a_socket(&path) {
-        let problem = format!("the path has more than {LONGEST_SOCKET_PATH} bytes");
+    let path = absolute(written, report)?;
+    if !is_short_enough(&written.value.0) {
+        let problem = format!("the path has more than {MAX_SOCKET_PATH} bytes");
         report.rule(written, problem, "give a shorter one");
         return None;
     }
@@ -182,13 +175,8 @@ pub(super) fn control(
     }
 }
 
-/// Whether the path is too long for a unix socket.
-pub(super) fn is_too_long_for_a_socket(path: &Path) -> bool {
-    path.as_os_str().len() > LONGEST_SOCKET_PATH
-}
-
 /// An absolute path for a new file. Rejects `$pool`, which has no meaning in `[global]`.
-fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+fn absolute(written: &Written<Text>, report: &mut WorldReport<'_>) -> Option<PathBuf> {
     if written.value.0.contains("$pool") && !report.is_php_fpm() {
         report.rule(
             written,
@@ -197,15 +185,11 @@ fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>)
         );
         return None;
     }
-    absolute_file(written, world, report)
+    absolute_file(written, report)
 }
 
 /// An absolute path for a new file.
-pub(super) fn absolute_file(
-    written: &Written<Text>,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<PathBuf> {
+pub(super) fn absolute_file(written: &Written<Text>, report: &mut WorldReport<'_>) -> Option<PathBuf> {
     let text = &written.value.0;
     let path = Path::new(text);
     if report.is_php_fpm() {
@@ -219,19 +203,19 @@ pub(super) fn absolute_file(
         );
         return None;
     }
-    new_file(written, path, world, report);
+    new_file(written, path, report);
     Some(path.to_owned())
 }
 
 /// Checks a path for a new or existing file. A missing directory is only a warning, because it may be created later.
-pub(super) fn new_file<T>(written: &Written<T>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
-    if !world.answers(path) {
+pub(super) fn new_file<T>(written: &Written<T>, path: &Path, report: &mut WorldReport<'_>) {
+    if !report.world.answers(path) {
         return;
     }
-    if world.is_dir(path) {
+    if report.world.is_dir(path) {
         let problem = format!("{} is a directory", quoted(&path.to_string_lossy()));
         report.rule(written, problem, "give the path of a file in it");
-    } else if let Some(parent) = path.parent().filter(|parent| !world.is_dir(parent)) {
+    } else if let Some(parent) = path.parent().filter(|parent| !report.world.is_dir(parent)) {
         let problem = format!(
             "{} is not an existing directory",
             quoted(&parent.to_string_lossy())
@@ -256,9 +240,9 @@ fn process_max(draft: &GlobalDraft, pools: &[(&PoolText, Pool)], report: &mut Re
 }
 
 /// A nice value. Has no effect without root.
-pub(super) fn priority(field: &Field<Whole>, world: &dyn World, report: &mut Report<'_>) -> Option<i32> {
+pub(super) fn priority(field: &Field<Whole>, report: &mut WorldReport<'_>) -> Option<i32> {
     let value = report.range(field, PRIORITIES.0, PRIORITIES.1)?;
-    if !world.is_root() {
+    if !report.world.is_root() {
         report.ignored_without_root(field);
         return None;
     }

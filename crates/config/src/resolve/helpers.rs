@@ -8,7 +8,7 @@ use crate::draft::PoolText;
 use crate::error::Kind;
 use crate::flat_keys::{Field, Written};
 use crate::model::Pool;
-use crate::report::{Diagnostics, Report};
+use crate::report::{Diagnostics, Report, WorldReport};
 use crate::units::Text;
 use crate::value::quoted;
 
@@ -23,7 +23,7 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
     for (text, pool) in pools {
         let applications = pool.applications.as_ref();
         let default_user = &text.applications.default_user;
-        let report = &mut Report::pool(diagnostics, &text.name);
+        let report = &mut Report::pool(diagnostics, &text.name).with(world);
         let is_own = |field: &Field<Text>| own.is_some() && uid(field, world) == own;
         let problem = "router and inspector of application pools run as this user; another process of this user could \
              stop them";
@@ -38,7 +38,7 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
             report.rule(written, problem, "name another user");
         }
         if let Some(applications) = applications {
-            check_pool(text, applications, own, world, report);
+            check_pool(text, applications, own, report);
         }
     }
     let helped = pools.iter().filter_map(|(text, pool)| {
@@ -66,13 +66,7 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
     }
 }
 
-fn check_pool(
-    text: &PoolText,
-    applications: &Applications,
-    own: Option<u32>,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) {
+fn check_pool(text: &PoolText, applications: &Applications, own: Option<u32>, report: &mut WorldReport<'_>) {
     let named = named(text);
     if applications.user_switching && named.is_none() && own.is_none() {
         let problem = format!(
@@ -85,13 +79,13 @@ fn check_pool(
     // With a single user for everything, that user must be configured explicitly.
     let is_said = named.is_some() && !applications.user_switching;
     let runs_as = match named {
-        Some(named) => world.uid(&named.value.0),
-        None => own.or_else(|| world.user(FALLBACK_USER).map(|ids| ids.uid)),
+        Some(named) => report.world.uid(&named.value.0),
+        None => own.or_else(|| report.world.user(FALLBACK_USER).map(|ids| ids.uid)),
     };
     let default_user = &text.applications.default_user;
     let default = default_user
         .written()
-        .filter(|_| uid(default_user, world) == runs_as);
+        .filter(|_| uid(default_user, report.world) == runs_as);
     if let (Some(written), false, true) = (default, is_said, runs_as != own) {
         let problem =
             "router and inspector run as this user; an application of the same user could stop them";

@@ -9,7 +9,8 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::global::{absolute_file, is_too_long_for_a_socket};
+use super::global::absolute_file;
+use super::listen::is_short_enough;
 use super::pool::absolute;
 use crate::World;
 use crate::application::{Application, Interface};
@@ -22,7 +23,7 @@ use crate::jobs::{
 };
 use crate::known::{self, Section};
 use crate::model::{Address, Pool};
-use crate::report::{Diagnostics, Report};
+use crate::report::{Diagnostics, Report, WorldReport};
 use crate::source::Source;
 use crate::units::{Size, Text, Time, Whole};
 use crate::value::quoted;
@@ -126,16 +127,8 @@ pub(super) fn resolve(
     let draft = &text.draft;
     let mut queues = Vec::new();
     for (name, location, queue) in &text.queues {
-        let mut report = Report::table(diagnostics, &format!("jobs.queue.{name}"));
-        queues.extend(self::queue(
-            name,
-            location,
-            queue,
-            texts,
-            pools,
-            world,
-            &mut report,
-        ));
+        let mut report = Report::table(diagnostics, &format!("jobs.queue.{name}")).with(world);
+        queues.extend(self::queue(name, location, queue, texts, pools, &mut report));
     }
     let names: BTreeSet<&str> = text.queues.iter().map(|(name, ..)| name.as_str()).collect();
     let mut schedules = Vec::new();
@@ -145,16 +138,16 @@ pub(super) fn resolve(
     }
     // Schedules of a skipped pool's queue are skipped too.
     schedules.retain(|schedule| queues.iter().any(|queue| queue.name == schedule.queue));
-    let report = &mut Report::table(diagnostics, "jobs");
+    let report = &mut Report::table(diagnostics, "jobs").with(world);
     if text.queues.is_empty() {
         let write = "a table [jobs.queue.NAME] with pool".to_owned();
         report.error(&text.location, "queue", Kind::Missing { write });
     }
-    let store = store(&draft.store, world, report)?;
-    let listen = path(&draft.listen, DEFAULT_LISTEN, world, report)?;
+    let store = store(&draft.store, report)?;
+    let listen = path(&draft.listen, DEFAULT_LISTEN, report)?;
     if let Some(written) = draft.listen.written() {
         let address = Address::Unix(listen.clone());
-        if is_too_long_for_a_socket(&listen) {
+        if !is_short_enough(&written.value.0) {
             report.rule(
                 written,
                 "the path is too long for a socket",
@@ -166,8 +159,8 @@ pub(super) fn resolve(
             report.rule(written, problem, "give the jobs their own socket");
         }
     }
-    let tcp = tcp(draft, &text.location, pools, world, report);
-    let user = user(&draft.user, &text.location, world, report);
+    let tcp = tcp(draft, &text.location, pools, report);
+    let user = user(&draft.user, &text.location, report);
     let max_payload = size(&draft.max_payload, DEFAULT_PAYLOAD, report);
     Some(Jobs {
         store,
@@ -231,25 +224,20 @@ fn machine_timeout(field: &Field<Time>, report: &mut Report<'_>) -> Duration {
     timeout.max(LEAST_MACHINE_TIMEOUT)
 }
 
-fn path(field: &Field<Text>, default: &str, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+fn path(field: &Field<Text>, default: &str, report: &mut WorldReport<'_>) -> Option<PathBuf> {
     match field.written() {
-        Some(written) => absolute_file(written, world, report),
+        Some(written) => absolute_file(written, report),
         None => Some(PathBuf::from(default)),
     }
 }
 
-fn user(
-    field: &Field<Text>,
-    location: &Location,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<String> {
-    if !world.is_root() {
+fn user(field: &Field<Text>, location: &Location, report: &mut WorldReport<'_>) -> Option<String> {
+    if !report.world.is_root() {
         report.ignored_without_root(field);
         return None;
     }
     let name = field.or(JOBS_USER.to_owned());
-    let is_known = world.uid(&name).is_some();
+    let is_known = report.world.uid(&name).is_some();
     let problem = format!("there is no user {}", quoted(&name));
     let remedy = format!("make it: adduser --system --group --no-create-home {name}; or name another");
     match field.written() {
@@ -266,15 +254,10 @@ fn queue(
     draft: &JobQueueDraft,
     texts: &[PoolText],
     pools: &[(&PoolText, Pool)],
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<Queue> {
-    let Some(written) = draft.pool.written() else {
-        if draft.pool.is_absent() {
-            report.missing(location, "pool", "pool = followed by the name of a pool");
-        }
-        return None;
-    };
+    let write = "pool = followed by the name of a pool";
+    let written = report.require(&draft.pool, location, "pool", write)?;
     let pool_name = &written.value.0;
     let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.name == *pool_name) else {
         // The errors of a written pool are already reported.
@@ -289,10 +272,14 @@ fn queue(
     let timeout = time(&draft.timeout, DEFAULT_TIMEOUT, report);
     limited_by_pool(draft, timeout, pool, written, report);
     let (first, factor, most, jitter) = DEFAULT_BACKOFF;
-    let mut may_push: Vec<u32> = pool.user.iter().filter_map(|user| world.uid(user)).collect();
+    let mut may_push: Vec<u32> = pool
+        .user
+        .iter()
+        .filter_map(|user| report.world.uid(user))
+        .collect();
     for user in draft.push_users.written().into_iter().flat_map(Written::each) {
         let problem = format!("there is no user {}", quoted(&user.value.0));
-        match world.uid(&user.value.0) {
+        match report.world.uid(&user.value.0) {
             Some(uid) => may_push.push(uid),
             None => report.rule(&user, problem, "name one that exists"),
         }
@@ -310,7 +297,7 @@ fn queue(
         kinds: (draft.kinds.iter())
             .map(|entry| (entry.name.join("."), entry.value.0.clone()))
             .collect(),
-        script: script(draft, pool, location, world, report),
+        script: script(draft, pool, location, report),
         max_running: number(&draft.max_running, workers, i64::from(u32::MAX), report),
         weight: number(&draft.weight, 1, 1000, report),
         reserve: draft.reserve.or(true),
@@ -378,8 +365,7 @@ fn script(
     draft: &JobQueueDraft,
     pool: &Pool,
     location: &Location,
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<PathBuf> {
     let (is_needed, is_taken) = match &pool.application {
         Application::Php(_) => (true, true),
@@ -413,7 +399,7 @@ fn script(
     }
     let path = absolute(written, report)?;
     // The path refers to another file inside a chroot.
-    if pool.chroot.is_none() && !world.exists(&path) {
+    if pool.chroot.is_none() && !report.world.exists(&path) {
         let problem = format!("{} does not exist", path.display());
         report.warn(written, problem, "jobs fail until it does");
     }
@@ -427,24 +413,20 @@ fn schedule(
     queues: &BTreeSet<&str>,
     report: &mut Report<'_>,
 ) -> Option<Schedule> {
-    let mut required = |field: &Field<Text>, key, write: &str| {
-        if field.is_absent() {
-            report.missing(location, key, write);
-        }
-        field.written().cloned()
-    };
-    let queue = required(&draft.queue, "queue", "queue = followed by the name of a queue");
-    let cron = required(&draft.cron, "cron", "cron = \"MINUTE HOUR DAY MONTH WEEKDAY\"");
+    let write = "queue = followed by the name of a queue";
+    let queue = report.require(&draft.queue, location, "queue", write);
+    let write = "cron = \"MINUTE HOUR DAY MONTH WEEKDAY\"";
+    let cron = report.require(&draft.cron, location, "cron", write);
     let (queue, cron) = (queue?, cron?);
     if !queues.contains(queue.value.0.as_str()) {
         let names: Vec<&str> = queues.iter().copied().collect();
         let remedy = known::suggestion(&queue.value.0, &names, "name one that is there");
         let problem = format!("there is no queue {}", quoted(&queue.value.0));
-        report.rule(&queue, problem, remedy);
+        report.rule(queue, problem, remedy);
     }
     if let Err(reason) = crate::cron::check(&cron.value.0) {
         let remedy = "write five fields: minute, hour, day of month, month, day of week";
-        report.rule(&cron, reason, remedy);
+        report.rule(cron, reason, remedy);
     }
     let timezone = draft.timezone.or("UTC".to_owned());
     if !crate::cron::is_zone(&timezone) {
@@ -454,9 +436,9 @@ fn schedule(
     }
     Some(Schedule {
         name: name.to_owned(),
-        queue: queue.value.0,
+        queue: queue.value.0.clone(),
         kind: draft.kind.or(name.to_owned()),
-        cron: cron.value.0,
+        cron: cron.value.0.clone(),
         timezone,
         missed: one_of(
             &draft.missed,

@@ -10,21 +10,22 @@ use crate::application::Interface;
 use crate::draft::{ApplicationDraft, PoolDraft, PoolText};
 use crate::flat_keys::{Field, Written};
 use crate::model::{Address, Listen, LogLevel, NOT_ONE_CLIENT};
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::units::{Text, Texts};
 use crate::value::quoted;
 
 const DEFAULT_BACKLOG: i32 = -1;
 const DEFAULT_MODE: u32 = 0o660;
 const SOCKET_PATH_ROOM: usize = 108;
-const MAX_SOCKET_PATH: usize = SOCKET_PATH_ROOM - 1;
+/// unix(7): `sun_path` without NUL.
+pub(super) const MAX_SOCKET_PATH: usize = SOCKET_PATH_ROOM - 1;
 const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
 
 pub(super) fn written(draft: &PoolDraft) -> Option<&Written<Text>> {
     draft.listen.written().or(draft.listen_address.written())
 }
 
-pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<Listen> {
+pub(super) fn resolve(text: &PoolText, report: &mut WorldReport<'_>) -> Option<Listen> {
     let draft = &text.draft;
     if draft.listen.is_absent() && draft.listen_address.is_absent() {
         report.missing(
@@ -36,14 +37,14 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             ),
         );
     }
-    let address = written(draft).and_then(|written| pool_address(written, &text.name, world, report));
+    let address = written(draft).and_then(|written| pool_address(written, &text.name, report));
     let backlog = report.range(&draft.listen_backlog, -1, i64::from(i32::MAX));
     if let Some(written) = draft.listen_owner.written() {
         let name = &written.value.0;
-        known_id(written, "user", name, world.uid(name), report);
+        known_id(written, "user", name, report.world.uid(name), report);
     }
     if let Some(written) = draft.listen_group.written() {
-        group_id(written, world, report);
+        group_id(written, report);
     }
     let (allowed_clients, wrong_clients) = allowed_clients(draft, report);
     // A key without effect on this socket may affect the status or HTTP socket.
@@ -51,8 +52,18 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     let mut others = others.into_iter().filter_map(Field::text);
     let is_other_unix = others.clone().any(|address| address.starts_with('/'));
     let is_other_tcp = others.any(|address| !address.starts_with('/'));
-    let acl_users = names(&draft.listen_acl_users, "user", |name| world.uid(name), report);
-    let acl_groups = names(&draft.listen_acl_groups, "group", |name| world.gid(name), report);
+    let acl_users = names(
+        &draft.listen_acl_users,
+        "user",
+        |name| report.world.uid(name),
+        report,
+    );
+    let acl_groups = names(
+        &draft.listen_acl_groups,
+        "group",
+        |name| report.world.gid(name),
+        report,
+    );
     let has_list = !acl_users.is_empty() || !acl_groups.is_empty();
     if let (Some(Address::Unix(_)), true) = (&address, has_list) {
         for field in [&draft.listen_owner, &draft.listen_group] {
@@ -110,16 +121,11 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     Some(listen)
 }
 
-pub(super) fn status(
-    text: &PoolText,
-    pool: &Listen,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Listen> {
+pub(super) fn status(text: &PoolText, pool: &Listen, report: &mut WorldReport<'_>) -> Option<Listen> {
     let written = text.draft.status_listen.written()?;
     // php-fpm treats it as a pool of this name.
     let name = format!("{}_status", text.name);
-    let address = pool_address(written, &name, world, report)?;
+    let address = pool_address(written, &name, report)?;
     Some(Listen {
         address,
         backlog: DEFAULT_BACKLOG,
@@ -127,12 +133,7 @@ pub(super) fn status(
     })
 }
 
-pub(super) fn http(
-    text: &PoolText,
-    pool: &Listen,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Listen> {
+pub(super) fn http(text: &PoolText, pool: &Listen, report: &mut WorldReport<'_>) -> Option<Listen> {
     let written = text.draft.http_listen.written()?;
     let serves = match &text.application {
         _ if text.is_routed() => return None,
@@ -149,7 +150,7 @@ pub(super) fn http(
         );
         return None;
     }
-    let address = pool_address(written, &text.name, world, report)?;
+    let address = pool_address(written, &text.name, report)?;
     Some(Listen {
         address,
         ..pool.clone()
@@ -190,17 +191,13 @@ pub(crate) fn too_long(path: &str, pool: &str) -> String {
 }
 
 /// As in php-fpm: a colon means TCP, digits a port, and anything else a unix socket.
-pub(super) fn address(
-    written: &Written<Text>,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Address> {
+pub(super) fn address(written: &Written<Text>, report: &mut WorldReport<'_>) -> Option<Address> {
     let text = written.value.0.as_str();
     if text.starts_with('/') {
-        return unix(written, world, report);
+        return unix(written, report);
     }
     let parsed = match text.rsplit_once(':') {
-        Some((host, digits)) => tcp(host, digits, world),
+        Some((host, digits)) => tcp(host, digits, report.world),
         None if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
             port(text).map(Address::TcpAny)
         }
@@ -211,21 +208,16 @@ pub(super) fn address(
         .ok()
 }
 
-fn pool_address(
-    written: &Written<Text>,
-    pool: &str,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Address> {
+fn pool_address(written: &Written<Text>, pool: &str, report: &mut WorldReport<'_>) -> Option<Address> {
     if report.is_php_fpm() {
-        php_fpm(written.value.0.as_str(), pool, world, report)
+        php_fpm(written.value.0.as_str(), pool, report)
     } else {
-        address(written, world, report)
+        address(written, report)
     }
 }
 
 /// Parses an address as php-fpm does: the host may be empty.
-fn php_fpm(text: &str, pool: &str, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
+fn php_fpm(text: &str, pool: &str, report: &mut WorldReport<'_>) -> Option<Address> {
     if !is_tcp(text) {
         return Some(Address::Unix(socket_path(text, pool, report)));
     }
@@ -242,8 +234,11 @@ fn php_fpm(text: &str, pool: &str, world: &dyn World, report: &mut Report<'_>) -
     if let Ok(address) = host.parse::<IpAddr>() {
         return Some(Address::Tcp((address, port).into()));
     }
-    match world.resolve(host, port).as_deref() {
-        Err(reason) => report.fail(format!("getaddrinfo: {reason}{}", report.line_end())),
+    match report.world.resolve(host, port).as_deref() {
+        Err(reason) => {
+            let end = report.line_end();
+            report.fail(format!("getaddrinfo: {reason}{end}"));
+        }
         Ok([]) => report.fail(format!("cannot resolve hostname '{host}'")),
         Ok([first, others @ ..]) => {
             for other in others.iter().filter(|other| *other != first) {
@@ -271,7 +266,7 @@ fn socket_path(text: &str, pool: &str, report: &mut Report<'_>) -> PathBuf {
     PathBuf::from(cut)
 }
 
-fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
+fn unix(written: &Written<Text>, report: &mut WorldReport<'_>) -> Option<Address> {
     let text = written.value.0.as_str();
     let path = Path::new(text);
     if !is_short_enough(text) {
@@ -283,7 +278,7 @@ fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> 
         );
         return None;
     }
-    if path.file_name().is_none() || text.ends_with('/') || world.is_dir(path) {
+    if path.file_name().is_none() || text.ends_with('/') || report.world.is_dir(path) {
         report.rule(
             written,
             format!("{} is a directory", quoted(text)),
@@ -291,7 +286,7 @@ fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> 
         );
         return None;
     }
-    new_file(written, path, world, report);
+    new_file(written, path, report);
     Some(Address::Unix(PathBuf::from(text)))
 }
 

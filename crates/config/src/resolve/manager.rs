@@ -21,26 +21,17 @@ pub(super) fn resolve(
     report: &mut Report<'_>,
 ) -> Option<ProcessManager> {
     let draft = &text.draft;
-    if draft.pm.is_absent() {
-        report.missing(
-            &text.location,
-            "pm",
-            "pm = \"dynamic\", \"static\" or \"ondemand\"",
-        );
-    }
-    if draft.max_children.is_absent() {
-        report.missing(
-            &text.location,
-            "max_children",
-            "max_children = 10, or as many workers as memory allows",
-        );
-    }
+    let write = "pm = \"dynamic\", \"static\" or \"ondemand\"";
+    let manager = report.require(&draft.pm, &text.location, "pm", write);
+    let write = "max_children = 10, or as many workers as memory allows";
+    report.require(&draft.max_children, &text.location, "max_children", write);
     let max_children = children(draft, memory, report);
-    let manager = draft.pm.written()?.value;
-    match manager {
+    match manager?.value {
         Manager::Static => {
             spare_without_effect(draft, "static", report);
-            idle_without_effect(draft, report);
+            let problem = "it has no effect with pm = \"static\"";
+            let remedy = "it is for \"dynamic\" and \"ondemand\"";
+            report.useless(&draft.process_idle_timeout, problem, remedy);
             Some(ProcessManager::Static {
                 max_children: max_children?,
             })
@@ -86,24 +77,12 @@ fn count(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u3
 
 fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) -> Option<ProcessManager> {
     let draft = &text.draft;
-    for (field, key, write) in [
-        (
-            &draft.min_spare_servers,
-            "min_spare_servers",
-            "min_spare_servers = 1, the fewest idle workers",
-        ),
-        (
-            &draft.max_spare_servers,
-            "max_spare_servers",
-            "max_spare_servers = 3, the most idle workers",
-        ),
-    ] {
-        if field.is_absent() {
-            report.missing(&text.location, key, write);
-        }
-    }
-    let min = count(&draft.min_spare_servers, 1, report);
-    let max = count(&draft.max_spare_servers, 1, report);
+    let (least, most) = (&draft.min_spare_servers, &draft.max_spare_servers);
+    let write = "min_spare_servers = 1, the fewest idle workers";
+    report.require(least, &text.location, "min_spare_servers", write);
+    let write = "max_spare_servers = 3, the most idle workers";
+    report.require(most, &text.location, "max_spare_servers", write);
+    let (min, max) = (count(least, 1, report), count(most, 1, report));
     let start = count(&draft.start_servers, 0, report);
     let max_spawn_rate = count(&draft.max_spawn_rate, 1, report).unwrap_or(DEFAULT_SPAWN_RATE);
     let process_idle_timeout = if report.is_php_fpm() {
@@ -112,7 +91,7 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
         positive(&draft.process_idle_timeout, DEFAULT_IDLE_TIMEOUT, report)
     };
     let mut valid = true;
-    for (field, spare) in [(&draft.min_spare_servers, min), (&draft.max_spare_servers, max)] {
+    for (field, spare) in [(least, min), (most, max)] {
         if let (Some(written), Some(spare), Some(children)) = (field.written(), spare, max_children) {
             if spare > children {
                 valid = false;
@@ -122,7 +101,7 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
         }
     }
     let (min, max) = (min?, max?);
-    if let (Some(written), true) = (draft.max_spare_servers.written(), max < min) {
+    if let (Some(written), true) = (most.written(), max < min) {
         let problem = format!("{max} is less than min_spare_servers, which is {min}");
         report.rule(written, problem, format!("give at least {min}"));
         return None;
@@ -163,13 +142,4 @@ fn spare_without_effect(draft: &PoolDraft, manager: &str, report: &mut Report<'_
         let problem = format!("it has no effect with pm = \"{manager}\"");
         report.useless(field, &problem, "it is for \"dynamic\"");
     }
-}
-
-fn idle_without_effect(draft: &PoolDraft, report: &mut Report<'_>) {
-    let remedy = "it is for \"dynamic\" and \"ondemand\"";
-    report.useless(
-        &draft.process_idle_timeout,
-        "it has no effect with pm = \"static\"",
-        remedy,
-    );
 }

@@ -92,9 +92,9 @@ pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Op
     let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
     let reading = Sources::of(world);
     let global = sections(&source, &reading, &mut diagnostics)?.global;
-    let global = global.or_else(|| only_overridden(&source, &reading, &mut diagnostics))?;
-    let mut report = Report::global(&mut diagnostics);
-    global::control(&global.control, path, &[], world, &mut report)
+    let global = global.unwrap_or_else(|| read_global(DeTable::new(), &source, &reading, &mut diagnostics));
+    let mut report = Report::global(&mut diagnostics).with(world);
+    global::control(&global.control, path, &[], &mut report)
 }
 
 fn resolve(text: &str, path: &Path, reading: &Sources<'_>, diagnostics: &mut Diagnostics) -> Option<Loaded> {
@@ -105,7 +105,7 @@ fn resolve(text: &str, path: &Path, reading: &Sources<'_>, diagnostics: &mut Dia
         pools: mut texts,
         jobs,
     } = sections(&source, reading, diagnostics)?;
-    let global = global.or_else(|| only_overridden(&source, reading, diagnostics))?;
+    let global = global.unwrap_or_else(|| read_global(DeTable::new(), &source, reading, diagnostics));
     let mut mentions = Vec::new();
     let included = include(&global, path, reading, &mut mentions, diagnostics);
     reading.overrides.finish(diagnostics);
@@ -158,8 +158,8 @@ pub(super) fn whole(
     let memory = memory.map(|memory| memory / of_memory as u64);
     let mut pools = Vec::new();
     for text in texts {
-        let mut report = Report::pool(diagnostics, &text.name);
-        match pool::resolve(text, allow_root, memory, world, &mut report) {
+        let mut report = Report::pool(diagnostics, &text.name).with(world);
+        match pool::resolve(text, allow_root, memory, &mut report) {
             Some(pool) => pools.push((text, pool)),
             None if report.is_php_fpm() => {
                 report.fail(format!("[pool {}] it is not available", text.name));
@@ -173,7 +173,7 @@ pub(super) fn whole(
         helpers::check(&pools, world, diagnostics);
     }
     preloaders(&mut pools, world, diagnostics);
-    let global = global::resolve(global, path, &pools, world, &mut Report::global(diagnostics));
+    let global = global::resolve(global, path, &pools, &mut Report::global(diagnostics).with(world));
     let jobs = jobs.and_then(|jobs| jobs::resolve(jobs, texts, &pools, world, diagnostics));
     if let Some(jobs) = &jobs {
         jobs::prepare_pools(jobs, &mut pools);
@@ -221,21 +221,16 @@ impl<'w> Sources<'w> {
     }
 }
 
-fn only_overridden(
-    source: &Source<'_>,
+fn read_global<'t>(
+    table: DeTable<'t>,
+    source: &Source<'t>,
     reading: &Sources<'_>,
     diagnostics: &mut Diagnostics,
-) -> Option<GlobalDraft> {
+) -> GlobalDraft {
+    let mut keys = reading.keys(table, source, None);
     let mut report = Report::global(diagnostics);
-    Some(read_global(
-        reading.keys(DeTable::new(), source, None),
-        &mut report,
-    ))
-}
-
-fn read_global(mut keys: FlatKeys<'_>, report: &mut Report<'_>) -> GlobalDraft {
-    let global = GlobalDraft::read(&mut keys, report);
-    keys.finish(Section::Global, report);
+    let global = GlobalDraft::read(&mut keys, &mut report);
+    keys.finish(Section::Global, &mut report);
     global
 }
 
@@ -253,8 +248,7 @@ fn sections(source: &Source<'_>, reading: &Sources<'_>, diagnostics: &mut Diagno
         let name: &str = key.get_ref();
         match (name, Spanned::into_inner(value)) {
             ("global", DeValue::Table(table)) => {
-                let mut report = Report::global(diagnostics);
-                found.global = Some(read_global(reading.keys(table, source, None), &mut report));
+                found.global = Some(read_global(table, source, reading, diagnostics));
             }
             ("pool", DeValue::Table(table)) => {
                 found.pools = pool_tables(table, source, reading, diagnostics);
@@ -262,8 +256,7 @@ fn sections(source: &Source<'_>, reading: &Sources<'_>, diagnostics: &mut Diagno
             ("jobs", DeValue::Table(table)) => {
                 found.jobs = Some(jobs::read(location, table, source, diagnostics));
             }
-            ("jobs", _) => not_a_table(diagnostics, location, "jobs", "[jobs]"),
-            ("global", _) => not_a_table(diagnostics, location, "global", "[global]"),
+            ("jobs" | "global", _) => not_a_table(diagnostics, location, name, &format!("[{name}]")),
             ("pool", _) => not_a_table(diagnostics, location, "pool", "[pool.NAME]"),
             (_, value) => {
                 let advice = top_level_advice(name, &value);

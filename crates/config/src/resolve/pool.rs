@@ -5,21 +5,20 @@ use std::time::Duration;
 
 use super::global::{new_file, priority, rlimit_files};
 use super::{application, applications, confine, listen, manager, worker_script};
-use crate::World;
 use crate::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
 use crate::draft::{ApplicationDraft, ApplicationsDraft, PoolDraft, PoolText};
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::known::Section;
 use crate::model::{DEFAULT_STOP_TIMEOUT, Limits, Pool, ReloadWhen};
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::units::{Text, Time};
 use crate::value::quoted;
 
 const TITLE: &str = "forkyard";
 const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(75);
-const DEFAULT_PARAMS_BYTES: usize = 1 << 20;
+const DEFAULT_PARAMS_BYTES: u64 = 1 << 20;
 const DEFAULT_PARAMS_COUNT: usize = 10_000;
 /// Web servers send at least the minimum; the maximum protects memory.
 const PARAMS_BYTES: (u64, u64) = (1 << 12, 1 << 30);
@@ -55,23 +54,22 @@ pub(super) fn resolve(
     text: &PoolText,
     allow_root: bool,
     memory: Option<u64>,
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<Pool> {
     let draft = &text.draft;
     name(text, report);
-    let listen = listen::resolve(text, world, report);
-    let (user, group) = identity(text, allow_root, world, report);
-    let applications = applications::resolve(text, world, report);
+    let listen = listen::resolve(text, report);
+    let (user, group) = identity(text, allow_root, report);
+    let applications = applications::resolve(text, report);
     let pm = match &applications {
         Some(Some(applications)) => Some(applications::manager(applications)),
         _ if text.is_routed() => None,
         _ => manager::resolve(text, memory, report),
     };
-    let (chdir, chroot) = directories(draft, world, report);
+    let (chdir, chroot) = directories(draft, report);
     let (status_path, ping_path) = uris(draft, report);
-    let status_listen = (listen.as_ref()).and_then(|listen| listen::status(text, listen, world, report));
-    let http_listen = (listen.as_ref()).and_then(|listen| listen::http(text, listen, world, report));
+    let status_listen = (listen.as_ref()).and_then(|listen| listen::status(text, listen, report));
+    let http_listen = (listen.as_ref()).and_then(|listen| listen::http(text, listen, report));
     positive(&draft.push_timeout, super::jobs::DEFAULT_PUSH_TIMEOUT, report);
     let most = (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0);
     let jitter = report.range(&draft.max_requests_jitter, 0, i64::MAX).unwrap_or(0);
@@ -94,7 +92,7 @@ pub(super) fn resolve(
             Some(Some(applications)) => applications.options.stop_timeout,
             _ => positive(&draft.stop_timeout, DEFAULT_STOP_TIMEOUT, report),
         },
-        slow_log: super::slow::resolve(draft, world, report),
+        slow_log: super::slow::resolve(draft, report),
         client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
         keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
         wait_for_cpu: draft.wait_for_cpu.or(true),
@@ -102,19 +100,19 @@ pub(super) fn resolve(
         chdir,
         chroot,
         clear_env: draft.clear_env.or(true),
-        env: environment(draft, world, report),
+        env: environment(draft, report),
         own_env: Vec::new(),
-        env_file: super::slow::env_file(text, world, report),
+        env_file: super::slow::env_file(text, report),
         origin: None,
         told_memory_limit: None,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.get(),
-        process_priority: priority(&draft.process_priority, world, report),
+        process_priority: priority(&draft.process_priority, report),
         process_dumpable: draft.process_dumpable.or(false),
         no_new_privs: draft.no_new_privs.or(false),
         shares: confine::shares(draft, report),
         rlimit_data: None,
-        confine: confine::resolve(text, world, report),
+        confine: confine::resolve(text, report),
         status_path,
         status_listen: status_listen.map(Box::new),
         http_listen: http_listen.map(Box::new),
@@ -122,12 +120,12 @@ pub(super) fn resolve(
         ping_path,
         ping_response: ping_response(draft, report),
         catch_workers_output: draft.catch_workers_output.or(catches) || !draft.app_log.is_absent(),
-        app_log: super::slow::app_log(text, world, report),
+        app_log: super::slow::app_log(text, report),
         decorate_workers_output: draft.decorate_workers_output.or(true),
         friendly_error_pages: draft.friendly_error_pages.or(false),
         reload: draft.reload.or(ReloadWhen::Changed),
-        access: access(draft, world, report),
-        application: application::resolve(text, world, report)?,
+        access: access(draft, report),
+        application: application::resolve(text, report)?,
         applications: applications?.map(Box::new),
         listen: listen?,
         pm: pm?,
@@ -172,11 +170,10 @@ pub(super) fn positive(field: &Field<Time>, default: Duration, report: &mut Repo
 fn identity(
     text: &PoolText,
     allow_root: bool,
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> (Option<String>, Option<String>) {
     let PoolDraft { user, group, .. } = &text.draft;
-    if !world.is_root() {
+    if !report.world.is_root() {
         report.ignored_without_root(user);
         report.ignored_without_root(group);
         return (None, None);
@@ -188,15 +185,14 @@ fn identity(
             "user = \"www-data\", or another user for its workers; to run them as root, allow_root = true in [global]",
         );
     }
-    let gid = group.written().and_then(|written| {
-        let gid = group_id(written, world, report);
-        refuse_root(written, gid, "group", allow_root, report);
-        gid
-    });
+    if let Some(written) = group.written() {
+        let gid = group_id(written, report);
+        refuse_root(written, gid.filter(|_| !allow_root), "group", report);
+    }
     if let Some(written) = user.written() {
         let name = &written.value.0;
         let number: Option<u32> = name.parse().ok();
-        let ids = world.entry(name);
+        let ids = report.world.entry(name);
         match (ids, number) {
             (None, None) => {
                 known_id(written, "user", name, None, report);
@@ -206,33 +202,22 @@ fn identity(
                 format!("user id {name} has no entry to take its group from"),
                 "set group as well",
             ),
-            _ => refuse_root(
-                written,
-                ids.map(|ids| ids.uid).or(number),
-                "user",
-                allow_root,
-                report,
-            ),
+            _ => {
+                let uid = ids.map(|ids| ids.uid).or(number);
+                refuse_root(written, uid.filter(|_| !allow_root), "user", report);
+            }
         }
-        if let (Some(0), None, true) = (
-            ids.filter(|ids| ids.uid != 0).map(|ids| ids.gid),
-            gid,
-            group.is_absent(),
-        ) {
-            refuse_root(written, Some(0), "group", allow_root, report);
+        // The group of the user's entry is used.
+        if !allow_root && group.is_absent() {
+            let entry = ids.filter(|ids| ids.uid != 0);
+            refuse_root(written, entry.map(|ids| ids.gid), "group", report);
         }
     }
     (user.get(), group.get())
 }
 
-fn refuse_root(
-    written: &Written<Text>,
-    id: Option<u32>,
-    kind: &str,
-    allow_root: bool,
-    report: &mut Report<'_>,
-) {
-    if id == Some(0) && !allow_root {
+fn refuse_root(written: &Written<Text>, id: Option<u32>, kind: &str, report: &mut Report<'_>) {
+    if id == Some(0) {
         let problem = format!(
             "{} makes root the {kind} of the workers",
             quoted(&written.value.0)
@@ -245,9 +230,9 @@ fn refuse_root(
     }
 }
 
-pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<u32> {
+pub(super) fn group_id(written: &Written<Text>, report: &mut WorldReport<'_>) -> Option<u32> {
     let name = &written.value.0;
-    known_id(written, "group", name, world.gid(name), report)
+    known_id(written, "group", name, report.world.gid(name), report)
 }
 
 /// Reports a user or group (`kind`) that has no id.
@@ -266,7 +251,7 @@ pub(super) fn known_id<T>(
     id
 }
 
-fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<AccessLog> {
+fn access(draft: &PoolDraft, report: &mut WorldReport<'_>) -> Option<AccessLog> {
     let mut suppress_paths = Vec::new();
     if let Some(written) = draft.access_suppress_path.written() {
         if let Some(path) = written.value.0.iter().find(|path| !path.starts_with('/')) {
@@ -284,7 +269,7 @@ fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Opti
     };
     let written = draft.access_log.written()?;
     let path = absolute(written, report)?;
-    new_file(written, &path, world, report);
+    new_file(written, &path, report);
     Some(AccessLog {
         path,
         format,
@@ -293,48 +278,38 @@ fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Opti
 }
 
 fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
-    let mut limits = Limits {
-        params_bytes: DEFAULT_PARAMS_BYTES,
-        params_count: DEFAULT_PARAMS_COUNT,
-    };
-    if let Some(bytes) = draft.params_bytes.get() {
-        if (PARAMS_BYTES.0..=PARAMS_BYTES.1).contains(&bytes) {
-            limits.params_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        } else {
-            let problem = format!("{bytes} bytes is out of range");
-            report.refuse(&draft.params_bytes, &problem, "give a size from \"4K\" to \"1G\"");
-        }
+    let bytes = draft.params_bytes.or(DEFAULT_PARAMS_BYTES);
+    if !(PARAMS_BYTES.0..=PARAMS_BYTES.1).contains(&bytes) {
+        let problem = format!("{bytes} bytes is out of range");
+        report.refuse(&draft.params_bytes, &problem, "give a size from \"4K\" to \"1G\"");
     }
-    if let Some(count) = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1) {
-        limits.params_count = count;
+    let count = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1);
+    Limits {
+        params_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        params_count: count.unwrap_or(DEFAULT_PARAMS_COUNT),
     }
-    limits
 }
 
-fn directories(
-    draft: &PoolDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> (Option<PathBuf>, Option<PathBuf>) {
+fn directories(draft: &PoolDraft, report: &mut WorldReport<'_>) -> (Option<PathBuf>, Option<PathBuf>) {
     let mut chroot = None;
     if let Some(written) = draft.chroot.written() {
         chroot = absolute(written, report);
-        if chroot.is_some() && !world.is_root() {
+        if chroot.is_some() && !report.world.is_root() {
             report.ignored_without_root(&draft.chroot);
             chroot = None;
         }
         if let Some(path) = &chroot {
-            existing(written, path, world, report);
+            existing(written, path, report);
         }
     }
     let written = draft.chdir.written();
     let chdir = written.and_then(|written| absolute(written, report));
     if let (Some(path), Some(written)) = (&chdir, written) {
         match &chroot {
-            None => existing(written, path, world, report),
+            None => existing(written, path, report),
             Some(root) => {
                 let inside = root.join(path.strip_prefix("/").unwrap_or(path));
-                if !world.is_dir(&inside) {
+                if !report.world.is_dir(&inside) {
                     let inside = quoted(&inside.to_string_lossy());
                     let problem =
                         format!("{inside}, which it is in the chroot, is not an existing directory");
@@ -359,8 +334,8 @@ pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Opti
     None
 }
 
-pub(super) fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
-    if !world.is_dir(path) {
+pub(super) fn existing(written: &Written<Text>, path: &Path, report: &mut WorldReport<'_>) {
+    if !report.world.is_dir(path) {
         let problem = format!("{} is not an existing directory", quoted(&path.to_string_lossy()));
         report.rule(written, problem, "make it, or give another path");
     }
@@ -408,7 +383,7 @@ fn ping_response(draft: &PoolDraft, report: &mut Report<'_>) -> String {
 }
 
 /// The workers' environment. A value `$NAME` comes from this process's environment.
-fn environment(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Vec<(String, String)> {
+fn environment(draft: &PoolDraft, report: &mut WorldReport<'_>) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     for entry in &draft.env {
         let name = entry.name.join(".");
@@ -418,7 +393,7 @@ fn environment(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) ->
             continue;
         }
         let value = match entry.value.0.strip_prefix('$') {
-            Some(source) => world.env(source).unwrap_or_default(),
+            Some(source) => report.world.env(source).unwrap_or_default(),
             None => entry.value.0.clone(),
         };
         variables.push((name, value));

@@ -2,14 +2,13 @@
 
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file, script_root};
 use super::pool::positive;
-use crate::World;
 use crate::application::{
     Cgi, DEFAULT_CONCURRENCY, FastCgi, Interface, MOST_CONCURRENCY, MOST_THREADS, Preload, StartCommand,
     Wrapped, usual_interpreter,
 };
 use crate::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
 use crate::flat_keys::Field;
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::units::Texts;
 use crate::value::quoted;
 use std::path::Path;
@@ -20,12 +19,7 @@ const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
 /// A page may still save data after its client disconnects.
 const DEFAULT_ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn cgi(
-    text: &PoolText,
-    draft: &CgiDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Cgi> {
+pub(super) fn cgi(text: &PoolText, draft: &CgiDraft, report: &mut WorldReport<'_>) -> Option<Cgi> {
     if draft.script.is_absent() && draft.root.is_absent() {
         let write =
             "root = \"/usr/lib/cgi-bin\", below which programs may be run, or script = \"...\", the only one";
@@ -33,8 +27,8 @@ pub(super) fn cgi(
         return None;
     }
     Some(Cgi {
-        script: file(&draft.script, world, report),
-        root: file(&draft.root, world, report),
+        script: file(&draft.script, report),
+        root: file(&draft.root, report),
         search_arguments: draft.search_arguments.or(false),
         parameters: parameters(&draft.parameters, report),
     })
@@ -43,15 +37,14 @@ pub(super) fn cgi(
 pub(super) fn fastcgi(
     text: &PoolText,
     draft: &FastCgiDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<FastCgi> {
     Some(FastCgi {
-        root: file(&draft.root, world, report),
+        root: file(&draft.root, report),
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
         abort_timeout: draft.abort_timeout.or(DEFAULT_ABORT_TIMEOUT),
         parameters: parameters(&draft.parameters, report),
-        script_root: script_root(&draft.script_root, world, report),
+        script_root: script_root(&draft.script_root, report),
         command: command(text, draft, report)?,
     })
 }
@@ -129,19 +122,16 @@ pub(super) fn wrapped(
     text: &PoolText,
     interface: Interface,
     draft: &WrappedDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<Wrapped> {
-    if draft.root.is_absent() {
-        let write = "root = \"/srv/app\", the directory of the application";
-        report.missing(text.runtime_location(), "application.root", write);
-    }
-    let root = file(&draft.root, world, report);
+    let write = "root = \"/srv/app\", the directory of the application";
+    report.require(&draft.root, text.runtime_location(), "application.root", write);
+    let root = file(&draft.root, report);
     let interpreter = if draft.interpreter.is_absent() {
         root.as_deref()
-            .map(|root| usual_interpreter(interface, root, |path| world.exists(path)))
+            .map(|root| usual_interpreter(interface, root, |path| report.world.exists(path)))
     } else {
-        file(&draft.interpreter, world, report)
+        file(&draft.interpreter, report)
     };
     let (preload, refork_after) = (draft.preload.or(Preload::Auto), draft.refork_after.or(Vec::new()));
     if preload == Preload::Never && refork_after.first().is_some_and(|requests| *requests > 0) {

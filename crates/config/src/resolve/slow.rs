@@ -4,22 +4,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::absolute_file;
-use crate::World;
 use crate::draft::{PoolDraft, PoolText};
 use crate::flat_keys::Written;
 use crate::model::{AppLog, EnvFile, SlowLog};
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::site::is_below;
 use crate::units::Text;
 
 const DEFAULT_TRACE_DEPTH: u32 = 20;
 
 /// php-fpm's rules: a timeout needs a file and may not exceed the request timeout; a depth needs a file.
-pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<SlowLog> {
+pub(super) fn resolve(draft: &PoolDraft, report: &mut WorldReport<'_>) -> Option<SlowLog> {
     let path = draft
         .slowlog
         .written()
-        .and_then(|written| absolute_file(written, world, report));
+        .and_then(|written| absolute_file(written, report));
     let depth = report.range(&draft.request_slowlog_trace_depth, 1, i64::from(i32::MAX));
     if draft.slowlog.is_absent() {
         report.useless(
@@ -53,11 +52,11 @@ pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<
 }
 
 /// An absolute path, or in an application pool a path below each root.
-pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<AppLog> {
+pub(super) fn app_log(text: &PoolText, report: &mut WorldReport<'_>) -> Option<AppLog> {
     let written = text.draft.app_log.written()?;
     if !text.is_routed() {
         return Some(AppLog {
-            path: absolute_file(written, world, report)?,
+            path: absolute_file(written, report)?,
             is_owners: false,
         });
     }
@@ -69,12 +68,12 @@ pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_
     })
 }
 
-pub(super) fn env_file(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<EnvFile> {
+pub(super) fn env_file(text: &PoolText, report: &mut WorldReport<'_>) -> Option<EnvFile> {
     let written = text.draft.env_file.written()?;
     let is_optional = text.is_routed();
     let problem = "every application of the pool has its own file";
     let path = match is_optional {
-        false => absolute_file(written, world, report),
+        false => absolute_file(written, report),
         true => below_a_root(written, problem, "\".env\"", report),
     };
     Some(EnvFile {

@@ -4,12 +4,11 @@ use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
 use super::listen::address;
 use super::node;
 use super::pool::positive;
-use crate::World;
 use crate::application::{Application, Http, Listens, Program, ResourceLimit};
 use crate::draft::{HttpDraft, PoolText};
 use crate::error::Kind;
 use crate::flat_keys::Field;
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::units::Flag;
 use crate::value::quoted;
 use std::path::PathBuf;
@@ -24,12 +23,7 @@ const LIMITS: &[&str] = &[
     "stack",
 ];
 
-pub(super) fn http(
-    text: &PoolText,
-    draft: &HttpDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Application> {
+pub(super) fn http(text: &PoolText, draft: &HttpDraft, report: &mut WorldReport<'_>) -> Option<Application> {
     if let (Some(_), Some(command)) = (draft.address.written(), draft.start_command.written()) {
         let remedy = "keep start_command if forkyard starts the program, otherwise address";
         report.rule(command, "the program has an address already", remedy);
@@ -40,12 +34,12 @@ pub(super) fn http(
         if command.trim().is_empty() {
             report.rule(written, "it is empty", "write what starts the program");
         }
-        return program(text, draft, Some(command), world, report).map(Application::Program);
+        return program(text, draft, Some(command), report).map(Application::Program);
     }
     if let Some(written) = draft.address.written() {
         needs_a_command(draft, report);
         return Some(Application::Http(Http {
-            address: address(written, world, report)?,
+            address: address(written, report)?,
         }));
     }
     if draft.address.is_absent() && draft.start_command.is_absent() {
@@ -56,12 +50,7 @@ pub(super) fn http(
     None
 }
 
-pub(super) fn node(
-    text: &PoolText,
-    draft: &HttpDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Program> {
+pub(super) fn node(text: &PoolText, draft: &HttpDraft, report: &mut WorldReport<'_>) -> Option<Program> {
     if let Some(written) = draft.address.written() {
         let remedy = "leave it out; with runtime = \"http\" it is where a program listens that forkyard does not start";
         report.rule(
@@ -74,8 +63,8 @@ pub(super) fn node(
         Some(written) => Some(written.value.0.clone()),
         None => {
             let root = draft.root.written().map(|root| PathBuf::from(&root.value.0));
-            let root = root.filter(|root| draft.start_command.is_absent() && world.is_dir(root));
-            root.and_then(|root| match node::start_command(&root, world) {
+            let root = root.filter(|root| draft.start_command.is_absent() && report.world.is_dir(root));
+            root.and_then(|root| match node::start_command(&root, report.world) {
                 Ok(command) => Some(command),
                 Err(problem) => {
                     let written = draft.root.written();
@@ -89,7 +78,7 @@ pub(super) fn node(
             })
         }
     };
-    let found = program(text, draft, command, world, report)?;
+    let found = program(text, draft, command, report)?;
     Some(Program {
         listens: match found.listens {
             Listens::Port => Listens::Node,
@@ -119,16 +108,13 @@ fn program(
     text: &PoolText,
     draft: &HttpDraft,
     command: Option<String>,
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<Program> {
-    if draft.root.is_absent() {
-        let write = "root = \"/srv/app\", the directory of the application";
-        report.missing(text.runtime_location(), "application.root", write);
-    }
-    let root = file(&draft.root, world, report);
+    let write = "root = \"/srv/app\", the directory of the application";
+    report.require(&draft.root, text.runtime_location(), "application.root", write);
+    let root = file(&draft.root, report);
     if let (Some(root), Some(written)) = (&root, draft.root.written()) {
-        if !world.is_dir(root) {
+        if !report.world.is_dir(root) {
             let problem = format!("{} is not a directory", quoted(&written.value.0));
             report.rule(written, problem, "give the directory of the application");
         }

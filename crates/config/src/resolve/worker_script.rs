@@ -6,10 +6,9 @@ use std::time::Duration;
 use super::application::file;
 use super::pool::{absolute, positive};
 use crate::PathPattern;
-use crate::World;
 use crate::application::{BootConnections, Isolation, Preloading, WorkerMode, WorkerScript};
 use crate::draft::{ApplicationDraft, PhpDraft, PoolText};
-use crate::report::Report;
+use crate::report::{Report, WorldReport};
 use crate::value::quoted;
 
 const DEFAULT_REQUESTS: u64 = 500;
@@ -24,8 +23,7 @@ const LEAVE_OUT: &str = "leave it out, or write worker = \"/path/of/the/script.p
 pub(super) fn resolve(
     text: &PoolText,
     draft: &PhpDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<WorkerScript> {
     let Some(written) = draft.worker.written() else {
         refuse_without_worker(draft, report);
@@ -39,16 +37,16 @@ pub(super) fn resolve(
     refuse_with_worker(draft, report);
     let mode = draft.worker_mode.get();
     refuse_of_other_mode(draft, mode, report);
-    if draft.worker_mode.is_absent() {
-        report.missing(
-            &written.location,
-            "application.worker_mode",
-            "worker_mode = \"loop\" or \"snapshot\" in the same table",
-        );
-    }
+    let write = "worker_mode = \"loop\" or \"snapshot\" in the same table";
+    report.require(
+        &draft.worker_mode,
+        &written.location,
+        "application.worker_mode",
+        write,
+    );
     Some(WorkerScript {
         path: match text.draft.chroot.is_absent() {
-            true => file(&draft.worker, world, report)?,
+            true => file(&draft.worker, report)?,
             false => absolute(written, report)?,
         },
         mode: mode?,
@@ -56,7 +54,7 @@ pub(super) fn resolve(
         warm_up_requests: warm_up_requests(draft, report),
         warm_up_server: warm_up_server(draft, report),
         boot_connections: draft.boot_connections.or(BootConnections::Cut),
-        watch: watch(text, draft, world, report),
+        watch: watch(text, draft, report),
     })
 }
 
@@ -131,7 +129,7 @@ fn warm_up_requests(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
     written.value.0.clone()
 }
 
-fn watch(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Vec<PathPattern> {
+fn watch(text: &PoolText, draft: &PhpDraft, report: &mut WorldReport<'_>) -> Vec<PathPattern> {
     let Some(written) = draft.watch.written() else {
         return Vec::new();
     };
@@ -147,7 +145,7 @@ fn watch(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Repo
             continue;
         }
         let pattern = PathPattern::from(path.clone());
-        if pattern.is_plain() && text.draft.chroot.is_absent() && world.is_dir(Path::new(path)) {
+        if pattern.is_plain() && text.draft.chroot.is_absent() && report.world.is_dir(Path::new(path)) {
             let below = path.trim_end_matches('/');
             let remedy = format!("name the files in it, for example \"{below}/**/*.php\"");
             report.rule(written, format!("{} is a directory", quoted(path)), remedy);

@@ -136,7 +136,10 @@ fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
     let Reply::Claimed(_, Some(job)) = &brought.replies[0] else {
         panic!("{brought:?}");
     };
-    assert_eq!((running(), job.id, job.attempt), (vec![(id, 1)], id, 1));
+    assert_eq!(
+        (running(), job.start.id, job.start.attempt),
+        (vec![(id, 1)], id, 1)
+    );
     assert!(lose(IS_LOST, finished(job, Becomes::Done(TaskStatus::Ok))).is_none());
     assert_eq!(running(), [(id, 1)]);
     assert!(lose(ANSWER_IS_LOST, finished(job, Becomes::Done(TaskStatus::Ok))).is_some());
@@ -181,8 +184,8 @@ fn a_network_that_forwards_nothing_more_is_noticed_and_what_was_done_meanwhile_i
     assert!(second > first);
     // The listening connection also notices it, and reads missed notices.
     assert_eq!(next(), Notice::News, "it hears again");
-    assert_eq!(claim(&mut store, "", 1).0.expect("a job").id, first);
-    assert_eq!(claim(&mut store, "", 1).0.expect("a job").id, second);
+    assert_eq!(claim(&mut store, "", 1).0.expect("a job").start.id, first);
+    assert_eq!(claim(&mut store, "", 1).0.expect("a job").start.id, second);
     assert!(
         claim(&mut store, "", 1).0.is_none(),
         "the push that was refused was undone"

@@ -79,7 +79,7 @@ pub struct Counters {
     pub snoozes: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Start {
     pub id: JobId,
     pub attempt: u32,
@@ -94,9 +94,10 @@ pub struct Start {
     pub worst: TaskStatus,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
+    #[default]
     NotApplicable,
     Ok,
     Warning,

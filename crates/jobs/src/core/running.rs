@@ -174,15 +174,7 @@ impl Scheduler {
             .settings
             .as_ref()
             .map(|settings| settings.limits);
-        let verdict = verdict(
-            id,
-            running.start.counters,
-            &limits.unwrap_or(UNKNOWN),
-            running.start.most_failures,
-            running.start.expires_ms,
-            end,
-            now.wall_ms,
-        );
+        let verdict = verdict(&running.start, &limits.unwrap_or(UNKNOWN), end, now.wall_ms);
         actions.push(Action::Finish {
             id,
             attempt: running.start.attempt,

@@ -1,21 +1,14 @@
 //! Decides what follows the end of a start. Failures and crashes are counted separately; ends that the job did not
 //! cause are not counted.
 
-use super::event::{Becomes, Counters, End, JobId, Limits, Outcome, Verdict};
+use super::event::{Becomes, Counters, End, JobId, Limits, Outcome, Start, Verdict};
 
-pub fn verdict(
-    id: JobId,
-    before: Counters,
-    limits: &Limits,
-    most_failures: Option<u32>,
-    expires_ms: Option<i64>,
-    end: End,
-    now_ms: i64,
-) -> Verdict {
+pub fn verdict(start: &Start, limits: &Limits, end: End, now_ms: i64) -> Verdict {
+    let (id, before) = (start.id, start.counters);
     // Any end except a crash shows that workers survive the job.
     let after = Counters { crashes: 0, ..before };
     let verdict = |outcome, becomes, counters| Verdict {
-        becomes: in_time(becomes, expires_ms),
+        becomes: in_time(becomes, start.expires_ms),
         counters,
         outcome,
     };
@@ -24,7 +17,7 @@ pub fn verdict(
             failures: before.failures.saturating_add(1),
             ..after
         };
-        let is_last = counters.failures >= most_failures.unwrap_or(limits.failures);
+        let is_last = counters.failures >= start.most_failures.unwrap_or(limits.failures);
         let becomes = match is_last {
             true => Becomes::Failed,
             false => Becomes::Again(later(
@@ -119,7 +112,12 @@ mod tests {
     };
 
     fn after(counters: Counters, end: End) -> Verdict {
-        verdict(7, counters, &LIMITS, None, None, end, 1_000_000)
+        let start = Start {
+            id: 7,
+            counters,
+            ..Start::default()
+        };
+        verdict(&start, &LIMITS, end, 1_000_000)
     }
 
     #[test]
@@ -143,7 +141,12 @@ mod tests {
         let dead = after(Counters::default(), End::Dead);
         assert_eq!((dead.becomes, dead.outcome), (Becomes::Failed, Outcome::Failed));
         assert_eq!(dead.counters.failures, 1);
-        let own = verdict(7, Counters::default(), &LIMITS, Some(1), None, End::Failed, 0);
+        let start = Start {
+            id: 7,
+            most_failures: Some(1),
+            ..Start::default()
+        };
+        let own = verdict(&start, &LIMITS, End::Failed, 0);
         assert_eq!(own.becomes, Becomes::Failed);
     }
 
@@ -187,18 +190,12 @@ mod tests {
 
     #[test]
     fn a_job_is_not_tried_again_after_it_has_expired() {
-        let late = |end| {
-            verdict(
-                7,
-                Counters::default(),
-                &LIMITS,
-                None,
-                Some(1_005_000),
-                end,
-                1_000_000,
-            )
-            .becomes
+        let start = Start {
+            id: 7,
+            expires_ms: Some(1_005_000),
+            ..Start::default()
         };
+        let late = |end| verdict(&start, &LIMITS, end, 1_000_000).becomes;
         assert_eq!(late(End::Failed), Becomes::Failed);
         assert_eq!(late(End::Snoozed(60_000)), Becomes::Failed);
         assert_eq!(late(End::Snoozed(1_000)), Becomes::Again(1_001_000));

@@ -2,8 +2,8 @@
 
 use super::{
     Becomes, By, Change, Changes, Claimed, Counters, Filter, Finished, Fired, GroupName, JobView, Kept,
-    NewJob, Operation, Outcome, Output, Reply, Selection, SequenceChange, State, StepDone, Store, TaskStatus,
-    TestDatabase, Verdict,
+    NewJob, Operation, Outcome, Output, Reply, Selection, SequenceChange, Start, State, StepDone, Store,
+    TaskStatus, TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -95,8 +95,8 @@ pub(super) fn clean(before_ms: i64, failed_before_ms: i64) -> Operation {
 
 pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
     Operation::Finish(Box::new(Finished {
-        id: job.id,
-        attempt: job.attempt,
+        id: job.start.id,
+        attempt: job.start.attempt,
         verdict: Verdict {
             becomes,
             counters: Counters::default(),
@@ -119,7 +119,7 @@ fn a_job_goes_from_its_push_to_its_end() {
         1
     );
     let claimed = bench.claim("t").expect("a job");
-    assert_eq!((claimed.id, claimed.attempt), (id, 1));
+    assert_eq!((claimed.start.id, claimed.start.attempt), (id, 1));
     assert_eq!(claimed.payload, b"{\"a\":1}");
     assert_eq!(bench.claim("t"), None);
     assert_eq!(bench.state(id), "running");
@@ -139,7 +139,7 @@ fn starts_are_counted_and_only_the_last_may_end() {
     let first = bench.claim("").expect("a job");
     assert_eq!(bench.finish(&first, Becomes::Again(0))[&group("")], 1);
     let second = bench.claim("").expect("again");
-    assert_eq!(second.attempt, 2);
+    assert_eq!(second.start.attempt, 2);
     bench.finish(&first, Becomes::Failed);
     assert_eq!(bench.state(id), "running");
     bench.finish(&second, Becomes::Failed);
@@ -154,7 +154,9 @@ fn the_smallest_priority_comes_first_and_then_the_oldest() {
         .into_iter()
         .map(|priority| bench.push(NewJob { priority, ..job("") }))
         .collect();
-    let order: Vec<i64> = std::iter::from_fn(|| bench.claim("")).map(|job| job.id).collect();
+    let order: Vec<i64> = std::iter::from_fn(|| bench.claim(""))
+        .map(|job| job.start.id)
+        .collect();
     assert_eq!(order, [ids[3], ids[0], ids[2], ids[1]]);
 }
 
@@ -222,14 +224,14 @@ fn equal_serial_keys_run_one_after_the_other() {
     let free = bench.push(job("a"));
     assert_eq!(bench.state(second), "blocked");
     let claimed = bench.claim("a").expect("the first");
-    assert_eq!(claimed.id, first);
+    assert_eq!(claimed.start.id, first);
     assert_eq!(bench.claim("b"), None);
-    assert_eq!(bench.claim("a").expect("another").id, free);
+    assert_eq!(bench.claim("a").expect("another").start.id, free);
     let changes = bench.finish(&claimed, Becomes::Again(2_000_000));
     assert_eq!(changes[&group("b")], 1);
     bench.one(Operation::Change(Change::Cancel, Selection::One(second, None)));
     assert_eq!(bench.state(second), "cancelled");
-    assert_eq!(bench.claim("a").expect("the third").id, third);
+    assert_eq!(bench.claim("a").expect("the third").start.id, third);
 }
 
 #[test]
@@ -262,7 +264,7 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
     };
     let (replies, changes, _) = bench.all(vec![Operation::Change(Change::Retry, Selection::All(own))]);
     assert_eq!((replies, changes[&group("y")]), (vec![changed(1, vec![])], 1));
-    assert_eq!(bench.claim("y").expect("again").attempt, 2);
+    assert_eq!(bench.claim("y").expect("again").start.attempt, 2);
     assert_eq!(bench.state(fails), "running");
     bench.finish(&running, Becomes::Quarantined);
     bench.one(Operation::Change(
@@ -364,8 +366,8 @@ fn steps_that_are_decided_are_not_done_again() {
     bench.one(step(1, 1, "check", TaskStatus::TaskError));
     bench.finish(&first, Becomes::Again(0));
     let second = bench.claim("").expect("again");
-    assert_eq!((second.step, second.steps.len()), (1, 3));
-    assert_eq!(second.worst, TaskStatus::NotApplicable);
+    assert_eq!((second.start.step, second.steps.len()), (1, 3));
+    assert_eq!(second.start.worst, TaskStatus::NotApplicable);
     bench.one(step(1, 2, "tell", TaskStatus::Ok));
     let view = bench.show(id);
     let shown: Vec<_> = view
@@ -385,12 +387,12 @@ fn steps_that_are_decided_are_not_done_again() {
     bench.one(step(2, 1, "check", TaskStatus::Warning));
     bench.finish(&second, Becomes::Again(0));
     let third = bench.claim("").expect("again");
-    assert_eq!((third.step, third.worst), (2, TaskStatus::Warning));
+    assert_eq!((third.start.step, third.start.worst), (2, TaskStatus::Warning));
     bench.finish(&third, Becomes::Done(TaskStatus::Warning));
     bench.one(Operation::Change(Change::Retry, Selection::One(id, None)));
     let again = bench.claim("").expect("again");
     assert_eq!(
-        (again.attempt, again.step, again.worst),
+        (again.start.attempt, again.start.step, again.start.worst),
         (4, 0, TaskStatus::NotApplicable)
     );
 }
@@ -468,7 +470,7 @@ fn one_bad_operation_hurts_no_other() {
     );
     assert!(matches!(&replies[2], Reply::Pushed(_)));
     assert_eq!(changes.keys().collect::<Vec<_>>(), [&group("b")]);
-    assert_eq!(bench.state(claimed.id), "done");
+    assert_eq!(bench.state(claimed.start.id), "done");
 }
 
 #[test]
@@ -484,13 +486,11 @@ fn what_another_process_had_is_seen_and_can_be_ended() {
     assert!(owners.is_empty(), "it has not said that it is there");
     assert_eq!(foreign.waiting, Some(Changes::new()));
     assert_eq!(
-        (jobs[0].id, jobs[0].owner.as_str(), jobs[0].attempt),
+        (jobs[0].start.id, jobs[0].owner.as_str(), jobs[0].start.attempt),
         (id, bench.database.owner("me").as_str(), 1)
     );
-    let again = Claimed {
-        attempt: 1,
-        ..bench.claim_of(id)
-    };
+    let mut again = bench.claim_of(id);
+    again.start.attempt = 1;
     let done = next
         .perform(&[finished(&again, Becomes::Again(0))], 2)
         .expect("a commit");
@@ -500,8 +500,10 @@ fn what_another_process_had_is_seen_and_can_be_ended() {
 impl Bench {
     fn claim_of(&self, id: i64) -> Claimed {
         Claimed {
-            id,
-            attempt: 0,
+            start: Start {
+                id,
+                ..Start::default()
+            },
             queue: "q".into(),
             tenant: String::new(),
             kind: "k".into(),
@@ -509,13 +511,7 @@ impl Bench {
             content_type: String::new(),
             key: None,
             traceparent: None,
-            counters: Counters::default(),
-            most_failures: None,
-            timeout_ms: None,
-            expires_ms: None,
             steps: Vec::new(),
-            step: 0,
-            worst: TaskStatus::NotApplicable,
             waited_ms: 0,
         }
     }

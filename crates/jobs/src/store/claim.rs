@@ -5,7 +5,7 @@ use super::push::is_ahead;
 use super::sql::{Present, Result, Row};
 use super::{NO_SEQUENCE, State, Work};
 use crate::core::schedule::Kept;
-use crate::core::{Counters, GroupName, TaskStatus};
+use crate::core::{Counters, GroupName, Start};
 
 /// The most jobs admitted in one transaction.
 const MOST_PROMOTED: u32 = 250;
@@ -91,8 +91,8 @@ impl Work<'_> {
         let now_ms = self.now_ms;
         let claimed = self.database.first(
             "UPDATE job SET state = ?2, attempt = attempt + 1, started_at = ?3, progress = NULL, progress_text = NULL \
-             WHERE id = ?1 RETURNING id, attempt, queue, tenant, kind, payload, content_type, key, traceparent, failures, \
-             crashes, snoozes, max_failures, timeout_ms, expires_at, steps, pushed_at, run_at",
+             WHERE id = ?1 RETURNING id, attempt, failures, crashes, snoozes, max_failures, timeout_ms, expires_at, steps, \
+             queue, tenant, kind, payload, content_type, key, traceparent, pushed_at, run_at",
             &[id.into(), State::Running.into(), now_ms.into()],
             |row| claimed(row, now_ms),
         )?;
@@ -105,14 +105,18 @@ impl Work<'_> {
                 &[id.into()],
                 |row| row.word(0),
             )?;
-            claimed.step = decided.len();
-            let status = |word: String| serde_json::from_value(word.into()).unwrap_or(claimed.worst);
-            claimed.worst = decided.into_iter().map(status).max().unwrap_or(claimed.worst);
+            claimed.start.step = decided.len();
+            let status = |word: String| serde_json::from_value(word.into()).unwrap_or(claimed.start.worst);
+            claimed.start.worst = decided
+                .into_iter()
+                .map(status)
+                .max()
+                .unwrap_or(claimed.start.worst);
         }
         let owner = self.owner;
         self.execute(
             "INSERT INTO running (id, attempt, owner) VALUES (?1, ?2, ?3)",
-            &[id.into(), claimed.attempt.into(), owner.into()],
+            &[id.into(), claimed.start.attempt.into(), owner.into()],
         )?;
         Ok(Some(claimed))
     }
@@ -172,26 +176,20 @@ impl Work<'_> {
                 |row| row.word(0),
             )?);
             jobs.extend(self.database.all(
-                "SELECT running.id, running.attempt, running.owner, job.queue, job.tenant, job.kind, job.failures, \
-                 job.crashes, job.snoozes, job.expires_at, running.ending, job.max_failures, \
-                 job.started_at, job.timeout_ms, job.steps FROM running JOIN job ON job.id = running.id \
+                "SELECT running.id, running.attempt, job.failures, job.crashes, job.snoozes, job.max_failures, \
+                 job.timeout_ms, job.expires_at, job.steps, running.owner, job.queue, job.tenant, job.kind, \
+                 running.ending, job.started_at FROM running JOIN job ON job.id = running.id \
                  WHERE running.owner <> ?1 AND substr(running.owner, 1, ?2) = ?3 ORDER BY running.id",
                 &values,
                 |row| {
                     Ok(ForeignJob {
-                        id: row.number(0)?,
-                        attempt: row.count(1)?,
-                        owner: row.word(2)?,
-                        queue: row.word(3)?,
-                        tenant: row.word(4)?,
-                        kind: row.word(5)?,
-                        counters: counters(row, 6)?,
-                        expires_ms: row.int(9)?,
-                        ending: Ending::from(row.number(10)?),
-                        most_failures: row.int(11)?.and_then(|most| u32::try_from(most).ok()),
-                        started_ms: row.int(12)?.unwrap_or(i64::MAX),
-                        timeout_ms: row.int(13)?.map(i64::unsigned_abs),
-                        requests: requests(row.text(14)?),
+                        start: start(row, &steps(row)?)?,
+                        owner: row.word(9)?,
+                        queue: row.word(10)?,
+                        tenant: row.word(11)?,
+                        kind: row.word(12)?,
+                        ending: Ending::from(row.number(13)?),
+                        started_ms: row.int(14)?.unwrap_or(i64::MAX),
                     })
                 },
             )?);
@@ -295,42 +293,45 @@ impl Work<'_> {
     }
 }
 
-fn counters(row: &dyn Row, first: usize) -> Result<Counters> {
-    Ok(Counters {
-        failures: row.count(first)?,
-        crashes: row.count(first + 1)?,
-        snoozes: row.count(first + 2)?,
-    })
-}
-
 fn claimed(row: &dyn Row, now_ms: i64) -> Result<Claimed> {
-    let timeout = row.int(13)?;
+    let steps = steps(row)?;
     let since = row.number(16)?.max(row.number(17)?);
     Ok(Claimed {
-        id: row.number(0)?,
-        attempt: row.count(1)?,
-        queue: row.word(2)?,
-        tenant: row.word(3)?,
-        kind: row.word(4)?,
-        payload: row.bytes(5)?,
-        content_type: row.word(6)?,
-        key: row.text(7)?,
-        traceparent: row.text(8)?,
-        counters: counters(row, 9)?,
-        most_failures: row.int(12)?.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
-        timeout_ms: timeout.and_then(|millis| u64::try_from(millis).ok()),
-        expires_ms: row.int(14)?,
-        steps: row
-            .text(15)?
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .unwrap_or_default(),
-        step: 0,
-        worst: TaskStatus::NotApplicable,
+        start: start(row, &steps)?,
+        steps,
+        queue: row.word(9)?,
+        tenant: row.word(10)?,
+        kind: row.word(11)?,
+        payload: row.bytes(12)?,
+        content_type: row.word(13)?,
+        key: row.text(14)?,
+        traceparent: row.text(15)?,
         waited_ms: now_ms.saturating_sub(since).max(0).unsigned_abs(),
     })
 }
 
-fn requests(steps: Option<String>) -> u32 {
-    let steps: Option<Vec<String>> = steps.and_then(|steps| serde_json::from_str(&steps).ok());
-    steps.map_or(1, |steps| u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1))
+/// Reads a start from the first columns of a row.
+fn start(row: &dyn Row, steps: &[String]) -> Result<Start> {
+    Ok(Start {
+        id: row.number(0)?,
+        attempt: row.count(1)?,
+        counters: Counters {
+            failures: row.count(2)?,
+            crashes: row.count(3)?,
+            snoozes: row.count(4)?,
+        },
+        most_failures: row.int(5)?.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        timeout_ms: row.int(6)?.and_then(|millis| u64::try_from(millis).ok()),
+        expires_ms: row.int(7)?,
+        steps: steps.len(),
+        ..Start::default()
+    })
+}
+
+/// The names of the steps, in the column after a start's others.
+fn steps(row: &dyn Row) -> Result<Vec<String>> {
+    let steps = row.text(8)?;
+    Ok(steps
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default())
 }

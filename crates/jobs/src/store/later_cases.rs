@@ -142,7 +142,7 @@ fn sequences_of_one_tenant_have_turns_and_so_have_jobs_without_one() {
     );
     // A job that comes back also has a turn.
     bench.finish(&first, Becomes::Again(0));
-    assert_eq!(bench.claim("t").expect("again").id, first.id);
+    assert_eq!(bench.claim("t").expect("again").start.id, first.start.id);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn the_last_job_of_each_key_is_found_and_pushed_again_as_it_was() {
         let id = bench.push(keyed(key, tenant, payload));
         let claimed = bench.claim(tenant).expect("a job");
         bench.finish(&claimed, Becomes::Done(TaskStatus::Ok));
-        assert_eq!(claimed.id, id);
+        assert_eq!(claimed.start.id, id);
     }
     bench.push(job("x"));
     let last = |by, like: Option<&str>| {
@@ -248,7 +248,10 @@ fn counts_and_lists_tell_what_there_is() {
     assert_eq!((counts[0].scheduled, counts[0].failed), (1, 1));
     assert_eq!(counts[0].oldest_waiting_ms, Some(1_000_000));
     // Counters follow each change of state.
-    bench.one(Operation::Change(Change::Retry, Selection::One(failing.id, None)));
+    bench.one(Operation::Change(
+        Change::Retry,
+        Selection::One(failing.start.id, None),
+    ));
     bench.one(clean(0, 0));
     let Reply::Counts(counts) = bench.one(Operation::Counts) else {
         panic!("no counts");

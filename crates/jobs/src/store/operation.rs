@@ -2,14 +2,13 @@
 
 use super::State;
 use crate::core::schedule::{Kept, Planned, spec};
-use crate::core::{Counters, GroupName, JobId, TaskStatus, Verdict};
+use crate::core::{GroupName, JobId, Start, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{HeldKeys, JobView, NewJob, Pushed, SequenceView};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    pub id: JobId,
-    pub attempt: u32,
+    pub start: Start,
     pub queue: String,
     pub tenant: String,
     pub kind: String,
@@ -17,14 +16,7 @@ pub struct Claimed {
     pub content_type: String,
     pub key: Option<String>,
     pub traceparent: Option<String>,
-    pub counters: Counters,
-    pub most_failures: Option<u32>,
-    pub timeout_ms: Option<u64>,
-    pub expires_ms: Option<i64>,
     pub steps: Vec<String>,
-    /// The first undecided step.
-    pub step: usize,
-    pub worst: TaskStatus,
     pub waited_ms: u64,
 }
 
@@ -84,19 +76,13 @@ pub struct Fired {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignJob {
-    pub id: JobId,
-    pub attempt: u32,
+    pub start: Start,
     pub owner: String,
     pub queue: String,
     pub tenant: String,
     pub kind: String,
-    pub counters: Counters,
-    pub expires_ms: Option<i64>,
-    pub most_failures: Option<u32>,
     /// When this start began, Unix milliseconds.
     pub started_ms: i64,
-    pub timeout_ms: Option<u64>,
-    pub requests: u32,
     pub ending: Ending,
 }
 

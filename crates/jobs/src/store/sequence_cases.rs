@@ -31,10 +31,10 @@ impl Bench {
     }
 
     fn end(&self, job: &Claimed, becomes: Becomes, outcome: Outcome) {
-        let counters = job.counters;
+        let counters = job.start.counters;
         self.one(Operation::Finish(Box::new(Finished {
-            id: job.id,
-            attempt: job.attempt,
+            id: job.start.id,
+            attempt: job.start.attempt,
             verdict: Verdict {
                 becomes,
                 counters,
@@ -82,7 +82,10 @@ fn what_was_added_is_not_added_again_and_each_job_is_counted_where_it_is() {
     bench.end(&jobs[1], Becomes::Failed, Outcome::Failed);
     bench.end(&jobs[2], Becomes::Again(0), Outcome::Failed);
     assert_eq!(counts(&bench.seen(id)), [3, 1, 0, 1, 1, 0]);
-    bench.one(Operation::Change(Change::Retry, Selection::One(jobs[1].id, None)));
+    bench.one(Operation::Change(
+        Change::Retry,
+        Selection::One(jobs[1].start.id, None),
+    ));
     assert_eq!(counts(&bench.seen(id)), [3, 2, 0, 1, 0, 0]);
     let (ended, _) = bench.change(id, SequenceChange::End);
     assert_eq!(
@@ -101,7 +104,10 @@ fn an_open_one_is_found_by_its_name_and_a_cancelled_one_lets_go_of_its_jobs() {
     assert_eq!(bench.begin(Some("nightly")).given, 3);
     let running = bench.claim("").expect("a job");
     let (view, told) = bench.change(id, SequenceChange::Cancel);
-    assert_eq!((counts(&view), told), ([3, 0, 1, 0, 0, 2], vec![running.id]));
+    assert_eq!(
+        (counts(&view), told),
+        ([3, 0, 1, 0, 0, 2], vec![running.start.id])
+    );
     assert_ne!(bench.begin(Some("nightly")).id, id, "another begins");
     bench.end(&running, Becomes::Cancelled, Outcome::Cancelled);
     assert!(bench.seen(id).is_over());
@@ -144,7 +150,7 @@ fn how_starts_ended_is_kept_but_for_a_good_end_and_not_for_ever() {
     }
     let job = bench.claim("").expect("a job");
     bench.end(&job, Becomes::Done(TaskStatus::Ok), Outcome::Done);
-    let Reply::Show(Some(view)) = bench.one(Operation::Show(job.id)) else {
+    let Reply::Show(Some(view)) = bench.one(Operation::Show(job.start.id)) else {
         panic!("no job");
     };
     let attempts: Vec<u32> = view.ends.iter().map(|end| end.attempt).collect();

@@ -1,6 +1,6 @@
 use super::*;
 use crate::core::schedule::Kept;
-use crate::core::{Becomes, Counters, GroupName, Outcome, TaskStatus, Verdict};
+use crate::core::{Becomes, Counters, GroupName, Outcome, Start, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{JobView, NewJob};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,7 +128,7 @@ fn one(store: &mut Store, operation: Operation) -> Reply {
 fn claim(store: &mut Store) -> Option<(i64, Vec<u8>)> {
     let claim = Operation::Claim(GroupName::new("q", ""));
     match one(store, claim) {
-        Reply::Claimed(_, job) => job.map(|job| (job.id, job.payload)),
+        Reply::Claimed(_, job) => job.map(|job| (job.start.id, job.payload)),
         other => panic!("{other:?}"),
     }
 }

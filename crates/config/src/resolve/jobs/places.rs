@@ -3,14 +3,13 @@
 use std::net::SocketAddr;
 
 use super::{absolute_file, path};
-use crate::World;
 use crate::draft::{JobsDraft, PoolText};
 use crate::error::Location;
 use crate::flat_keys::Field;
 use crate::jobs::{JobsStore, JobsTcp};
 use crate::model::{Address, Pool};
 use crate::postgresql::{PostgresqlServer, SCHEMES, UrlMistake};
-use crate::report::Report;
+use crate::report::WorldReport;
 use crate::units::Text;
 use crate::value::quoted;
 
@@ -21,8 +20,7 @@ pub(super) fn tcp(
     draft: &JobsDraft,
     location: &Location,
     pools: &[(&PoolText, Pool)],
-    world: &dyn World,
-    report: &mut Report<'_>,
+    report: &mut WorldReport<'_>,
 ) -> Option<JobsTcp> {
     let Some(written) = draft.listen_tcp.written() else {
         if let Some(secret) = draft.secret_file.written() {
@@ -35,15 +33,9 @@ pub(super) fn tcp(
         }
         return None;
     };
-    if draft.secret_file.is_absent() {
-        report.missing(
-            location,
-            "secret_file",
-            "secret_file = followed by the path of a file with the secret of listen_tcp",
-        );
-    }
-    let secret_file = draft.secret_file.written();
-    let secret_file = secret_file.and_then(|written| absolute_file(written, world, report));
+    let write = "secret_file = followed by the path of a file with the secret of listen_tcp";
+    let secret_file = report.require(&draft.secret_file, location, "secret_file", write);
+    let secret_file = secret_file.and_then(|written| absolute_file(written, report));
     let address = written.value.0.parse::<SocketAddr>().ok();
     let Some(address) = address.filter(|address| address.ip().is_loopback() && address.port() != 0) else {
         let problem = format!(
@@ -71,7 +63,7 @@ pub(super) fn tcp(
     })
 }
 
-pub(super) fn store(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<JobsStore> {
+pub(super) fn store(field: &Field<Text>, report: &mut WorldReport<'_>) -> Option<JobsStore> {
     let is_url = |text: &str| SCHEMES.iter().any(|scheme| text.starts_with(scheme));
     match field.written().filter(|written| is_url(&written.value.0)) {
         Some(url) => match PostgresqlServer::parse(&url.value.0) {
@@ -81,6 +73,6 @@ pub(super) fn store(field: &Field<Text>, world: &dyn World, report: &mut Report<
                 None
             }
         },
-        None => path(field, DEFAULT_STORE, world, report).map(JobsStore::File),
+        None => path(field, DEFAULT_STORE, report).map(JobsStore::File),
     }
 }
