@@ -205,207 +205,112 @@ fn compiled_scripts_are_kept_in_one_place_and_not_below_a_root_directory() {
     }
 }
 
-/// Keys that a zygote's start depends on, or that keep a pool from having workers of one. Each with another value than
-/// that of `with`, below `[pool.a]`.
-const START_KEYS: &[(&str, &str)] = &[
-    ("application.runtime", "application.runtime = 'rust'"),
-    ("application.version", "application.version = '8.3'"),
-    (
-        "application.library",
-        "application.library = '/usr/lib/libphp8.2.so'",
-    ),
-    ("application.php_ini", "application.php_ini = '/srv/www'"),
-    ("application.start_timeout", "application.start_timeout = '7s'"),
-    ("application.preloader", "application.preloader = 'own'"),
-    (
-        "application.worker",
-        "application.worker_mode = 'loop'\napplication.worker = '/srv/www'",
-    ),
-    (
-        "application.worker_mode",
-        "application.worker_mode = 'loop'\napplication.worker = '/srv/www'",
-    ),
-    ("application.isolation", "application.isolation = 'rewind'\n$"),
-    ("application.loop_requests", "application.loop_requests = 3\n$"),
-    ("application.loop_memory", "application.loop_memory = '9M'\n$"),
-    ("application.boot_timeout", "application.boot_timeout = '7s'\n$"),
-    (
-        "application.boot_connections",
-        "application.boot_connections = 'keep'\n$",
-    ),
-    (
-        "application.warm_up_requests",
-        "application.warm_up_requests = ['/']\n$",
-    ),
-    (
-        "application.warm_up_server",
-        "application.warm_up_server = { A = 'b' }\n$",
-    ),
-    ("application.watch", "application.watch = ['/srv/app/*.php']\n$"),
-    (
-        "application.php_value",
-        "application.php_value = { yac.keys_memory_size = '1M' }",
-    ),
-    (
-        "application.php_flag",
-        "application.php_flag = { opcache.enable = false }",
-    ),
-    (
-        "application.php_admin_value",
-        "application.php_admin_value = { apc.shm_size = '64M' }",
-    ),
-    (
-        "application.php_admin_flag",
-        "application.php_admin_flag = { opcache.enable_cli = true }",
-    ),
-    ("env", "env = { PHPRC = '/srv/www' }"),
-    ("clear_env", "clear_env = false"),
-    ("confine.private_tmp", "confine.private_tmp = true"),
-    // A pool of PHP can't have it.
-    (
-        "http_listen",
-        "http_listen = '/run/h.sock'\napplication.runtime = 'http'\napplication.address = '127.0.0.1:3000'",
-    ),
-];
+/// Keys that a zygote's start depends on, or that keep a pool from having workers of one. Each line has the key with
+/// another value than that of `with`, and what this value needs behind `&`. A pool of PHP can't have `http_listen`.
+const START_KEYS: &str = "\
+application.runtime = 'rust'
+application.version = '8.3'
+application.library = '/usr/lib/libphp8.2.so'
+application.php_ini = '/srv/www'
+application.start_timeout = '7s'
+application.preloader = 'own'
+application.worker = '/srv/www' & application.worker_mode = 'loop'
+application.worker_mode = 'loop' & application.worker = '/srv/www'
+application.isolation = 'rewind' & $
+application.loop_requests = 3 & $
+application.loop_memory = '9M' & $
+application.boot_timeout = '7s' & $
+application.boot_connections = 'keep' & $
+application.warm_up_requests = ['/'] & $
+application.warm_up_server = { A = 'b' } & $
+application.watch = ['/srv/app/*.php'] & $
+application.php_value = { yac.keys_memory_size = '1M' }
+application.php_flag = { opcache.enable = false }
+application.php_admin_value = { apc.shm_size = '64M' }
+application.php_admin_flag = { opcache.enable_cli = true }
+env = { PHPRC = '/srv/www' }
+clear_env = false
+confine.private_tmp = true
+http_listen = '/run/h.sock' & application.runtime = 'http' & application.address = '127.0.0.1:3000'";
 
 /// Keys that are applied in the worker. A value without `=` takes a line away.
-const WORKER_KEYS: &[(&str, &str)] = &[
-    (
-        "application.limit_extensions",
-        "application.limit_extensions = []",
-    ),
-    ("application.script_root", "application.script_root = '/srv/www'"),
-    (
-        "application.request_settings",
-        "application.request_settings = 'none'",
-    ),
-    (
-        "application.preloader_idle_timeout",
-        "application.preloader_idle_timeout = '7s'",
-    ),
-    ("application.warm_up", "application.warm_up = 7"),
-    ("application.warm_up_time", "application.warm_up_time = '7s'"),
-    (
-        "application.opcache_cache",
-        "application.opcache_cache = '/run/cache'",
-    ),
-    ("user", "user = 'nobody'"),
-    ("group", "group = 'www-data'"),
-    ("listen", "listen = '/run/b.sock'"),
-    ("listen.address", "listen.address = '/run/b.sock'"),
-    ("listen.backlog", "listen.backlog = 7"),
-    ("listen.acl_users", "listen.acl_users = ['nobody']"),
-    ("listen.acl_groups", "listen.acl_groups = ['root']"),
-    ("listen.owner", "listen.owner = 'nobody'"),
-    ("listen.group", "listen.group = 'www-data'"),
-    ("listen.mode", "listen.mode = '0600'"),
-    (
-        "listen.allowed_clients",
-        "listen.allowed_clients = ['127.0.0.1']\nlisten.address = '127.0.0.1:9000'",
-    ),
-    ("process.priority", "process.priority = 7"),
-    ("process.dumpable", "process.dumpable = true"),
-    (
-        "routing",
-        "routing = 'application'\napplications.directories = ['/srv/www']\npm\nmax_children",
-    ),
-    ("pm", "pm = 'ondemand'"),
-    ("max_children", "max_children = 7"),
-    (
-        "start_servers",
-        "pm = 'dynamic'\nmin_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = 2",
-    ),
-    (
-        "min_spare_servers",
-        "pm = 'dynamic'\nmin_spare_servers = 2\nmax_spare_servers = 2",
-    ),
-    (
-        "max_spare_servers",
-        "pm = 'dynamic'\nmin_spare_servers = 1\nmax_spare_servers = 2",
-    ),
-    (
-        "max_spawn_rate",
-        "pm = 'dynamic'\nmin_spare_servers = 1\nmax_spare_servers = 2\nmax_spawn_rate = 7",
-    ),
-    (
-        "process_idle_timeout",
-        "pm = 'ondemand'\nprocess_idle_timeout = '7s'",
-    ),
-    ("max_requests", "max_requests = 7"),
-    ("max_requests_jitter", "max_requests = 7\nmax_requests_jitter = 7"),
-    ("memory_limit", "memory_limit = '7M'"),
-    ("reload", "reload = 'always'"),
-    ("status_path", "status_path = '/s'"),
-    ("status_listen", "status_listen = '/run/s.sock'"),
-    ("ping.path", "ping.path = '/p'"),
-    ("ping.response", "ping.path = '/p'\nping.response = 'p'"),
-    ("access.log", "access.log = '/var/log/a'"),
-    ("access.format", "access.log = '/var/log/a'\naccess.format = '%s'"),
-    (
-        "access.suppress_path",
-        "access.log = '/var/log/a'\naccess.suppress_path = ['/p']",
-    ),
-    (
-        "slowlog",
-        "slowlog = '/var/log/s'\nrequest_slowlog_timeout = '7s'",
-    ),
-    (
-        "request_slowlog_timeout",
-        "slowlog = '/var/log/s'\nrequest_slowlog_timeout = '7s'",
-    ),
-    (
-        "request_slowlog_trace_depth",
-        "slowlog = '/var/log/s'\nrequest_slowlog_timeout = '7s'\nrequest_slowlog_trace_depth = 7",
-    ),
-    ("request_terminate_timeout", "request_terminate_timeout = '7s'"),
-    (
-        "request_terminate_timeout_track_finished",
-        "request_terminate_timeout = '7s'\nrequest_terminate_timeout_track_finished = true",
-    ),
-    ("stop_timeout", "stop_timeout = '7s'"),
-    ("client_timeout", "client_timeout = '7s'"),
-    ("keepalive_timeout", "keepalive_timeout = '7s'"),
-    ("wait_for_cpu", "wait_for_cpu = false"),
-    ("limits.params_bytes", "limits.params_bytes = '7K'"),
-    ("limits.params_count", "limits.params_count = 77"),
-    ("rlimit_files", "rlimit_files = 77"),
-    ("rlimit_core", "rlimit_core = 'unlimited'"),
-    ("chroot", "chroot = '/srv/www'"),
-    ("chdir", "chdir = '/srv/www'"),
-    ("catch_workers_output", "catch_workers_output = true"),
-    ("decorate_workers_output", "decorate_workers_output = false"),
-    ("app_log", "app_log = '/var/log/a'"),
-    ("friendly_error_pages", "friendly_error_pages = true"),
-    ("env_file", "env_file = '/srv/app/.env'"),
-    ("no_new_privs", "no_new_privs = true"),
-    ("apparmor_hat", "apparmor_hat = 'www'"),
-    (
-        "confine.read",
-        "confine.read = ['/srv/www']\nconfine.write = ['/run']",
-    ),
-    ("confine.write", "confine.write = ['/run']"),
-    ("confine.deny_system_calls", "confine.deny_system_calls = true"),
-    ("cpu_weight", "cpu_weight = 7"),
-    ("push_timeout", "push_timeout = '7s'"),
-    ("memory_max", "memory_max = '7M'"),
-    ("cgroup.parent", "cgroup.parent = '/run'\ncgroup.pids_max = 7"),
-    (
-        "cgroup.memory_max",
-        "cgroup.parent = '/run'\ncgroup.memory_max = '7M'",
-    ),
-    (
-        "cgroup.cpu_percent",
-        "cgroup.parent = '/run'\ncgroup.cpu_percent = 7",
-    ),
-    ("cgroup.pids_max", "cgroup.parent = '/run'\ncgroup.pids_max = 7"),
-];
+const WORKER_KEYS: &str = "\
+application.limit_extensions = []
+application.script_root = '/srv/www'
+application.request_settings = 'none'
+application.preloader_idle_timeout = '7s'
+application.warm_up = 7
+application.warm_up_time = '7s'
+application.opcache_cache = '/run/cache'
+user = 'nobody'
+group = 'www-data'
+listen = '/run/b.sock'
+listen.address = '/run/b.sock'
+listen.backlog = 7
+listen.acl_users = ['nobody']
+listen.acl_groups = ['root']
+listen.owner = 'nobody'
+listen.group = 'www-data'
+listen.mode = '0600'
+listen.allowed_clients = ['127.0.0.1'] & listen.address = '127.0.0.1:9000'
+process.priority = 7
+process.dumpable = true
+routing = 'application' & applications.directories = ['/srv/www'] & pm & max_children
+pm = 'ondemand'
+max_children = 7
+start_servers = 2 & pm = 'dynamic' & min_spare_servers = 1 & max_spare_servers = 2
+min_spare_servers = 2 & pm = 'dynamic' & max_spare_servers = 2
+max_spare_servers = 2 & pm = 'dynamic' & min_spare_servers = 1
+max_spawn_rate = 7 & pm = 'dynamic' & min_spare_servers = 1 & max_spare_servers = 2
+process_idle_timeout = '7s' & pm = 'ondemand'
+max_requests = 7
+max_requests_jitter = 7 & max_requests = 7
+memory_limit = '7M'
+reload = 'always'
+status_path = '/s'
+status_listen = '/run/s.sock'
+ping.path = '/p'
+ping.response = 'p' & ping.path = '/p'
+access.log = '/var/log/a'
+access.format = '%s' & access.log = '/var/log/a'
+access.suppress_path = ['/p'] & access.log = '/var/log/a'
+slowlog = '/var/log/s' & request_slowlog_timeout = '7s'
+request_slowlog_timeout = '7s' & slowlog = '/var/log/s'
+request_slowlog_trace_depth = 7 & slowlog = '/var/log/s' & request_slowlog_timeout = '7s'
+request_terminate_timeout = '7s'
+request_terminate_timeout_track_finished = true & request_terminate_timeout = '7s'
+stop_timeout = '7s'
+client_timeout = '7s'
+keepalive_timeout = '7s'
+wait_for_cpu = false
+limits.params_bytes = '7K'
+limits.params_count = 77
+rlimit_files = 77
+rlimit_core = 'unlimited'
+chroot = '/srv/www'
+chdir = '/srv/www'
+catch_workers_output = true
+decorate_workers_output = false
+app_log = '/var/log/a'
+friendly_error_pages = true
+env_file = '/srv/app/.env'
+no_new_privs = true
+apparmor_hat = 'www'
+confine.read = ['/srv/www'] & confine.write = ['/run']
+confine.write = ['/run']
+confine.deny_system_calls = true
+cpu_weight = 7
+push_timeout = '7s'
+memory_max = '7M'
+cgroup.parent = '/run' & cgroup.pids_max = 7
+cgroup.memory_max = '7M' & cgroup.parent = '/run'
+cgroup.cpu_percent = 7 & cgroup.parent = '/run'
+cgroup.pids_max = 7 & cgroup.parent = '/run'";
 
 /// A file with one pool, whose lines are replaced by those of `change` with the same keys.
 fn with(change: &str) -> String {
-    let change = change.replace(
-        '$',
-        "application.worker_mode = 'snapshot'\napplication.worker = '/srv/www'",
-    );
+    let snapshot = "application.worker_mode = 'snapshot'\napplication.worker = '/srv/www'";
+    let change = change.replace(" & ", "\n").replace('$', snapshot);
     let key = |line: &str| line.split(" = ").next().unwrap_or_default().to_owned();
     let is_within = |key: &str, table: &str| key == table || key.starts_with(&format!("{table}."));
     let changed: Vec<String> = change.lines().map(key).collect();
@@ -423,10 +328,11 @@ fn with(change: &str) -> String {
 
 #[test]
 fn of_each_key_it_is_known_whether_a_zygote_starts_with_it() {
+    let key_of = |line: &'static str| line.split(" = ").next().unwrap_or_default();
     let listed: Vec<&str> = START_KEYS
-        .iter()
-        .chain(WORKER_KEYS)
-        .map(|(key, _)| *key)
+        .lines()
+        .chain(WORKER_KEYS.lines())
+        .map(key_of)
         .collect();
     for setting in settings::all() {
         let key = match setting.section {
@@ -446,7 +352,8 @@ fn of_each_key_it_is_known_whether_a_zygote_starts_with_it() {
     };
     let plain = pool("", "").expect("a valid pool");
     assert!(wants_zygote(&plain));
-    for (key, change) in START_KEYS {
+    for change in START_KEYS.lines() {
+        let key = key_of(change);
         match pool(change, key) {
             Ok(changed) => assert!(
                 !wants_zygote(&changed) || common(&changed) != common(&plain),
@@ -456,7 +363,8 @@ fn of_each_key_it_is_known_whether_a_zygote_starts_with_it() {
         }
     }
     let mut wrong = Vec::new();
-    for (key, change) in WORKER_KEYS {
+    for change in WORKER_KEYS.lines() {
+        let key = key_of(change);
         let plain = pool("", key).expect("a valid pool");
         wrong.extend(match pool(change, key) {
             Err(errors) => Some(errors),
