@@ -363,15 +363,6 @@ pub(super) fn close_all_on_exec() {
     }
 }
 
-/// Returns another descriptor of an open file.
-///
-/// # Errors
-/// dup(2).
-pub fn copy(fd: impl AsFd) -> Result<OwnedFd> {
-    let copied = fd.as_fd().try_clone_to_owned();
-    copied.map_err(|error| Error::from_io("dup", "", &error))
-}
-
 /// Opens /dev/null for reading and writing.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::runtime::http::Share;
 use crate::scoreboard::layout::header as field;
 use crate::scoreboard::{Board, header};
-use crate::sys::fd::{self, one_way, set_nonblocking, set_send_buffer, socket_pair};
+use crate::sys::fd::{one_way, set_nonblocking, set_send_buffer, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::process::{Appender, appended_by_others};
 use crate::sys::{Error, clock, identity};
@@ -286,6 +286,11 @@ impl Generation {
                 nix::errno::Errno::EINVAL,
             ));
         };
+        let copy = |fd: &OwnedFd| {
+            fd.as_fd()
+                .try_clone_to_owned()
+                .map_err(|e| Error::from_io("dup", "", &e))
+        };
         let memory = resources.board.memory();
         let settings = self.settings_with_secrets();
         let group = needs_entrance(&settings.pool)
@@ -296,22 +301,22 @@ impl Generation {
             .map(OwnedFd::from);
         Ok(GenerationContext {
             settings,
-            listener: fd::copy(listener)?,
-            queue_out: fd::copy(&queue.0)?,
-            queue_in: fd::copy(&queue.1)?,
-            accept_notify: fd::copy(&pipes.accept_notify.1)?,
-            messages: fd::copy(&pipes.messages_in)?,
-            board_writable: fd::copy(&memory.writable)?,
+            listener: copy(listener)?,
+            queue_out: copy(&queue.0)?,
+            queue_in: copy(&queue.1)?,
+            accept_notify: copy(&pipes.accept_notify.1)?,
+            messages: copy(&pipes.messages_in)?,
+            board_writable: copy(&memory.writable)?,
             board_readable: memory.readable()?,
             http: http
                 .filter(|_| self.settings.pool.http_listen.is_some())
-                .map(fd::copy)
+                .map(copy)
                 .transpose()?,
             group,
             access: pipes
                 .access
                 .as_ref()
-                .map(|handout| fd::copy(handout.shelf()))
+                .map(|handout| copy(handout.shelf()))
                 .transpose()?,
         })
     }

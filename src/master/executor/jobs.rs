@@ -24,7 +24,7 @@ use crate::scoreboard::slot_reader::{self, SlotEntry};
 use crate::spawn::error as spawn_error;
 use crate::spawn::self_spawn::error_id;
 use crate::sys::entry::HeldEntry;
-use crate::sys::fd::{self, socket_pair};
+use crate::sys::fd::socket_pair;
 use crate::sys::guarded::Guarded;
 use crate::sys::identity::{self, Identity};
 use crate::sys::process;
@@ -33,7 +33,7 @@ use crate::sys::{Error, clock, socket};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// Every user may connect; the process checks who it is.
@@ -133,16 +133,21 @@ impl Executor {
         };
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        let mut passed = vec![theirs, messages_in, fd::copy(&state.listener.socket)?];
+        let copy = |socket: &OwnedFd| {
+            let copied = socket.try_clone();
+            copied.map_err(|error| Error::from_io("dup", "", &error))
+        };
+        let mut passed = vec![theirs, messages_in, copy(&state.listener.socket)?];
         if let Some(socket) = self.helpers.jobs_tcp.socket() {
-            passed.push(fd::copy(socket)?);
+            passed.push(copy(socket)?);
         }
+        let environment: Vec<_> = zone().into_iter().collect();
         let pid = self.context.start_program(
             state.settings.store.program(),
             TITLE,
             &(start, identity),
             passed,
-            zone().as_slice(),
+            &environment,
         )?;
         self.context.sources.watch(&channel, Source::Jobs)?;
         let id = HelperId::Jobs;

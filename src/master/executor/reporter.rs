@@ -173,10 +173,11 @@ impl Executor {
         // Serialising plain values can't fail.
         let message = serde_json::to_vec(&brief).unwrap_or_default();
         send_with(channel.as_fd(), &message, &descriptors)?;
+        let environment: Vec<_> = zone().into_iter().collect();
         let (role, theirs) = (Role::Reporter, vec![theirs]);
         let pid = self
             .context
-            .start_helper(&self.reload, brief.title, role, theirs, zone().as_slice())?;
+            .start_helper(&self.reload, brief.title, role, theirs, &environment)?;
         let mut running = RunningHelper::new(pid, Some(channel));
         running.generation = Some(id);
         Ok(running)

@@ -9,7 +9,7 @@ use crate::config::Application;
 use crate::master::failed_starts::Kept;
 use crate::runtime::fastcgi;
 use crate::spawn::start_failure::{MOST_BYTES, StartFailure};
-use crate::sys::fd::{self, set_send_buffer, socket_pair};
+use crate::sys::fd::{set_send_buffer, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::socket::Progress;
 use crate::sys::{Error, clock};
@@ -85,7 +85,8 @@ impl Pools {
         let Some(reports) = pipes.and_then(|pipes| pipes.reports.as_ref()) else {
             return Ok(None);
         };
-        fd::copy(&reports.into).map(Some)
+        let copy = reports.into.as_fd().try_clone_to_owned();
+        copy.map(Some).map_err(|error| Error::from_io("dup", "", &error))
     }
 
     /// Reads a generation's reports. Returns `true` if there may be more.

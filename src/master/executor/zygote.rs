@@ -13,7 +13,7 @@ use crate::runtime::php::protocol::Parcel;
 use crate::spawn::report::Report;
 use crate::sys::identity::{self, Identity};
 use crate::sys::shared_mappings::Template;
-use crate::sys::{Error, fd, memfile, process, rights};
+use crate::sys::{Error, memfile, process, rights};
 use crate::worker::{Settings, WorkerContext};
 use crate::zygotes::{Members, Released, is_needed, shared_sources};
 use nix::sys::signal::Signal;
@@ -316,7 +316,9 @@ impl Pools {
             Some(memory) => memory,
             None => resources.memory.insert(template.fill(MEMORY)?),
         };
-        fd::copy(memory)
+        memory
+            .try_clone()
+            .map_err(|error| Error::from_io("dup", "", &error))
     }
 
     /// The user of a generation's zygote: a new worker still has it when the master first sees it.

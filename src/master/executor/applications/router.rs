@@ -13,7 +13,7 @@ use crate::life::Rules;
 use crate::master::event::PoolId;
 use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::sys::Error;
-use crate::sys::fd::{self, send_with, socket_pair};
+use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::guarded::{Guarded, receive_bytes};
 use crate::sys::identity::{self, Identity};
 use crate::sys::socket;
@@ -133,6 +133,7 @@ impl Executor {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let app_pool = self.applications.routers.get(&pool).ok_or_else(nothing)?;
         let template = &app_pool.template;
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let identity = run_as(template)?;
         let runs_as = identity.as_ref().map(|identity| identity.uid);
         let is_router = id == HelperId::Router(pool);
@@ -142,17 +143,18 @@ impl Executor {
             (Some(ours), vec![theirs])
         } else {
             let (router, master) = &app_pool.sockets.inspector;
-            (None, vec![fd::copy(router)?, fd::copy(master)?])
+            (None, vec![copy(router)?, copy(master)?])
         };
         let (heartbeat_in, heartbeat) = socket_pair(SockType::Stream)?;
         theirs.extend([messages_in, heartbeat]);
         let title = format!("{}: {id} {}", template.title, template.name);
         let role = role(is_router, template, identity).ok_or_else(nothing)?;
         // A copy, because each inspector gets a new watch.
-        let socket = fd::copy(&app_pool.sockets.master)?;
+        let socket = copy(&app_pool.sockets.master)?;
+        let environment: Vec<_> = zone().into_iter().collect();
         let pid = self
             .context
-            .start_helper(&self.reload, title, role, theirs, zone().as_slice())?;
+            .start_helper(&self.reload, title, role, theirs, &environment)?;
         let mut running = RunningHelper::new(pid, channel);
         running.pulse = Some(Pulse::new(pid, heartbeat_in));
         let sources = &mut self.context.sources;
@@ -241,13 +243,14 @@ impl Executor {
 impl Applications {
     /// Sends a router its settings, sockets, and running instances.
     fn brief_router(&mut self, pools: &Pools, id: PoolId) -> Result<(), Error> {
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let listener = pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
-        let listener = listener.map(|listener| fd::copy(&listener.socket)).transpose()?;
+        let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
         let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return Ok(());
         };
-        let inspector = fd::copy(&app_pool.sockets.router)?;
+        let inspector = copy(&app_pool.sockets.router)?;
         let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
         app_pool.say(&settings, vec![listener, inspector]);
         let known: Vec<(u64, Instance, OwnedFd)> = app_pool
@@ -289,11 +292,9 @@ impl Applications {
             }
         }
         // Lost questions are repeated when the router gets a new inspector socket.
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
-        let sockets = vec![
-            fd::copy(&app_pool.sockets.router)?,
-            fd::copy(&app_pool.sockets.router)?,
-        ];
+        let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
         app_pool.say(&settings, sockets);
         Ok(())
     }

@@ -131,7 +131,9 @@ impl Preloader {
                 Log::install();
                 return sys::fd::null();
             };
-            Log::install().send_to_master(sys::fd::copy(&context.messages)?);
+            let messages = context.messages.try_clone();
+            let messages = messages.map_err(|error| sys::Error::from_io("dup", "", &error))?;
+            Log::install().send_to_master(messages);
             sys::fd::null()
         })
     }
@@ -183,7 +185,9 @@ impl Preloader {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Preloader, Error> {
         let context = GenerationContext::assemble(settings.clone(), descriptors).map_err(Error::Context)?;
-        Log::install().send_to_master(sys::fd::copy(&context.messages)?);
+        let messages = context.messages.try_clone();
+        let messages = messages.map_err(|error| sys::Error::from_io("dup", "", &error))?;
+        Log::install().send_to_master(messages);
         let begun = Begun {
             settings,
             context: Some(context),
