@@ -235,12 +235,11 @@ impl Keeper {
     }
 
     fn try_start(&self) -> sys::Result<i32> {
-        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
         let (input, output, errors) = (io::stdin(), io::stdout(), io::stderr());
         let mut descriptors = Vec::new();
         for (stream, number) in [(input.as_fd(), 0), (output.as_fd(), 1), (errors.as_fd(), 2)] {
             // A closed stream is /dev/null for the master.
-            descriptors.extend(copy(stream).ok().map(|stream| (stream, number)));
+            descriptors.extend(fd::copy(stream).ok().map(|stream| (stream, number)));
         }
         let mut names = Vec::new();
         let mut room = NAMES_BYTES;
@@ -250,7 +249,7 @@ impl Keeper {
                 break;
             };
             room = left;
-            descriptors.push((copy(fd.as_fd())?, number as RawFd));
+            descriptors.push((fd::copy(fd)?, number as RawFd));
             names.push(name);
         }
         let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();

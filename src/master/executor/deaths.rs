@@ -313,10 +313,7 @@ impl Processes {
             return false;
         };
         let uptime = crate::sys::clock::now().since(worker.begun);
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|r| r.board.slot(worker.slot as usize));
+        let page = generation.page(worker.slot);
         let entry = page.map(slot_reader::read);
         let had_work = entry.as_ref().is_some_and(slot_reader::SlotEntry::had_work);
         let doing = entry.as_ref().and_then(describe);
@@ -378,20 +375,17 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
         RequestStage::ReadingHeaders => Some("reading a request".into()),
         RequestStage::Working => Some("doing its out-of-band work".into()),
         RequestStage::Info | RequestStage::Executing | RequestStage::End => {
-            let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-            let query = if entry.texts[2].is_empty() {
-                String::new()
-            } else {
-                format!("?{}", text(2))
-            };
-            Some(format!(
-                "serving \"{} {}{query}\" (script '{}')",
-                text(0),
-                text(1),
-                text(3)
-            ))
+            let (request, script) = request_and_script(entry);
+            Some(format!("serving \"{request}\" (script '{script}')"))
         }
     }
+}
+
+pub(super) fn request_and_script(entry: &slot_reader::SlotEntry) -> (String, String) {
+    let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
+    let query = Some(text(2)).filter(|query| !query.is_empty());
+    let query = query.map_or_else(String::new, |query| format!("?{query}"));
+    (format!("{} {}{query}", text(0), text(1)), text(3))
 }
 
 pub(super) fn exit_of(ended: Ended) -> Exit {

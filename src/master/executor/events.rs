@@ -1,13 +1,14 @@
 //! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
 
 use super::app_log::{outlet_of_preloader, whose};
-use super::deaths::LAST_LOOKS;
+use super::deaths::{LAST_LOOKS, request_and_script};
 use super::output::{Lines, PipeRead};
 use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
 use crate::master::pool_restart::RestartRequest;
+use crate::scoreboard::slot_reader;
 use crate::sys::clock;
 use crate::sys::socket::Progress;
 use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
@@ -201,31 +202,11 @@ impl Pools {
 
     /// The request in a worker's slot: `, script '/x.php' (request: "GET /x.php")`.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
-        let Some(worker) = self.workers.get(&id) else {
-            return String::new();
-        };
-        let Some(generation) = self.generations.get(&worker.generation) else {
-            return String::new();
-        };
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|r| r.board.slot(worker.slot as usize));
-        let Some(entry) = page.map(crate::scoreboard::slot_reader::read) else {
-            return String::new();
-        };
-        let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-        let query = if entry.texts[2].is_empty() {
-            String::new()
-        } else {
-            format!("?{}", text(2))
-        };
-        format!(
-            ", script '{}' (request: \"{} {}{query}\")",
-            text(3),
-            text(0),
-            text(1)
-        )
+        let page = self.workers.get(&id).and_then(|worker| self.page(worker));
+        page.map(slot_reader::read).map_or_else(String::new, |entry| {
+            let (request, script) = request_and_script(&entry);
+            format!(", script '{script}' (request: \"{request}\")")
+        })
     }
 }
 

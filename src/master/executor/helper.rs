@@ -83,6 +83,7 @@ pub(super) fn own_user() -> Option<Identity> {
         .flatten()
 }
 
-pub(super) fn zone() -> Option<(OsString, OsString)> {
-    Some(("TZ".into(), std::env::var_os("TZ")?))
+pub(super) fn zone() -> Vec<(OsString, OsString)> {
+    let zone = std::env::var_os("TZ");
+    zone.map(|zone| ("TZ".into(), zone)).into_iter().collect()
 }

@@ -276,13 +276,8 @@ impl Executor {
             started.up.ended.since(started.up.started)
         );
         if let Some(output) = output {
-            let watched = self
-                .context
-                .sources
-                .watch(output.pipe(), Source::PreloaderOutput(pid));
-            if let Err(error) = watched {
-                log::error!("[pool {name}] {error}");
-            }
+            let sources = &mut self.context.sources;
+            sources.watch_of_pool(&name, output.pipe(), Source::PreloaderOutput(pid));
             preloader.output = Some(output);
         }
         self.helpers

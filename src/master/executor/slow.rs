@@ -5,7 +5,7 @@ use crate::config::{Application, Interface, LogLevel, Pool};
 use crate::master::event::WorkerId;
 use crate::scoreboard::slot_reader;
 use crate::slowlog::{self, Asking, Job, Means, StackSource};
-use crate::sys::fd::socket_pair;
+use crate::sys::fd::{copy, socket_pair};
 use crate::sys::file::{open_in_time, open_log};
 use crate::sys::process::{self, Ended, Program};
 use crate::sys::{Error, clock, identity, memfile, pidfd};
@@ -13,7 +13,7 @@ use nix::sys::socket::SockType;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -237,11 +237,6 @@ fn by_programs(pid: i32) -> Result<TraceMeans, Error> {
         descriptors: vec![(pidfd::open(pid)?, slowlog::PROCESS)],
         program: ("forkyard", slowlog::COMMAND),
     })
-}
-
-fn copy(fd: &impl AsFd) -> Result<OwnedFd, Error> {
-    let copied = fd.as_fd().try_clone_to_owned();
-    copied.map_err(|error| Error::from_io("dup", "", &error))
 }
 
 fn bytes_of(job: &Job) -> Vec<u8> {

@@ -76,6 +76,13 @@ impl Sources {
         self.entries_due.take_if(|due| *due <= now)
     }
 
+    /// Watches a pool's descriptor; logs an error.
+    pub(super) fn watch_of_pool(&mut self, pool: &str, fd: &impl AsFd, source: Source) {
+        if let Err(error) = self.watch(fd, source) {
+            log::error!("[pool {pool}] {error}");
+        }
+    }
+
     /// Watches a descriptor. mio is edge-triggered; a ready one gives an event at once.
     pub(super) fn watch(&mut self, fd: &impl AsFd, source: Source) -> Result<(), Error> {
         self.watch_for(fd, source, Interest::READABLE)

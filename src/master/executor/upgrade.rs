@@ -103,7 +103,7 @@ impl Executor {
         )?;
         let (output, output_in) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
-        let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
+        let output_twice = fd::copy(&output_in)?;
         let mut arguments = arguments(invocation);
         arguments.insert(
             1.min(arguments.len()),

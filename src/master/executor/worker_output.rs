@@ -10,7 +10,6 @@ use super::output::{Lines, PipeRead};
 use super::{Context, Generation, GenerationId, Pools, WorkerId, WorkerProcess};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{header, slot_reader};
-use std::sync::atomic::AtomicU64;
 
 const MOST_FIRST_OUTPUT: usize = 16 * 1024;
 /// Reads of a dead process's pipes: 1 MiB of output is logged.
@@ -104,15 +103,10 @@ impl Pools {
     }
 }
 
-fn page<'g>(generation: &'g Generation, worker: &WorkerProcess) -> Option<&'g [AtomicU64]> {
-    let resources = generation.resources.as_ref()?;
-    resources.board.slot(worker.slot as usize)
-}
-
 /// A worker's process id. Before its preloader announces it, its own value is good enough for a log line.
 pub(super) fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
-    let own =
-        || page(generation, worker).and_then(|page| i32::try_from(slot_reader::word(page, slot::PID)).ok());
+    let page = || generation.page(worker.slot);
+    let own = || page().and_then(|page| i32::try_from(slot_reader::word(page, slot::PID)).ok());
     worker.pid.or_else(own).unwrap_or_default()
 }
 

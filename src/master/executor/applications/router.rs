@@ -2,7 +2,6 @@
 
 use super::super::helper::{own_user, zone};
 use super::super::helper_process::{HelperId, HelperProcess, Pulse, RunningHelper};
-use super::super::output::Lines;
 use super::super::sources::Source;
 use super::super::{Applications, Context, Executor, Pools};
 use super::{AppPool, Sockets};
@@ -13,8 +12,8 @@ use crate::life::Rules;
 use crate::master::event::PoolId;
 use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::sys::Error;
-use crate::sys::fd::{send_with, socket_pair};
-use crate::sys::guarded::{Guarded, receive_bytes};
+use crate::sys::fd::{copy, send_with, socket_pair};
+use crate::sys::guarded::receive_bytes;
 use crate::sys::identity::{self, Identity};
 use crate::sys::socket;
 use crate::sys::socket::Progress;
@@ -133,7 +132,6 @@ impl Executor {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let app_pool = self.applications.routers.get(&pool).ok_or_else(nothing)?;
         let template = &app_pool.template;
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let identity = run_as(template)?;
         let runs_as = identity.as_ref().map(|identity| identity.uid);
         let is_router = id == HelperId::Router(pool);
@@ -151,15 +149,13 @@ impl Executor {
         let role = role(is_router, template, identity).ok_or_else(nothing)?;
         // A copy, because each inspector gets a new watch.
         let socket = copy(&app_pool.sockets.master)?;
-        let environment: Vec<_> = zone().into_iter().collect();
         let pid = self
             .context
-            .start_helper(&self.reload, title, role, theirs, &environment)?;
+            .start_helper(&self.reload, title, role, theirs, &zone())?;
         let mut running = RunningHelper::new(pid, channel);
         running.pulse = Some(Pulse::new(pid, heartbeat_in));
         let sources = &mut self.context.sources;
-        sources.watch(&messages, Source::HelperMessages(id))?;
-        running.messages = Some(Lines::new(Guarded::new(messages)));
+        running.hear(id, messages, sources)?;
         match &running.channel {
             Some(channel) => {
                 let both = Interest::READABLE | Interest::WRITABLE;
@@ -243,7 +239,6 @@ impl Executor {
 impl Applications {
     /// Sends a router its settings, sockets, and running instances.
     fn brief_router(&mut self, pools: &Pools, id: PoolId) -> Result<(), Error> {
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let listener = pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
         let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
         let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
@@ -292,7 +287,6 @@ impl Applications {
             }
         }
         // Lost questions are repeated when the router gets a new inspector socket.
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
         let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
         app_pool.say(&settings, sockets);

@@ -10,6 +10,7 @@ use super::launches::exit_of_report;
 use super::output::{Lines, PipeRead};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
+use super::worker::signal_of;
 use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
@@ -144,10 +145,7 @@ impl Executor {
                 ProgramAction::Start(index) => self.start_process(id, index),
                 ProgramAction::Cancel(index) => {
                     let token = self.helpers.slot(id, index).and_then(|slot| slot.token);
-                    token
-                        .into_iter()
-                        .for_each(|token| self.helpers.spawner.cancel(token));
-                    self.drain_spawner();
+                    self.cancel_start(token);
                 }
                 ProgramAction::BackOff {
                     index,
@@ -233,13 +231,8 @@ impl Executor {
             words,
         });
         if let Some(output) = &running.output {
-            let watched = self
-                .context
-                .sources
-                .watch(output.pipe(), Source::ProgramOutput(id, index));
-            if let Err(error) = watched {
-                log::error!("[pool {name}] {error}");
-            }
+            let sources = &mut self.context.sources;
+            sources.watch_of_pool(&name, output.pipe(), Source::ProgramOutput(id, index));
         }
         match &address {
             Some(address) if is_published => log::info!(
@@ -437,12 +430,9 @@ impl Helpers {
         };
         running.is_ending = true;
         running.input = None;
-        let signal = match force {
-            Force::Ask => return,
-            Force::Terminate => Signal::SIGTERM,
-            Force::Kill => Signal::SIGKILL,
-        };
-        running.remains.signal_group(signal);
+        if let Some(signal) = signal_of(force) {
+            running.remains.signal_group(signal);
+        }
     }
 
     pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::ProcessStatus> {
