@@ -17,10 +17,9 @@ use nix::sys::signal::Signal;
 use serde::Deserialize;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -262,25 +261,11 @@ impl Keeper {
         set(inherited::KEEPER, std::process::id().to_string().into());
         set("LISTEN_FDS", names.len().to_string().into());
         set("LISTEN_FDNAMES", names.join(":").into());
-        let program = Program {
-            path: c_string(self.settings.program.as_os_str()),
-            arguments: self
-                .settings
-                .arguments
-                .iter()
-                .map(|argument| c_string(argument))
-                .collect(),
-            environment: environment
-                .into_iter()
-                .map(|(mut name, value)| {
-                    name.push("=");
-                    name.push(value);
-                    c_string(&name)
-                })
-                .collect(),
-            descriptors,
-            descriptor_limit: self.limit,
-        };
+        let KeeperSettings {
+            program, arguments, ..
+        } = &self.settings;
+        let mut program = Program::new(program, arguments, environment, descriptors);
+        program.descriptor_limit = self.limit;
         // Block signals: a forwarded signal may arrive before the master has handlers.
         process::start_blocked(&program)
     }
@@ -322,9 +307,4 @@ fn follow_log(config: BorrowedFd<'_>) -> Vec<OwnStream> {
         log::warn!("the keeper does not follow the master's log: {problem}");
         vec![OwnStream::Error]
     })
-}
-
-/// The inputs came from C strings, so they contain no NUL.
-fn c_string(text: &OsStr) -> CString {
-    CString::new(text.as_bytes()).unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::helper_process::HelperId;
+use super::output::read_rest;
 use super::preloader::ChannelInput;
 use super::slow::Traceable;
 use super::{Executor, Helpers, Pools, Processes, Who};
@@ -15,8 +16,6 @@ use std::rc::Rc;
 
 const EARLY_DEATHS: usize = 256;
 const MOST_REAPED: usize = 256;
-/// Reads of a dead process's pipes: 1 MiB of output is logged.
-pub(super) const LAST_LOOKS: usize = 64;
 
 impl Executor {
     pub(in crate::master) fn reap(&mut self) {
@@ -121,11 +120,7 @@ impl Executor {
 
     pub(super) fn preloader_gone(&mut self, pid: i32, exit: Exit) {
         // Its last answers count: those workers exist.
-        for _ in 0..LAST_LOOKS {
-            if !self.hear_preloader(pid) {
-                break;
-            }
-        }
+        read_rest(|| self.hear_preloader(pid));
         self.helpers
             .read_preloader_output(&mut self.context, &self.pools, pid);
         let Some(mut preloader) = self.helpers.preloaders.remove(&pid) else {

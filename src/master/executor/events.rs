@@ -1,8 +1,8 @@
 //! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
 
 use super::app_log::{outlet_of_preloader, whose};
-use super::deaths::{LAST_LOOKS, request_and_script};
-use super::output::{Lines, PipeRead};
+use super::deaths::request_and_script;
+use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
@@ -64,10 +64,7 @@ impl Executor {
                 false
             }
             Source::Rehearsal => self.handover.hear_rehearsal(&mut self.context),
-            Source::Control(which) => {
-                self.control
-                    .accept_control(&mut self.context, &mut self.applications, which)
-            }
+            Source::Control(which) => self.accept_control(which),
             Source::WarmUp(id) => {
                 self.warmed_up(id);
                 false
@@ -77,8 +74,7 @@ impl Executor {
                 false
             }
             Source::ControlSession(id) => {
-                self.control
-                    .on_session_ready(&mut self.context, &mut self.applications, id);
+                self.on_session_ready(id);
                 false
             }
         }
@@ -159,14 +155,9 @@ impl Context {
         self.sources.source(token)
     }
 
-    /// Reads the rest of a generation's messages, within limits: a leftover process may write faster than the master
-    /// reads.
+    /// Reads the rest of a generation's messages.
     pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
-        for _ in 0..LAST_LOOKS {
-            if messages.read(|line| write_message(self.log, pool, line)) != PipeRead::More {
-                break;
-            }
-        }
+        read_rest(|| messages.read(|line| write_message(self.log, pool, line)) == PipeRead::More);
     }
 }
 

@@ -157,7 +157,7 @@ impl Executor {
         }));
         let pid = self
             .context
-            .start_helper(&self.reload, title, role, descriptors, &environment)?;
+            .start_helper(&self.reload, title, role, descriptors, environment)?;
         self.forked_as(worker, pid);
         Ok(())
     }

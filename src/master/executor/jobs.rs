@@ -140,7 +140,7 @@ impl Executor {
             TITLE,
             &(start, identity),
             passed,
-            &zone(),
+            zone(),
         )?;
         self.context.sources.watch(&channel, Source::Jobs)?;
         let mut running = RunningHelper::new(pid, Some(channel));

@@ -15,7 +15,6 @@ use crate::sys::fd::{null, output, send_with, set_nonblocking, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::{Error, process};
 use crate::worker::{PROMOTE, Settings};
-use mio::Interest;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
@@ -104,14 +103,10 @@ impl Executor {
         let Some(second) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(());
         };
-        let both = Interest::READABLE | Interest::WRITABLE;
-        self.context
-            .sources
-            .watch_for(&second.channel, Source::Preloader(pid), both)?;
+        let sources = &mut self.context.sources;
+        sources.watch_both(&second.channel, Source::Preloader(pid))?;
         if let Some(output) = &second.output {
-            self.context
-                .sources
-                .watch(output.pipe(), Source::PreloaderOutput(pid))?;
+            sources.watch(output.pipe(), Source::PreloaderOutput(pid))?;
         }
         let (mut settings, descriptors) = context.take_apart();
         settings.refork_at = refork_at(&settings, promotions + 1);

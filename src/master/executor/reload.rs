@@ -117,13 +117,8 @@ impl Executor {
         by: Option<ReloadCause>,
     ) {
         if let Some(asker) = self.reload.under_way.take().and_then(|reload| reload.asker) {
-            self.answer(
-                asker,
-                &Answer::Error {
-                    message: "another reload came before everything was up".to_owned(),
-                    errors: Vec::new(),
-                },
-            );
+            let message = "another reload came before everything was up".to_owned();
+            self.answer(asker, &Answer::refusal(message));
         }
         for (_, _, name, reason) in &changes.replaced {
             log::debug!("[pool {name}] gets new workers: {reason}");

@@ -172,7 +172,7 @@ impl Executor {
         let (role, theirs) = (Role::Reporter, vec![theirs]);
         let pid = self
             .context
-            .start_helper(&self.reload, brief.title, role, theirs, &zone())?;
+            .start_helper(&self.reload, brief.title, role, theirs, zone())?;
         let mut running = RunningHelper::new(pid, Some(channel));
         running.generation = Some(id);
         Ok(running)

@@ -88,6 +88,11 @@ impl Sources {
         self.watch_for(fd, source, Interest::READABLE)
     }
 
+    /// Also reports that there is room to write.
+    pub(super) fn watch_both(&mut self, fd: &impl AsFd, source: Source) -> Result<(), Error> {
+        self.watch_for(fd, source, Interest::READABLE | Interest::WRITABLE)
+    }
+
     pub(super) fn watch_for(
         &mut self,
         fd: &impl AsFd,

@@ -6,14 +6,12 @@
 //! text can be forged.
 
 use super::app_log::Outlet;
-use super::output::{Lines, PipeRead};
+use super::output::{Lines, PipeRead, read_rest};
 use super::{Context, Generation, GenerationId, Pools, WorkerId, WorkerProcess};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{header, slot_reader};
 
 const MOST_FIRST_OUTPUT: usize = 16 * 1024;
-/// Reads of a dead process's pipes: 1 MiB of output is logged.
-const LAST_LOOKS: usize = 64;
 
 impl Pools {
     /// Logs a worker's output. Returns `true` if there is more.
@@ -87,12 +85,10 @@ impl Pools {
         for (lines, stream) in &mut worker.output {
             let outlet = generation.outlet(context.log, "child", pid, stream);
             let (first_output, is_up) = (&mut worker.first_output, worker.up);
-            for _ in 0..LAST_LOOKS {
+            read_rest(|| {
                 let look = log_lines(&outlet, lines, |line| note(first_output, is_up, line));
-                if look != PipeRead::More {
-                    break;
-                }
-            }
+                look == PipeRead::More
+            });
             // A child of the worker may still hold the pipe.
             lines.end_line(|line| {
                 outlet.write(line);

@@ -4,6 +4,7 @@ use super::super::helper::{own_user, zone};
 use super::super::helper_process::{HelperId, HelperProcess, Pulse, RunningHelper};
 use super::super::sources::Source;
 use super::super::{Applications, Context, Executor, Pools};
+use super::instances::told;
 use super::{AppPool, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
 use crate::helper::Role;
@@ -17,7 +18,6 @@ use crate::sys::guarded::receive_bytes;
 use crate::sys::identity::{self, Identity};
 use crate::sys::socket;
 use crate::sys::socket::Progress;
-use mio::Interest;
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, HashMap};
@@ -151,15 +151,14 @@ impl Executor {
         let socket = copy(&app_pool.sockets.master)?;
         let pid = self
             .context
-            .start_helper(&self.reload, title, role, theirs, &zone())?;
+            .start_helper(&self.reload, title, role, theirs, zone())?;
         let mut running = RunningHelper::new(pid, channel);
         running.pulse = Some(Pulse::new(pid, heartbeat_in));
         let sources = &mut self.context.sources;
         running.hear(id, messages, sources)?;
         match &running.channel {
             Some(channel) => {
-                let both = Interest::READABLE | Interest::WRITABLE;
-                sources.watch_for(channel, Source::Router(pool), both)?;
+                sources.watch_both(channel, Source::Router(pool))?;
             }
             None => {
                 sources.watch(&socket, Source::Inspector(pool))?;
@@ -257,14 +256,7 @@ impl Applications {
                     return None;
                 };
                 let worker = pools.workers.get(&worker)?;
-                let told = Instance {
-                    instance: number,
-                    application: instance.application.clone(),
-                    restarts: instance.restarts,
-                    pid: worker.pid?,
-                    revision: instance.revision.clone(),
-                    origin: instance.origin.clone(),
-                };
+                let told = told(number, instance, worker.pid?);
                 Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
             })
             .collect();

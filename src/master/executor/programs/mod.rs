@@ -7,7 +7,7 @@ mod plan;
 
 use super::early_exit::ended_of;
 use super::launches::exit_of_report;
-use super::output::{Lines, PipeRead};
+use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
 use super::worker::signal_of;
@@ -251,15 +251,12 @@ impl Executor {
             self.pools
                 .show_heirs(&self.helpers, id, index, Some((address, pid)));
         }
-        match gone {
-            Some(ended) => {
-                self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
-                self.process_gone(id, index, ended);
-            }
-            None => {
-                self.processes.by_pid.insert(pid, Who::Program(id, index));
-                self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
-            }
+        if gone.is_none() {
+            self.processes.by_pid.insert(pid, Who::Program(id, index));
+        }
+        self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
+        if let Some(ended) = gone {
+            self.process_gone(id, index, ended);
         }
     }
 
@@ -279,14 +276,8 @@ impl Executor {
     }
 
     pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: process::Ended) {
-        for _ in 0..super::deaths::LAST_LOOKS {
-            if !self
-                .helpers
-                .read_program_output(&mut self.context, &self.pools, id, index)
-            {
-                break;
-            }
-        }
+        let (helpers, context, pools) = (&mut self.helpers, &mut self.context, &self.pools);
+        read_rest(|| helpers.read_program_output(context, pools, id, index));
         let name = self.pools.generation_name(id).to_owned();
         self.pools.show_heirs(&self.helpers, id, index, None);
         let Some(record) = self.helpers.programs.get_mut(&id) else {
