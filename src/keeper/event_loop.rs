@@ -17,10 +17,9 @@ use nix::sys::signal::Signal;
 use serde::Deserialize;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -235,12 +234,11 @@ impl Keeper {
     }
 
     fn try_start(&self) -> sys::Result<i32> {
-        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
         let (input, output, errors) = (io::stdin(), io::stdout(), io::stderr());
         let mut descriptors = Vec::new();
         for (stream, number) in [(input.as_fd(), 0), (output.as_fd(), 1), (errors.as_fd(), 2)] {
             // A closed stream is /dev/null for the master.
-            descriptors.extend(copy(stream).ok().map(|stream| (stream, number)));
+            descriptors.extend(fd::copy(stream).ok().map(|stream| (stream, number)));
         }
         let mut names = Vec::new();
         let mut room = NAMES_BYTES;
@@ -250,7 +248,7 @@ impl Keeper {
                 break;
             };
             room = left;
-            descriptors.push((copy(fd.as_fd())?, number as RawFd));
+            descriptors.push((fd::copy(fd)?, number as RawFd));
             names.push(name);
         }
         let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
@@ -263,25 +261,11 @@ impl Keeper {
         set(inherited::KEEPER, std::process::id().to_string().into());
         set("LISTEN_FDS", names.len().to_string().into());
         set("LISTEN_FDNAMES", names.join(":").into());
-        let program = Program {
-            path: c_string(self.settings.program.as_os_str()),
-            arguments: self
-                .settings
-                .arguments
-                .iter()
-                .map(|argument| c_string(argument))
-                .collect(),
-            environment: environment
-                .into_iter()
-                .map(|(mut name, value)| {
-                    name.push("=");
-                    name.push(value);
-                    c_string(&name)
-                })
-                .collect(),
-            descriptors,
-            descriptor_limit: self.limit,
-        };
+        let KeeperSettings {
+            program, arguments, ..
+        } = &self.settings;
+        let mut program = Program::new(program, arguments, environment, descriptors);
+        program.descriptor_limit = self.limit;
         // Block signals: a forwarded signal may arrive before the master has handlers.
         process::start_blocked(&program)
     }
@@ -323,9 +307,4 @@ fn follow_log(config: BorrowedFd<'_>) -> Vec<OwnStream> {
         log::warn!("the keeper does not follow the master's log: {problem}");
         vec![OwnStream::Error]
     })
-}
-
-/// The inputs came from C strings, so they contain no NUL.
-fn c_string(text: &OsStr) -> CString {
-    CString::new(text.as_bytes()).unwrap_or_default()
 }

@@ -28,14 +28,14 @@ impl Master {
             let message = "permission denied: root and the daemon's own user may ask for that";
             return self.executor.answer(asker, &Answer::refusal(message.to_owned()));
         }
-        let answer = match request {
+        let handled = match request {
             Request::Restart {
                 application,
                 rolling,
                 start,
             } => self.restart_application(asker, application, *rolling, *start),
             Request::RestartPool { pool, wait } => self.restart_pool(asker, pool, *wait),
-            Request::Terminate { pid } => Some(self.end_request(asker, *pid)),
+            Request::Terminate { pid } => self.end_request(asker, *pid),
             Request::Detach { pid } => self.about_instance(asker, *pid, AdminRequest::Detach { pid: *pid }),
             Request::Disable { pid } => self.disable(asker, *pid, false),
             Request::Enable { pid } => self.disable(asker, *pid, true),
@@ -43,9 +43,9 @@ impl Master {
             Request::Take { of, wait_ms } => self.lend(asker, of, wait_ms.map(Duration::from_millis)),
             Request::Return { lease, failed } => {
                 let given = self.executor.give_back(asker, *lease, !failed);
-                given.err().map(Answer::refusal)
+                given.map(|()| None).map_err(Answer::refusal)
             }
-            Request::PoolAdd { file } => self.add_pools(asker, file).err(),
+            Request::PoolAdd { file } => self.add_pools(asker, file),
             Request::PoolRemove {
                 name,
                 immediate,
@@ -55,9 +55,9 @@ impl Master {
                     (true, _) => Some(Duration::ZERO),
                     (false, limit) => limit.map(Duration::from_millis),
                 };
-                self.remove_pool(asker, name, limit).err()
+                self.remove_pool(asker, name, limit)
             }
-            Request::Ping {} => Some(Answer::Pong {
+            Request::Ping {} => Ok(Some(Answer::Pong {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 mode: match self.lifecycle.stopping() {
@@ -72,28 +72,30 @@ impl Master {
                     Rights::All => program(),
                     Rights::Own(_) => None,
                 },
-            }),
+            })),
             Request::Drain { end } => {
                 self.drain(*end);
-                Some(Answer::Done { value: Value::Null })
+                Ok(Some(Answer::Done { value: Value::Null }))
             }
             Request::ReopenLogs {} => {
                 self.reopen_logs();
-                Some(Answer::Done { value: Value::Null })
+                Ok(Some(Answer::Done { value: Value::Null }))
             }
             Request::Status {} => {
                 self.executor.begin_status(asker);
-                None
+                Ok(None)
             }
-            Request::Error { id, format } => Some(self.executor.error_report(rights, id.as_deref(), *format)),
+            Request::Error { id, format } => {
+                Ok(Some(self.executor.error_report(rights, id.as_deref(), *format)))
+            }
             Request::Upgrade {} => match self.lifecycle.why_no_upgrade() {
-                Some(why) => Some(Answer::refusal(why.to_owned())),
+                Some(why) => Err(Answer::refusal(why.to_owned())),
                 None => {
                     self.upgrade(Some(asker));
-                    None
+                    Ok(None)
                 }
             },
-            Request::Reload { all, dry_run: true } => Some(self.compare(*all)),
+            Request::Reload { all, dry_run: true } => Ok(Some(self.compare(*all))),
             Request::Reload { all, dry_run: false } => {
                 let (extent, by) = match all {
                     true => (ReloadScope::All, ReloadCause::CommandAll),
@@ -102,10 +104,10 @@ impl Master {
                 self.service.tell_reloading();
                 let result = self.reload(extent, by, Some(asker));
                 self.service.tell_ready();
-                result.err()
+                result.map(|()| None)
             }
         };
-        if let Some(answer) = answer {
+        if let Some(answer) = handled.unwrap_or_else(Some) {
             self.executor.answer(asker, &answer);
         }
     }

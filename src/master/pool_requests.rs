@@ -14,6 +14,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The answer, or `None` if it comes later or was sent; an error: a refusal.
+pub(super) type Handled = Result<Option<Answer>, Answer>;
+
 /// Removed pools, with the deadline of their workers.
 #[derive(Debug, Default)]
 pub(super) struct Expulsions(Vec<(Tick, Vec<PoolId>)>);
@@ -26,18 +29,14 @@ impl Expulsions {
 
 impl Master {
     /// Restarts an application in the routers of all pools that have it. `starts`: also start it if it does not run.
-    /// Returns `None`, here and below, if the answer comes later or was sent.
     pub(super) fn restart_application(
         &mut self,
         asker: u64,
         application: &Path,
         rolling: Option<bool>,
         starts: bool,
-    ) -> Option<Answer> {
-        let (first, others) = match self.executor.applications.routers_for(application) {
-            Ok(found) => found,
-            Err(message) => return Some(Answer::refusal(message)),
-        };
+    ) -> Handled {
+        let (first, others) = self.executor.applications.routers_for(application)?;
         // The router needs the owner if the application does not run.
         let unstarted = match (starts, self.executor.control.rights(asker)) {
             (false, _) => Unstarted::Stays,
@@ -53,10 +52,8 @@ impl Master {
             chosen.push(first);
         }
         if is_known || !starts {
-            let may_touch = |id: &PoolId| self.executor.may_touch(asker, *id, application);
-            if let Some(message) = chosen.iter().find_map(|id| may_touch(id).err()) {
-                return Some(Answer::refusal(message));
-            }
+            let mut chosen = chosen.iter();
+            chosen.try_for_each(|id| self.executor.may_touch(asker, *id, application))?;
         }
         let request = AdminRequest::Restart {
             application: application.to_owned(),
@@ -64,51 +61,45 @@ impl Master {
             unstarted,
         };
         self.executor.pass_restart_on(&chosen, asker, &request, starts);
-        None
+        Ok(None)
     }
 
     /// Changes how many instances an application pool may have.
-    pub(super) fn resize(&mut self, asker: u64, pool: &str, max: u32) -> Option<Answer> {
-        let Some(id) = self.executor.applications.router_named(pool) else {
-            return Some(no_pool(pool));
-        };
-        if let Err(message) = self.executor.applications.resize(id, max) {
-            return Some(Answer::refusal(message));
-        }
+    pub(super) fn resize(&mut self, asker: u64, pool: &str, max: u32) -> Handled {
+        let id = self.executor.applications.router_named(pool);
+        let id = id.ok_or_else(|| no_pool(pool))?;
+        self.executor.applications.resize(id, max)?;
         self.executor.pass_on(id, asker, AdminRequest::SetMax { max });
-        None
+        Ok(None)
     }
 
-    pub(super) fn lend(&mut self, asker: u64, of: &str, wait: Option<Duration>) -> Option<Answer> {
+    pub(super) fn lend(&mut self, asker: u64, of: &str, wait: Option<Duration>) -> Handled {
         let of_group = self.executor.applications.router_of_group(of).transpose();
-        let id = match of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of))) {
-            Ok(id) => id,
-            Err(message) => return Some(Answer::refusal(message)),
-        };
+        let id = of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of)))?;
         let of = of.to_owned();
         self.executor.lend(id, asker, AdminRequest::Take { of, wait });
-        None
+        Ok(None)
     }
 
     /// Stops an instance's requests; `enable`: allows them again.
-    pub(super) fn disable(&mut self, asker: u64, pid: i32, enable: bool) -> Option<Answer> {
+    pub(super) fn disable(&mut self, asker: u64, pid: i32, enable: bool) -> Handled {
         self.about_instance(asker, pid, AdminRequest::Disable { pid, enable })
     }
 
-    /// Restarts a pool of one application. Returns `None` if the answer comes later.
-    pub(super) fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
+    /// Restarts a pool of one application.
+    pub(super) fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Handled {
         let (rights, config) = (self.executor.control.rights(asker), self.executor.reload.config());
-        let found = self.executor.pools.pool_meant_by(config, rights, name);
-        let id = match found {
-            Ok(id) => id,
-            Err(message) => return Some(Answer::refusal(message)),
-        };
-        if self.lifecycle.stopping().is_some() {
-            return Some(Answer::refusal("the daemon is ending".to_owned()));
-        }
-        match self.begin_restart(id, Some(asker).filter(|_| waits)) {
-            Ok(()) => (!waits).then_some(Answer::Done { value: Value::Null }),
-            Err(error) => Some(Answer::refusal(format!("nothing was changed: {error}"))),
+        let id = self.executor.pools.pool_meant_by(config, rights, name)?;
+        self.refuse_when_ending()?;
+        let begun = self.begin_restart(id, Some(asker).filter(|_| waits));
+        begun.map_err(unchanged)?;
+        Ok((!waits).then_some(Answer::Done { value: Value::Null }))
+    }
+
+    fn refuse_when_ending(&self) -> Result<(), Answer> {
+        match self.lifecycle.stopping() {
+            Some(_) => Err(Answer::refusal("the daemon is ending".to_owned())),
+            None => Ok(()),
         }
     }
 
@@ -133,30 +124,23 @@ impl Master {
         }
     }
 
-    pub(super) fn end_request(&mut self, asker: u64, pid: i32) -> Answer {
-        match self.executor.end_request(asker, pid) {
-            Ok(event) => {
-                event.into_iter().for_each(|event| self.tell(event));
-                Answer::Done { value: Value::Null }
-            }
-            Err(message) => Answer::refusal(message),
-        }
+    pub(super) fn end_request(&mut self, asker: u64, pid: i32) -> Handled {
+        let event = self.executor.end_request(asker, pid)?;
+        event.into_iter().for_each(|event| self.tell(event));
+        Ok(Some(Answer::Done { value: Value::Null }))
     }
 
-    pub(super) fn about_instance(&mut self, asker: u64, pid: i32, request: AdminRequest) -> Option<Answer> {
-        let Some((id, application)) = self.executor.instance_with_pid(pid) else {
-            let message = format!("process {pid} is no instance of an application");
-            return Some(Answer::refusal(message));
-        };
-        if let Err(message) = self.executor.may_touch(asker, id, &application) {
-            return Some(Answer::refusal(message));
-        }
+    pub(super) fn about_instance(&mut self, asker: u64, pid: i32, request: AdminRequest) -> Handled {
+        let found = self.executor.instance_with_pid(pid);
+        let none = || format!("process {pid} is no instance of an application");
+        let (id, application) = found.ok_or_else(none)?;
+        self.executor.may_touch(asker, id, &application)?;
         self.executor.pass_on(id, asker, request);
-        None
+        Ok(None)
     }
 
     /// Adds the pools of a file until the daemon reads its own file again.
-    pub(super) fn add_pools(&mut self, asker: u64, file: &Path) -> Result<(), Answer> {
+    pub(super) fn add_pools(&mut self, asker: u64, file: &Path) -> Handled {
         let loaded = config::load(file).map_err(|errors| Answer::Error {
             message: "nothing was added".to_owned(),
             errors: errors.complaints(),
@@ -172,7 +156,7 @@ impl Master {
         let known = |pool: &&Arc<Pool>| present.pools.iter().any(|other| other.name == pool.name);
         if let Some(pool) = loaded.config.pools.iter().find(known) {
             let message = format!("there is a pool {} already; nothing was added", pool.name);
-            return Err(Answer::refusal(message));
+            return Err(message.into());
         }
         super::frontend::log_diagnostics(&loaded.warnings);
         let mut config = present.clone();
@@ -184,12 +168,7 @@ impl Master {
     }
 
     /// Removes a pool. `limit`: the time for its workers to finish.
-    pub(super) fn remove_pool(
-        &mut self,
-        asker: u64,
-        name: &str,
-        limit: Option<Duration>,
-    ) -> Result<(), Answer> {
+    pub(super) fn remove_pool(&mut self, asker: u64, name: &str, limit: Option<Duration>) -> Handled {
         let mut config = self.executor.reload.config().clone();
         let before = config.pools.len();
         config.pools.retain(|pool| pool.name != name);
@@ -203,24 +182,19 @@ impl Master {
             self.expulsions.0.push((clock::now() + limit, going));
             self.expel();
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn apply_other(&mut self, config: Config, asker: u64) -> Result<(), Answer> {
-        if self.lifecycle.stopping().is_some() {
-            return Err(Answer::refusal("the daemon is ending".to_owned()));
-        }
+    fn apply_other(&mut self, config: Config, asker: u64) -> Handled {
+        self.refuse_when_ending()?;
         let before = self.executor.reload.config().skipped.clone();
-        match self.executor.prepare(config, ReloadScope::Settings) {
-            Ok((wanted, mut changes)) => {
-                changes.skipped.retain(|one| !before.contains(one));
-                super::frontend::say_skipped(&changes.skipped);
-                self.executor.begin_reload(changes, Vec::new(), Some(asker), None);
-                self.tell(Event::Apply(wanted));
-                Ok(())
-            }
-            Err(error) => Err(Answer::refusal(format!("nothing was changed: {error}"))),
-        }
+        let prepared = self.executor.prepare(config, ReloadScope::Settings);
+        let (wanted, mut changes) = prepared.map_err(unchanged)?;
+        changes.skipped.retain(|one| !before.contains(one));
+        super::frontend::say_skipped(&changes.skipped);
+        self.executor.begin_reload(changes, Vec::new(), Some(asker), None);
+        self.tell(Event::Apply(wanted));
+        Ok(None)
     }
 
     pub(super) fn expel(&mut self) {
@@ -264,4 +238,8 @@ impl Master {
 
 fn no_pool(name: &str) -> Answer {
     Answer::refusal(format!("there is no pool {name}"))
+}
+
+fn unchanged(error: ApplyError) -> Answer {
+    Answer::refusal(format!("nothing was changed: {error}"))
 }

@@ -173,6 +173,13 @@ impl Answer {
     }
 }
 
+/// A refusal.
+impl From<String> for Answer {
+    fn from(message: String) -> Answer {
+        Answer::refusal(message)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     pub added: Vec<String>,

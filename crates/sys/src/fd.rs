@@ -14,6 +14,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 /// Descriptor limit per message, below the kernel's SCM_MAX_FD of 253 (unix(7)).
 pub const MAX_PASSED: usize = 250;
 
+/// Duplicates a descriptor, close-on-exec.
+///
+/// # Errors
+/// dup(2).
+pub fn copy(fd: impl AsFd) -> Result<OwnedFd> {
+    let copied = fd.as_fd().try_clone_to_owned();
+    copied.map_err(|error| Error::from_io("dup", "", &error))
+}
+
 /// Creates a close-on-exec pipe: read end, write end.
 ///
 /// # Errors

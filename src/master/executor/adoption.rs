@@ -300,10 +300,7 @@ impl Pools {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|resources| resources.board.slot(gone.slot as usize));
+        let page = generation.page(gone.slot);
         let last = page.map_or(0, |page| slot_reader::word(page, field::PID));
         if last == 0 || last == gone.pid as u64 {
             generation.free_slot(gone.slot);

@@ -1,14 +1,13 @@
 //! The control sockets: clients and requests.
 
 use super::sources::Source;
-use super::{Applications, Context, Executor};
+use super::{Applications, Executor};
 use crate::config::{Address, Global, Listen, Pool};
 use crate::control::protocol::{Answer, Request};
 use crate::control::{Guests, MOST_GUESTS, MOST_SESSIONS, Session, SessionInput, owners_socket};
 use crate::listen::{AcceptPause, ListenError, Listener, ListenerState, bind};
 use crate::sys::{clock, identity, socket};
 use crate::tick::Tick;
-use mio::Interest;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -113,10 +112,7 @@ impl Executor {
         let is_lost = path.is_some_and(|state| state != ListenerState::Open);
         if is_lost {
             // Connections from before the file was lost.
-            while self
-                .control
-                .accept_control(&mut self.context, &mut self.applications, which)
-            {}
+            while self.accept_control(which) {}
         }
         let listener = self.control.listener(which);
         let now = listener.map(|listener| &listener.address);
@@ -135,11 +131,8 @@ impl Executor {
             before.remove_file();
         }
         if let Some(listener) = &listener {
-            let watched = self
-                .context
-                .sources
-                .watch(&listener.socket, Source::Control(which));
-            if let Err(error) = watched {
+            let sources = &mut self.context.sources;
+            if let Err(error) = sources.watch(&listener.socket, Source::Control(which)) {
                 log::error!("control: {error}");
             }
         }
@@ -156,10 +149,7 @@ impl Executor {
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
         if self.control.pause.end(now) {
             for which in [ControlSocket::Main, ControlSocket::Owners] {
-                let _ = (0..rounds).all(|_| {
-                    self.control
-                        .accept_control(&mut self.context, &mut self.applications, which)
-                });
+                let _ = (0..rounds).all(|_| self.accept_control(which));
             }
         }
     }
@@ -167,8 +157,80 @@ impl Executor {
     pub(in crate::master) fn answer(&mut self, id: u64, answer: &Answer) {
         if let Some(session) = self.control.sessions.get_mut(&id) {
             session.answer(answer);
-            self.control
-                .on_session_ready(&mut self.context, &mut self.applications, id);
+            self.on_session_ready(id);
+        }
+    }
+
+    /// Accepts conversations. Returns `true` if there may be more.
+    pub(super) fn accept_control(&mut self, which: ControlSocket) -> bool {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.control.listener(which) else {
+                return false;
+            };
+            match socket::accept(listener.socket.as_fd()) {
+                Ok(Some(connection)) => self.begin_session(connection, which),
+                Ok(None) => return false,
+                Err(error) => {
+                    if self.control.pause.begin(clock::now()) {
+                        log::error!("control: {error}; trying again");
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn begin_session(&mut self, connection: OwnedFd, which: ControlSocket) {
+        let who = socket::peer_user(connection.as_fd());
+        let mut session = Session::new(connection, clock::now());
+        let rights = match who {
+            Ok(uid) if uid == 0 || uid == identity::own_user() => Some(Rights::All),
+            Ok(uid) => Some(Rights::Own(uid)).filter(|_| which == ControlSocket::Owners),
+            Err(_) => None,
+        };
+        let Some(rights) = rights else {
+            session.refuse("permission denied: root and the daemon's own user may ask");
+            session.poll(clock::now());
+            return;
+        };
+        if let Some(longest) = self.control.to_end_for(&self.applications, rights) {
+            self.end_session(longest);
+        }
+        self.control.last += 1;
+        let id = self.control.last;
+        let sources = &mut self.context.sources;
+        match sources.watch_both(session.socket(), Source::ControlSession(id)) {
+            Ok(()) => {
+                self.control.sessions.insert(id, session);
+                if let Rights::Own(uid) = rights {
+                    self.control.guests.add(id, uid);
+                }
+                self.on_session_ready(id);
+            }
+            Err(error) => log::error!("control: {error}"),
+        }
+    }
+
+    fn end_session(&mut self, id: u64) {
+        if let Some(session) = self.control.sessions.remove(&id) {
+            self.context.sources.forget(session.socket());
+            self.control.guests.remove(id);
+            self.applications.end_leases(id);
+        }
+    }
+
+    pub(super) fn on_session_ready(&mut self, id: u64) {
+        let Some(session) = self.control.sessions.get_mut(&id) else {
+            return;
+        };
+        match session.poll(clock::now()) {
+            SessionInput::Nothing => {}
+            SessionInput::Request(request) => match self.control.rights(id) {
+                Rights::All => self.control.asked.push_back((id, request)),
+                Rights::Own(_) => self.control.asked_by_guests.push_back((id, request)),
+            },
+            SessionInput::End => self.end_session(id),
         }
     }
 }
@@ -200,71 +262,6 @@ impl Control {
         self.pause.deadline()
     }
 
-    /// Accepts conversations. Returns `true` if there may be more.
-    pub(super) fn accept_control(
-        &mut self,
-        context: &mut Context,
-        applications: &mut Applications,
-        which: ControlSocket,
-    ) -> bool {
-        for _ in 0..ACCEPTS {
-            let Some(listener) = self.listener(which) else {
-                return false;
-            };
-            match socket::accept(listener.socket.as_fd()) {
-                Ok(Some(connection)) => self.begin_session(context, applications, connection, which),
-                Ok(None) => return false,
-                Err(error) => {
-                    if self.pause.begin(clock::now()) {
-                        log::error!("control: {error}; trying again");
-                    }
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    fn begin_session(
-        &mut self,
-        context: &mut Context,
-        applications: &mut Applications,
-        connection: OwnedFd,
-        which: ControlSocket,
-    ) {
-        let who = socket::peer_user(connection.as_fd());
-        let mut session = Session::new(connection, clock::now());
-        let rights = match who {
-            Ok(uid) if uid == 0 || uid == identity::own_user() => Some(Rights::All),
-            Ok(uid) => Some(Rights::Own(uid)).filter(|_| which == ControlSocket::Owners),
-            Err(_) => None,
-        };
-        let Some(rights) = rights else {
-            session.refuse("permission denied: root and the daemon's own user may ask");
-            session.poll(clock::now());
-            return;
-        };
-        if let Some(longest) = self.to_end_for(applications, rights) {
-            self.end_session(context, applications, longest);
-        }
-        self.last += 1;
-        let id = self.last;
-        let both = Interest::READABLE | Interest::WRITABLE;
-        let watched = context
-            .sources
-            .watch_for(session.socket(), Source::ControlSession(id), both);
-        match watched {
-            Ok(()) => {
-                self.sessions.insert(id, session);
-                if let Rights::Own(uid) = rights {
-                    self.guests.add(id, uid);
-                }
-                self.on_session_ready(context, applications, id);
-            }
-            Err(error) => log::error!("control: {error}"),
-        }
-    }
-
     /// The conversation that is closed to make room: the one that is silent for longest. One that waits for its answer
     /// is closed only if all wait. Privileged ones are closed for each other, never for a guest.
     fn to_end_for(&self, applications: &Applications, rights: Rights) -> Option<u64> {
@@ -289,36 +286,9 @@ impl Control {
             .map(|(id, _)| *id)
     }
 
-    fn end_session(&mut self, context: &mut Context, applications: &mut Applications, id: u64) {
-        if let Some(session) = self.sessions.remove(&id) {
-            context.sources.forget(session.socket());
-            self.guests.remove(id);
-            applications.end_leases(id);
-        }
-    }
-
     /// The rights of a conversation's client.
     pub(in crate::master) fn rights(&self, id: u64) -> Rights {
         self.guests.user(id).map_or(Rights::All, Rights::Own)
-    }
-
-    pub(super) fn on_session_ready(
-        &mut self,
-        context: &mut Context,
-        applications: &mut Applications,
-        id: u64,
-    ) {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        match session.poll(clock::now()) {
-            SessionInput::Nothing => {}
-            SessionInput::Request(request) => match self.rights(id) {
-                Rights::All => self.asked.push_back((id, request)),
-                Rights::Own(_) => self.asked_by_guests.push_back((id, request)),
-            },
-            SessionInput::End => self.end_session(context, applications, id),
-        }
     }
 }
 

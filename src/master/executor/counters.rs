@@ -100,13 +100,7 @@ impl Pools {
         let worker = self.workers.get(&id);
         let told = worker.and_then(|worker| worker.told);
         let said = worker.and_then(|worker| {
-            let board = &self
-                .generations
-                .get(&worker.generation)?
-                .resources
-                .as_ref()?
-                .board;
-            let page = board.slot(worker.slot as usize)?;
+            let page = self.page(worker)?;
             Some((slot_reader::leaving(page), refusals::of_slot(page)))
         });
         let ((said, reason), refused) = said.unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::helper_process::HelperId;
+use super::output::read_rest;
 use super::preloader::ChannelInput;
 use super::slow::Traceable;
 use super::{Executor, Helpers, Pools, Processes, Who};
@@ -15,8 +16,6 @@ use std::rc::Rc;
 
 const EARLY_DEATHS: usize = 256;
 const MOST_REAPED: usize = 256;
-/// Reads of a dead process's pipes: 1 MiB of output is logged.
-pub(super) const LAST_LOOKS: usize = 64;
 
 impl Executor {
     pub(in crate::master) fn reap(&mut self) {
@@ -121,11 +120,7 @@ impl Executor {
 
     pub(super) fn preloader_gone(&mut self, pid: i32, exit: Exit) {
         // Its last answers count: those workers exist.
-        for _ in 0..LAST_LOOKS {
-            if !self.hear_preloader(pid) {
-                break;
-            }
-        }
+        read_rest(|| self.hear_preloader(pid));
         self.helpers
             .read_preloader_output(&mut self.context, &self.pools, pid);
         let Some(mut preloader) = self.helpers.preloaders.remove(&pid) else {
@@ -313,10 +308,7 @@ impl Processes {
             return false;
         };
         let uptime = crate::sys::clock::now().since(worker.begun);
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|r| r.board.slot(worker.slot as usize));
+        let page = generation.page(worker.slot);
         let entry = page.map(slot_reader::read);
         let had_work = entry.as_ref().is_some_and(slot_reader::SlotEntry::had_work);
         let doing = entry.as_ref().and_then(describe);
@@ -378,20 +370,17 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
         RequestStage::ReadingHeaders => Some("reading a request".into()),
         RequestStage::Working => Some("doing its out-of-band work".into()),
         RequestStage::Info | RequestStage::Executing | RequestStage::End => {
-            let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-            let query = if entry.texts[2].is_empty() {
-                String::new()
-            } else {
-                format!("?{}", text(2))
-            };
-            Some(format!(
-                "serving \"{} {}{query}\" (script '{}')",
-                text(0),
-                text(1),
-                text(3)
-            ))
+            let (request, script) = request_and_script(entry);
+            Some(format!("serving \"{request}\" (script '{script}')"))
         }
     }
+}
+
+pub(super) fn request_and_script(entry: &slot_reader::SlotEntry) -> (String, String) {
+    let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
+    let query = Some(text(2)).filter(|query| !query.is_empty());
+    let query = query.map_or_else(String::new, |query| format!("?{query}"));
+    (format!("{} {}{query}", text(0), text(1)), text(3))
 }
 
 pub(super) fn exit_of(ended: Ended) -> Exit {

@@ -36,11 +36,10 @@ impl Executor {
         let worker = self.pools.workers.get(&id).ok_or_else(none)?;
         self.may_end(asker, id, pid, worker)?;
         let generation = self.pools.generations.get(&worker.generation).ok_or_else(none)?;
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|resources| resources.board.slot(worker.slot as usize));
-        let entry = page.map(slot_reader::read).ok_or_else(none)?;
+        let entry = generation
+            .page(worker.slot)
+            .map(slot_reader::read)
+            .ok_or_else(none)?;
         let is_idle = matches!(
             entry.stage,
             RequestStage::Creating | RequestStage::Accepting | RequestStage::Finished

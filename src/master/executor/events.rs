@@ -1,13 +1,14 @@
 //! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
 
 use super::app_log::{outlet_of_preloader, whose};
-use super::deaths::LAST_LOOKS;
-use super::output::{Lines, PipeRead};
+use super::deaths::request_and_script;
+use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
 use crate::master::pool_restart::RestartRequest;
+use crate::scoreboard::slot_reader;
 use crate::sys::clock;
 use crate::sys::socket::Progress;
 use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
@@ -63,10 +64,7 @@ impl Executor {
                 false
             }
             Source::Rehearsal => self.handover.hear_rehearsal(&mut self.context),
-            Source::Control(which) => {
-                self.control
-                    .accept_control(&mut self.context, &mut self.applications, which)
-            }
+            Source::Control(which) => self.accept_control(which),
             Source::WarmUp(id) => {
                 self.warmed_up(id);
                 false
@@ -76,8 +74,7 @@ impl Executor {
                 false
             }
             Source::ControlSession(id) => {
-                self.control
-                    .on_session_ready(&mut self.context, &mut self.applications, id);
+                self.on_session_ready(id);
                 false
             }
         }
@@ -158,14 +155,9 @@ impl Context {
         self.sources.source(token)
     }
 
-    /// Reads the rest of a generation's messages, within limits: a leftover process may write faster than the master
-    /// reads.
+    /// Reads the rest of a generation's messages.
     pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
-        for _ in 0..LAST_LOOKS {
-            if messages.read(|line| write_message(self.log, pool, line)) != PipeRead::More {
-                break;
-            }
-        }
+        read_rest(|| messages.read(|line| write_message(self.log, pool, line)) == PipeRead::More);
     }
 }
 
@@ -201,31 +193,11 @@ impl Pools {
 
     /// The request in a worker's slot: `, script '/x.php' (request: "GET /x.php")`.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
-        let Some(worker) = self.workers.get(&id) else {
-            return String::new();
-        };
-        let Some(generation) = self.generations.get(&worker.generation) else {
-            return String::new();
-        };
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|r| r.board.slot(worker.slot as usize));
-        let Some(entry) = page.map(crate::scoreboard::slot_reader::read) else {
-            return String::new();
-        };
-        let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-        let query = if entry.texts[2].is_empty() {
-            String::new()
-        } else {
-            format!("?{}", text(2))
-        };
-        format!(
-            ", script '{}' (request: \"{} {}{query}\")",
-            text(3),
-            text(0),
-            text(1)
-        )
+        let page = self.workers.get(&id).and_then(|worker| self.page(worker));
+        page.map(slot_reader::read).map_or_else(String::new, |entry| {
+            let (request, script) = request_and_script(&entry);
+            format!(", script '{script}' (request: \"{request}\")")
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::config::{Application, ProcessManager};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime::http;
-use crate::sys::fd::{close_all_but, null, output, pipe, socket_pair};
+use crate::sys::fd::{close_all_but, copy, null, output, pipe, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal};
@@ -129,10 +129,7 @@ impl Executor {
             .get(&id)
             .and_then(|generation| generation.share.as_ref());
         let processes = share.map(http::Share::processes);
-        let table = share.map(|share| share.memory().try_clone());
-        let table = table
-            .transpose()
-            .map_err(|error| Error::from_io("dup", "", &error))?;
+        let table = share.map(|share| copy(share.memory())).transpose()?;
         let reports = self.pools.reports_for_worker(id)?;
         let has_elder = self.pools.has_elder(id);
         let is_routed = own.is_routed();
@@ -144,11 +141,10 @@ impl Executor {
         let has_reports = reports.is_some();
         descriptors.extend(reports);
         let title = format!("{}: pool {}", settings.pool.title, settings.pool.name);
-        let mut environment: Vec<(OsString, OsString)> = match settings.pool.clear_env {
-            true => Vec::new(),
+        let environment: Vec<(OsString, OsString)> = match settings.pool.clear_env {
+            true => zone(),
             false => std::env::vars_os().collect(),
         };
-        environment.extend(zone().filter(|_| settings.pool.clear_env));
         let role = Role::Worker(Box::new(WorkerStart {
             settings,
             context,
@@ -161,7 +157,7 @@ impl Executor {
         }));
         let pid = self
             .context
-            .start_helper(&self.reload, title, role, descriptors, &environment)?;
+            .start_helper(&self.reload, title, role, descriptors, environment)?;
         self.forked_as(worker, pid);
         Ok(())
     }

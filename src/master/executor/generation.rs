@@ -14,7 +14,7 @@ use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::runtime::http::Share;
 use crate::scoreboard::layout::header as field;
 use crate::scoreboard::{Board, header};
-use crate::sys::fd::{one_way, set_nonblocking, set_send_buffer, socket_pair};
+use crate::sys::fd::{copy, one_way, set_nonblocking, set_send_buffer, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::process::{Appender, appended_by_others};
 use crate::sys::{Error, clock, identity};
@@ -24,6 +24,7 @@ use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 
 /// A configured generation; its resources come with its first process.
 #[derive(Debug)]
@@ -286,11 +287,6 @@ impl Generation {
                 nix::errno::Errno::EINVAL,
             ));
         };
-        let copy = |fd: &OwnedFd| {
-            fd.as_fd()
-                .try_clone_to_owned()
-                .map_err(|e| Error::from_io("dup", "", &e))
-        };
         let memory = resources.board.memory();
         let settings = self.settings_with_secrets();
         let group = needs_entrance(&settings.pool)
@@ -328,6 +324,17 @@ impl Generation {
             header::set_used(resources.board.header(), slot as usize, true);
         }
         self.slots.insert(slot, worker);
+    }
+
+    /// A worker's page of the scoreboard.
+    pub(super) fn page(&self, slot: u32) -> Option<&[AtomicU64]> {
+        self.resources.as_ref()?.board.slot(slot as usize)
+    }
+
+    /// Its workers, each with its slot and its page.
+    pub(super) fn pages(&self) -> impl Iterator<Item = (u32, WorkerId, &[AtomicU64])> {
+        let slots = self.slots.iter();
+        slots.filter_map(|(slot, worker)| Some((*slot, *worker, self.page(*slot)?)))
     }
 
     /// Frees a slot, and adds the counters of its worker to the generation's past.

@@ -8,9 +8,8 @@ use crate::sys::process::{self, Program};
 use crate::sys::{Error, memfile};
 use nix::errno::Errno;
 use serde::Serialize;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::{OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = "forkyard";
@@ -27,7 +26,7 @@ impl Context {
         title: String,
         role: Role,
         descriptors: Vec<OwnedFd>,
-        environment: &[(OsString, OsString)],
+        environment: Vec<(OsString, OsString)>,
     ) -> Result<i32, Error> {
         let start = HelperStart {
             title: title.clone(),
@@ -44,7 +43,7 @@ impl Context {
         title: &str,
         start: &impl Serialize,
         descriptors: Vec<OwnedFd>,
-        environment: &[(OsString, OsString)],
+        environment: Vec<(OsString, OsString)>,
     ) -> Result<i32, Error> {
         let document = serde_json::to_vec(start)
             .map_err(|error| Error::new("start", error.to_string(), Errno::EINVAL))?;
@@ -54,25 +53,9 @@ impl Context {
                 .zip(descriptors)
                 .map(|(number, fd)| (fd, number)),
         );
-        let c_string = |text: &OsStr| CString::new(text.as_bytes()).unwrap_or_default();
-        let variable = |(name, value): &(OsString, OsString)| {
-            let mut text = name.clone();
-            text.push("=");
-            text.push(value);
-            c_string(&text)
-        };
-        let program = Program {
-            path: c_string(self.libexec.join(name).as_os_str()),
-            arguments: vec![
-                c_string(OsStr::new(title)),
-                c_string(OsStr::new(COMMAND)),
-                c_string(OsStr::new(&" ".repeat(TITLE_ROOM_BYTES))),
-            ],
-            environment: environment.iter().map(variable).collect(),
-            descriptors: passed,
-            descriptor_limit: None,
-        };
-        process::start(&program)
+        let arguments = [title, COMMAND, &" ".repeat(TITLE_ROOM_BYTES)];
+        let path = self.libexec.join(name);
+        process::start(&Program::new(&path, arguments, environment, passed))
     }
 }
 
@@ -83,6 +66,7 @@ pub(super) fn own_user() -> Option<Identity> {
         .flatten()
 }
 
-pub(super) fn zone() -> Option<(OsString, OsString)> {
-    Some(("TZ".into(), std::env::var_os("TZ")?))
+pub(super) fn zone() -> Vec<(OsString, OsString)> {
+    let zone = std::env::var_os("TZ");
+    zone.map(|zone| ("TZ".into(), zone)).into_iter().collect()
 }

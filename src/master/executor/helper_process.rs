@@ -1,7 +1,7 @@
 //! Helper processes: reporters, routers, inspectors and the jobs process. [`Helper`] decides when one starts and stops.
 
 use super::output::{Lines, PipeRead};
-use super::sources::Sources;
+use super::sources::{Source, Sources};
 use super::{Executor, Who, notices};
 use crate::life::{Happened, Helper, HelperAction, Rules};
 use crate::logs::parse_message;
@@ -54,7 +54,7 @@ pub(super) struct RunningHelper {
     pub(super) pid: i32,
     pub(super) channel: Option<Guarded>,
     /// Its log lines.
-    pub(super) messages: Option<Lines>,
+    messages: Option<Lines>,
     pub(super) unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     pub(super) pulse: Option<Pulse>,
     /// The generation that it reports on.
@@ -115,6 +115,18 @@ impl RunningHelper {
             pulse: None,
             generation: None,
         }
+    }
+
+    /// Reads its log lines from now on.
+    pub(super) fn hear(
+        &mut self,
+        id: HelperId,
+        messages: OwnedFd,
+        sources: &mut Sources,
+    ) -> Result<(), Error> {
+        sources.watch(&messages, Source::HelperMessages(id))?;
+        self.messages = Some(Lines::new(Guarded::new(messages)));
+        Ok(())
     }
 
     /// Sends a message now.

@@ -7,7 +7,6 @@ use super::control::private;
 use super::helper::zone;
 use super::helper_process::{HelperId, HelperProcess, RunningHelper};
 use super::launches::account;
-use super::output::Lines;
 use super::pools::RunningPool;
 use super::sources::Source;
 use super::{Context, Executor, Pools};
@@ -24,8 +23,7 @@ use crate::scoreboard::slot_reader::{self, SlotEntry};
 use crate::spawn::error as spawn_error;
 use crate::spawn::self_spawn::error_id;
 use crate::sys::entry::HeldEntry;
-use crate::sys::fd::socket_pair;
-use crate::sys::guarded::Guarded;
+use crate::sys::fd::{copy, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::process;
 use crate::sys::socket::Progress;
@@ -33,7 +31,7 @@ use crate::sys::{Error, clock, socket};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 /// Every user may connect; the process checks who it is.
@@ -133,30 +131,21 @@ impl Executor {
         };
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        let copy = |socket: &OwnedFd| {
-            let copied = socket.try_clone();
-            copied.map_err(|error| Error::from_io("dup", "", &error))
-        };
         let mut passed = vec![theirs, messages_in, copy(&state.listener.socket)?];
         if let Some(socket) = self.helpers.jobs_tcp.socket() {
             passed.push(copy(socket)?);
         }
-        let environment: Vec<_> = zone().into_iter().collect();
         let pid = self.context.start_program(
             state.settings.store.program(),
             TITLE,
             &(start, identity),
             passed,
-            &environment,
+            zone(),
         )?;
         self.context.sources.watch(&channel, Source::Jobs)?;
-        let id = HelperId::Jobs;
-        self.context
-            .sources
-            .watch(&messages, Source::HelperMessages(id))?;
         let mut running = RunningHelper::new(pid, Some(channel));
-        running.messages = Some(Lines::new(Guarded::new(messages)));
-        self.helper_started(id, running);
+        running.hear(HelperId::Jobs, messages, &mut self.context.sources)?;
+        self.helper_started(HelperId::Jobs, running);
         Ok(())
     }
 
@@ -239,11 +228,7 @@ impl Executor {
         let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return;
         };
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|it| it.board.slot(worker.slot as usize));
-        let Some(entry) = page.map(slot_reader::read) else {
+        let Some(entry) = generation.page(worker.slot).map(slot_reader::read) else {
             return;
         };
         let Some(query) = shown(&entry) else { return };
@@ -318,14 +303,11 @@ impl Pools {
         let mut found = Vec::new();
         for id in self.pools_named(pool) {
             for (_, generation) in self.generations.of(&id) {
-                let Some(resources) = &generation.resources else {
-                    continue;
-                };
-                for (slot, worker) in &generation.slots {
-                    if let Some(page) = resources.board.slot(*slot as usize) {
-                        found.push((*worker, slot_reader::stage(page), slot_reader::read(page)));
-                    }
-                }
+                let pages = generation.pages();
+                found
+                    .extend(pages.map(|(_, worker, page)| {
+                        (worker, slot_reader::stage(page), slot_reader::read(page))
+                    }));
             }
         }
         found

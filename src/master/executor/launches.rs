@@ -27,7 +27,6 @@ use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::{self, Settings};
 use crate::zygotes::Members;
-use mio::Interest;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,9 +209,8 @@ impl Executor {
         let Some(preloader) = self.helpers.preloaders.get(&pid) else {
             return;
         };
-        let both = Interest::READABLE | Interest::WRITABLE;
         let sources = &mut self.context.sources;
-        let watched = sources.watch_for(&preloader.channel, Source::Preloader(pid), both);
+        let watched = sources.watch_both(&preloader.channel, Source::Preloader(pid));
         if let (Err(error), Some(token)) = (watched, start) {
             self.helpers.spawner.complain(token, &error.to_string());
             self.helpers.spawner.cancel(token);
@@ -276,13 +274,8 @@ impl Executor {
             started.up.ended.since(started.up.started)
         );
         if let Some(output) = output {
-            let watched = self
-                .context
-                .sources
-                .watch(output.pipe(), Source::PreloaderOutput(pid));
-            if let Err(error) = watched {
-                log::error!("[pool {name}] {error}");
-            }
+            let sources = &mut self.context.sources;
+            sources.watch_of_pool(&name, output.pipe(), Source::PreloaderOutput(pid));
             preloader.output = Some(output);
         }
         self.helpers

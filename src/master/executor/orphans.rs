@@ -146,8 +146,7 @@ impl Pools {
             Application::Php(_) | Application::Http(_) | Application::Program(_) => return None,
         };
         let leader = worker.leader.or_else(|| Leader::of(pid))?;
-        let board = generation.resources.as_ref().map(|resources| &resources.board);
-        let page = board.and_then(|board| board.slot(worker.slot as usize));
+        let page = generation.page(worker.slot);
         let said = page.and_then(|page| slot_reader::leaving(page).0);
         let told = worker.told.map(|(told, _)| told);
         let pool = self.shown_with(generation).to_owned();

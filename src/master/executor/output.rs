@@ -11,6 +11,8 @@ use std::os::fd::OwnedFd;
 const LINE_BYTES: usize = 4096;
 /// Bytes per read, so that one worker's flood does not block the others.
 const LOOK_BYTES: usize = 16 * 1024;
+/// Reads of a dead process's pipes: 1 MiB of output is logged.
+const LAST_LOOKS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Lines {
@@ -37,6 +39,11 @@ pub(super) enum PipeRead {
     Drained,
     More,
     Ended,
+}
+
+/// Reads on while `read` says that there may be more. A leftover process may write faster than the master reads.
+pub(super) fn read_rest(mut read: impl FnMut() -> bool) {
+    let _ = (0..LAST_LOOKS).all(|_| read());
 }
 
 impl Lines {

@@ -37,6 +37,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 const WAKE: [u8; 1] = [0];
@@ -221,6 +222,11 @@ impl Pools {
             .map_or("?", |g| g.settings.pool.name.as_str())
     }
 
+    /// A worker's page of the scoreboard.
+    pub(super) fn page(&self, worker: &WorkerProcess) -> Option<&[AtomicU64]> {
+        self.generations.get(&worker.generation)?.page(worker.slot)
+    }
+
     pub(super) fn resources(&self, id: GenerationId) -> Option<&Resources> {
         self.generations.get(&id)?.resources.as_deref()
     }
@@ -347,9 +353,8 @@ impl Pools {
             handover.unkeep([names::http(id.0)]);
         }
         if let Some(http) = pool.http.as_ref().filter(|_| is_watched) {
-            if let Err(error) = context.sources.watch(&http.socket, Source::Work(id)) {
-                log::error!("[pool {}] {error}", pool.name);
-            }
+            let work = Source::Work(id);
+            context.sources.watch_of_pool(&pool.name, &http.socket, work);
         }
         handover.keep_http(self, id);
     }
@@ -373,9 +378,7 @@ impl Pools {
         let queue = pool.queue.as_ref().map(|(out, _)| out);
         let listeners = pool.listener.iter().chain(&pool.http);
         for fd in listeners.map(|listener| &listener.socket).chain(queue) {
-            if let Err(error) = context.sources.watch(fd, Source::Work(id)) {
-                log::error!("[pool {}] {error}", pool.name);
-            }
+            context.sources.watch_of_pool(&pool.name, fd, Source::Work(id));
         }
     }
 

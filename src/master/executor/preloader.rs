@@ -4,14 +4,16 @@ use super::launches::LAST_LINES;
 use super::output::Lines;
 use super::shared::Facts;
 use super::slow::Traceable;
+use super::worker::signal_of;
+use crate::master::action::Force;
 use crate::runtime::php::files::Fingerprint;
 use crate::runtime::php::protocol::{self, Answer};
 use crate::spawn::event::Token;
-use crate::sys::Error;
 use crate::sys::fd::{null, receive_with, send_with};
 use crate::sys::guarded::Guarded;
 use crate::sys::shared_mappings::Template;
 use crate::sys::socket::Progress;
+use crate::sys::{Error, process};
 use crate::worker::Settings;
 use crate::zygotes::Members;
 use nix::errno::Errno;
@@ -132,6 +134,16 @@ impl Preloader {
     /// Ends its input, so that it exits. The channel stays open until the process is reaped: answers may still come.
     pub(super) fn close(&self) {
         let _ = shutdown(self.channel.as_raw_fd(), Shutdown::Write);
+    }
+
+    /// Asks it to exit, or ends it by a signal.
+    pub(super) fn stop(&self, force: Force) {
+        let Some(signal) = signal_of(force) else {
+            return self.close();
+        };
+        if let Err(error) = process::send_signal(self.pid, signal) {
+            log::error!("{error}");
+        }
     }
 
     pub(super) fn is_ready(&self) -> bool {

@@ -6,7 +6,7 @@
 use super::output::Lines;
 use super::preloader::{ChannelInput, Command, Preloader};
 use super::sources::Source;
-use super::{Context, Executor, Helpers, Pools, Processes, Who};
+use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::Application;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -15,7 +15,6 @@ use crate::sys::fd::{null, output, send_with, set_nonblocking, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::{Error, process};
 use crate::worker::{PROMOTE, Settings};
-use mio::Interest;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
@@ -48,42 +47,32 @@ impl Executor {
                 }) => {
                     let line = message.lines().next().unwrap_or_default();
                     log::warn!("[pool {name}] a worker can't be made a preloader: {line}");
-                    self.helpers
-                        .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Code(0));
+                    self.give_up_next_mold(id, Exit::Code(0));
                 }
                 Some(_) => {
                     log::error!("[pool {name}] unexpected message from a worker that becomes a preloader");
-                    self.helpers
-                        .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
+                    self.give_up_next_mold(id, Exit::Unknown);
                 }
             },
             Some(ChannelInput::Nonsense(what)) => {
                 log::error!("[pool {name}] protocol error from a worker that becomes a preloader: {what}");
-                self.helpers
-                    .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
+                self.give_up_next_mold(id, Exit::Unknown);
             }
             // The worker exited or closed the channel.
-            Some(ChannelInput::Closed) => {
-                self.helpers
-                    .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown)
-            }
+            Some(ChannelInput::Closed) => self.give_up_next_mold(id, Exit::Unknown),
         }
     }
 
     fn next_mold_forked(&mut self, id: GenerationId, pid: i32) {
         if let Some(exit) = self.processes.early_death(pid) {
-            return self
-                .helpers
-                .give_up_next_mold(&mut self.context, &mut self.processes, id, exit);
+            return self.give_up_next_mold(id, exit);
         }
         if !self.is_new_child(id, pid) {
             log::error!(
                 "[pool {}] a worker names process {pid}, which is no new child",
                 self.pools.generation_name(id)
             );
-            return self
-                .helpers
-                .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
+            return self.give_up_next_mold(id, Exit::Unknown);
         }
         if let Err(error) = self.begin_next_mold(id, pid) {
             log::error!("[pool {}] {error}", self.pools.generation_name(id));
@@ -114,14 +103,10 @@ impl Executor {
         let Some(second) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(());
         };
-        let both = Interest::READABLE | Interest::WRITABLE;
-        self.context
-            .sources
-            .watch_for(&second.channel, Source::Preloader(pid), both)?;
+        let sources = &mut self.context.sources;
+        sources.watch_both(&second.channel, Source::Preloader(pid))?;
         if let Some(output) = &second.output {
-            self.context
-                .sources
-                .watch(output.pipe(), Source::PreloaderOutput(pid))?;
+            sources.watch(output.pipe(), Source::PreloaderOutput(pid))?;
         }
         let (mut settings, descriptors) = context.take_apart();
         settings.refork_at = refork_at(&settings, promotions + 1);
@@ -135,13 +120,19 @@ impl Executor {
         Ok(())
     }
 
+    fn give_up_next_mold(&mut self, id: GenerationId, exit: Exit) {
+        if let Some(second) = self.helpers.seconds.remove(&id) {
+            self.context.sources.forget(&second.channel);
+            self.processes.last_lines.remove(&id);
+            self.context.happened.push_back(Event::NextMoldGone(id, exit));
+        }
+    }
+
     /// Stops the next preloader, promoted or replaced.
     pub(super) fn stop_next_mold(&mut self, id: GenerationId, force: Force) {
         if self.helpers.seconds.contains_key(&id) {
             // A late copy finds its channel closed.
-            return self
-                .helpers
-                .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
+            return self.give_up_next_mold(id, Exit::Unknown);
         }
         let Some(second) = self
             .pools
@@ -151,23 +142,10 @@ impl Executor {
             return;
         };
         second.members.end();
-        if let Some(token) = second.start {
-            match force {
-                Force::Ask | Force::Terminate => self.helpers.spawner.cancel(token),
-                Force::Kill => self.helpers.spawner.expire(token),
-            }
-            return self.drain_spawner();
-        }
-        let signal = match force {
-            Force::Ask => {
-                second.close();
-                return;
-            }
-            Force::Terminate => Signal::SIGTERM,
-            Force::Kill => Signal::SIGKILL,
-        };
-        if let Err(error) = process::send_signal(second.pid, signal) {
-            log::error!("{error}");
+        match second.start {
+            Some(token) if force == Force::Kill => self.expire_start(token),
+            Some(token) => self.cancel_start(Some(token)),
+            None => second.stop(force),
         }
     }
 }
@@ -236,19 +214,5 @@ impl Helpers {
         second.output = Some(Lines::new(output).in_entries(!context.speaks_as_fpm));
         self.seconds.insert(id, second);
         Ok(())
-    }
-
-    fn give_up_next_mold(
-        &mut self,
-        context: &mut Context,
-        processes: &mut Processes,
-        id: GenerationId,
-        exit: Exit,
-    ) {
-        if let Some(second) = self.seconds.remove(&id) {
-            context.sources.forget(&second.channel);
-            processes.last_lines.remove(&id);
-            context.happened.push_back(Event::NextMoldGone(id, exit));
-        }
     }
 }

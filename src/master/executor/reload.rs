@@ -48,9 +48,8 @@ fn waiting_workers<'p>(
     pools: &'p Pools,
     generation: &'p Generation,
 ) -> impl Iterator<Item = (WorkerId, Option<Tick>)> + 'p {
-    let board = generation.resources.as_ref().map(|resources| &resources.board);
-    let waits = move |slot: u32| {
-        let page = board.and_then(|board| board.slot(slot as usize));
+    let waits = |slot: u32| {
+        let page = generation.page(slot);
         page.is_some_and(|page| slot_reader::stage(page) == RequestStage::Accepting)
     };
     let waiting = generation.slots.iter().filter(move |(slot, _)| waits(**slot));
@@ -118,13 +117,8 @@ impl Executor {
         by: Option<ReloadCause>,
     ) {
         if let Some(asker) = self.reload.under_way.take().and_then(|reload| reload.asker) {
-            self.answer(
-                asker,
-                &Answer::Error {
-                    message: "another reload came before everything was up".to_owned(),
-                    errors: Vec::new(),
-                },
-            );
+            let message = "another reload came before everything was up".to_owned();
+            self.answer(asker, &Answer::refusal(message));
         }
         for (_, _, name, reason) in &changes.replaced {
             log::debug!("[pool {name}] gets new workers: {reason}");

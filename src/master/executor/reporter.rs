@@ -114,13 +114,9 @@ impl Executor {
         let Some(reporter) = self.helpers.reporters.get(&pool) else {
             return;
         };
-        let watched = self
-            .context
-            .sources
-            .watch(&reporter.listener.socket, Source::Status(pool));
-        if let Err(error) = watched {
-            log::error!("[pool {}] {error}", self.pools.pool_name(pool));
-        }
+        let (name, socket) = (self.pools.pool_name(pool), &reporter.listener.socket);
+        let sources = &mut self.context.sources;
+        sources.watch_of_pool(name, socket, Source::Status(pool));
     }
 
     pub(super) fn start_reporter(&mut self, pool: PoolId) -> Result<(), Error> {
@@ -173,11 +169,10 @@ impl Executor {
         // Serialising plain values can't fail.
         let message = serde_json::to_vec(&brief).unwrap_or_default();
         send_with(channel.as_fd(), &message, &descriptors)?;
-        let environment: Vec<_> = zone().into_iter().collect();
         let (role, theirs) = (Role::Reporter, vec![theirs]);
         let pid = self
             .context
-            .start_helper(&self.reload, brief.title, role, theirs, &environment)?;
+            .start_helper(&self.reload, brief.title, role, theirs, zone())?;
         let mut running = RunningHelper::new(pid, Some(channel));
         running.generation = Some(id);
         Ok(running)

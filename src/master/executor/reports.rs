@@ -9,7 +9,7 @@ use crate::config::Application;
 use crate::master::failed_starts::Kept;
 use crate::runtime::fastcgi;
 use crate::spawn::start_failure::{MOST_BYTES, StartFailure};
-use crate::sys::fd::{set_send_buffer, socket_pair};
+use crate::sys::fd::{copy, set_send_buffer, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::socket::Progress;
 use crate::sys::{Error, clock};
@@ -85,8 +85,7 @@ impl Pools {
         let Some(reports) = pipes.and_then(|pipes| pipes.reports.as_ref()) else {
             return Ok(None);
         };
-        let copy = reports.into.as_fd().try_clone_to_owned();
-        copy.map(Some).map_err(|error| Error::from_io("dup", "", &error))
+        copy(&reports.into).map(Some)
     }
 
     /// Reads a generation's reports. Returns `true` if there may be more.

@@ -14,10 +14,8 @@ use crate::runtime::php::protocol::BootTimes;
 use crate::scoreboard::slot_reader;
 use crate::spawn::event::Token;
 use crate::sys::Error;
-use crate::sys::process;
 use crate::worker::Settings;
 use crate::zygotes::Stop;
-use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -85,22 +83,9 @@ impl Executor {
             }),
             Stop::Wait => {}
             Stop::Cancel => self.cancel_start(start),
-            Stop::Expire => {
-                start
-                    .into_iter()
-                    .for_each(|token| self.helpers.spawner.expire(token));
-                self.drain_spawner();
-            }
+            Stop::Expire => start.into_iter().for_each(|token| self.expire_start(token)),
             Stop::Close => preloader.close(),
-            Stop::Signal(force) => {
-                let signal = match force {
-                    Force::Kill => Signal::SIGKILL,
-                    Force::Ask | Force::Terminate => Signal::SIGTERM,
-                };
-                if let Err(error) = process::send_signal(preloader.pid, signal) {
-                    log::error!("{error}");
-                }
-            }
+            Stop::Signal(force) => preloader.stop(force),
         }
     }
 
@@ -108,6 +93,11 @@ impl Executor {
         start
             .into_iter()
             .for_each(|token| self.helpers.spawner.cancel(token));
+        self.drain_spawner();
+    }
+
+    pub(super) fn expire_start(&mut self, token: Token) {
+        self.helpers.spawner.expire(token);
         self.drain_spawner();
     }
 
@@ -204,10 +194,7 @@ impl Pools {
     /// The process that claims a worker's slot; the value is untrusted.
     fn pid_in_slot(&self, worker: WorkerId) -> Option<i32> {
         let worker = self.workers.get(&worker)?;
-        let page = self
-            .resources(worker.generation)?
-            .board
-            .slot(worker.slot as usize)?;
+        let page = self.page(worker)?;
         i32::try_from(slot_reader::read(page).pid)
             .ok()
             .filter(|pid| *pid > 0)

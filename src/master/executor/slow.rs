@@ -5,16 +5,14 @@ use crate::config::{Application, Interface, LogLevel, Pool};
 use crate::master::event::WorkerId;
 use crate::scoreboard::slot_reader;
 use crate::slowlog::{self, Asking, Job, Means, StackSource};
-use crate::sys::fd::socket_pair;
+use crate::sys::fd::{copy, socket_pair};
 use crate::sys::file::{open_in_time, open_log};
 use crate::sys::process::{self, Ended, Program};
 use crate::sys::{Error, clock, identity, memfile, pidfd};
 use nix::sys::socket::SockType;
-use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -122,16 +120,8 @@ impl Executor {
         descriptors.extend(look.descriptors);
         let (program, option) = look.program;
         let path = self.context.libexec.join(program);
-        let program = Program {
-            path: c_string(path.as_os_str().as_bytes()),
-            arguments: vec![
-                c_string(format!("{}: tracer {}", settings.pool.title, settings.pool.name).as_bytes()),
-                c_string(option.as_bytes()),
-            ],
-            environment: Vec::new(),
-            descriptors,
-            descriptor_limit: None,
-        };
+        let title = format!("{}: tracer {}", settings.pool.title, settings.pool.name);
+        let program = Program::new(&path, [title.as_str(), option], [], descriptors);
         let tracer = process::start(&program)?;
         self.processes.by_pid.insert(tracer, Who::Tracer(pid));
         log::info!("about to trace {pid}");
@@ -239,16 +229,7 @@ fn by_programs(pid: i32) -> Result<TraceMeans, Error> {
     })
 }
 
-fn copy(fd: &impl AsFd) -> Result<OwnedFd, Error> {
-    let copied = fd.as_fd().try_clone_to_owned();
-    copied.map_err(|error| Error::from_io("dup", "", &error))
-}
-
 fn bytes_of(job: &Job) -> Vec<u8> {
     // Serialising plain values can't fail.
     serde_json::to_vec(job).unwrap_or_default()
-}
-
-fn c_string(text: &[u8]) -> CString {
-    CString::new(text).unwrap_or_default()
 }

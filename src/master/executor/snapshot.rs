@@ -12,19 +12,11 @@ impl Pools {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let mut rows = Vec::new();
-        if let Some(resources) = &generation.resources {
-            for (&slot, &worker) in &generation.slots {
-                let Some(page) = resources.board.slot(slot as usize) else {
-                    continue;
-                };
-                rows.push(row(
-                    worker,
-                    page,
-                    generation.settings.pool.request_terminate_timeout_track_finished,
-                ));
-            }
-        }
+        let tracks_finished = generation.settings.pool.request_terminate_timeout_track_finished;
+        let pages = generation.pages();
+        let rows = pages
+            .map(|(_, worker, page)| row(worker, page, tracks_finished))
+            .collect();
         // The first worker is started for any number; the rest are counted when it is up.
         let is_first = generation.slots.is_empty();
         let pool = self.by_id.get(&generation.pool);

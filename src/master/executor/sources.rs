@@ -76,9 +76,21 @@ impl Sources {
         self.entries_due.take_if(|due| *due <= now)
     }
 
+    /// Watches a pool's descriptor; logs an error.
+    pub(super) fn watch_of_pool(&mut self, pool: &str, fd: &impl AsFd, source: Source) {
+        if let Err(error) = self.watch(fd, source) {
+            log::error!("[pool {pool}] {error}");
+        }
+    }
+
     /// Watches a descriptor. mio is edge-triggered; a ready one gives an event at once.
     pub(super) fn watch(&mut self, fd: &impl AsFd, source: Source) -> Result<(), Error> {
         self.watch_for(fd, source, Interest::READABLE)
+    }
+
+    /// Also reports that there is room to write.
+    pub(super) fn watch_both(&mut self, fd: &impl AsFd, source: Source) -> Result<(), Error> {
+        self.watch_for(fd, source, Interest::READABLE | Interest::WRITABLE)
     }
 
     pub(super) fn watch_for(

@@ -225,14 +225,11 @@ impl Pools {
         } else {
             "leaving"
         };
-        let resources = generation.resources.as_ref();
         let mut workers: Vec<protocol::WorkerStatus> = generation
-            .slots
-            .iter()
-            .filter_map(|(slot, worker)| {
-                let page = resources?.board.slot(*slot as usize)?;
+            .pages()
+            .map(|(slot, worker, page)| {
                 let entry = slot_reader::read(page);
-                let worker = self.workers.get(worker);
+                let worker = self.workers.get(&worker);
                 let pid = worker.and_then(|worker| worker.pid);
                 // A starting worker has not written to its page yet.
                 let since = match (entry.stage, worker) {
@@ -240,8 +237,8 @@ impl Pools {
                     _ => entry.since,
                 };
                 let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-                Some(protocol::WorkerStatus {
-                    slot: *slot,
+                protocol::WorkerStatus {
+                    slot,
                     // The worker's own value is untrusted.
                     pid,
                     stage: entry.stage.name().to_owned(),
@@ -257,7 +254,7 @@ impl Pools {
                     query: text(2),
                     memory: None,
                     cpu_ms: (pid.and_then(ProcessClock::of)).map_or(0, |clock| clock.micros() / 1000),
-                })
+                }
             })
             .collect();
         workers.sort_by_key(|worker| worker.slot);
@@ -269,7 +266,7 @@ impl Pools {
             state: state.to_owned(),
             pm: generation.settings.pool.pm.name().to_owned(),
             started: generation.settings.started,
-            preloader: resources.and_then(|resources| resources.preloader),
+            preloader: self.preloader_pid(id),
             preloading,
             unfit,
             left_out: generation.left_out(),
@@ -281,19 +278,15 @@ impl Pools {
     }
 
     fn helper_processes_status(&self, generation: &Generation) -> Vec<protocol::ProcessStatus> {
-        let Some(resources) = &generation.resources else {
-            return Vec::new();
-        };
         let Application::FastCgi(_) = &generation.settings.pool.application else {
             return Vec::new();
         };
         let now = clock::now();
-        let slots = generation.slots.iter();
-        let mut programs: Vec<protocol::ProcessStatus> = slots
-            .filter_map(|(slot, worker)| {
-                let page = resources.board.slot(*slot as usize)?;
+        let mut programs: Vec<protocol::ProcessStatus> = generation
+            .pages()
+            .filter_map(|(place, worker, page)| {
                 let sight = BackendStatus::read(slot_reader::program(page))?;
-                let worker = self.workers.get(worker)?.pid?;
+                let worker = self.workers.get(&worker)?.pid?;
                 // It may only name its own children.
                 let pid = Some(sight.pid).filter(|pid| *pid > 1 && process::parent(*pid) == Some(worker));
                 let is_up = sight.doing == BackendStage::Up && pid.is_some();
@@ -303,7 +296,7 @@ impl Pools {
                         RequestStage::Accepting | RequestStage::Creating
                     );
                 Some(protocol::ProcessStatus {
-                    place: *slot,
+                    place,
                     pid,
                     state: sight.doing.name().to_owned(),
                     uptime_ms: is_up.then(|| protocol::millis(now.since(sight.since))),

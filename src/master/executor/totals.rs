@@ -47,10 +47,7 @@ impl Generation {
         counts.max_children_reached = slot_reader::word(words, field::MAX_CHILDREN_REACHED);
         counts.queue_max = slot_reader::word(words, field::PAST_MAX_QUEUE);
         counts.requests = slot_reader::word(words, field::PAST_REQUESTS);
-        for &index in self.slots.keys() {
-            let Some(page) = resources.board.slot(index as usize) else {
-                continue;
-            };
+        for (index, _, page) in self.pages() {
             if !header::used(words, index as usize) {
                 continue;
             }
@@ -75,11 +72,7 @@ impl Generation {
             return Default::default();
         };
         let mut sums = slot_reader::rewound(resources.board.header(), field::PAST_REWOUND);
-        let pages = self
-            .slots
-            .keys()
-            .filter_map(|slot| resources.board.slot(*slot as usize));
-        for page in pages {
+        for (_, _, page) in self.pages() {
             for (sum, more) in sums.iter_mut().zip(slot_reader::rewound(page, slot::REWOUND)) {
                 // Scoreboards may contain any number.
                 *sum = sum.saturating_add(more);

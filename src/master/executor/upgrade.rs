@@ -1,6 +1,6 @@
 //! Replaces this program by the one on disk: first a child tries, then exec.
 
-use super::output::{Lines, PipeRead};
+use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::{Context, Executor, Handover, Who};
 use crate::handover::document::Stopping;
@@ -13,10 +13,8 @@ use crate::sys::{Error, clock, fd};
 use crate::tick::Tick;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsString};
-use std::fmt;
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
 pub(crate) const OPTION: &str = "--can-take-over=";
@@ -28,35 +26,29 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(2);
 const DOCUMENT: RawFd = 3;
 const LAST_LINES: usize = 8;
-const LAST_LOOKS: usize = 8;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(in crate::master) enum UpgradeError {
+    #[error("it is not known where the program is")]
     Unknown,
+    #[error(transparent)]
     Start(Error),
+    #[error("{}", refusal(*.0, .1))]
     Refused(Ended, String),
+    #[error("the new program did not answer within {} s", TIMEOUT.as_secs())]
     Mute,
+    #[error(transparent)]
     Exec(Error),
 }
 
-impl fmt::Display for UpgradeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UpgradeError::Unknown => f.write_str("it is not known where the program is"),
-            UpgradeError::Start(error) | UpgradeError::Exec(error) => error.fmt(f),
-            UpgradeError::Refused(ended, words) => {
-                match ended {
-                    Ended::Code(code) => write!(f, "the new program ended with code {code}")?,
-                    Ended::Signal(signal, _) => write!(f, "the new program ended on signal {signal}")?,
-                }
-                if words.is_empty() {
-                    f.write_str(" and did not say that it can take over")
-                } else {
-                    write!(f, ", having said {words:?}")
-                }
-            }
-            UpgradeError::Mute => write!(f, "the new program did not answer within {} s", TIMEOUT.as_secs()),
-        }
+fn refusal(ended: Ended, words: &str) -> String {
+    let how = match ended {
+        Ended::Code(code) => format!("with code {code}"),
+        Ended::Signal(signal, _) => format!("on signal {signal}"),
+    };
+    match words {
+        "" => format!("the new program ended {how} and did not say that it can take over"),
+        words => format!("the new program ended {how}, having said {words:?}"),
     }
 }
 
@@ -103,19 +95,12 @@ impl Executor {
         )?;
         let (output, output_in) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
-        let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
-        let mut arguments = arguments(invocation);
-        arguments.insert(
-            1.min(arguments.len()),
-            c_string(&format!("{OPTION}{DOCUMENT}").into()),
-        );
-        let program = Program {
-            path: c_string(&invocation.path.clone().into_os_string()),
-            arguments,
-            environment: environment(&[]),
-            descriptors: vec![(output_in, 1), (output_twice, 2), (document, DOCUMENT)],
-            descriptor_limit: None,
-        };
+        let output_twice = fd::copy(&output_in)?;
+        let mut arguments = invocation.arguments.clone();
+        let option = format!("{OPTION}{DOCUMENT}");
+        arguments.insert(1.min(arguments.len()), option.into());
+        let descriptors = vec![(output_in, 1), (output_twice, 2), (document, DOCUMENT)];
+        let program = Program::new(&invocation.path, arguments, std::env::vars_os(), descriptors);
         let pid = process::start(&program)?;
         drop(program);
         self.processes.by_pid.insert(pid, Who::Rehearsal);
@@ -188,16 +173,18 @@ impl Executor {
             Ok(document) => document,
             Err(error) => return UpgradeError::Exec(error),
         };
-        let mut variables: Vec<(&str, OsString)> = variables.to_vec();
         let number = document.as_raw_fd().to_string();
-        variables.extend(VARIABLES.map(|name| (name, number.clone().into())));
-        let (arguments, environment) = (arguments(invocation), environment(&variables));
+        let own = VARIABLES.map(|name| (name, number.clone().into()));
+        let variables = variables.iter().cloned().chain(own);
+        let variables = variables.map(|(name, value)| (name.into(), value));
+        let environment = std::env::vars_os().chain(variables);
+        let next = Program::new(&invocation.path, &invocation.arguments, environment, Vec::new());
         let all = || descriptors.iter().map(|(_, fd)| *fd).chain([document.as_fd()]);
         let survive = |survives: bool| -> Result<(), Error> {
             all().try_for_each(|fd| fd::set_close_on_exec(fd, !survives))
         };
         let failure = match survive(true) {
-            Ok(()) => process::replace(&invocation.path, &arguments, &environment),
+            Ok(()) => process::replace(&invocation.path, &next.arguments, &next.environment),
             Err(error) => error,
         };
         if let Err(error) = survive(false) {
@@ -225,19 +212,12 @@ impl Handover {
     }
 
     pub(super) fn rehearsal_ended(&mut self, context: &mut Context, ended: Ended) {
-        for _ in 0..LAST_LOOKS {
-            if !self.hear_rehearsal(context) {
-                break;
-            }
-        }
+        read_rest(|| self.hear_rehearsal(context));
         if let Some(rehearsal) = &mut self.rehearsal {
             context.sources.forget(rehearsal.output.pipe());
-            rehearsal.state = match rehearsal.state {
-                RehearsalState::Killed => RehearsalState::Killed,
-                RehearsalState::Running(_) | RehearsalState::Ended(_) | RehearsalState::Able(_) => {
-                    RehearsalState::Ended(ended)
-                }
-            };
+            if !matches!(rehearsal.state, RehearsalState::Killed) {
+                rehearsal.state = RehearsalState::Ended(ended);
+            }
             rehearsal.pid = 0;
         }
     }
@@ -254,34 +234,4 @@ impl Handover {
         self.rehearsal = None;
         Some(Err(error))
     }
-}
-
-fn arguments(invocation: &Invocation) -> Vec<CString> {
-    invocation.arguments.iter().map(c_string).collect()
-}
-
-fn environment(more: &[(&str, OsString)]) -> Vec<CString> {
-    let variable = |name: &OsString, value: &OsString| {
-        let mut text = name.clone();
-        text.push("=");
-        text.push(value);
-        c_string(&text)
-    };
-    let mut all: Vec<CString> = std::env::vars_os()
-        .map(|(name, value)| variable(&name, &value))
-        .collect();
-    all.extend(more.iter().map(|(name, value)| variable(&name.into(), value)));
-    all
-}
-
-fn c_string(text: &OsString) -> CString {
-    CString::new(text.as_bytes()).unwrap_or_else(|_| {
-        let short: Vec<u8> = text
-            .clone()
-            .into_vec()
-            .into_iter()
-            .take_while(|byte| *byte != 0)
-            .collect();
-        CString::new(short).unwrap_or_default()
-    })
 }

@@ -11,7 +11,7 @@ use super::{Context, Executor, Helpers, Pools};
 use crate::config::{Application, Php};
 use crate::master::event::{Event, GenerationId};
 use crate::runtime::php::protocol::WARM_TIMEOUT;
-use crate::sys::fd::pipe;
+use crate::sys::fd::{copy, pipe};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use std::os::fd::{AsFd, OwnedFd};
@@ -91,9 +91,7 @@ impl Helpers {
             if allocated(memory) < WORTH_BYTES {
                 return Ok(None);
             }
-            let memory = memory.try_clone();
-            let memory = memory.map_err(|error| Error::from_io("dup", "", &error))?;
-            let (said, parts) = pools.parcel(old, Some(memory))?;
+            let (said, parts) = pools.parcel(old, Some(copy(memory)?))?;
             (parcel, descriptors) = (Some(said), parts);
         }
         let (names, to) = pipe(false)?;

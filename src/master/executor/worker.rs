@@ -59,10 +59,10 @@ impl Pools {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        let (signal, told) = match force {
-            Force::Ask => return,
-            Force::Terminate => (Signal::SIGTERM, StopRequest::Terminate),
-            Force::Kill => (Signal::SIGKILL, StopRequest::Kill),
+        let Some(signal) = signal_of(force) else { return };
+        let told = match force {
+            Force::Kill => StopRequest::Kill,
+            Force::Ask | Force::Terminate => StopRequest::Terminate,
         };
         worker.told = Some((told, clock::now()));
         let sent = match (&worker.foreign, worker.pid) {
@@ -90,5 +90,14 @@ impl Pools {
         if let Some(Err(error)) = sent {
             log::error!("[pool {}] {error}", self.name_worker(id).0);
         }
+    }
+}
+
+/// The signal that stops a process; `None`: it is only asked.
+pub(super) fn signal_of(force: Force) -> Option<Signal> {
+    match force {
+        Force::Ask => None,
+        Force::Terminate => Some(Signal::SIGTERM),
+        Force::Kill => Some(Signal::SIGKILL),
     }
 }

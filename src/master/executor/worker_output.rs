@@ -6,15 +6,12 @@
 //! text can be forged.
 
 use super::app_log::Outlet;
-use super::output::{Lines, PipeRead};
+use super::output::{Lines, PipeRead, read_rest};
 use super::{Context, Generation, GenerationId, Pools, WorkerId, WorkerProcess};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{header, slot_reader};
-use std::sync::atomic::AtomicU64;
 
 const MOST_FIRST_OUTPUT: usize = 16 * 1024;
-/// Reads of a dead process's pipes: 1 MiB of output is logged.
-const LAST_LOOKS: usize = 64;
 
 impl Pools {
     /// Logs a worker's output. Returns `true` if there is more.
@@ -88,12 +85,10 @@ impl Pools {
         for (lines, stream) in &mut worker.output {
             let outlet = generation.outlet(context.log, "child", pid, stream);
             let (first_output, is_up) = (&mut worker.first_output, worker.up);
-            for _ in 0..LAST_LOOKS {
+            read_rest(|| {
                 let look = log_lines(&outlet, lines, |line| note(first_output, is_up, line));
-                if look != PipeRead::More {
-                    break;
-                }
-            }
+                look == PipeRead::More
+            });
             // A child of the worker may still hold the pipe.
             lines.end_line(|line| {
                 outlet.write(line);
@@ -104,15 +99,10 @@ impl Pools {
     }
 }
 
-fn page<'g>(generation: &'g Generation, worker: &WorkerProcess) -> Option<&'g [AtomicU64]> {
-    let resources = generation.resources.as_ref()?;
-    resources.board.slot(worker.slot as usize)
-}
-
 /// A worker's process id. Before its preloader announces it, its own value is good enough for a log line.
 pub(super) fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
-    let own =
-        || page(generation, worker).and_then(|page| i32::try_from(slot_reader::word(page, slot::PID)).ok());
+    let page = || generation.page(worker.slot);
+    let own = || page().and_then(|page| i32::try_from(slot_reader::word(page, slot::PID)).ok());
     worker.pid.or_else(own).unwrap_or_default()
 }
 

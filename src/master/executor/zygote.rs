@@ -11,6 +11,7 @@ use crate::config::{Application, Config, Pool, Preloading, sharing};
 use crate::master::event::{Exit, GenerationId};
 use crate::runtime::php::protocol::Parcel;
 use crate::spawn::report::Report;
+use crate::sys::fd::copy;
 use crate::sys::identity::{self, Identity};
 use crate::sys::shared_mappings::Template;
 use crate::sys::{Error, memfile, process, rights};
@@ -316,9 +317,7 @@ impl Pools {
             Some(memory) => memory,
             None => resources.memory.insert(template.fill(MEMORY)?),
         };
-        memory
-            .try_clone()
-            .map_err(|error| Error::from_io("dup", "", &error))
+        copy(memory)
     }
 
     /// The user of a generation's zygote: a new worker still has it when the master first sees it.

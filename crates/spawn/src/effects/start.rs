@@ -11,7 +11,7 @@ use crate::sys::{self, clock, pidfd, process};
 use crate::workdir::WorkDirectory;
 use nix::sys::signal::Signal;
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -101,12 +101,8 @@ impl Effects {
             CString::new(bytes).map_err(unfit)
         };
         let (output, child_output) = sys::fd::output()?;
-        let duplicate = |fd: BorrowedFd<'_>| {
-            let copy = fd.try_clone_to_owned();
-            copy.map_err(|error| sys::Error::from_io("dup", "", &error))
-        };
         let mut descriptors = std::mem::take(&mut live.descriptors);
-        descriptors.push((duplicate(child_output.as_fd())?, 1));
+        descriptors.push((sys::fd::copy(child_output.as_fd())?, 1));
         descriptors.push((child_output, 2));
         descriptors.extend(live.held.take().map(|held| (held, HELD_PORT)));
         let mut environment: Vec<CString> = Vec::new();
@@ -115,7 +111,7 @@ impl Effects {
             environment.push(text(&[name.as_bytes(), b"=", value.as_bytes()].concat())?);
         }
         let program = if let Some(internal) = &live.plan.internal {
-            descriptors.push((duplicate(directory.top())?, WORK_DIRECTORY));
+            descriptors.push((sys::fd::copy(directory.top())?, WORK_DIRECTORY));
             environment.push(text(&live.mark().unwrap_or_default())?);
             let arguments = internal
                 .arguments

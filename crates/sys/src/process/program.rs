@@ -7,8 +7,10 @@ use crate::{fd, signal};
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// A program to start, prepared before the fork.
 #[derive(Debug)]
@@ -23,6 +25,33 @@ pub struct Program {
     pub descriptors: Vec<(OwnedFd, RawFd)>,
     /// Soft and hard descriptor limits to restore.
     pub descriptor_limit: Option<(u64, u64)>,
+}
+
+impl Program {
+    /// A program from texts without a NUL. An argument or a path with one is empty.
+    pub fn new<A: AsRef<OsStr>>(
+        path: &Path,
+        arguments: impl IntoIterator<Item = A>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        descriptors: Vec<(OwnedFd, RawFd)>,
+    ) -> Program {
+        let c_string = |text: &OsStr| CString::new(text.as_bytes()).unwrap_or_default();
+        let variable = |(mut name, value): (OsString, OsString)| {
+            name.push("=");
+            name.push(value);
+            c_string(&name)
+        };
+        Program {
+            path: c_string(path.as_os_str()),
+            arguments: arguments
+                .into_iter()
+                .map(|text| c_string(text.as_ref()))
+                .collect(),
+            environment: environment.into_iter().map(variable).collect(),
+            descriptors,
+            descriptor_limit: None,
+        }
+    }
 }
 
 /// Starts a program and returns its pid once exec(2) has succeeded.

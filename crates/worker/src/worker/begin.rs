@@ -5,7 +5,7 @@ use super::{
     apply_process_settings, redirect_output, run,
 };
 use crate::logs::Log;
-use crate::sys::fd::null;
+use crate::sys::fd::{copy, null};
 use crate::sys::{Error, session, title};
 use std::os::fd::AsFd;
 
@@ -48,8 +48,7 @@ fn begin_by(
         context.settings.pool.title, context.settings.pool.name
     ));
     let result = null().map_err(ProcessSettingsError::from).and_then(|null| {
-        let messages = context.messages.try_clone();
-        Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
+        Log::install().send_to_master(copy(&context.messages)?);
         session::begin()?;
         prepare()?;
         apply_process_settings(&context.settings)?;

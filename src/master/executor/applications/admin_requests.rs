@@ -297,25 +297,20 @@ impl Executor {
 
     /// Lends an instance to a conversation until it ends or returns it.
     pub(in crate::master) fn lend(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
-        let asked = self
-            .applications
-            .routers
-            .get_mut(&id)
-            .is_some_and(|app_pool| app_pool.ask(what, Asker::Lease(asker, id)));
-        if !asked {
+        self.ask_router(id, asker, what, Asker::Lease(asker, id));
+    }
+
+    fn ask_router(&mut self, id: PoolId, asker: u64, what: AdminRequest, asked: Asker) {
+        let app_pool = self.applications.routers.get_mut(&id);
+        if !app_pool.is_some_and(|app_pool| app_pool.ask(what, asked)) {
             self.refuse_for_now(asker);
         }
     }
 
     pub(in crate::master) fn give_back(&mut self, asker: u64, lease: u64, ok: bool) -> Result<(), String> {
-        let held = self
-            .applications
-            .routers
-            .values_mut()
-            .find(|app_pool| app_pool.leases.contains_key(&lease));
-        let Some(app_pool) = held else {
-            return Err(format!("there is no lease {lease}"));
-        };
+        let mut routers = self.applications.routers.values_mut();
+        let held = routers.find(|app_pool| app_pool.leases.contains_key(&lease));
+        let app_pool = held.ok_or_else(|| format!("there is no lease {lease}"))?;
         app_pool.leases.remove(&lease);
         if !app_pool.ask(AdminRequest::Return { lease, ok }, Asker::Session(asker)) {
             self.refuse_for_now(asker);
@@ -357,14 +352,7 @@ impl Executor {
 
     /// Passes a request on to a pool's router. The client gets the router's answer, or an error at once.
     pub(in crate::master) fn pass_on(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
-        let asked = self
-            .applications
-            .routers
-            .get_mut(&id)
-            .is_some_and(|app_pool| app_pool.ask(what, Asker::Session(asker)));
-        if !asked {
-            self.refuse_for_now(asker);
-        }
+        self.ask_router(id, asker, what, Asker::Session(asker));
     }
 }
 

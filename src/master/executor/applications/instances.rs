@@ -11,7 +11,7 @@ use crate::inspector::protocol::{FoundApplication, InspectReply};
 use crate::logs::open_file;
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
 use crate::master::failed_starts::Kept;
-use crate::master::instances::At;
+use crate::master::instances::{At, Instance as RegisteredInstance};
 use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::spawn::report::{ErrorId, Report};
 use crate::sys::{clock, identity};
@@ -44,11 +44,8 @@ impl Executor {
                 admin_request,
                 result,
             } => {
-                let asked = self
-                    .applications
-                    .routers
-                    .get_mut(&id)
-                    .and_then(|app_pool| app_pool.asked.remove(&admin_request));
+                let app_pool = self.applications.routers.get_mut(&id);
+                let asked = app_pool.and_then(|app_pool| app_pool.asked.remove(&admin_request));
                 if let Some(asked) = asked {
                     self.answered(asked, result);
                 }
@@ -125,12 +122,7 @@ impl Executor {
         self.applications.last_order += 1;
         let order = SpawnRequestId(self.applications.last_order);
         self.applications.orders.insert(order, (id, number));
-        if let Some(instance) = self
-            .applications
-            .routers
-            .get_mut(&id)
-            .and_then(|app_pool| app_pool.registry.get_mut(number))
-        {
+        if let Some(instance) = self.applications.instance(id, number) {
             instance.come_to(At::Ordered(order), clock::now());
             (instance.revision, instance.origin) = (revision, origin);
         }
@@ -213,6 +205,18 @@ impl Executor {
     }
 }
 
+/// An instance as its router is told of it.
+pub(super) fn told(number: u64, instance: &RegisteredInstance, pid: i32) -> Instance {
+    Instance {
+        instance: number,
+        application: instance.application.clone(),
+        restarts: instance.restarts,
+        pid,
+        revision: instance.revision.clone(),
+        origin: instance.origin.clone(),
+    }
+}
+
 impl Applications {
     fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, restarts: u32) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
@@ -233,11 +237,7 @@ impl Applications {
     }
 
     fn stop_instance(&mut self, context: &mut Context, id: PoolId, number: u64, kill: bool) {
-        let Some(instance) = self
-            .routers
-            .get_mut(&id)
-            .and_then(|app_pool| app_pool.registry.get_mut(number))
-        else {
+        let Some(instance) = self.instance(id, number) else {
             return;
         };
         instance.is_stopping = true;
@@ -301,14 +301,7 @@ impl Applications {
             application.failure = None;
         }
         if instance.is_known {
-            let up = Instance {
-                instance: number,
-                application: instance.application.clone(),
-                restarts: instance.restarts,
-                pid,
-                revision: instance.revision.clone(),
-                origin: instance.origin.clone(),
-            };
+            let up = told(number, instance, pid);
             app_pool.say(&ToRouter::Up(up), vec![channel]);
         }
     }
@@ -383,7 +376,7 @@ impl Applications {
         errors.filter_map(|error| error.refusal.as_ref())
     }
 
-    fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut crate::master::instances::Instance> {
+    fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut RegisteredInstance> {
         self.routers.get_mut(&id)?.registry.get_mut(number)
     }
 

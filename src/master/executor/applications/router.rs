@@ -2,9 +2,9 @@
 
 use super::super::helper::{own_user, zone};
 use super::super::helper_process::{HelperId, HelperProcess, Pulse, RunningHelper};
-use super::super::output::Lines;
 use super::super::sources::Source;
 use super::super::{Applications, Context, Executor, Pools};
+use super::instances::told;
 use super::{AppPool, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
 use crate::helper::Role;
@@ -13,12 +13,11 @@ use crate::life::Rules;
 use crate::master::event::PoolId;
 use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::sys::Error;
-use crate::sys::fd::{send_with, socket_pair};
-use crate::sys::guarded::{Guarded, receive_bytes};
+use crate::sys::fd::{copy, send_with, socket_pair};
+use crate::sys::guarded::receive_bytes;
 use crate::sys::identity::{self, Identity};
 use crate::sys::socket;
 use crate::sys::socket::Progress;
-use mio::Interest;
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, HashMap};
@@ -133,7 +132,6 @@ impl Executor {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let app_pool = self.applications.routers.get(&pool).ok_or_else(nothing)?;
         let template = &app_pool.template;
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let identity = run_as(template)?;
         let runs_as = identity.as_ref().map(|identity| identity.uid);
         let is_router = id == HelperId::Router(pool);
@@ -151,19 +149,16 @@ impl Executor {
         let role = role(is_router, template, identity).ok_or_else(nothing)?;
         // A copy, because each inspector gets a new watch.
         let socket = copy(&app_pool.sockets.master)?;
-        let environment: Vec<_> = zone().into_iter().collect();
         let pid = self
             .context
-            .start_helper(&self.reload, title, role, theirs, &environment)?;
+            .start_helper(&self.reload, title, role, theirs, zone())?;
         let mut running = RunningHelper::new(pid, channel);
         running.pulse = Some(Pulse::new(pid, heartbeat_in));
         let sources = &mut self.context.sources;
-        sources.watch(&messages, Source::HelperMessages(id))?;
-        running.messages = Some(Lines::new(Guarded::new(messages)));
+        running.hear(id, messages, sources)?;
         match &running.channel {
             Some(channel) => {
-                let both = Interest::READABLE | Interest::WRITABLE;
-                sources.watch_for(channel, Source::Router(pool), both)?;
+                sources.watch_both(channel, Source::Router(pool))?;
             }
             None => {
                 sources.watch(&socket, Source::Inspector(pool))?;
@@ -243,7 +238,6 @@ impl Executor {
 impl Applications {
     /// Sends a router its settings, sockets, and running instances.
     fn brief_router(&mut self, pools: &Pools, id: PoolId) -> Result<(), Error> {
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let listener = pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
         let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
         let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
@@ -262,14 +256,7 @@ impl Applications {
                     return None;
                 };
                 let worker = pools.workers.get(&worker)?;
-                let told = Instance {
-                    instance: number,
-                    application: instance.application.clone(),
-                    restarts: instance.restarts,
-                    pid: worker.pid?,
-                    revision: instance.revision.clone(),
-                    origin: instance.origin.clone(),
-                };
+                let told = told(number, instance, worker.pid?);
                 Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
             })
             .collect();
@@ -292,7 +279,6 @@ impl Applications {
             }
         }
         // Lost questions are repeated when the router gets a new inspector socket.
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
         let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
         app_pool.say(&settings, sockets);

@@ -7,9 +7,10 @@ mod plan;
 
 use super::early_exit::ended_of;
 use super::launches::exit_of_report;
-use super::output::{Lines, PipeRead};
+use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
+use super::worker::signal_of;
 use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
@@ -144,10 +145,7 @@ impl Executor {
                 ProgramAction::Start(index) => self.start_process(id, index),
                 ProgramAction::Cancel(index) => {
                     let token = self.helpers.slot(id, index).and_then(|slot| slot.token);
-                    token
-                        .into_iter()
-                        .for_each(|token| self.helpers.spawner.cancel(token));
-                    self.drain_spawner();
+                    self.cancel_start(token);
                 }
                 ProgramAction::BackOff {
                     index,
@@ -233,13 +231,8 @@ impl Executor {
             words,
         });
         if let Some(output) = &running.output {
-            let watched = self
-                .context
-                .sources
-                .watch(output.pipe(), Source::ProgramOutput(id, index));
-            if let Err(error) = watched {
-                log::error!("[pool {name}] {error}");
-            }
+            let sources = &mut self.context.sources;
+            sources.watch_of_pool(&name, output.pipe(), Source::ProgramOutput(id, index));
         }
         match &address {
             Some(address) if is_published => log::info!(
@@ -258,15 +251,12 @@ impl Executor {
             self.pools
                 .show_heirs(&self.helpers, id, index, Some((address, pid)));
         }
-        match gone {
-            Some(ended) => {
-                self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
-                self.process_gone(id, index, ended);
-            }
-            None => {
-                self.processes.by_pid.insert(pid, Who::Program(id, index));
-                self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
-            }
+        if gone.is_none() {
+            self.processes.by_pid.insert(pid, Who::Program(id, index));
+        }
+        self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
+        if let Some(ended) = gone {
+            self.process_gone(id, index, ended);
         }
     }
 
@@ -286,14 +276,8 @@ impl Executor {
     }
 
     pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: process::Ended) {
-        for _ in 0..super::deaths::LAST_LOOKS {
-            if !self
-                .helpers
-                .read_program_output(&mut self.context, &self.pools, id, index)
-            {
-                break;
-            }
-        }
+        let (helpers, context, pools) = (&mut self.helpers, &mut self.context, &self.pools);
+        read_rest(|| helpers.read_program_output(context, pools, id, index));
         let name = self.pools.generation_name(id).to_owned();
         self.pools.show_heirs(&self.helpers, id, index, None);
         let Some(record) = self.helpers.programs.get_mut(&id) else {
@@ -437,12 +421,9 @@ impl Helpers {
         };
         running.is_ending = true;
         running.input = None;
-        let signal = match force {
-            Force::Ask => return,
-            Force::Terminate => Signal::SIGTERM,
-            Force::Kill => Signal::SIGKILL,
-        };
-        running.remains.signal_group(signal);
+        if let Some(signal) = signal_of(force) {
+            running.remains.signal_group(signal);
+        }
     }
 
     pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::ProcessStatus> {

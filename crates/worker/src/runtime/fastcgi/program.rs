@@ -53,7 +53,6 @@ pub(super) enum Output {
 
 impl RunningProgram {
     pub(super) fn start(recipe: &Recipe, socket: &ProgramSocket) -> Result<RunningProgram, Error> {
-        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
         let (output, theirs) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
         let foreign = ExternalProgram {
@@ -61,7 +60,7 @@ impl RunningProgram {
             arguments: recipe.arguments.clone(),
             environment: recipe.environment.clone(),
             directory: recipe.directory.clone(),
-            streams: [copy(socket.listener())?, copy(theirs.as_fd())?, theirs],
+            streams: [fd::copy(socket.listener())?, fd::copy(theirs.as_fd())?, theirs],
         };
         let pid = external::start_retrying(&foreign)?;
         let process = pidfd::open(pid).inspect_err(|_| external::kill_group(pid))?;

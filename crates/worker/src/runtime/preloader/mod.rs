@@ -131,9 +131,7 @@ impl Preloader {
                 Log::install();
                 return sys::fd::null();
             };
-            let messages = context.messages.try_clone();
-            let messages = messages.map_err(|error| sys::Error::from_io("dup", "", &error))?;
-            Log::install().send_to_master(messages);
+            Log::install().send_to_master(sys::fd::copy(&context.messages)?);
             sys::fd::null()
         })
     }
@@ -185,9 +183,7 @@ impl Preloader {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Preloader, Error> {
         let context = GenerationContext::assemble(settings.clone(), descriptors).map_err(Error::Context)?;
-        let messages = context.messages.try_clone();
-        let messages = messages.map_err(|error| sys::Error::from_io("dup", "", &error))?;
-        Log::install().send_to_master(messages);
+        Log::install().send_to_master(sys::fd::copy(&context.messages)?);
         let begun = Begun {
             settings,
             context: Some(context),

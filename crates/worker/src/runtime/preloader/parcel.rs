@@ -59,9 +59,7 @@ impl Parcel {
         let json = memfile::read(self.settings.as_fd(), MOST_BYTES)?;
         let settings = serde_json::from_slice(&json).map_err(Error::Line)?;
         let context = GenerationContext::assemble(settings, self.context).map_err(Error::Context)?;
-        let channel = context.messages.try_clone();
-        let channel = channel.map_err(|error| sys::Error::from_io("dup", "", &error))?;
-        Log::install().turn_to_master(channel);
+        Log::install().turn_to_master(sys::fd::copy(&context.messages)?);
         // Enter the group first, so that it contains everything the pool does.
         if let Some(group) = &context.group {
             let entered = confine::enter_group(group.as_fd());
