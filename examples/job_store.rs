@@ -40,8 +40,8 @@ fn claim(store: &mut Store) -> Result<Option<Box<Claimed>>, Box<dyn Error>> {
 
 fn finish(store: &mut Store, job: &Claimed) -> Result<(), Box<dyn Error>> {
     let finished = Finished {
-        id: job.id,
-        attempt: job.attempt,
+        id: job.start.id,
+        attempt: job.start.attempt,
         verdict: Verdict {
             becomes: Becomes::Done(TaskStatus::Ok),
             counters: Counters::default(),
@@ -77,9 +77,9 @@ fn work(path: &Path, told: &Path) -> Result<(), Box<dyn Error>> {
             say(&mut told, "pushed", pushed[0].id)?;
         }
         let job = claim(&mut store)?.ok_or("no job")?;
-        say(&mut told, "started", job.id)?;
+        say(&mut told, "started", job.start.id)?;
         finish(&mut store, &job)?;
-        say(&mut told, "done", job.id)?;
+        say(&mut told, "done", job.start.id)?;
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ fn check(path: &Path, told: &Path) -> Result<(), Box<dyn Error>> {
         let is_right = match *word {
             "done" => view.state == "done" && view.result.as_deref() == Some("done"),
             // It may have ended without a word of it.
-            "started" => view.state == "done" || jobs.iter().any(|job| (job.id, job.attempt) == (*id, 1)),
+            "started" => view.state == "done" || jobs.iter().any(|job| (job.start.id, job.start.attempt) == (*id, 1)),
             _ => true,
         };
         if !is_right {
