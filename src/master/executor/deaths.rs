@@ -5,11 +5,11 @@ use super::helper_process::HelperId;
 use super::preloader::ChannelInput;
 use super::slow::Traceable;
 use super::{Executor, Helpers, Pools, Processes, Who};
-use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::identity::Identity;
-use crate::sys::process::{self, Ended};
+use crate::sys::process;
 use crate::sys::sender::Origin;
 use std::rc::Rc;
 
@@ -41,14 +41,14 @@ impl Executor {
                 break;
             };
             // Until it is reaped, its number stands only for its process group.
-            self.part_from(pid, exit_of(ended));
+            self.part_from(pid, ended);
             let Ok((ended, used)) = process::reap_used(pid) else {
                 break;
             };
             match self.processes.by_pid.remove(&pid) {
                 Some(Who::Worker(worker)) => {
                     self.pools.count_cpu(worker, used.cpu_micros);
-                    self.worker_gone(worker, pid, exit_of(ended));
+                    self.worker_gone(worker, pid, ended);
                 }
                 Some(Who::Rehearsal) => self.handover.rehearsal_ended(&mut self.context, ended),
                 Some(Who::Helper(id)) => {
@@ -61,7 +61,7 @@ impl Executor {
                     self.unavailable_responder_gone(pool, pid);
                     self.pools.vacate(pool);
                 }
-                Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
+                Some(Who::Preloader) => self.preloader_gone(pid, ended),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 None if self.helpers.spawner.reaped(pid, ended) => self.drain_spawner(),
@@ -87,10 +87,10 @@ impl Executor {
         };
         let pid = worker.pid.unwrap_or_default();
         self.part_from_foreign(id);
-        self.worker_gone(id, pid, Exit::Unknown);
+        self.worker_gone(id, pid, Ended::Unknown);
     }
 
-    fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
+    fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Ended) {
         // Its messages first, so that it is known to have been up.
         if let Some(generation) = self.pools.workers.get(&id).map(|worker| worker.generation) {
             self.accept_notify(generation);
@@ -119,7 +119,7 @@ impl Executor {
             .push_back(Event::WorkerExited(id, exit, had_work));
     }
 
-    pub(super) fn preloader_gone(&mut self, pid: i32, exit: Exit) {
+    pub(super) fn preloader_gone(&mut self, pid: i32, exit: Ended) {
         // Its last answers count: those workers exist.
         for _ in 0..LAST_LOOKS {
             if !self.hear_preloader(pid) {
@@ -334,9 +334,9 @@ impl Processes {
         had_work
     }
 
-    pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
+    pub(super) fn early_death(&mut self, pid: i32) -> Option<Ended> {
         let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
-        self.early_deaths.remove(at).map(|(_, ended)| exit_of(ended))
+        self.early_deaths.remove(at).map(|(_, ended)| ended)
     }
 }
 
@@ -391,12 +391,5 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
                 text(3)
             ))
         }
-    }
-}
-
-pub(super) fn exit_of(ended: Ended) -> Exit {
-    match ended {
-        Ended::Code(code) => Exit::Code(code),
-        Ended::Signal(signal, core) => Exit::Signal { signal, core },
     }
 }

@@ -47,7 +47,8 @@ impl fmt::Display for UpgradeError {
             UpgradeError::Refused(ended, words) => {
                 match ended {
                     Ended::Code(code) => write!(f, "the new program ended with code {code}")?,
-                    Ended::Signal(signal, _) => write!(f, "the new program ended on signal {signal}")?,
+                    Ended::Signal { number, .. } => write!(f, "the new program ended on signal {number}")?,
+                    Ended::Unknown => f.write_str("the new program ended")?,
                 }
                 if words.is_empty() {
                     f.write_str(" and did not say that it can take over")
