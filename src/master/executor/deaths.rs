@@ -368,6 +368,14 @@ fn by_whom(origin: Origin, worker: i32) -> String {
     }
 }
 
+/// The first line of a slot's request, such as `GET /x.php?a=b`, and the script.
+pub(super) fn request_and_script(entry: &slot_reader::SlotEntry) -> (String, String) {
+    let [method, path, query, script] =
+        [0, 1, 2, 3].map(|index| String::from_utf8_lossy(&entry.texts[index]));
+    let mark = if query.is_empty() { "" } else { "?" };
+    (format!("{method} {path}{mark}{query}"), script.into_owned())
+}
+
 fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
     match entry.stage {
         RequestStage::Creating
@@ -378,18 +386,8 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
         RequestStage::ReadingHeaders => Some("reading a request".into()),
         RequestStage::Working => Some("doing its out-of-band work".into()),
         RequestStage::Info | RequestStage::Executing | RequestStage::End => {
-            let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-            let query = if entry.texts[2].is_empty() {
-                String::new()
-            } else {
-                format!("?{}", text(2))
-            };
-            Some(format!(
-                "serving \"{} {}{query}\" (script '{}')",
-                text(0),
-                text(1),
-                text(3)
-            ))
+            let (request, script) = request_and_script(entry);
+            Some(format!("serving \"{request}\" (script '{script}')"))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
 
 use super::app_log::{outlet_of_preloader, whose};
-use super::deaths::LAST_LOOKS;
+use super::deaths::{LAST_LOOKS, request_and_script};
 use super::output::{Lines, PipeRead};
 use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
@@ -214,18 +214,8 @@ impl Pools {
         let Some(entry) = page.map(crate::scoreboard::slot_reader::read) else {
             return String::new();
         };
-        let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-        let query = if entry.texts[2].is_empty() {
-            String::new()
-        } else {
-            format!("?{}", text(2))
-        };
-        format!(
-            ", script '{}' (request: \"{} {}{query}\")",
-            text(3),
-            text(0),
-            text(1)
-        )
+        let (request, script) = request_and_script(&entry);
+        format!(", script '{script}' (request: \"{request}\")")
     }
 }
 
