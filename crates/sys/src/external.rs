@@ -22,18 +22,20 @@ const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 pub fn start(program: &Program, directory: &CStr) -> Result<i32> {
     // SAFETY: getpid(2) has no preconditions.
     let parent = unsafe { libc::getpid() };
-    // SAFETY (of the closure): system calls on a string that the waiting parent keeps.
-    start_with(program, || unsafe {
-        libc::setpgid(0, 0);
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // The parent may have exited before PR_SET_PDEATHSIG was set.
-        if libc::getppid() != parent {
-            super::process::exit_now(127);
-        }
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        match libc::chdir(directory.as_ptr()) {
-            0 => Ok(()),
-            _ => Err("chdir"),
+    start_with(program, || {
+        // SAFETY: system calls on a string that the waiting parent keeps.
+        unsafe {
+            libc::setpgid(0, 0);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // The parent may have exited before PR_SET_PDEATHSIG was set.
+            if libc::getppid() != parent {
+                super::process::exit_now(127);
+            }
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            match libc::chdir(directory.as_ptr()) {
+                0 => Ok(()),
+                _ => Err("chdir"),
+            }
         }
     })
 }

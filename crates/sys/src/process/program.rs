@@ -60,14 +60,15 @@ pub(crate) fn start_with(
     let mut copies: Vec<(RawFd, RawFd)> = standard.chain(given).collect();
     let lowest = copies.iter().map(|(_, to)| *to).max().unwrap_or(2) + 1;
     let (argv, envp) = (pointers(&program.arguments), pointers(&program.environment));
-    // SAFETY (of the closure): system calls on descriptors and strings that the waiting parent keeps.
     let mut run = || {
         fd::close_all_on_exec();
         // First above every target, so that no dup2 overwrites a source.
         for (from, _) in &mut copies {
+            // SAFETY: fcntl(2) fails for a number that is not open.
             *from = unsafe { libc::fcntl(*from, libc::F_DUPFD_CLOEXEC, lowest) };
         }
         for (from, to) in &copies {
+            // SAFETY: the parent, which waits, has its own descriptors.
             if unsafe { libc::dup2(*from, *to) } < 0 {
                 return "dup2";
             }
@@ -75,11 +76,13 @@ pub(crate) fn start_with(
         if let Err(call) = prepare() {
             return call;
         }
-        if let Some((rlim_cur, rlim_max)) = program.descriptor_limit {
-            let limit = libc::rlimit { rlim_cur, rlim_max };
-            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+        // SAFETY: system calls on values that the waiting parent keeps.
+        unsafe {
+            if let Some((rlim_cur, rlim_max)) = program.descriptor_limit {
+                libc::setrlimit(libc::RLIMIT_NOFILE, &libc::rlimit { rlim_cur, rlim_max });
+            }
+            libc::execve(program.path.as_ptr(), argv.as_ptr(), envp.as_ptr());
         }
-        unsafe { libc::execve(program.path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
         "execve"
     };
     let mut child = Child {
