@@ -1,4 +1,4 @@
-//! Starts external programs in process groups of their own.
+//! Starts external programs, each in a new process group.
 
 use super::error::Result;
 use super::process::{Program, start_with};

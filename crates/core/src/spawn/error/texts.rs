@@ -10,9 +10,7 @@ use crate::spawn::plan::{Kind, OwnSocket, Plan};
 use crate::spawn::report::source::Excerpt;
 use crate::spawn::step::{Party, Route, Step};
 use serde::Serialize;
-use serde_with::skip_serializing_none;
 
-#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     pub category: Category,
@@ -21,8 +19,10 @@ pub struct Failure {
     pub summary: String,
     pub problem: Text,
     pub solution: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
     /// The failed line of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Excerpt>,
 }
 

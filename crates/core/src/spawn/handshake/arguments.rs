@@ -5,12 +5,10 @@ use crate::spawn::plan::{Account, Kind, Limit, Plan, SPAWN_METHOD};
 use crate::spawn::step::Route;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The content of `args.json`, which the env setupper reads, too.
-#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arguments {
     /// `SPAWN_DIRECTLY` or `START_PRELOADER`.
@@ -27,7 +25,9 @@ pub struct Arguments {
     pub spawn_method: String,
     pub start_command: String,
     /// The file that a wrapper loads.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub startup_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub process_title: Option<String>,
     pub app_type: String,
     /// `production` or `development`.
@@ -35,10 +35,13 @@ pub struct Arguments {
     /// The address to listen on.
     pub bind_address: String,
     /// The port, if one was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_start_port: Option<u16>,
     /// The prepared unix socket, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_socket: Option<PathBuf>,
     /// The script that Node.js loads first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_preload: Option<PathBuf>,
     /// The application's path on its site.
     pub base_uri: String,
@@ -54,16 +57,20 @@ pub struct Arguments {
     pub load_shell_envvars: bool,
     pub limits: Vec<Limit>,
     /// File mode creation mask.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
     pub no_new_privs: bool,
     /// The required identity of the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
     /// The kernel sends it SIGTERM when forkyard exits.
     pub dies_with_parent: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file: Option<PathBuf>,
     /// The password of requests.
     pub connect_password: String,
     /// The directory of unix sockets.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub socket_dir: Option<PathBuf>,
     /// The unique name of the future process.
     pub gupid: String,
