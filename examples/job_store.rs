@@ -108,7 +108,12 @@ fn check(path: &Path, told: &Path) -> Result<(), Box<dyn Error>> {
         let is_right = match *word {
             "done" => view.state == "done" && view.result.as_deref() == Some("done"),
             // It may have ended without a word of it.
-            "started" => view.state == "done" || jobs.iter().any(|job| (job.start.id, job.start.attempt) == (*id, 1)),
+            "started" => {
+                view.state == "done"
+                    || jobs
+                        .iter()
+                        .any(|job| (job.start.id, job.start.attempt) == (*id, 1))
+            }
             _ => true,
         };
         if !is_right {

@@ -333,14 +333,6 @@ fn failed(code: u8, message: &str) -> CommandOutcome {
     CommandOutcome::failure(code, format!("forkyard: {message}\n"))
 }
 
-fn said(output: String) -> CommandOutcome {
-    CommandOutcome {
-        output,
-        errors: String::new(),
-        code: 0,
-    }
-}
-
 /// The figures of the process behind a socket, for the status; `None`: it does not answer.
 pub(super) fn stats(socket: &Path) -> Option<Stats> {
     let mut conversation = Conversation::begin_with(socket)?;

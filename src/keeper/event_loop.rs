@@ -176,7 +176,8 @@ impl Keeper {
                     }
                     Some(u8::try_from(code).unwrap_or(u8::MAX))
                 }
-                Ended::Signal(number, _) => {
+                Ended::Unknown => None,
+                Ended::Signal { number, .. } => {
                     let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
                     log::error!("the master (pid {pid}) ended on signal {number} ({name})");
                     None

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
+pub mod ended;
 pub mod indexed;
 pub mod origin;
 pub mod remedy;

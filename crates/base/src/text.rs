@@ -36,6 +36,22 @@ pub fn line_with<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     Cow::Owned(line)
 }
 
+/// Decodes `%41`. `None`: a percent sign without two hexadecimal digits.
+pub fn percent_decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter();
+    while let Some(&byte) = rest.next() {
+        if byte == b'%' {
+            let mut digit = || (*rest.next()? as char).to_digit(16);
+            let (high, low) = (digit()?, digit()?);
+            bytes.push((high * 16 + low) as u8);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    Some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Maps a request's path to a file, a script or the application.
 
 use crate::subject::{Subject, What};
+use forkyard_base::text::percent_decoded;
 use forkyard_protocol::inspector::Kind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -24,18 +25,7 @@ pub(crate) enum Target {
 
 /// Decodes a URL's path and resolves `.` and `..`; `None`: invalid.
 pub(crate) fn decoded(path: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            other => other,
-        });
-    }
-    let text = String::from_utf8(bytes).ok()?;
+    let text = String::from_utf8(percent_decoded(path.as_bytes())?).ok()?;
     if !text.starts_with('/') || text.contains('\0') {
         return None;
     }

@@ -171,9 +171,9 @@ mod tests {
             child_dies_of(|| own.words()[0].store(1, Ordering::Relaxed)),
             Ended::Code(0)
         );
-        let segfault = Ended::Signal(libc::SIGSEGV, false);
+        let segfault = Ended::killed(libc::SIGSEGV);
         let strip = |ended| match ended {
-            Ended::Signal(signal, _) => Ended::Signal(signal, false),
+            Ended::Signal { number: signal, .. } => Ended::killed(signal),
             code => code,
         };
         let other = || reader.slot(1).unwrap()[0].store(1, Ordering::Relaxed);

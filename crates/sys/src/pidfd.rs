@@ -61,7 +61,10 @@ fn wait(process: BorrowedFd<'_>, more: WaitPidFlag) -> Result<Option<Ended>> {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | more;
     match waitid(Id::PIDFd(process), flags).named("waitid", "")? {
         WaitStatus::Exited(_, code) => Ok(Some(Ended::Code(code))),
-        WaitStatus::Signaled(_, signal, core) => Ok(Some(Ended::Signal(signal as i32, core))),
+        WaitStatus::Signaled(_, signal, core) => Ok(Some(Ended::Signal {
+            number: signal as i32,
+            core,
+        })),
         _ => Ok(None),
     }
 }
@@ -123,8 +126,8 @@ mod tests {
             super::super::socket::wait(process.as_fd(), readable, Duration::from_secs(30)),
             Ok(true)
         );
-        assert_eq!(peek(process.as_fd()), Ok(Some(Ended::Signal(9, false))));
-        assert_eq!(reap(process.as_fd()), Ok(Some(Ended::Signal(9, false))));
+        assert_eq!(peek(process.as_fd()), Ok(Some(Ended::killed(9))));
+        assert_eq!(reap(process.as_fd()), Ok(Some(Ended::killed(9))));
         assert_eq!(peek(process.as_fd()).map_err(|e| e.errno), Err(Errno::ECHILD));
         send_signal(process.as_fd(), Signal::SIGKILL).unwrap();
         assert!(child.wait().is_err(), "it was reaped");

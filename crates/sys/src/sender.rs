@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn the_sender_is_noted_and_the_end_is_that_of_the_signal() {
         for signal in SIGNALS.into_iter().filter(|signal| *signal != Signal::SIGQUIT) {
-            let ended = Ended::Signal(signal as i32, false);
+            let ended = Ended::killed(signal as i32);
             assert_eq!(sent(signal, early), (by_this(signal), ended));
             let mapped = |memory: &Memory| {
                 early(memory);
@@ -218,7 +218,7 @@ mod tests {
             let page = Words::map_writable(memory.writable.as_fd(), 1, 1).unwrap();
             page.note_senders_at(0);
         };
-        let ended = Ended::Signal(libc::SIGTERM, false);
+        let ended = Ended::killed(libc::SIGTERM);
         assert_eq!(sent(Signal::SIGTERM, unmapped), (None, ended));
     }
 
@@ -233,16 +233,13 @@ mod tests {
         };
         assert_eq!(
             sent(Signal::SIGTERM, ignored),
-            (by_this(Signal::SIGTERM), Ended::Signal(libc::SIGTERM, false))
+            (by_this(Signal::SIGTERM), Ended::killed(libc::SIGTERM))
         );
     }
 
     #[test]
     fn what_ends_a_process_without_a_handler_says_nothing() {
-        assert_eq!(
-            sent(Signal::SIGKILL, early),
-            (None, Ended::Signal(libc::SIGKILL, false))
-        );
+        assert_eq!(sent(Signal::SIGKILL, early), (None, Ended::killed(libc::SIGKILL)));
     }
 
     #[test]

@@ -231,7 +231,7 @@ mod tests {
         (answer, reap_pid(pid).unwrap())
     }
 
-    const TERMINATED: Ended = Ended::Signal(libc::SIGTERM, false);
+    const TERMINATED: Ended = Ended::killed(libc::SIGTERM);
 
     fn timed_out(pid: i32) {
         send_timeout(pid).unwrap();

@@ -5,7 +5,7 @@ use super::display::{
     Bar, connections_table, details, job_bar, jobs_table, kinds_table, now_ms, queues_table, schedules_table,
     sequences_table, table,
 };
-use super::{Conversation, EXIT_UNKNOWN, LOOK, List, Outcome, Push, failed, failure, said, wait};
+use super::{CommandOutcome, Conversation, EXIT_UNKNOWN, LOOK, List, Outcome, Push, failed, failure, wait};
 use crate::cli::EXIT_SOFTWARE;
 use crate::config::duration;
 use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest, Pushed};
@@ -119,9 +119,9 @@ impl Conversation {
     pub(super) fn shown(&self, answer: JobsAnswer) -> Outcome {
         if self.json {
             let text = serde_json::to_string(&answer).unwrap_or_default();
-            return Ok(said(format!("{text}\n")));
+            return Ok(CommandOutcome::success(format!("{text}\n")));
         }
-        Ok(said(match answer {
+        Ok(CommandOutcome::success(match answer {
             JobsAnswer::Pushed { jobs } => {
                 let line = |job: &Pushed| match job.existed {
                     true => format!("{} (was there already)\n", job.id),

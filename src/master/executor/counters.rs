@@ -2,7 +2,7 @@
 
 use super::Pools;
 use super::generation::Generation;
-use crate::master::event::{Exit, GenerationId, PoolId, WorkerId};
+use crate::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use crate::master::exit_causes::cause;
 use crate::scoreboard::counters::{ExitCause, PoolCounters};
 use crate::scoreboard::{refusals, slot_reader};
@@ -96,7 +96,7 @@ impl Pools {
         }
     }
 
-    pub(super) fn count_exit(&mut self, id: WorkerId, exit: Exit) {
+    pub(super) fn count_exit(&mut self, id: WorkerId, exit: Ended) {
         let worker = self.workers.get(&id);
         let told = worker.and_then(|worker| worker.told);
         let said = worker.and_then(|worker| {

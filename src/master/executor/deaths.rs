@@ -6,11 +6,11 @@ use super::output::read_rest;
 use super::preloader::ChannelInput;
 use super::slow::Traceable;
 use super::{Executor, Helpers, Pools, Processes, Who};
-use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::identity::Identity;
-use crate::sys::process::{self, Ended};
+use crate::sys::process;
 use crate::sys::sender::Origin;
 use std::rc::Rc;
 
@@ -40,14 +40,14 @@ impl Executor {
                 break;
             };
             // Until it is reaped, its number stands only for its process group.
-            self.part_from(pid, exit_of(ended));
+            self.part_from(pid, ended);
             let Ok((ended, used)) = process::reap_used(pid) else {
                 break;
             };
             match self.processes.by_pid.remove(&pid) {
                 Some(Who::Worker(worker)) => {
                     self.pools.count_cpu(worker, used.cpu_micros);
-                    self.worker_gone(worker, pid, exit_of(ended));
+                    self.worker_gone(worker, pid, ended);
                 }
                 Some(Who::Rehearsal) => self.handover.rehearsal_ended(&mut self.context, ended),
                 Some(Who::Helper(id)) => {
@@ -60,7 +60,7 @@ impl Executor {
                     self.unavailable_responder_gone(pool, pid);
                     self.pools.vacate(pool);
                 }
-                Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
+                Some(Who::Preloader) => self.preloader_gone(pid, ended),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 None if self.helpers.spawner.reaped(pid, ended) => self.drain_spawner(),
@@ -86,10 +86,10 @@ impl Executor {
         };
         let pid = worker.pid.unwrap_or_default();
         self.part_from_foreign(id);
-        self.worker_gone(id, pid, Exit::Unknown);
+        self.worker_gone(id, pid, Ended::Unknown);
     }
 
-    fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
+    fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Ended) {
         // Its messages first, so that it is known to have been up.
         if let Some(generation) = self.pools.workers.get(&id).map(|worker| worker.generation) {
             self.accept_notify(generation);
@@ -118,7 +118,7 @@ impl Executor {
             .push_back(Event::WorkerExited(id, exit, had_work));
     }
 
-    pub(super) fn preloader_gone(&mut self, pid: i32, exit: Exit) {
+    pub(super) fn preloader_gone(&mut self, pid: i32, exit: Ended) {
         // Its last answers count: those workers exist.
         read_rest(|| self.hear_preloader(pid));
         self.helpers
@@ -326,9 +326,9 @@ impl Processes {
         had_work
     }
 
-    pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
+    pub(super) fn early_death(&mut self, pid: i32) -> Option<Ended> {
         let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
-        self.early_deaths.remove(at).map(|(_, ended)| exit_of(ended))
+        self.early_deaths.remove(at).map(|(_, ended)| ended)
     }
 }
 
@@ -360,6 +360,14 @@ fn by_whom(origin: Origin, worker: i32) -> String {
     }
 }
 
+/// The first line of a slot's request, such as `GET /x.php?a=b`, and the script.
+pub(super) fn request_and_script(entry: &slot_reader::SlotEntry) -> (String, String) {
+    let [method, path, query, script] =
+        [0, 1, 2, 3].map(|index| String::from_utf8_lossy(&entry.texts[index]));
+    let mark = if query.is_empty() { "" } else { "?" };
+    (format!("{method} {path}{mark}{query}"), script.into_owned())
+}
+
 fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
     match entry.stage {
         RequestStage::Creating
@@ -373,19 +381,5 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
             let (request, script) = request_and_script(entry);
             Some(format!("serving \"{request}\" (script '{script}')"))
         }
-    }
-}
-
-pub(super) fn request_and_script(entry: &slot_reader::SlotEntry) -> (String, String) {
-    let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-    let query = Some(text(2)).filter(|query| !query.is_empty());
-    let query = query.map_or_else(String::new, |query| format!("?{query}"));
-    (format!("{} {}{query}", text(0), text(1)), text(3))
-}
-
-pub(super) fn exit_of(ended: Ended) -> Exit {
-    match ended {
-        Ended::Code(code) => Exit::Code(code),
-        Ended::Signal(signal, core) => Exit::Signal { signal, core },
     }
 }

@@ -3,7 +3,6 @@
 use super::launches::{account, say_report};
 use super::{Executor, WorkerProcess};
 use crate::config::{Application, Preload};
-use crate::master::event::Exit;
 use crate::master::failed_starts::Kept;
 use crate::spawn::error::{Ended, explain_end};
 use crate::spawn::handshake::response::Surroundings;
@@ -31,9 +30,8 @@ const CANT_LOAD: (&str, &str) = (
 
 impl Executor {
     /// Reports the end of a worker that never took up work, if the application caused it.
-    pub(super) fn report_early_exit(&mut self, worker: &WorkerProcess, pid: i32, exit: Exit) {
-        let ended = ended_of(exit);
-        if worker.up || worker.told.is_some() || exit == Exit::Unknown || exit.is_from_outside() {
+    pub(super) fn report_early_exit(&mut self, worker: &WorkerProcess, pid: i32, ended: Ended) {
+        if worker.up || worker.told.is_some() || ended == Ended::Unknown || ended.is_from_outside() {
             return;
         }
         if self.has_told_of_start(worker) {
@@ -94,14 +92,6 @@ impl Executor {
         let is_told = matches!(generation.settings.pool.application, Application::FastCgi(_));
         let last = self.pools.errors.last(&generation.settings.pool.name);
         is_told && last.is_some_and(|kept| kept.report.ended >= worker.begun)
-    }
-}
-
-pub(super) fn ended_of(exit: Exit) -> Ended {
-    match exit {
-        Exit::Unknown => Ended::Unknown,
-        Exit::Code(code) => Ended::Code(code),
-        Exit::Signal { signal, core } => Ended::Signal { number: signal, core },
     }
 }
 

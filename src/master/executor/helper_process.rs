@@ -301,10 +301,10 @@ impl Executor {
         let exits_when_idle = matches!(id, HelperId::Reporter(_));
         let happened = match ended {
             Ended::Code(0) if exits_when_idle => Happened::Ended,
-            Ended::Code(_) | Ended::Signal(..) => Happened::Failed,
+            Ended::Code(_) | Ended::Signal { .. } | Ended::Unknown => Happened::Failed,
         };
         if !is_leaving && !is_outdated && happened == Happened::Failed {
-            let how = notices::how(super::deaths::exit_of(ended));
+            let how = notices::how(ended);
             log::warn!("{} (pid {pid}) exited {how}", self.helper_name(id));
         }
         if let HelperId::Router(pool) = id {

@@ -16,11 +16,10 @@ use crate::jobs::{FromJobs, MOST_BYTES, PATH, ToJobs};
 use crate::life::{Happened, Rules};
 use crate::listen::{ListenError, Listener, bind};
 use crate::master::action::Force;
-use crate::master::event::{Exit, StopRequest, WorkerId};
+use crate::master::event::{Ended, StopRequest, WorkerId};
 use crate::master::job_crash::JobCrash;
 use crate::scoreboard::RequestStage;
 use crate::scoreboard::slot_reader::{self, SlotEntry};
-use crate::spawn::error as spawn_error;
 use crate::spawn::self_spawn::error_id;
 use crate::sys::entry::HeldEntry;
 use crate::sys::fd::{copy, socket_pair};
@@ -220,7 +219,7 @@ impl Executor {
         }
     }
 
-    pub(super) fn tell_jobs_of_death(&mut self, id: WorkerId, pid: i32, exit: Exit) {
+    pub(super) fn tell_jobs_of_death(&mut self, id: WorkerId, pid: i32, exit: Ended) {
         let Some(state) = &self.helpers.jobs else { return };
         let Some(worker) = self.pools.workers.get(&id) else {
             return;
@@ -233,13 +232,13 @@ impl Executor {
         };
         let Some(query) = shown(&entry) else { return };
         let how = match exit {
-            Exit::Code(code) => format!("worker {pid} exited with code {code}"),
-            Exit::Signal { signal, core } => {
-                let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
+            Ended::Code(code) => format!("worker {pid} exited with code {code}"),
+            Ended::Signal { number, core } => {
+                let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
                 let core = if core { ", core dumped" } else { "" };
-                format!("worker {pid} exited on signal {signal} ({name}{core})")
+                format!("worker {pid} exited on signal {number} ({name}{core})")
             }
-            Exit::Unknown => format!("worker {pid} ended"),
+            Ended::Unknown => format!("worker {pid} ended"),
         };
         let pool = generation.settings.pool.name.clone();
         // A worker that was told to end did not crash: its time was over, or the job was cancelled.
@@ -253,11 +252,7 @@ impl Executor {
             query: query.clone(),
             script: String::from_utf8_lossy(&entry.texts[3]).into_owned(),
             pid,
-            ended: match exit {
-                Exit::Code(code) => spawn_error::Ended::Code(code),
-                Exit::Signal { signal, core } => spawn_error::Ended::Signal { number: signal, core },
-                Exit::Unknown => spawn_error::Ended::Unknown,
-            },
+            ended: exit,
             after: clock::now().since(entry.since),
         });
         let how = match &crash {

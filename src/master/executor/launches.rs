@@ -1,7 +1,6 @@
 //! Starts preloaders with the spawning kit, and handles its answers.
 
 use super::app_log::{outlet_of_preloader, whose};
-use super::deaths::exit_of;
 use super::generation::Generation;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
@@ -13,7 +12,7 @@ use super::start_source::Source as StartSource;
 use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
-use crate::master::event::{Event, Exit, GenerationId};
+use crate::master::event::{Ended, Event, GenerationId};
 use crate::master::failed_starts::Kept;
 use crate::runtime::php::ini_snapshot;
 use crate::runtime::{self, Launch};
@@ -71,7 +70,7 @@ impl Executor {
             );
             self.context
                 .happened
-                .push_back(Event::PreloaderGone(id, Exit::Code(EXIT_SOFTWARE)));
+                .push_back(Event::PreloaderGone(id, Ended::Code(EXIT_SOFTWARE)));
         }
     }
 
@@ -282,7 +281,7 @@ impl Executor {
             .preloader_is_ready(&mut self.context, &mut self.pools, pid);
         if let Some(ended) = started.process.gone {
             self.processes.by_pid.remove(&pid);
-            self.preloader_gone(pid, exit_of(ended));
+            self.preloader_gone(pid, ended);
         }
     }
 
@@ -410,16 +409,11 @@ pub(super) fn summary(report: &Report) -> &str {
     first.unwrap_or_default().trim_end_matches('.')
 }
 
-pub(super) fn exit_of_report(report: &Report) -> Exit {
+pub(super) fn exit_of_report(report: &Report) -> Ended {
     match report.exit {
-        Some(crate::spawn::error::Ended::Code(code)) => Exit::Code(code),
-        Some(crate::spawn::error::Ended::Signal { number, core }) => Exit::Signal { signal: number, core },
-        Some(crate::spawn::error::Ended::Unknown) => Exit::Unknown,
-        None if report.pid.is_some() => Exit::Signal {
-            signal: Signal::SIGKILL as i32,
-            core: false,
-        },
-        None => Exit::Code(EXIT_SOFTWARE),
+        Some(ended) => ended,
+        None if report.pid.is_some() => Ended::killed(Signal::SIGKILL as i32),
+        None => Ended::Code(EXIT_SOFTWARE),
     }
 }
 

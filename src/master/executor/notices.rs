@@ -3,7 +3,7 @@
 use super::{Executor, Helpers, Pools, Reload};
 use crate::config::ProcessManager;
 use crate::master::action::Notice;
-use crate::master::event::{Exit, GenerationId, PoolId};
+use crate::master::event::{Ended, GenerationId, PoolId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ impl Pools {
     }
 }
 
-fn say_death(death: &Death, exit: Exit, level: log::Level) {
+fn say_death(death: &Death, exit: Ended, level: log::Level) {
     let Death {
         pid,
         pool,
@@ -231,37 +231,37 @@ fn say_death(death: &Death, exit: Exit, level: log::Level) {
     if let Some(doing) = doing {
         log::log!(level, "[pool {pool}] child {pid} was {doing}");
     }
-    if let (Exit::Signal { signal, .. }, Some((sent, sender))) = (exit, sender)
-        && signal == *sent
+    if let (Ended::Signal { number, .. }, Some((sent, sender))) = (exit, sender)
+        && number == *sent
     {
-        let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
+        let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
         log::log!(
             level,
-            "[pool {pool}] child {pid} was sent signal {signal} ({name}) by {sender}"
+            "[pool {pool}] child {pid} was sent signal {number} ({name}) by {sender}"
         );
     }
 }
 
 /// php-fpm logs each worker that ends by itself.
-fn death_level(exit: Exit, was_told: bool, speaks_as_fpm: bool) -> log::Level {
+fn death_level(exit: Ended, was_told: bool, speaks_as_fpm: bool) -> log::Level {
     match exit {
         _ if was_told => log::Level::Debug,
-        Exit::Code(0) if speaks_as_fpm => log::Level::Info,
-        Exit::Code(0) => log::Level::Debug,
-        Exit::Unknown => log::Level::Info,
-        Exit::Code(_) | Exit::Signal { .. } => log::Level::Warn,
+        Ended::Code(0) if speaks_as_fpm => log::Level::Info,
+        Ended::Code(0) => log::Level::Debug,
+        Ended::Unknown => log::Level::Info,
+        Ended::Code(_) | Ended::Signal { .. } => log::Level::Warn,
     }
 }
 
 /// How a process ended, in words: `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
-pub(super) fn how(exit: Exit) -> String {
+pub(super) fn how(exit: Ended) -> String {
     match exit {
-        Exit::Code(code) => format!("with code {code}"),
-        Exit::Unknown => "with a code that only its parent knows".to_owned(),
-        Exit::Signal { signal, core } => {
-            let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
+        Ended::Code(code) => format!("with code {code}"),
+        Ended::Unknown => "with a code that only its parent knows".to_owned(),
+        Ended::Signal { number, core } => {
+            let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
             let core = if core { " - core dumped" } else { "" };
-            format!("on signal {signal} ({name}{core})")
+            format!("on signal {number} ({name}{core})")
         }
     }
 }

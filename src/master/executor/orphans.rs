@@ -4,7 +4,7 @@
 use super::{Executor, Pools, Who};
 use crate::config::Application;
 use crate::master::departed::end_with_worker;
-use crate::master::event::{Exit, WorkerId};
+use crate::master::event::{Ended, WorkerId};
 use crate::scoreboard::slot_reader;
 use crate::sys::clock;
 use crate::sys::session::{self, Leader};
@@ -45,7 +45,7 @@ pub(in crate::master) struct Orphans {
 impl Executor {
     /// Ends or remembers what a worker has left behind. Call it before the worker is reaped, while its number is still
     /// its own.
-    pub(super) fn part_from(&mut self, pid: i32, exit: Exit) {
+    pub(super) fn part_from(&mut self, pid: i32, exit: Ended) {
         let Some(Who::Worker(worker)) = self.processes.by_pid.get(&pid) else {
             return;
         };
@@ -67,7 +67,7 @@ impl Executor {
         let Some(leader) = known else { return };
         let Some(departed) = self
             .pools
-            .departed(id, leader.pid, Exit::Unknown, self.orphans.daemon_stops)
+            .departed(id, leader.pid, Ended::Unknown, self.orphans.daemon_stops)
         else {
             return;
         };
@@ -135,14 +135,14 @@ impl Orphans {
 
 impl Pools {
     /// The facts about an ended worker. `None`: the processes of its kind are left alone, or it can have none.
-    fn departed(&self, id: WorkerId, pid: i32, exit: Exit, daemon_stops: bool) -> Option<Departed> {
+    fn departed(&self, id: WorkerId, pid: i32, exit: Ended, daemon_stops: bool) -> Option<Departed> {
         let worker = self.workers.get(&id)?;
         let generation = self.generations.get(&worker.generation)?;
         // A FastCGI program and its children end with the worker.
         let (kin, is_cut_off) = match generation.settings.pool.application {
             Application::Wrapped(_) => (Kin::Group, false),
             Application::Cgi(_) | Application::Rust => (Kin::Session, false),
-            Application::FastCgi(_) => (Kin::Session, exit != Exit::Code(0)),
+            Application::FastCgi(_) => (Kin::Session, exit != Ended::Code(0)),
             Application::Php(_) | Application::Http(_) | Application::Program(_) => return None,
         };
         let leader = worker.leader.or_else(|| Leader::of(pid))?;

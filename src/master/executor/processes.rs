@@ -2,14 +2,13 @@
 
 use super::helper_process::HelperId;
 use super::notices;
-use crate::master::event::{GenerationId, PoolId, WorkerId};
-use crate::sys::process;
+use crate::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 #[derive(Debug, Default)]
 pub(in crate::master) struct Processes {
     pub(super) by_pid: HashMap<i32, Who>,
-    pub(super) early_deaths: VecDeque<(i32, process::Ended)>,
+    pub(super) early_deaths: VecDeque<(i32, Ended)>,
     /// Reaped workers, until the core logs them.
     pub(super) deaths: HashMap<WorkerId, notices::Death>,
     /// Last lines of ended preloaders, until the core logs them.

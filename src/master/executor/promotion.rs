@@ -9,7 +9,7 @@ use super::sources::Source;
 use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::Application;
 use crate::master::action::Force;
-use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::sys::fd::{null, output, send_with, set_nonblocking, socket_pair};
 use crate::sys::guarded::Guarded;
@@ -47,19 +47,19 @@ impl Executor {
                 }) => {
                     let line = message.lines().next().unwrap_or_default();
                     log::warn!("[pool {name}] a worker can't be made a preloader: {line}");
-                    self.give_up_next_mold(id, Exit::Code(0));
+                    self.give_up_next_mold(id, Ended::Code(0));
                 }
                 Some(_) => {
                     log::error!("[pool {name}] unexpected message from a worker that becomes a preloader");
-                    self.give_up_next_mold(id, Exit::Unknown);
+                    self.give_up_next_mold(id, Ended::Unknown);
                 }
             },
             Some(ChannelInput::Nonsense(what)) => {
                 log::error!("[pool {name}] protocol error from a worker that becomes a preloader: {what}");
-                self.give_up_next_mold(id, Exit::Unknown);
+                self.give_up_next_mold(id, Ended::Unknown);
             }
             // The worker exited or closed the channel.
-            Some(ChannelInput::Closed) => self.give_up_next_mold(id, Exit::Unknown),
+            Some(ChannelInput::Closed) => self.give_up_next_mold(id, Ended::Unknown),
         }
     }
 
@@ -72,7 +72,7 @@ impl Executor {
                 "[pool {}] a worker names process {pid}, which is no new child",
                 self.pools.generation_name(id)
             );
-            return self.give_up_next_mold(id, Exit::Unknown);
+            return self.give_up_next_mold(id, Ended::Unknown);
         }
         if let Err(error) = self.begin_next_mold(id, pid) {
             log::error!("[pool {}] {error}", self.pools.generation_name(id));
@@ -120,7 +120,7 @@ impl Executor {
         Ok(())
     }
 
-    fn give_up_next_mold(&mut self, id: GenerationId, exit: Exit) {
+    fn give_up_next_mold(&mut self, id: GenerationId, exit: Ended) {
         if let Some(second) = self.helpers.seconds.remove(&id) {
             self.context.sources.forget(&second.channel);
             self.processes.last_lines.remove(&id);
@@ -132,7 +132,7 @@ impl Executor {
     pub(super) fn stop_next_mold(&mut self, id: GenerationId, force: Force) {
         if self.helpers.seconds.contains_key(&id) {
             // A late copy finds its channel closed.
-            return self.give_up_next_mold(id, Exit::Unknown);
+            return self.give_up_next_mold(id, Ended::Unknown);
         }
         let Some(second) = self
             .pools
@@ -168,7 +168,7 @@ impl Pools {
             .collect();
     }
 
-    pub(super) fn detach_next_mold(&mut self, context: &mut Context, id: GenerationId, exit: Exit) {
+    pub(super) fn detach_next_mold(&mut self, context: &mut Context, id: GenerationId, exit: Ended) {
         if let Some(resources) = self.resources_mut(id) {
             resources.next_mold = None;
         }
@@ -186,7 +186,9 @@ impl Helpers {
     ) {
         if let Err(error) = self.try_promote(context, pools, worker, id) {
             log::error!("[pool {}] {error}", pools.generation_name(id));
-            context.happened.push_back(Event::NextMoldGone(id, Exit::Unknown));
+            context
+                .happened
+                .push_back(Event::NextMoldGone(id, Ended::Unknown));
         }
     }
 

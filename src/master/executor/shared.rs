@@ -8,7 +8,7 @@ use super::programs::RunningProgram;
 use super::{Context, Executor, Helpers, Pools};
 use crate::config::sharing;
 use crate::master::action::Force;
-use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::runtime::php::files::{Fingerprint, FingerprintCache};
 use crate::runtime::php::protocol::BootTimes;
 use crate::scoreboard::slot_reader;
@@ -77,7 +77,7 @@ impl Executor {
         };
         let start = preloader.start;
         match preloader.members.stop(id, force, start.is_some(), has_unforked) {
-            Stop::Leave => self.detach(id, Exit::Code(0)),
+            Stop::Leave => self.detach(id, Ended::Code(0)),
             Stop::Forget => preloader.send_plain(&Command::Forget {
                 generation: u64::from(id.0),
             }),
@@ -104,11 +104,11 @@ impl Executor {
     pub(super) fn forgotten(&mut self, pid: i32, generation: u64) {
         let preloader = self.helpers.preloaders.get(&pid);
         if let Some(id) = preloader.and_then(|it| it.members.forgotten(generation)) {
-            self.detach(id, Exit::Code(0));
+            self.detach(id, Ended::Code(0));
         }
     }
 
-    pub(super) fn detach(&mut self, id: GenerationId, exit: Exit) {
+    pub(super) fn detach(&mut self, id: GenerationId, exit: Ended) {
         self.find_unannounced(id);
         self.helpers.end_warm_up(&mut self.context, id);
         if let Some(preloader) = self.helpers.preloader_of(&self.pools, id) {

@@ -132,9 +132,9 @@ impl Executor {
         match ended {
             Ended::Code(0) => log::info!("finished trace of {pid}"),
             // The tracer has logged the reason.
-            Ended::Code(_) => {}
-            Ended::Signal(signal, _) => {
-                log::error!("the tracer of child {pid} was ended by signal {signal}");
+            Ended::Code(_) | Ended::Unknown => {}
+            Ended::Signal { number, .. } => {
+                log::error!("the tracer of child {pid} was ended by signal {number}");
             }
         }
     }

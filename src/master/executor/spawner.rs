@@ -7,13 +7,14 @@ use super::sources::FIRST_OF_SPAWNER;
 use crate::master::event::GenerationId;
 use crate::spawn::action::{Action, JourneyAction, SpawnOutcome, Up};
 use crate::spawn::effects::{Context, Effects, PORTS, Process, SocketFile};
+use crate::spawn::error::Ended;
 use crate::spawn::event::{Event, JourneyId, Token};
 use crate::spawn::machine::Machine;
 use crate::spawn::plan::Plan;
 use crate::spawn::report::Report;
 use crate::spawn::under_way::UnderWay;
 use crate::spawn::work_directories;
-use crate::sys::{clock, process};
+use crate::sys::clock;
 use crate::tick::Tick;
 use mio::Registry;
 use std::cell::RefCell;
@@ -182,7 +183,7 @@ impl Spawner {
     }
 
     /// A child was reaped. Returns false if it is not a starting process.
-    pub(super) fn reaped(&mut self, pid: i32, ended: process::Ended) -> bool {
+    pub(super) fn reaped(&mut self, pid: i32, ended: Ended) -> bool {
         let known = self.effects.reaped(pid, ended);
         self.drain();
         known

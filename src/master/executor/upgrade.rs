@@ -43,12 +43,13 @@ pub(in crate::master) enum UpgradeError {
 
 fn refusal(ended: Ended, words: &str) -> String {
     let how = match ended {
-        Ended::Code(code) => format!("with code {code}"),
-        Ended::Signal(signal, _) => format!("on signal {signal}"),
+        Ended::Code(code) => format!(" with code {code}"),
+        Ended::Signal { number, .. } => format!(" on signal {number}"),
+        Ended::Unknown => String::new(),
     };
     match words {
-        "" => format!("the new program ended {how} and did not say that it can take over"),
-        words => format!("the new program ended {how}, having said {words:?}"),
+        "" => format!("the new program ended{how} and did not say that it can take over"),
+        words => format!("the new program ended{how}, having said {words:?}"),
     }
 }
 

@@ -8,7 +8,7 @@ use super::provenance::credible_reason;
 use super::shared::common;
 use super::{Executor, Helpers, Pools};
 use crate::config::{Application, Config, Pool, Preloading, sharing};
-use crate::master::event::{Exit, GenerationId};
+use crate::master::event::{Ended, GenerationId};
 use crate::runtime::php::protocol::Parcel;
 use crate::spawn::report::Report;
 use crate::sys::fd::copy;
@@ -140,7 +140,7 @@ impl Executor {
 
     fn replace_zygote(&mut self, released: Released) {
         for id in released.leaving {
-            self.detach(id, Exit::Code(0));
+            self.detach(id, Ended::Code(0));
         }
         for id in released.kept {
             self.start_preloader(id);

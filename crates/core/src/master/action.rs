@@ -1,6 +1,6 @@
 //! Actions of the master's core. The executor performs them in order and reports failures as events.
 
-use super::event::{Exit, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId};
+use super::event::{Ended, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId};
 use crate::config::EmergencyRestart;
 pub use crate::life::Force;
 use std::time::Duration;
@@ -135,15 +135,15 @@ pub enum Notice {
     /// A preloader exceeded a timeout and is killed.
     PreloaderTimedOut(GenerationId, Duration),
     /// A worker was reaped. `true`: it was told to exit.
-    WorkerGone(WorkerId, Exit, bool),
+    WorkerGone(WorkerId, Ended, bool),
     /// A preloader exited unexpectedly; the delay before the next.
-    PreloaderLost(GenerationId, Exit, Duration),
+    PreloaderLost(GenerationId, Ended, Duration),
     /// A preloader is made from this worker.
     Promoting(WorkerId),
     /// The preloader made from a worker has taken over.
     MoldSwitched(GenerationId),
     /// A worker did not become a preloader; the least delay before the next try.
-    PromotionFailed(GenerationId, Exit, Duration),
+    PromotionFailed(GenerationId, Ended, Duration),
     /// A generation serves and the previous one retires.
     GenerationServes(GenerationId),
 }

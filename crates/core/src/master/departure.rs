@@ -3,7 +3,7 @@
 
 use super::action::{Action, Fact, Force, Notice};
 use super::children::WorkerProgress;
-use super::event::{Exit, GenerationId, WorkerId};
+use super::event::{Ended, GenerationId, WorkerId};
 use super::leave::{Going, LeaveAction, LeaveCause, Why};
 use super::manager::{Manager, Step};
 use super::manager_state::ManagerState;
@@ -231,7 +231,7 @@ impl Manager {
     }
 
     /// A worker was reaped: told to exit, by itself (`max_requests`, `memory_limit`), or crashed.
-    pub(super) fn exited(&mut self, id: WorkerId, exit: Exit, had_work: bool, step: &mut Step<'_>) {
+    pub(super) fn exited(&mut self, id: WorkerId, exit: Ended, had_work: bool, step: &mut Step<'_>) {
         let Some(worker) = self.children.remove(id) else {
             return;
         };
@@ -257,7 +257,7 @@ impl Manager {
             }
         }
         let young = step.now.since(worker.forked) < backoff::LONGEST_ONCE_UP;
-        let has_failed = stayed && !matches!(exit, Exit::Code(0) | Exit::Unknown);
+        let has_failed = stayed && !matches!(exit, Ended::Code(0) | Ended::Unknown);
         match worker.progress {
             _ if has_failed && had_work => self.crashed_at_work(id_of_generation, step),
             // A worker that had work was up, even if its exit was reported first.
@@ -270,7 +270,7 @@ impl Manager {
             }
             WorkerProgress::Asked | WorkerProgress::Forked | WorkerProgress::Up => {}
         }
-        if exit != Exit::Code(0) {
+        if exit != Ended::Code(0) {
             self.pass_on_wake_up(id_of_generation, step);
         }
         // Generations that wait for capacity come before a replacement.

@@ -1,5 +1,6 @@
 //! Events of the master's core.
 
+pub use crate::spawn::error::Ended;
 use crate::tick::Tick;
 pub use forkyard_protocol::handover::document::StopRequest;
 use std::fmt;
@@ -64,11 +65,11 @@ pub enum Event {
     /// A worker called accept for the first time.
     WorkerUp(WorkerId),
     /// A worker was reaped. Sent after its accept notifications. `true`: its slot shows work, which it may fake.
-    WorkerExited(WorkerId, Exit, bool),
+    WorkerExited(WorkerId, Ended, bool),
     /// A generation's preloader is ready to fork.
     PreloaderReady(GenerationId),
     /// A generation's preloader exited. Sent after `ForkFailed` for its pending forks.
-    PreloaderGone(GenerationId, Exit),
+    PreloaderGone(GenerationId, Ended),
     /// A generation's preloader failed and restarts with other settings; its timeout begins again.
     PreloaderAgain(GenerationId),
     /// A pool's 503 responder failed to start or exited unexpectedly.
@@ -78,7 +79,7 @@ pub enum Event {
     /// The preloader made from a worker is ready to fork.
     NextMoldReady(GenerationId),
     /// The next mold exited, or was not made.
-    NextMoldGone(GenerationId, Exit),
+    NextMoldGone(GenerationId, Ended),
     /// Stop now (SIGTERM, SIGINT).
     Terminate,
     /// Stop after the running requests (SIGQUIT), but serve routers. `Finish` follows.
@@ -99,36 +100,6 @@ impl Event {
             Event::NextMoldGone(id, exit) if id == generation => Event::PreloaderGone(id, exit),
             other => other,
         }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    Code(i32),
-    /// Killed by a signal.
-    Signal {
-        signal: i32,
-        core: bool,
-    },
-    /// Unknown: another process reaped it.
-    Unknown,
-}
-
-impl Exit {
-    /// Whether others usually send this signal: SIGQUIT, SIGKILL (also the OOM killer) or SIGTERM.
-    pub fn is_from_outside(self) -> bool {
-        matches!(
-            self,
-            Exit::Signal {
-                signal: 3 | 9 | 15,
-                ..
-            }
-        )
-    }
-
-    /// Whether it was SIGSEGV or SIGBUS. Their numbers are the same on every architecture that forkyard is built for.
-    pub fn is_crash(self) -> bool {
-        matches!(self, Exit::Signal { signal: 7 | 11, .. })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Causes of worker exits for the statistics.
 
-use super::event::{Exit, StopRequest};
+use super::event::{Ended, StopRequest};
 use forkyard_protocol::counters::ExitCause;
 
 const SIGQUIT: i32 = 3;
@@ -10,21 +10,21 @@ const SIGTERM: i32 = 15;
 const OURS: [i32; 3] = [SIGTERM, SIGKILL, SIGQUIT];
 
 /// Returns why a worker exited. `said`: its own word, if it exited normally.
-pub fn cause(told: Option<StopRequest>, exit: Exit, said: Option<ExitCause>) -> (ExitCause, Option<i32>) {
+pub fn cause(told: Option<StopRequest>, exit: Ended, said: Option<ExitCause>) -> (ExitCause, Option<i32>) {
     match (told, exit) {
-        (None, Exit::Code(0)) => (said.unwrap_or(ExitCause::Finished), None),
-        (None, Exit::Unknown) => (ExitCause::Unknown, None),
-        (Some(StopRequest::Retire), Exit::Code(0) | Exit::Unknown) => (ExitCause::Retired, None),
-        (Some(StopRequest::Terminate | StopRequest::Kill), Exit::Code(_) | Exit::Unknown) => {
+        (None, Ended::Code(0)) => (said.unwrap_or(ExitCause::Finished), None),
+        (None, Ended::Unknown) => (ExitCause::Unknown, None),
+        (Some(StopRequest::Retire), Ended::Code(0) | Ended::Unknown) => (ExitCause::Retired, None),
+        (Some(StopRequest::Terminate | StopRequest::Kill), Ended::Code(_) | Ended::Unknown) => {
             (ExitCause::Terminated, None)
         }
-        (Some(StopRequest::Terminate | StopRequest::Kill), Exit::Signal { signal, .. })
-            if OURS.contains(&signal) =>
+        (Some(StopRequest::Terminate | StopRequest::Kill), Ended::Signal { number, .. })
+            if OURS.contains(&number) =>
         {
             (ExitCause::Terminated, None)
         }
-        (None | Some(StopRequest::Retire), Exit::Code(code)) => (ExitCause::Exit, Some(code)),
-        (_, Exit::Signal { signal, .. }) => (ExitCause::Signal, Some(signal)),
+        (None | Some(StopRequest::Retire), Ended::Code(code)) => (ExitCause::Exit, Some(code)),
+        (_, Ended::Signal { number, .. }) => (ExitCause::Signal, Some(number)),
     }
 }
 
@@ -38,30 +38,30 @@ mod tests {
     fn a_worker_s_word_counts_where_it_ended_by_itself_and_well() {
         let said = Some(ExitCause::ScriptFailed);
         let ended = |told, exit| cause(told, exit, said).0;
-        assert_eq!(ended(None, Exit::Code(0)), ExitCause::ScriptFailed);
-        assert_eq!(ended(None, Exit::Code(1)), ExitCause::Exit);
+        assert_eq!(ended(None, Ended::Code(0)), ExitCause::ScriptFailed);
+        assert_eq!(ended(None, Ended::Code(1)), ExitCause::Exit);
         assert_eq!(
-            ended(Some(StopRequest::Retire), Exit::Code(0)),
+            ended(Some(StopRequest::Retire), Ended::Code(0)),
             ExitCause::Retired
         );
     }
 
     #[test]
     fn a_worker_s_end_has_a_cause() {
-        let signal = |signal: i32| Exit::Signal { signal, core: false };
+        let signal = |signal: i32| Ended::killed(signal);
         for (told, exit, expected) in [
-            (None, Exit::Code(0), (ExitCause::Finished, None)),
-            (None, Exit::Code(255), (ExitCause::Exit, Some(255))),
-            (None, Exit::Unknown, (ExitCause::Unknown, None)),
+            (None, Ended::Code(0), (ExitCause::Finished, None)),
+            (None, Ended::Code(255), (ExitCause::Exit, Some(255))),
+            (None, Ended::Unknown, (ExitCause::Unknown, None)),
             (None, signal(SIGTERM), (ExitCause::Signal, Some(15))),
             (
                 Some(StopRequest::Retire),
-                Exit::Code(0),
+                Ended::Code(0),
                 (ExitCause::Retired, None),
             ),
             (
                 Some(StopRequest::Retire),
-                Exit::Code(1),
+                Ended::Code(1),
                 (ExitCause::Exit, Some(1)),
             ),
             (

@@ -139,10 +139,7 @@ mod tests {
             query: "job=7&attempt=2".into(),
             script: "/srv/a.php\nforged\u{1b}[2J".into(),
             pid: 77,
-            ended: Ended::Signal {
-                number: 11,
-                core: false,
-            },
+            ended: Ended::killed(11),
             after: Duration::from_millis(1_500),
         }
     }

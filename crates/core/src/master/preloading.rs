@@ -3,7 +3,7 @@
 use super::action::{Action, Fact, Force, Notice};
 use super::departure::KILL_AFTER;
 use super::dynamic::Spare;
-use super::event::{Exit, GenerationId};
+use super::event::{Ended, GenerationId};
 use super::generation::GenerationState;
 use super::manager::{Manager, Step};
 use super::ondemand::Source;
@@ -19,7 +19,7 @@ impl Manager {
         &mut self,
         id: GenerationId,
         cause: LifeCause,
-        exit: Option<Exit>,
+        exit: Option<Ended>,
         step: &mut Step<'_>,
     ) {
         let Some(generation) = self.generations.get_mut(&id) else {
@@ -91,7 +91,7 @@ impl Manager {
         }
     }
 
-    fn preloader_lost(&mut self, id: GenerationId, exit: Option<Exit>, step: &mut Step<'_>) {
+    fn preloader_lost(&mut self, id: GenerationId, exit: Option<Ended>, step: &mut Step<'_>) {
         let delay = self.back_off(id, backoff::LONGEST, step);
         let Some(generation) = self.generations.get(&id) else {
             return;

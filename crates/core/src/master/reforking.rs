@@ -4,7 +4,7 @@ use super::action::{Action, Force, Notice};
 use super::children::{self, Worker};
 use super::departure::KILL_AFTER;
 use super::dynamic::Spare;
-use super::event::{Exit, GenerationId, WorkerId};
+use super::event::{Ended, GenerationId, WorkerId};
 use super::fork::Block;
 use super::generation::{Generation, GenerationState};
 use super::leave;
@@ -69,7 +69,7 @@ impl Manager {
         &mut self,
         id: GenerationId,
         cause: ReforkCause,
-        exit: Option<Exit>,
+        exit: Option<Ended>,
         step: &mut Step<'_>,
     ) {
         let Some(generation) = self.generations.get(&id) else {
@@ -99,7 +99,7 @@ impl Manager {
                 let rest = rest.min(LONGEST_REST);
                 generation.promotions_failed = generation.promotions_failed.saturating_add(1);
                 self.timers.set(Timer::Rest(id), step.now, rest);
-                step.say(Notice::PromotionFailed(id, exit.unwrap_or(Exit::Unknown), rest));
+                step.say(Notice::PromotionFailed(id, exit.unwrap_or(Ended::Unknown), rest));
             }
         }
     }
@@ -147,7 +147,7 @@ impl Manager {
         &mut self,
         id: GenerationId,
         cause: life::LifeCause,
-        exit: Option<Exit>,
+        exit: Option<Ended>,
         step: &mut Step<'_>,
     ) {
         let Some(generation) = self.generations.get_mut(&id) else {

@@ -8,7 +8,7 @@ mod trials;
 use super::action::{Action, ExitOutcome, Fact, Force, Notice, WakeOnAccept};
 use super::budget;
 use super::event::{
-    CoreConfig, Event, Exit, GenerationId, Policy, PoolId, PreloaderPolicy, Row, SlotIndex, WantedPool,
+    CoreConfig, Ended, Event, GenerationId, Policy, PoolId, PreloaderPolicy, Row, SlotIndex, WantedPool,
     WorkerId,
 };
 use super::manager::Manager;
@@ -190,7 +190,7 @@ fn a_burst_is_answered_with_as_many_workers_as_wait_up_to_the_most() {
     );
     world.bring_up(&actions);
     assert_eq!(world.tell(Event::ChildAccept(FIRST)), []);
-    let actions = world.tell(Event::WorkerExited(WorkerId(1), Exit::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(WorkerId(1), Ended::Code(0), false));
     assert_eq!(actions.last(), Some(&Action::Watch(POOL)));
 }
 
@@ -209,12 +209,12 @@ fn idle_workers_are_retired_and_then_nothing_is_due() {
         world.tell(Event::Snapshot(FIRST, vec![row], Some(0))),
         [Action::Retire(worker)]
     );
-    let actions = world.tell(Event::WorkerExited(worker, Exit::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(worker, Ended::Code(0), false));
     assert_eq!(
         actions,
         [
             Action::Note(Fact::Gone(worker)),
-            Action::Say(Notice::WorkerGone(worker, Exit::Code(0), true))
+            Action::Say(Notice::WorkerGone(worker, Ended::Code(0), true))
         ]
     );
     assert_eq!(world.next_in(), None);
@@ -225,10 +225,10 @@ fn static_workers_are_replaced_at_once_but_not_if_they_die_before_they_are_up() 
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 2 });
     let workers = world.bring_up(&actions);
     assert_eq!(world.next_in(), None);
-    let actions = world.tell(Event::WorkerExited(workers[0], Exit::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(workers[0], Ended::Code(0), false));
     let next = forks(&actions)[0];
     world.tell(Event::Forked(next));
-    let actions = world.tell(Event::WorkerExited(next, Exit::Code(1), false));
+    let actions = world.tell(Event::WorkerExited(next, Ended::Code(1), false));
     assert_eq!(forks(&actions), []);
     assert!(actions.contains(&Action::Say(Notice::BackingOff(POOL, Duration::from_millis(100)))));
     assert!(actions.contains(&Action::Note(Fact::Fails(FIRST))));
@@ -240,17 +240,14 @@ fn static_workers_are_replaced_at_once_but_not_if_they_die_before_they_are_up() 
 fn a_worker_that_has_done_its_requests_before_it_was_seen_to_be_up_has_not_failed() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
     let worker = world.bring_up(&actions)[0];
-    let next = forks(&world.tell(Event::WorkerExited(worker, Exit::Code(0), true)))[0];
+    let next = forks(&world.tell(Event::WorkerExited(worker, Ended::Code(0), true)))[0];
     world.tell(Event::Forked(next));
-    let actions = world.tell(Event::WorkerExited(next, Exit::Code(0), true));
+    let actions = world.tell(Event::WorkerExited(next, Ended::Code(0), true));
     assert_eq!(forks(&actions).len(), 1, "{actions:?}");
     assert!(!actions.contains(&Action::Note(Fact::Fails(FIRST))));
 }
 
-const CRASH: Exit = Exit::Signal {
-    signal: 11,
-    core: false,
-};
+const CRASH: Ended = Ended::killed(11);
 
 #[test]
 fn a_worker_that_crashes_at_work_is_replaced_at_once_within_a_budget() {
@@ -396,8 +393,8 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
             Action::Note(Fact::Up(SECOND))
         ]
     );
-    world.tell(Event::WorkerExited(old[0], Exit::Code(0), false));
-    let actions = world.tell(Event::WorkerExited(old[1], Exit::Code(0), false));
+    world.tell(Event::WorkerExited(old[0], Ended::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(old[1], Ended::Code(0), false));
     assert_eq!(actions.last(), Some(&Action::DropGeneration(FIRST)));
 }
 
@@ -456,7 +453,7 @@ fn where_there_is_no_room_the_old_generation_makes_some() {
         world.tell(Event::Snapshot(FIRST, vec![row], None)),
         [Action::Retire(old)]
     );
-    let actions = world.tell(Event::WorkerExited(old, Exit::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(old, Ended::Code(0), false));
     assert_eq!(forks(&actions).len(), 1);
 }
 
@@ -515,14 +512,7 @@ fn finishing_waits_terminates_and_kills() {
             .tell(Event::Deadline)
             .contains(&Action::Kill(worker, Force::Kill))
     );
-    let actions = world.tell(Event::WorkerExited(
-        worker,
-        Exit::Signal {
-            signal: 9,
-            core: false,
-        },
-        false,
-    ));
+    let actions = world.tell(Event::WorkerExited(worker, Ended::killed(9), false));
     assert_eq!(
         actions[2..],
         [
@@ -560,7 +550,7 @@ fn asked_of_a_preloader() -> (World, WorkerId) {
 fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() {
     let (mut world, worker) = asked_of_a_preloader();
     world.tell(Event::Forked(worker));
-    world.tell(Event::PreloaderGone(SECOND, Exit::Code(1)));
+    world.tell(Event::PreloaderGone(SECOND, Ended::Code(1)));
     assert_eq!(world.tell(Event::WorkerUp(worker)), []);
     world.pass(Duration::from_millis(100));
     assert_eq!(world.tell(Event::Deadline), [Action::StartPreloader(SECOND)]);

@@ -2,7 +2,7 @@
 //! later crash requests wait, since the next process is likely to come up.
 
 use super::action::Action;
-use super::event::{Exit, GenerationId, PoolId};
+use super::event::{Ended, GenerationId, PoolId};
 use super::manager::{Manager, Step};
 use super::manager_state::ManagerState;
 use crate::config::ProcessManager;
@@ -83,10 +83,10 @@ impl Manager {
         takers.any(|taker| self.worker_counts(taker).up > 0)
     }
 
-    pub(super) fn worker_start_failed(&mut self, id: GenerationId, exit: Exit) {
+    pub(super) fn worker_start_failed(&mut self, id: GenerationId, exit: Ended) {
         // With another worker up the application can start. A report exists only of an exit that the master saw.
         let is_staffed = self.pool_of(id).is_some_and(|pool| self.is_staffed(pool));
-        if is_staffed || exit == Exit::Unknown || exit.is_from_outside() {
+        if is_staffed || exit == Ended::Unknown || exit.is_from_outside() {
             return;
         }
         if let Some(generation) = self.generations.get_mut(&id) {

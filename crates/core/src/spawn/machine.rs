@@ -8,6 +8,7 @@ use super::handshake::response::Surroundings;
 use super::journey::Journey;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
+use super::self_spawn::error_id;
 use super::step::Route;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
@@ -218,10 +219,7 @@ impl Machine {
     }
 
     fn error_id(&self, number: u64) -> ErrorId {
-        let mut mixed = self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ErrorId((mixed >> 32) as u32)
+        error_id(self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
     }
 
     fn invariants(&self) {

@@ -210,10 +210,7 @@ impl World {
                 self.later(id, millis(0), JourneyEvent::Loaded(Box::new(response)));
             }
             JourneyAction::Kill => {
-                let killed = Ended::Signal {
-                    number: 9,
-                    core: false,
-                };
+                let killed = Ended::killed(9);
                 self.die(id, millis(1), killed);
             }
             JourneyAction::Sweep => {

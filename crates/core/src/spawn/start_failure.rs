@@ -177,17 +177,7 @@ mod tests {
             errno: i32::MIN,
         });
         let good = attempt().start_failure(&fall, None, ErrorId(1), at(13));
-        for ended in [
-            Ended::Signal {
-                number: i32::MIN,
-                core: false,
-            },
-            Ended::Signal {
-                number: 65,
-                core: false,
-            },
-            Ended::Code(-1),
-        ] {
+        for ended in [Ended::killed(i32::MIN), Ended::killed(65), Ended::Code(-1)] {
             let start_failure = StartFailure {
                 fall: Fall::Exited(ended, CommandCheck::default(), false),
                 ..good.clone()

@@ -4,7 +4,7 @@ use super::world::{At, Loader, World};
 use forkyard_base::tick::Tick;
 use forkyard_core::config::ProcessManager;
 use forkyard_core::master::action::{Action, Fact, Force, Notice};
-use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};
+use forkyard_core::master::event::{Ended, Event, GenerationId, PoolId, WorkerId};
 use std::time::Duration;
 
 /// With faults, work may wait this long, until an idle worker that ignores it is noticed.
@@ -293,7 +293,7 @@ impl World {
     pub(crate) fn check_crashed_at_work(
         &mut self,
         id: WorkerId,
-        exit: Exit,
+        exit: Ended,
         pool: PoolId,
         generation: GenerationId,
         actions: &[Action],
@@ -302,7 +302,7 @@ impl World {
             .workers
             .get(&id)
             .is_none_or(|it| it.was_retired || it.was_termed);
-        if matches!(exit, Exit::Code(0) | Exit::Unknown) || was_told {
+        if matches!(exit, Ended::Code(0) | Ended::Unknown) || was_told {
             return;
         }
         let recent = |crash: &&Tick| self.now.since(**crash) <= Duration::from_secs(1);

@@ -5,7 +5,7 @@ use super::scenario::Mutant;
 use super::world::{Loader, Reading, Slot, World};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::action::{Action, Force, Notice};
-use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotIndex, WorkerId};
+use forkyard_core::master::event::{Ended, Event, GenerationId, PoolId, Row, SlotIndex, WorkerId};
 use forkyard_scoreboard::stage::RequestStage;
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ impl World {
         let (generation, slot, exit) = (
             worker.generation,
             worker.slot,
-            worker.gone.unwrap_or(Exit::Code(0)),
+            worker.gone.unwrap_or(Ended::Code(0)),
         );
         let had_work = worker.had_work;
         self.reaped.insert(id);
@@ -252,7 +252,7 @@ impl World {
                 let obeys = force == Force::Kill || (!worker.ignores_term && !worker.frozen);
                 if obeys && worker.gone.is_none() {
                     let signal = if force == Force::Kill { 9 } else { 15 };
-                    self.die(id, Exit::Signal { signal, core: false });
+                    self.die(id, Ended::killed(signal));
                 }
             }
             Action::Wake(id) => self.wake_one(id),
@@ -262,10 +262,7 @@ impl World {
                 };
                 worker.was_termed = true;
                 if !worker.ignores_term && !worker.frozen && worker.gone.is_none() {
-                    let exit = Exit::Signal {
-                        signal: 15,
-                        core: false,
-                    };
+                    let exit = Ended::killed(15);
                     self.die(id, exit);
                 }
             }
@@ -447,7 +444,7 @@ impl World {
                 // A back-off follows, however old the failure.
                 self.tally.last_fault = self.now;
             }
-            self.loader_dies(id, Exit::Code(0));
+            self.loader_dies(id, Ended::Code(0));
         }
     }
 }

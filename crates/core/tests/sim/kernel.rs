@@ -3,11 +3,11 @@
 use super::scenario::Mutant;
 use super::world::{At, Generation, Loader, Work, Worker, World};
 use forkyard_base::tick::Tick;
-use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, SlotIndex, WorkerId};
+use forkyard_core::master::event::{Ended, Event, GenerationId, PoolId, SlotIndex, WorkerId};
 use forkyard_scoreboard::stage::RequestStage;
 
-pub(crate) const CRASH: Exit = Exit::Signal {
-    signal: 11,
+pub(crate) const CRASH: Ended = Ended::Signal {
+    number: 11,
     core: true,
 };
 
@@ -133,11 +133,11 @@ impl World {
                     worker.at = next;
                 }
             }
-            None => self.die(id, Exit::Code(0)),
+            None => self.die(id, Ended::Code(0)),
         }
     }
 
-    fn strike(&mut self, at: At, hostile: bool) -> Option<Exit> {
+    fn strike(&mut self, at: At, hostile: bool) -> Option<Ended> {
         let faults = self.scenario.faults;
         let percent = match at {
             At::Boot => faults.dies_before_up,
@@ -151,9 +151,9 @@ impl World {
         };
         self.random.percent(percent).then(|| {
             if hostile {
-                Exit::Code(0)
+                Ended::Code(0)
             } else {
-                self.random.pick(&[CRASH, Exit::Code(1)])
+                self.random.pick(&[CRASH, Ended::Code(1)])
             }
         })
     }
@@ -366,7 +366,7 @@ impl World {
         generation.pipe = true;
     }
 
-    pub(crate) fn die(&mut self, id: WorkerId, exit: Exit) {
+    pub(crate) fn die(&mut self, id: WorkerId, exit: Ended) {
         self.note(|| format!("{id:?} ends: {exit:?}"));
         self.tally.happenings += 1;
         self.tally.exits += 1;
@@ -380,7 +380,7 @@ impl World {
             .workers
             .values()
             .any(|other| other.pool == pool && other.gone.is_none());
-        if exit == Exit::Code(0) && others {
+        if exit == Ended::Code(0) && others {
             self.hand_over(pool, kept);
         }
         self.no_next_mold_of(id, generation);
@@ -397,7 +397,7 @@ impl World {
             Loader::Loading(Some(_)) => {
                 if self.random.percent(faults.preloader_dies) {
                     self.fault();
-                    return self.loader_dies(id, Exit::Code(1));
+                    return self.loader_dies(id, Ended::Code(1));
                 }
                 generation.loader = Loader::Ready;
                 self.answers.push_back(Event::PreloaderReady(id));
@@ -429,7 +429,7 @@ impl World {
         }
     }
 
-    pub(crate) fn loader_dies(&mut self, id: GenerationId, exit: Exit) {
+    pub(crate) fn loader_dies(&mut self, id: GenerationId, exit: Ended) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };

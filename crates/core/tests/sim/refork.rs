@@ -6,7 +6,7 @@ use super::world::{Generation, Loader, World};
 use forkyard_base::tick::Tick;
 use forkyard_core::config::ProcessManager;
 use forkyard_core::master::action::{Action, Force};
-use forkyard_core::master::event::{Event, Exit, GenerationId, WorkerId};
+use forkyard_core::master::event::{Ended, Event, GenerationId, WorkerId};
 use std::time::Duration;
 
 /// A leaving worker that is busy for longer does not block others.
@@ -50,7 +50,7 @@ impl World {
     pub(crate) fn promote(&mut self, id: WorkerId, generation: GenerationId) {
         self.tally.happenings += 5;
         let Some(worker) = self.workers.get_mut(&id) else {
-            let gone = Event::NextMoldGone(generation, Exit::Unknown);
+            let gone = Event::NextMoldGone(generation, Ended::Unknown);
             return self.answers.push_back(gone);
         };
         worker.told_mold_candidate = false;
@@ -83,7 +83,7 @@ impl World {
         if known.promoting == Some(id) {
             known.promoting = None;
             self.answers
-                .push_back(Event::NextMoldGone(generation, Exit::Unknown));
+                .push_back(Event::NextMoldGone(generation, Ended::Unknown));
         }
     }
 
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    fn next_mold_dies(&mut self, id: GenerationId, exit: Exit) {
+    fn next_mold_dies(&mut self, id: GenerationId, exit: Ended) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.next_mold = Loader::Absent;
             self.answers.push_back(Event::NextMoldGone(id, exit));
@@ -187,7 +187,7 @@ impl World {
             && obeys
             && self.scenario.mutant != Some(Mutant::NextMoldStays)
         {
-            self.next_mold_dies(id, Exit::Code(0));
+            self.next_mold_dies(id, Ended::Code(0));
         }
     }
 

@@ -4,7 +4,7 @@ use super::world::{Loader, World};
 use forkyard_core::master::Manager;
 use forkyard_core::master::action::WakeOnAccept;
 use forkyard_core::master::event::{
-    Adopted, AdoptedGeneration, AdoptedWorker, Event, Exit, GenerationId, PoolId, SlotIndex, StopRequest,
+    Adopted, AdoptedGeneration, AdoptedWorker, Ended, Event, GenerationId, PoolId, SlotIndex, StopRequest,
     WorkerId,
 };
 
@@ -114,7 +114,7 @@ impl World {
             .map(|(id, _)| *id)
             .collect();
         for id in unforked {
-            self.die(id, Exit::Code(0));
+            self.die(id, Ended::Code(0));
             if let Some(worker) = self.workers.remove(&id) {
                 self.lose_slot(worker.generation, worker.slot, id);
             }

@@ -6,7 +6,7 @@ use forkyard_base::tick::Tick;
 use forkyard_core::config::{EmergencyRestart, ProcessManager};
 use forkyard_core::master::Manager;
 use forkyard_core::master::action::{Action, WakeOnAccept};
-use forkyard_core::master::event::{Event, Exit, GenerationId, Policy, PoolId, Row, SlotIndex, WorkerId};
+use forkyard_core::master::event::{Ended, Event, GenerationId, Policy, PoolId, Row, SlotIndex, WorkerId};
 use forkyard_scoreboard::stage::RequestStage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub(crate) struct Worker {
     pub(crate) ignores_term: bool,
     pub(crate) hostile: bool,
     pub(crate) frozen: bool,
-    pub(crate) gone: Option<Exit>,
+    pub(crate) gone: Option<Ended>,
     pub(crate) last_row: Option<Row>,
     pub(crate) was_retired: bool,
     pub(crate) was_termed: bool,

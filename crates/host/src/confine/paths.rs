@@ -76,21 +76,20 @@ pub(super) fn restrict(paths: &Paths, application: &Application) -> Result<(), C
             rules = add(rules, path, access)?;
         }
     }
-    let status = rules.restrict_self().map_err(failed)?;
-    if status.ruleset == RulesetStatus::NotEnforced {
-        return Err(ConfineError::new(KEY, "this kernel enforces no such rules"));
-    }
-    Ok(())
+    enforce(Ok(rules))
 }
 
 pub(super) fn close_writing() -> Result<(), ConfineError> {
-    let failed = |error: RulesetError| ConfineError::new(KEY, error.to_string());
-    let status = Ruleset::default()
+    let rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_write(KNOWN))
-        .and_then(Ruleset::create)
+        .handle_access(AccessFs::from_write(KNOWN));
+    enforce(rules.and_then(Ruleset::create))
+}
+
+fn enforce(rules: Result<RulesetCreated, RulesetError>) -> Result<(), ConfineError> {
+    let status = rules
         .and_then(RulesetCreated::restrict_self)
-        .map_err(failed)?;
+        .map_err(|error| ConfineError::new(KEY, error.to_string()))?;
     if status.ruleset == RulesetStatus::NotEnforced {
         return Err(ConfineError::new(KEY, "this kernel enforces no such rules"));
     }

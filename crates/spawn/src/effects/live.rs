@@ -4,7 +4,7 @@ use super::looks::Look;
 use super::memory;
 use super::own_socket::OwnDirectory;
 use super::remains::SocketFile;
-use super::{Effects, Watched, family, translate};
+use super::{Effects, Watched, family};
 use crate::capture::Capture;
 use crate::error::{Ended, Fault};
 use crate::event::{JourneyEvent, JourneyId};
@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::step::Route;
 use crate::sys::guarded::Guarded;
 use crate::sys::socket::Progress;
-use crate::sys::{clock, pidfd, process};
+use crate::sys::{clock, pidfd};
 use crate::workdir::WorkDirectory;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
@@ -49,7 +49,7 @@ pub(super) struct Live {
     pub(super) reaped: bool,
     pub(super) own_mark: Vec<u8>,
     /// The exit, if the caller reaped the process.
-    pub(super) gone: Option<process::Ended>,
+    pub(super) gone: Option<Ended>,
     pub(super) descriptors: Vec<(OwnedFd, RawFd)>,
     pub(super) capture: Capture,
     pub(super) ping: Option<TcpStream>,
@@ -190,7 +190,7 @@ impl Effects {
         if live.ended.is_none() {
             let Some(process) = &live.process else { return };
             live.ended = match pidfd::peek(process.as_fd()) {
-                Ok(Some(ended)) => Some(translate(ended)),
+                Ok(Some(ended)) => Some(ended),
                 Ok(None) => return,
                 // Another reaper got the exit code.
                 Err(_) if pidfd::has_ended(process.as_fd()) => Some(Ended::Unknown),

@@ -20,7 +20,7 @@ use super::event::{JourneyEvent, JourneyId};
 use super::handshake::response::Complaint;
 use super::workdir::{self, Base, WorkDirectory};
 use crate::sys::guarded::Guarded;
-use crate::sys::{self, identity, process};
+use crate::sys::{self, identity};
 use live::Live;
 use looks::Lookers;
 pub use lookup::{account, own_account};
@@ -75,7 +75,7 @@ pub struct Process {
     pub output: Option<Guarded>,
     pub written: Capture,
     /// The exit, if the caller already reaped the process ([`Effects::reaped`]).
-    pub gone: Option<process::Ended>,
+    pub gone: Option<Ended>,
     /// Processes and sockets to remove after the exit.
     pub remains: Remains,
 }
@@ -207,7 +207,7 @@ impl Effects {
     }
 
     /// Handles a child reaped by the caller. Returns whether the child belongs to the kit.
-    pub fn reaped(&mut self, pid: i32, ended: process::Ended) -> bool {
+    pub fn reaped(&mut self, pid: i32, ended: Ended) -> bool {
         if self.lookers.reaped(pid) {
             return true;
         }
@@ -216,7 +216,7 @@ impl Effects {
         let Some((id, live)) = found else { return false };
         live.reaped = true;
         live.gone = Some(ended);
-        live.ended = Some(translate(ended));
+        live.ended = Some(ended);
         let id = *id;
         self.exited(id);
         true
@@ -317,16 +317,9 @@ impl Effects {
     }
 }
 
-fn fault(error: &sys::Error) -> Fault {
+pub fn fault(error: &sys::Error) -> Fault {
     Fault {
         text: error.to_string(),
         errno: error.errno as i32,
-    }
-}
-
-fn translate(ended: process::Ended) -> Ended {
-    match ended {
-        process::Ended::Code(code) => Ended::Code(code),
-        process::Ended::Signal(number, core) => Ended::Signal { number, core },
     }
 }

@@ -16,14 +16,15 @@ pub use apart::{
 pub use background::{Launcher, daemonize};
 pub use environment::{change_environment, forget_variables, replace_environment};
 pub use fork::{Side, fork, fork_child, fork_sibling, fork_sibling_with_handlers};
+pub use forkyard_base::ended::Ended;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
-pub(super) use program::pointers;
+pub(super) use program::start_with;
 pub use program::{Program, replace, replace_plainly, start, start_blocked};
 pub use reap::{
-    Ended, Usage, ended_child, ends_within, kill_and_reap, reap, reap_any, reap_pid, reap_soon, reap_used,
+    Usage, ended_child, ends_within, kill_and_reap, reap, reap_any, reap_pid, reap_soon, reap_used,
     reap_within, wait_for_end, was_stopped,
 };
 use std::fs::File;

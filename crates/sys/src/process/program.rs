@@ -1,16 +1,15 @@
 //! Runs programs in a child or in place of this one.
 
 use super::exit_now;
-use super::fork::{Side, fork};
-use crate::error::{Error, Named, Result};
+use crate::error::{Error, Result};
 use crate::{fd, signal};
 use nix::errno::Errno;
-use nix::sys::wait::waitpid;
-use nix::unistd::Pid;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+const STACK_BYTES: usize = 64 * 1024;
 
 /// A program to start, prepared before the fork.
 #[derive(Debug)]
@@ -57,117 +56,111 @@ impl Program {
 /// Starts a program and returns its pid once exec(2) has succeeded.
 ///
 /// # Errors
-/// The failed step: `dup2`, `execve`.
+/// The failed step: `clone`, `dup2`, `execve`.
 pub fn start(program: &Program) -> Result<i32> {
-    start_with(program, signal::reset_in_child)
+    start_with(program, || Ok(()))
 }
 
 /// Like [`start`], with all signals blocked until the program unblocks them.
 ///
 /// # Errors
-/// fork(2), or what failed before exec.
+/// As [`start`].
 pub fn start_blocked(program: &Program) -> Result<i32> {
     start_with(program, || {
-        signal::reset_in_child();
         signal::block_all();
+        Ok(())
     })
 }
 
-/// `prepare` runs in the child and must be async-signal-safe.
-fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
-    let name = program.path.to_string_lossy().into_owned();
-    let (reader, pipe_end) = fd::pipe(false)?;
-    let null = fd::null()?;
-    // Above every target, so that no dup2 overwrites a source.
-    let lowest = program
-        .descriptors
-        .iter()
-        .map(|(_, to)| *to)
-        .max()
-        .unwrap_or(2)
-        .max(2)
-        + 1;
-    let high = |fd: &OwnedFd| -> Result<OwnedFd> {
-        let fd = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(lowest)).named("dup", &name)?;
-        // SAFETY: a new descriptor.
-        Ok(unsafe { fd::adopt(fd) })
+/// The child shares the parent's memory until exec (clone(2), `CLONE_VFORK`), so a large parent costs nothing. `prepare`
+/// runs in the child, must be async-signal-safe and may not allocate. It returns the call that failed.
+pub(crate) fn start_with(
+    program: &Program,
+    mut prepare: impl FnMut() -> std::result::Result<(), &'static str>,
+) -> Result<i32> {
+    let null = match (0..3).all(|stream| program.descriptors.iter().any(|(_, to)| *to == stream)) {
+        true => None,
+        false => Some(fd::null()?),
     };
-    let (writer, null) = (high(&pipe_end)?, high(&null)?);
-    // Otherwise the reader gets no end of file.
-    drop(pipe_end);
-    let mut plan: Vec<(OwnedFd, RawFd)> = Vec::new();
-    for (fd, to) in &program.descriptors {
-        plan.push((high(fd)?, *to));
-    }
-    let argv = pointers(&program.arguments);
-    let envp = pointers(&program.environment);
-    // SAFETY: the caller has one thread; the child makes only system calls until exec or _exit.
-    match unsafe { fork() }? {
-        Side::Child => {
-            prepare();
-            let failed = run_child(program, &plan, &null, &argv, &envp);
-            let _ = nix::unistd::write(&writer, &failed);
-            exit_now(127)
+    let standard = null
+        .iter()
+        .flat_map(|null| (0..3).map(|to| (null.as_raw_fd(), to)));
+    let given = program.descriptors.iter().map(|(fd, to)| (fd.as_raw_fd(), *to));
+    let mut copies: Vec<(RawFd, RawFd)> = standard.chain(given).collect();
+    let lowest = copies.iter().map(|(_, to)| *to).max().unwrap_or(2) + 1;
+    let (argv, envp) = (pointers(&program.arguments), pointers(&program.environment));
+    let mut run = || {
+        fd::close_all_on_exec();
+        // First above every target, so that no dup2 overwrites a source.
+        for (from, _) in &mut copies {
+            // SAFETY: fcntl(2) fails for a number that is not open.
+            *from = unsafe { libc::fcntl(*from, libc::F_DUPFD_CLOEXEC, lowest) };
         }
-        Side::Parent(pid) => {
-            drop(writer);
-            let mut report = [0; 8];
-            match nix::unistd::read(&reader, &mut report) {
-                Ok(8) => {
-                    let _ = waitpid(Pid::from_raw(pid), None);
-                    let number = i32::from_ne_bytes([report[4], report[5], report[6], report[7]]);
-                    let call = if report[0] == 0 { "dup2" } else { "execve" };
-                    Err(Error::new(call, name, Errno::from_raw(number)))
-                }
-                _ => Ok(pid),
+        for (from, to) in &copies {
+            // SAFETY: the parent, which waits, has its own descriptors.
+            if unsafe { libc::dup2(*from, *to) } < 0 {
+                return "dup2";
             }
         }
+        if let Err(call) = prepare() {
+            return call;
+        }
+        // SAFETY: system calls on values that the waiting parent keeps.
+        unsafe {
+            if let Some((rlim_cur, rlim_max)) = program.descriptor_limit {
+                libc::setrlimit(libc::RLIMIT_NOFILE, &libc::rlimit { rlim_cur, rlim_max });
+            }
+            libc::execve(program.path.as_ptr(), argv.as_ptr(), envp.as_ptr());
+        }
+        "execve"
+    };
+    let mut child = Child {
+        run: &mut run,
+        failed: None,
+    };
+    let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
+    let mask = signal::block_all();
+    // SAFETY: only the child uses the stack, which grows down from its end. It writes only to its stack and to what
+    // `child` refers to, while CLONE_VFORK suspends this thread.
+    let pid = unsafe {
+        let top = stack.as_mut_ptr_range().end.cast::<c_void>();
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        libc::clone(run_child, top, flags, (&raw mut child).cast())
+    };
+    let errno = Errno::last();
+    signal::restore(&mask);
+    if pid < 0 {
+        return Err(Error::new("clone", "", errno));
     }
+    let Some((call, errno)) = child.failed else {
+        return Ok(pid);
+    };
+    let _ = super::reap_pid(pid);
+    let name = program.path.to_string_lossy().into_owned();
+    Err(Error::new(call, name, errno))
 }
 
-pub(crate) fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+struct Child<'a> {
+    /// Returns the failed call.
+    run: &'a mut dyn FnMut() -> &'static str,
+    failed: Option<(&'static str, Errno)>,
+}
+
+extern "C" fn run_child(child: *mut c_void) -> c_int {
+    // SAFETY: `start_with` passes its value and waits.
+    let child = unsafe { &mut *child.cast::<Child<'_>>() };
+    signal::reset_in_child();
+    let call = (child.run)();
+    child.failed = Some((call, Errno::last()));
+    exit_now(127)
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings
         .iter()
         .map(|s| s.as_ptr())
         .chain(std::iter::once(std::ptr::null()))
         .collect()
-}
-
-/// Returns the failed step (dup2 or execve) and the error.
-fn run_child(
-    program: &Program,
-    plan: &[(OwnedFd, RawFd)],
-    null: &OwnedFd,
-    argv: &[*const libc::c_char],
-    envp: &[*const libc::c_char],
-) -> [u8; 8] {
-    let report = |step: u8| {
-        let number = (Errno::last_raw()).to_ne_bytes();
-        [step, 0, 0, 0, number[0], number[1], number[2], number[3]]
-    };
-    // SAFETY: system calls on prepared descriptors and copied strings; nothing allocates.
-    unsafe {
-        fd::close_all_on_exec();
-        for target in 0..3 {
-            if libc::dup2(null.as_raw_fd(), target) < 0 {
-                return report(0);
-            }
-        }
-        for (fd, target) in plan {
-            if libc::dup2(fd.as_raw_fd(), *target) < 0 {
-                return report(0);
-            }
-        }
-        if let Some((soft, hard)) = program.descriptor_limit {
-            let limit = libc::rlimit {
-                rlim_cur: soft,
-                rlim_max: hard,
-            };
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-        libc::execve(program.path.as_ptr(), argv.as_ptr(), envp.as_ptr());
-    }
-    report(1)
 }
 
 /// Replaces this process's program (execve(2)), with all signals blocked. Returns only on failure, with the old mask.

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::{clock, pidfd, socket};
+use forkyard_base::ended::Ended;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -21,15 +22,6 @@ pub fn reap_soon(pid: i32, limit: Duration) {
 }
 
 const KILLED_LIMIT: Duration = Duration::from_secs(5);
-
-/// How a child ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// Exited with a code.
-    Code(i32),
-    /// Killed by a signal; `true` if it dumped core.
-    Signal(i32, bool),
-}
 
 /// Reaps one child, if any has ended, and returns its usage.
 pub fn reap_any() -> Option<(i32, Ended, Usage)> {
@@ -68,16 +60,9 @@ pub fn reap() -> Option<(i32, Ended)> {
 /// Waits for a child and reaps it.
 ///
 /// # Errors
-/// waitpid(2).
+/// wait4(2).
 pub fn reap_pid(pid: i32) -> Result<Ended> {
-    loop {
-        match waitpid(Pid::from_raw(pid), None) {
-            Ok(WaitStatus::Exited(_, code)) => return Ok(Ended::Code(code)),
-            Ok(WaitStatus::Signaled(_, signal, core)) => return Ok(Ended::Signal(signal as i32, core)),
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(Error::new("waitpid", pid.to_string(), errno)),
-        }
-    }
+    reap_used(pid).map(|(ended, _)| ended)
 }
 
 /// Waits for a child to end without reaping it.
@@ -110,7 +95,10 @@ fn look(of: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> nix::Result
     };
     let ended = match code {
         libc::CLD_EXITED => Ended::Code(status),
-        code => Ended::Signal(status, code == libc::CLD_DUMPED),
+        code => Ended::Signal {
+            number: status,
+            core: code == libc::CLD_DUMPED,
+        },
     };
     Ok((pid > 0).then_some((pid, ended)))
 }
@@ -164,7 +152,10 @@ fn ended(status: i32) -> Option<Ended> {
     if libc::WIFEXITED(status) {
         Some(Ended::Code(libc::WEXITSTATUS(status)))
     } else if libc::WIFSIGNALED(status) {
-        Some(Ended::Signal(libc::WTERMSIG(status), libc::WCOREDUMP(status)))
+        Some(Ended::Signal {
+            number: libc::WTERMSIG(status),
+            core: libc::WCOREDUMP(status),
+        })
     } else {
         None
     }
@@ -211,7 +202,7 @@ mod tests {
             Side::Parent(pid) => pid,
         };
         wait_for_end(pid).unwrap();
-        let killed = Ended::Signal(libc::SIGRTMIN() + 3, false);
+        let killed = Ended::killed(libc::SIGRTMIN() + 3);
         let of_it = look(libc::P_PID, pid.unsigned_abs(), libc::WNOHANG);
         assert_eq!(of_it, Ok(Some((pid, killed))));
         assert_eq!(reap_used(pid).map(|(ended, _)| ended), Ok(killed));

@@ -3,7 +3,7 @@
 use super::super::Helpers;
 use super::{Executor, ProcessSlot, ProgramProcess, RunningProgram, Who};
 use crate::handover::{document, names};
-use crate::master::event::{Exit, GenerationId};
+use crate::master::event::{Ended, GenerationId};
 use crate::master::executor::output::Lines;
 use crate::master::executor::sources::Source;
 use crate::master::program::Program;
@@ -91,7 +91,7 @@ impl Executor {
             program: Program::resume(&up, clock::now(), &mut actions),
             share,
             slots,
-            last_exit: Exit::Unknown,
+            last_exit: Ended::Unknown,
             last_error: None,
             failing: false,
         };

@@ -5,7 +5,6 @@ mod death;
 mod handover;
 mod plan;
 
-use super::early_exit::ended_of;
 use super::launches::exit_of_report;
 use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
@@ -15,7 +14,7 @@ use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
 use crate::master::action::Force;
-use crate::master::event::{Event, Exit, GenerationId, PoolId};
+use crate::master::event::{Ended, Event, GenerationId, PoolId};
 use crate::master::program::{Program, ProgramAction};
 use crate::runtime::http::Share;
 use crate::spawn::capture::Capture;
@@ -23,7 +22,7 @@ use crate::spawn::effects::{Process, Remains};
 use crate::spawn::error::headline;
 use crate::spawn::event::Token;
 use crate::spawn::report::{ErrorId, Report};
-use crate::sys::{Error, clock, process};
+use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use death::Death;
 use nix::sys::signal::Signal;
@@ -40,7 +39,7 @@ pub(super) struct RunningProgram {
     program: Program,
     share: Share,
     slots: Vec<ProcessSlot>,
-    last_exit: Exit,
+    last_exit: Ended,
     last_error: Option<ErrorId>,
     failing: bool,
 }
@@ -113,7 +112,7 @@ impl Executor {
             program: Program::new(instances),
             share,
             slots: (0..instances).map(|_| ProcessSlot::default()).collect(),
-            last_exit: Exit::Unknown,
+            last_exit: Ended::Unknown,
             last_error: None,
             failing: false,
         });
@@ -169,7 +168,7 @@ impl Executor {
                 }
                 ProgramAction::TellGone { failed } => {
                     let exit = self.helpers.programs.get(&id).map(|record| record.last_exit);
-                    let exit = exit.filter(|_| failed).unwrap_or(Exit::Code(0));
+                    let exit = exit.filter(|_| failed).unwrap_or(Ended::Code(0));
                     self.context.happened.push_back(Event::PreloaderGone(id, exit));
                 }
             }
@@ -275,7 +274,7 @@ impl Executor {
         });
     }
 
-    pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: process::Ended) {
+    pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: Ended) {
         let (helpers, context, pools) = (&mut self.helpers, &mut self.context, &self.pools);
         read_rest(|| helpers.read_program_output(context, pools, id, index));
         let name = self.pools.generation_name(id).to_owned();
@@ -284,7 +283,7 @@ impl Executor {
             return;
         };
         let table = record.share.table();
-        record.last_exit = super::deaths::exit_of(ended);
+        record.last_exit = ended;
         // A program that served and was ended from outside is no failure.
         let was_ended = record.last_exit.is_from_outside() && table.served(index) > 0;
         let was_at_work = table.is_at_work(index) || was_ended;
@@ -318,7 +317,7 @@ impl Executor {
         running.remains.signal_group(Signal::SIGKILL);
         slot.death = (!running.is_ending).then(|| Death {
             pid,
-            ended: ended_of(record.last_exit),
+            ended: record.last_exit,
             since: running.since,
             output: running.words.text().trim_end().to_owned(),
         });

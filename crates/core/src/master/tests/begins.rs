@@ -37,7 +37,7 @@ fn a_pool_that_begins_without_room_is_told_once() {
     let actions = world.tell(Event::Apply(two(FIRST, SECOND)));
     assert_eq!(actions.iter().filter(|action| **action == waits).count(), 1);
     let worker = world.bring_up(&actions)[0];
-    let actions = world.tell(Event::WorkerExited(worker, Exit::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(worker, Ended::Code(0), false));
     assert!(!actions.contains(&waits));
 }
 
@@ -61,7 +61,7 @@ fn a_worker_that_leaves_makes_room_for_a_pool_that_begins() {
         !actions.contains(&Action::Note(Fact::Waits(SECOND))),
         "{actions:?}"
     );
-    let actions = world.tell(Event::WorkerExited(old, Exit::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(old, Ended::Code(0), false));
     let new = forks(&actions)[0];
     world.tell(Event::Forked(new));
     assert!(
@@ -107,7 +107,7 @@ fn of_many_ondemand_pools_with_workers_few_are_tried_at_a_time() {
     let actions = world.tell(Event::WorkerUp(tried[0]));
     assert_eq!(forks(&actions).len(), 1, "one serves, and another has its turn");
     world.tell(Event::Forked(tried[1]));
-    let actions = world.tell(Event::WorkerExited(tried[1], Exit::Code(1), false));
+    let actions = world.tell(Event::WorkerExited(tried[1], Ended::Code(1), false));
     assert_eq!(
         forks(&actions).len(),
         1,

@@ -14,7 +14,7 @@ fn a_pool_whose_workers_fail_at_their_start_refuses_until_one_is_up() {
         let worker = forks(&actions)[0];
         assert!(!actions.contains(&Action::StopUnavailableResponder(POOL)));
         world.tell(Event::Forked(worker));
-        let failed = world.tell(Event::WorkerExited(worker, Exit::Code(70), false));
+        let failed = world.tell(Event::WorkerExited(worker, Ended::Code(70), false));
         assert_eq!(refusals(&failed), 1, "{failure}: {failed:?}");
         world.pass(Duration::from_millis(100) * (1 << failure));
         actions = world.tell(Event::Deadline);
@@ -37,10 +37,7 @@ fn a_worker_that_somebody_kills_at_its_start_is_no_failed_start() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
     let worker = forks(&actions)[0];
     world.tell(Event::Forked(worker));
-    let killed = Exit::Signal {
-        signal: 9,
-        core: false,
-    };
+    let killed = Ended::killed(9);
     let actions = world.tell(Event::WorkerExited(worker, killed, false));
     assert_eq!(refusals(&actions), 0, "{actions:?}");
 }
@@ -53,7 +50,7 @@ fn a_pool_with_a_good_worker_does_not_refuse() {
         world.tell(Event::Forked(*worker));
     }
     world.tell(Event::WorkerUp(workers[0]));
-    let actions = world.tell(Event::WorkerExited(workers[1], Exit::Code(70), false));
+    let actions = world.tell(Event::WorkerExited(workers[1], Ended::Code(70), false));
     assert_eq!(refusals(&actions), 0, "{actions:?}");
     // The failure is an old one.
     let actions = world.tell(Event::WorkerExited(workers[0], CRASH, true));

@@ -114,10 +114,7 @@ fn stopped(made: Made, cause: Cause) -> (Sent, Sent) {
                 }
                 Action::Kill(id, Force::Kill) if id == worker => {
                     sent.0.kill = Some(after);
-                    let killed = Exit::Signal {
-                        signal: 9,
-                        core: false,
-                    };
+                    let killed = Ended::killed(9);
                     actions.extend(world.tell(Event::WorkerExited(worker, killed, true)));
                 }
                 Action::StopPreloader(FIRST, Force::Terminate) => sent.1.term = Some(after),
@@ -197,7 +194,7 @@ fn a_preloader_has_nothing_to_finish() {
 fn a_program_that_is_being_stopped_ends_with_a_daemon_that_ends_at_once() {
     let (mut world, worker) = busy(Made::WithProgram);
     world.tell(Event::Finish);
-    world.tell(Event::WorkerExited(worker, Exit::Code(0), true));
+    world.tell(Event::WorkerExited(worker, Ended::Code(0), true));
     world.pass(AT_ONCE);
     let terminate = Action::StopPreloader(FIRST, Force::Terminate);
     assert!(world.tell(Event::Deadline).contains(&terminate));
@@ -255,6 +252,6 @@ fn the_daemon_ends_without_what_can_not_be_killed() {
             Action::Exit(ExitOutcome::Stopped)
         ]
     );
-    assert_eq!(world.tell(Event::WorkerExited(worker, Exit::Unknown, false)), []);
+    assert_eq!(world.tell(Event::WorkerExited(worker, Ended::Unknown, false)), []);
     assert_eq!(world.next_in(), None);
 }

@@ -1,7 +1,7 @@
 //! Errors of processes that exited unexpectedly.
 
+use super::Ended;
 use super::category::Category;
-use super::exit::Ended;
 use super::headline::{headline, missing_variable};
 use super::texts::Failure;
 use crate::spawn::handshake::response::Text;

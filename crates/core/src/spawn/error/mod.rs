@@ -2,14 +2,13 @@
 
 mod category;
 mod end;
-mod exit;
 mod headline;
 mod texts;
 mod trouble;
 
 pub use category::Category;
 pub use end::{DOES_NOT_STAY, explain_end};
-pub use exit::Ended;
+pub use forkyard_base::ended::Ended;
 pub use headline::{headline, missing_variable};
 pub use texts::{Failure, explain};
 pub use trouble::{Fault, Trouble};

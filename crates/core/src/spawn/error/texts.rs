@@ -1,7 +1,7 @@
 //! Texts about failures: category, step, summary, problem and solution.
 
+use super::Ended;
 use super::category::Category;
-use super::exit::Ended;
 use super::headline::{headline, missing_variable};
 use super::trouble::Trouble;
 use crate::spawn::handshake::response::{Response, Text};

@@ -1,6 +1,6 @@
 //! Causes of failed spawns.
 
-use super::exit::Ended;
+use super::Ended;
 use crate::spawn::step::Step;
 use serde::{Deserialize, Serialize};
 use std::fmt;

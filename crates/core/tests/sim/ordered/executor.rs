@@ -2,7 +2,7 @@
 
 use super::{Fate, Loader, Loses, MAX, Worker, World};
 use forkyard_core::master::action::{Action, Force, Notice};
-use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId};
+use forkyard_core::master::event::{Ended, Event, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId};
 
 impl World {
     pub(super) fn perform(&mut self, action: Action) {
@@ -176,10 +176,7 @@ impl World {
         for worker in lost {
             self.not_made(worker);
         }
-        let exit = Exit::Signal {
-            signal: 9,
-            core: false,
-        };
+        let exit = Ended::killed(9);
         self.tell(Event::PreloaderGone(id, exit));
     }
 
@@ -201,8 +198,8 @@ impl World {
         self.workers.remove(&id);
         self.end(order, "ends");
         let exit = match signal {
-            0 => Exit::Code(0),
-            signal => Exit::Signal { signal, core: false },
+            0 => Ended::Code(0),
+            signal => Ended::killed(signal),
         };
         self.tell(Event::WorkerExited(id, exit, false));
     }

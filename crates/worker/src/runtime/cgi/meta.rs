@@ -4,6 +4,7 @@ use super::target::Target;
 use crate::runtime::cgi_variables::is_passed;
 use crate::worker::PATH;
 use fastcgi::Params;
+use forkyard_base::text::percent_decoded;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -67,28 +68,13 @@ pub(super) fn arguments(search: bool, params: &Params, target: &Target) -> Vec<C
     let words = if search && is_read && !query.is_empty() && !query.contains(&b'=') {
         query
             .split(|byte| *byte == b'+')
-            .map(|word| CString::new(decoded(word)?).ok())
+            .map(|word| CString::new(percent_decoded(word)?).ok())
             .collect::<Option<Vec<CString>>>()
             .unwrap_or_default()
     } else {
         Vec::new()
     };
     std::iter::once(name).chain(words).collect()
-}
-
-fn decoded(word: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word.iter();
-    while let Some(&byte) = rest.next() {
-        if byte == b'%' {
-            let mut digit = || (*rest.next()? as char).to_digit(16);
-            let (high, low) = (digit()?, digit()?);
-            bytes.push((high * 16 + low) as u8);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

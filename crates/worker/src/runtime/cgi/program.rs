@@ -7,8 +7,8 @@ use crate::config;
 use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
 use crate::scoreboard::RequestStage;
-use crate::sys::external::{self, ExternalProgram};
-use crate::sys::process::{self, Ended, Usage};
+use crate::sys::external;
+use crate::sys::process::{self, Ended, Program, Usage};
 use crate::sys::{Error, fd, timeout_responder};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::ffi::CString;
@@ -65,14 +65,14 @@ impl Cgi {
         }
         let directory = target.script.parent().unwrap_or(Path::new("/"));
         let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-        let program = ExternalProgram {
+        let program = Program {
             path: c_string(&target.script),
             arguments: meta::arguments(self.settings.search_arguments, request.params(), target),
             environment: meta::environment(own, request.params(), target, &self.settings.parameters),
-            directory: c_string(directory),
-            streams: [input_theirs, output_theirs, errors_theirs],
+            descriptors: vec![(input_theirs, 0), (output_theirs, 1), (errors_theirs, 2)],
+            descriptor_limit: None,
         };
-        let pid = external::start_retrying(&program)?;
+        let pid = external::start_retrying(&program, &c_string(directory))?;
         timeout_responder::pass_on_to(pid);
         let peer = Peer {
             input: Some(input),
@@ -160,7 +160,8 @@ fn wait_and_reap(pid: i32) -> Result<(Ended, Usage), Error> {
 fn exit_code(ended: Ended) -> u32 {
     match ended {
         Ended::Code(code) => u32::try_from(code).unwrap_or(255),
-        Ended::Signal(number, _) => 128 + u32::try_from(number).unwrap_or(0),
+        Ended::Signal { number, .. } => 128 + u32::try_from(number).unwrap_or(0),
+        Ended::Unknown => 255,
     }
 }
 
@@ -265,6 +266,7 @@ fn hint(error: &Error) -> &'static str {
 fn told(ended: Ended) -> String {
     match ended {
         Ended::Code(code) => format!("exited with code {code}"),
-        Ended::Signal(signal, _) => format!("was ended by signal {signal}"),
+        Ended::Signal { number, .. } => format!("was ended by signal {number}"),
+        Ended::Unknown => "ended".to_owned(),
     }
 }

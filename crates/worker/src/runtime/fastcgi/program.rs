@@ -3,8 +3,8 @@
 use super::program_socket::ProgramSocket;
 use crate::spawn::capture::Capture;
 use crate::sys::clock::ProcessClock;
-use crate::sys::external::{self, ExternalProgram};
-use crate::sys::process::{Ended, open_statm, resident_bytes};
+use crate::sys::external;
+use crate::sys::process::{Ended, Program, open_statm, resident_bytes};
 use crate::sys::socket::{Readiness, wait};
 use crate::sys::{Error, fd, pidfd, timeout_responder};
 use nix::errno::Errno;
@@ -55,14 +55,18 @@ impl RunningProgram {
     pub(super) fn start(recipe: &Recipe, socket: &ProgramSocket) -> Result<RunningProgram, Error> {
         let (output, theirs) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
-        let foreign = ExternalProgram {
+        let foreign = Program {
             path: recipe.path.clone(),
             arguments: recipe.arguments.clone(),
             environment: recipe.environment.clone(),
-            directory: recipe.directory.clone(),
-            streams: [fd::copy(socket.listener())?, fd::copy(theirs.as_fd())?, theirs],
+            descriptors: vec![
+                (fd::copy(socket.listener())?, 0),
+                (fd::copy(theirs.as_fd())?, 1),
+                (theirs, 2),
+            ],
+            descriptor_limit: None,
         };
-        let pid = external::start_retrying(&foreign)?;
+        let pid = external::start_retrying(&foreign, &recipe.directory)?;
         let process = pidfd::open(pid).inspect_err(|_| external::kill_group(pid))?;
         timeout_responder::pass_on_to(pid);
         Ok(RunningProgram {

@@ -3,12 +3,11 @@
 use super::probe::{Probe, ProbeResult};
 use super::program::{Output, Recipe, RunningProgram};
 use super::program_socket::ProgramSocket;
-use crate::spawn::effects::oom_kills;
-use crate::spawn::error::{Ended, Fault};
+use crate::spawn::effects::{fault, oom_kills};
 use crate::spawn::handshake::response::CommandCheck;
 use crate::spawn::plan::Plan;
 use crate::spawn::self_spawn::{Attempt, Fall};
-use crate::sys::{self, clock, process};
+use crate::sys::clock;
 use crate::tick::Tick;
 use nix::errno::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -93,7 +92,7 @@ impl ProgramStart {
         self.read_output(log);
         if let Some(ended) = self.program.reap() {
             self.read_output(log);
-            let fall = Fall::Exited(told(ended), check(), oom_kills(None) > self.oom_kills);
+            let fall = Fall::Exited(ended, check(), oom_kills(None) > self.oom_kills);
             return ProgramProgress::Failed(self.attempt, fall);
         }
         let probe = match self.probe.take() {
@@ -141,19 +140,5 @@ impl ProgramStart {
     fn fail(self, fall: Fall) -> ProgramProgress {
         self.program.kill();
         ProgramProgress::Failed(self.attempt, fall)
-    }
-}
-
-fn fault(error: &sys::Error) -> Fault {
-    Fault {
-        text: error.to_string(),
-        errno: error.errno as i32,
-    }
-}
-
-pub(super) fn told(ended: process::Ended) -> Ended {
-    match ended {
-        process::Ended::Code(code) => Ended::Code(code),
-        process::Ended::Signal(number, core) => Ended::Signal { number, core },
     }
 }

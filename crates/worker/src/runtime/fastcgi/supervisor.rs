@@ -4,7 +4,7 @@ use super::probe::Probe;
 use super::program::{Recipe, RunningProgram};
 use super::program_socket::ProgramSocket;
 use super::recorded;
-use super::start::{ProgramProgress, ProgramStart, told};
+use super::start::{ProgramProgress, ProgramStart};
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
 use crate::life::{Life, LifeCause};
 use crate::master::program::PROOF;
@@ -313,11 +313,11 @@ impl Supervisor {
         let now = clock::now();
         self.backoff.lives(self.up_since);
         // Many programs exit on their own after a number of requests, or an administrator may have stopped this one.
-        let is_in_order = served > 0 && (ended == Ended::Code(0) || is_from_outside(ended));
+        let is_in_order = served > 0 && (ended == Ended::Code(0) || ended.is_from_outside());
         let was_up = self.was_up;
         if let Some(attempt) = self.attempt.take_if(|_| !was_up) {
             let is_oom = oom_kills(None) > self.oom_kills;
-            self.failed(attempt, &Fall::Left(told(ended), is_oom));
+            self.failed(attempt, &Fall::Left(ended, is_oom));
             return Some(ended);
         }
         let is_well = had_work || is_in_order || now.since(self.up_since) >= WELL_AFTER;
@@ -327,16 +327,16 @@ impl Supervisor {
         }
         if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
             let is_oom = oom_kills(None) > self.oom_kills;
-            self.failed(attempt, &Fall::Left(told(ended), is_oom));
+            self.failed(attempt, &Fall::Left(ended, is_oom));
             return Some(ended);
         }
         let line = format!(
             "{NAME} (pid {pid}) {} after {served} requests, and is started again",
-            told(ended).describe()
+            ended.describe()
         );
         match ended {
             Ended::Code(0) => log::info!("{line}"),
-            Ended::Code(_) | Ended::Signal(..) => log::warn!("{line}"),
+            Ended::Code(_) | Ended::Signal { .. } | Ended::Unknown => log::warn!("{line}"),
         }
         Some(ended)
     }
@@ -474,11 +474,6 @@ impl Backend for Supervisor {
             program.end(self.means.stop_timeout);
         }
     }
-}
-
-/// Whether the signal usually comes from outside: SIGQUIT, SIGKILL (also from the OOM killer) or SIGTERM.
-fn is_from_outside(ended: Ended) -> bool {
-    matches!(ended, Ended::Signal(3 | 9 | 15, _))
 }
 
 fn check(means: &Means) -> CommandCheck {

@@ -1,6 +1,7 @@
 //! Splits a request's path at the prefix where the web server has mounted the program.
 
 use fastcgi::Params;
+use percent_encoding::percent_decode;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mount {
@@ -24,7 +25,8 @@ pub(super) fn of(params: &Params) -> Option<Mount> {
         None => (uri, &b""[..]),
     };
     // Prefers the client's spelling, unless the web server has rewritten or normalised the path.
-    let as_written = below(asked, name).filter(|rest| rest.starts_with(b"/") && decoded(rest) == path);
+    let as_written = below(asked, name)
+        .filter(|rest| rest.starts_with(b"/") && percent_decode(rest).eq(path.iter().copied()));
     let mut target = as_written.map_or_else(|| encoded(path), encoded_in_line);
     if uri.is_empty() && !value(b"QUERY_STRING").is_empty() {
         target.push(b'?');
@@ -55,15 +57,6 @@ fn first(text: &[u8]) -> Option<(u8, usize)> {
         (b'%', Some(high), Some(low)) => Some(((high * 16 + low) as u8, 3)),
         (byte, _, _) => Some((*byte, 1)),
     }
-}
-
-fn decoded(mut text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    while let Some((byte, length)) = first(text) {
-        out.push(byte);
-        text = &text[length..];
-    }
-    out
 }
 
 /// Percent-encodes a path (RFC 3986 section 3.3).

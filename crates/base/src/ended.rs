@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
     /// With an exit code.
@@ -13,6 +14,11 @@ pub enum Ended {
 }
 
 impl Ended {
+    /// Killed by a signal, without a core dump.
+    pub const fn killed(number: i32) -> Ended {
+        Ended::Signal { number, core: false }
+    }
+
     /// Returns a predicate for a sentence about the process.
     pub fn describe(self) -> String {
         match self {
@@ -23,6 +29,22 @@ impl Ended {
             }
             Ended::Unknown => "ended".to_owned(),
         }
+    }
+
+    /// Whether others usually send this signal: SIGQUIT, SIGKILL (also the OOM killer) or SIGTERM.
+    pub fn is_from_outside(self) -> bool {
+        matches!(
+            self,
+            Ended::Signal {
+                number: 3 | 9 | 15,
+                ..
+            }
+        )
+    }
+
+    /// Whether it was SIGSEGV or SIGBUS. Their numbers are the same on every architecture that forkyard is built for.
+    pub fn is_crash(self) -> bool {
+        matches!(self, Ended::Signal { number: 7 | 11, .. })
     }
 
     /// Whether SIGKILL ended the process, or its child if the process is a shell that reports it.
@@ -129,10 +151,7 @@ mod tests {
 
     #[test]
     fn an_end_is_told_in_words() {
-        let killed = Ended::Signal {
-            number: 9,
-            core: false,
-        };
+        let killed = Ended::killed(9);
         assert_eq!(killed.describe(), "was killed by signal 9 (SIGKILL)");
         assert!(killed.hint(true).expect("a hint").0.contains("memory limit"));
         let crashed = Ended::Signal {
