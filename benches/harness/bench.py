@@ -88,7 +88,7 @@ class Load:
     """A running forkyard-load."""
 
     def __init__(self, socket, script, options):
-        command = [LOAD, "--json", "--connect", f"unix:{socket}", "--script", script]
+        command = [LOAD, "--connect", f"unix:{socket}", "--script", script]
         for name, value in options.items():
             option = "--" + {"seconds": "duration"}.get(name, name.replace("_", "-"))
             command += [option] if value is True else [option, value]

@@ -262,7 +262,7 @@ class Generation:
         script = f"{self.worker.directory}/boot_once.php"
         for part in range(10):
             command = [load, "--connect", f"{self.worker.directory}/snap.sock", "--script", script, "--requests", str(count // 10)]
-            command += ["--param", "QUERY_STRING=what=hello", "--json"]
+            command += ["--param", "QUERY_STRING=what=hello"]
             report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
             if report["errors"]:
                 sys.exit(f"requests that failed: {report}")

@@ -52,18 +52,6 @@ pub(crate) struct Arguments {
     /// Give a request up after this time; those in flight at the end are waited for as long
     #[arg(long, value_name = "MS", default_value = "30000", value_parser = parse_some_milliseconds)]
     pub(crate) timeout_ms: Duration,
-
-    /// Count answers, errors and the slowest answer for each interval of this length
-    #[arg(long, value_name = "MS", value_parser = parse_some_milliseconds)]
-    pub(crate) timeline: Option<Duration>,
-
-    /// Name the slowest requests and when they were started
-    #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "10", default_value_t = 0)]
-    pub(crate) delay_max: usize,
-
-    /// Report as one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The server's address.
@@ -132,15 +120,5 @@ mod tests {
             Ok(Address::Tcp(([127, 0, 0, 1], 9000).into()))
         );
         assert!(parse_address("nothing").is_err());
-    }
-
-    #[test]
-    fn the_slowest_may_be_asked_for_without_a_number() {
-        let base = ["forkyard-load", "--connect=/a", "--script=/b"];
-        let with = |more: &[&str]| Arguments::parse_from(base.iter().chain(more)).delay_max;
-        assert_eq!(
-            (with(&[]), with(&["--delay-max"]), with(&["--delay-max", "3"])),
-            (0, 10, 3)
-        );
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<Measured> {
         clients: (0..arguments.clients).map(|_| Client::new()).collect(),
         active: 0,
         wakes: BinaryHeap::new(),
-        tally: Tally::new(arguments.timeline, arguments.delay_max, ends),
+        tally: Tally::new(ends),
         clock: Instant::now(),
     };
     let look_every = (arguments.timeout_ms / 10).clamp(Duration::from_millis(1), Duration::from_millis(250));
@@ -339,7 +339,7 @@ impl Load {
         }
         match failure {
             None => self.tally.complete(client.started, now),
-            Some(failure) => self.tally.fail(failure, now, || example.to_owned()),
+            Some(failure) => self.tally.fail(failure, || example.to_owned()),
         }
         let pause = if failure == Some(RequestFailure::Connect) {
             CONNECT_PAUSE

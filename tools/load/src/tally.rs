@@ -39,22 +39,6 @@ impl RequestFailure {
     }
 }
 
-/// One interval of the timeline.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Interval {
-    pub(crate) completed: u64,
-    pub(crate) errors: u64,
-    pub(crate) max: Duration,
-}
-
-/// A slow request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slow {
-    pub(crate) latency: Duration,
-    /// Start, from the start of the measurement.
-    pub(crate) started: Duration,
-}
-
 /// All counters. Times count from the start of the measurement.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -71,21 +55,15 @@ pub(crate) struct Tally {
     pub(crate) received_bytes: u64,
     /// Nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    pub(crate) timeline: Vec<Interval>,
-    pub(crate) slowest: Vec<Slow>,
-    interval: Option<Duration>,
-    slowest_count: usize,
     ends: Option<Duration>,
 }
 
 /// The significant digits of a latency.
 const LATENCY_DIGITS: u8 = 3;
-/// Time beyond this many intervals is counted into the last.
-const MOST_INTERVALS: usize = 1_000_000;
 
 impl Tally {
     /// `ends`: the measurement's end, if it is limited by time.
-    pub(crate) fn new(interval: Option<Duration>, slowest_count: usize, ends: Option<Duration>) -> Tally {
+    pub(crate) fn new(ends: Option<Duration>) -> Tally {
         Tally {
             completed: 0,
             late: 0,
@@ -95,10 +73,6 @@ impl Tally {
             reconnects: 0,
             received_bytes: 0,
             latency: Histogram::new(LATENCY_DIGITS).expect("up to five digits"),
-            timeline: Vec::new(),
-            slowest: Vec::new(),
-            interval,
-            slowest_count,
             ends,
         }
     }
@@ -111,37 +85,15 @@ impl Tally {
         let _ = self
             .latency
             .record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
-        if let Some(interval) = self.interval_at(now) {
-            interval.completed += 1;
-            interval.max = interval.max.max(latency);
-        }
-        let slow = Slow { latency, started };
-        if self.slowest.len() < self.slowest_count || self.slowest.last().is_some_and(|last| slow > *last) {
-            let at = self.slowest.partition_point(|other| *other > slow);
-            self.slowest.insert(at, slow);
-            self.slowest.truncate(self.slowest_count);
-        }
     }
 
-    pub(crate) fn fail(&mut self, failure: RequestFailure, now: Duration, example: impl FnOnce() -> String) {
+    pub(crate) fn fail(&mut self, failure: RequestFailure, example: impl FnOnce() -> String) {
         *self.errors.entry(failure).or_default() += 1;
         self.examples.entry(failure).or_insert_with(example);
-        if let Some(interval) = self.interval_at(now) {
-            interval.errors += 1;
-        }
     }
 
     pub(crate) fn all_errors(&self) -> u64 {
         self.errors.values().sum()
-    }
-
-    fn interval_at(&mut self, now: Duration) -> Option<&mut Interval> {
-        let interval = self.interval?;
-        let index = ((now.as_nanos() / interval.as_nanos()) as usize).min(MOST_INTERVALS);
-        if index >= self.timeline.len() {
-            self.timeline.resize(index + 1, Interval::default());
-        }
-        self.timeline.get_mut(index)
     }
 }
 
@@ -154,35 +106,16 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_are_kept_in_order() {
-        let mut tally = Tally::new(None, 2, Some(ms(100)));
-        for (started, now) in [(0, 5), (1, 3), (2, 20), (30, 37), (50, 51), (99, 101)] {
+    fn late_answers_and_the_first_error_of_a_kind_are_kept() {
+        let mut tally = Tally::new(Some(ms(100)));
+        for (started, now) in [(0, 5), (2, 20), (99, 101)] {
             tally.complete(ms(started), ms(now));
         }
-        let slow = |latency, started| Slow {
-            latency: ms(latency),
-            started: ms(started),
-        };
-        assert_eq!(tally.slowest, [slow(18, 2), slow(7, 30)]);
-        assert_eq!((tally.completed, tally.late), (6, 1));
-    }
-
-    #[test]
-    fn intervals_are_counted_by_the_end_of_the_request() {
-        let mut tally = Tally::new(Some(ms(10)), 0, None);
-        tally.complete(ms(0), ms(5));
-        tally.complete(ms(5), ms(35));
-        tally.fail(RequestFailure::Eof, ms(36), || "reset".to_owned());
-        tally.fail(RequestFailure::Eof, ms(36), || {
+        assert_eq!((tally.completed, tally.late), (3, 1));
+        tally.fail(RequestFailure::Eof, || "reset".to_owned());
+        tally.fail(RequestFailure::Eof, || {
             unreachable!("there is an example already")
         });
-        let counts: Vec<_> = tally
-            .timeline
-            .iter()
-            .map(|one| (one.completed, one.errors, one.max))
-            .collect();
-        let none = (0, 0, Duration::ZERO);
-        assert_eq!(counts, [(1, 0, ms(5)), none, none, (1, 2, ms(30))]);
         assert_eq!(tally.all_errors(), 2);
     }
 }

@@ -49,7 +49,7 @@ fn serve<S: Read + Write>(mut stream: S, requests: usize) -> io::Result<usize> {
 /// forkyard-load's JSON report.
 fn load(arguments: &[&str]) -> serde_json::Value {
     let output = Command::new(env!("CARGO_BIN_EXE_forkyard-load"))
-        .args(["--script", "/srv/echo.php", "--json", "--timeout-ms", "20000"])
+        .args(["--script", "/srv/echo.php", "--timeout-ms", "20000"])
         .args(arguments)
         .output()
         .expect("forkyard-load runs");
