@@ -354,8 +354,7 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
         "{said:?}"
     );
     fs::write(path.join("forkyard.toml"), global(path) + "pidd = 1\n").expect("configuration");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("the configuration is not reloaded, the old one stays in force");
+    daemon.reload_until("the configuration is not reloaded, the old one stays in force");
 }
 
 #[test]

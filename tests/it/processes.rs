@@ -229,7 +229,6 @@ fn workers_that_die_at_once_are_not_made_in_a_loop() {
     });
     daemon.wait_for_workers("www", 4);
     std::fs::remove_dir(daemon.dir.join("gone")).expect("rmdir");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("the old one stays in force");
+    daemon.reload_until("the old one stays in force");
     assert_eq!(daemon.workers("www").len(), 4);
 }

@@ -48,8 +48,7 @@ fn new_workers_serve_while_an_old_one_finishes() {
         configure(&daemon.dir, "Asia/Tokyo"),
     )
     .expect("configuration");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("the new workers serve");
+    daemon.reload_until("the new workers serve");
     wait_until("the old idle workers to leave", || {
         let left = daemon
             .workers("www")
@@ -76,8 +75,7 @@ fn a_wrong_configuration_is_told_and_changes_nothing() {
     let before = daemon.wait_for_workers("www", 3);
     daemon.write("zone.php", ZONE);
     fs::write(daemon.dir.join("forkyard.toml"), "[pool.www]\nmax_childern = 1\n").expect("configuration");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("the old one stays in force");
+    daemon.reload_until("the old one stays in force");
     daemon.wait_for("max_childern");
     daemon.wait_for("max_children");
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
@@ -107,8 +105,7 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
         configure(&daemon.dir, "Asia/Tokyo"),
     )
     .expect("configuration");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("the new workers serve");
+    daemon.reload_until("the new workers serve");
     wait_until("the new configuration", || {
         daemon.get("www", "zone.php").body() == "Asia/Tokyo"
     });
@@ -148,8 +145,7 @@ fn pools_come_and_go() {
     assert!(daemon.get("b", "pid.php").ended);
     let text = one(&daemon.dir, "a") + &one(&daemon.dir, "c");
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     assert!(daemon.socket("c").exists());
     assert!(daemon.get("c", "pid.php").ended && daemon.get("a", "pid.php").ended);
     wait_until("the old pool to close", || !daemon.socket("b").exists());

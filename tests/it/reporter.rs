@@ -160,8 +160,7 @@ fn a_reload_shows_the_new_workers() {
     let old = reporters(&daemon);
     let text = pool(&daemon.dir, "").replace("max_children = 1", "max_children = 2");
     daemon.write("forkyard.toml", &text);
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("the new workers serve");
+    daemon.reload_until("the new workers serve");
     let after = until("the new generation's status", || {
         let text = ask(&daemon, "/", "");
         (field(&text, "total processes:") == "2").then_some(text)
@@ -187,8 +186,7 @@ fn a_pool_that_moves_keeps_its_status_address() {
     ask(&daemon, "/", "");
     let text = pool(&daemon.dir, "").replace("/www.sock", "/other.sock");
     daemon.write("forkyard.toml", &text);
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     assert_eq!(daemon.get("other", "a.php").body(), "a");
     wait_until("the moved pool's status", || {
         let text = ask(&daemon, "/", "");

@@ -150,8 +150,7 @@ fn the_sockets_of_status_and_control_come_back_too() {
     for name in ["status.sock", "control.sock"] {
         fs::remove_file(daemon.dir.join(name)).expect("remove");
     }
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     assert_eq!(ping(), "pong");
     let (text, code) = forkyard(&daemon, &["status"]);
     assert_eq!(code, Some(0), "{text}");

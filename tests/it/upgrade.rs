@@ -108,8 +108,7 @@ fn another_program_takes_over_with_workers_and_requests() {
     };
     let old_inode = inode(daemon.pid());
     install(&daemon.dir);
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("1 pools and 3 workers go on");
+    daemon.reload_until("1 pools and 3 workers go on");
     daemon.wait_for("the new workers serve");
     assert_ne!(
         inode(daemon.pid()),
@@ -150,8 +149,7 @@ fn a_pool_without_a_worker_serves_after_an_upgrade() {
     };
     wait_until("readiness", &ready);
     install(&daemon.dir);
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("taking over from process");
+    daemon.reload_until("taking over from process");
     daemon.wait_for_count("ready to handle connections", 2);
     wait_until("readiness after the upgrade", ready);
     assert!(daemon.get("www", "pid.php").ended);
@@ -214,8 +212,7 @@ fn logs_are_opened_anew_for_workers_that_were_taken_over() {
         fs::metadata(daemon.dir.join("begun")).is_ok()
     });
     install(&daemon.dir);
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("the new workers serve");
+    daemon.reload_until("the new workers serve");
     let moved = dir.path().join("access.1");
     fs::rename(&log, &moved).expect("rename");
     daemon.signal(Signal::SIGUSR1);
@@ -330,8 +327,7 @@ fn without_the_document_the_sockets_are_taken_over() {
         real.display()
     );
     replace(&program(&daemon.dir), script.as_bytes());
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("unusable except for its sockets");
+    daemon.reload_until("unusable except for its sockets");
     daemon.wait_for_count("ready to handle connections", 2);
     assert!(daemon.get("www", "pid.php").ended);
     fs::write(daemon.dir.join("go"), "").expect("go");

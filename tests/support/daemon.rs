@@ -241,6 +241,13 @@ impl Daemon {
         self.log.lock().expect("log").join("\n")
     }
 
+    /// Asks for a reload, and waits for a line of the log.
+    #[track_caller]
+    pub fn reload_until(&self, text: &str) {
+        self.signal(Signal::SIGUSR2);
+        self.wait_for(text);
+    }
+
     pub fn wait_for(&self, text: &str) -> String {
         self.wait_for_count(text, 1)
     }

@@ -218,7 +218,7 @@ impl Handover {
         let (Some(store), Some(pool)) = (&mut self.fd_store, pools.by_id.get(&id)) else {
             return;
         };
-        store.stale.pool(id);
+        store.stale.pools.insert(id);
         let Some(listener) = &pool.listener else { return };
         match &pool.queue {
             None => store.keep(&names::listener(id.0), listener.socket.as_fd()),
@@ -235,7 +235,7 @@ impl Handover {
     pub(super) fn keep_http(&mut self, pools: &Pools, id: PoolId) {
         let http = pools.by_id.get(&id).and_then(|pool| pool.http.as_ref());
         if let (Some(store), Some(http)) = (&mut self.fd_store, http) {
-            store.stale.pool(id);
+            store.stale.pools.insert(id);
             store.keep(&names::http(id.0), http.socket.as_fd());
         }
     }
@@ -258,7 +258,7 @@ impl Handover {
         let (Some(store), Some(resources)) = (&mut self.fd_store, resources) else {
             return;
         };
-        store.stale.generation(id);
+        store.stale.generations.insert(id);
         for (name, fd) in names::of_generation(id.0).iter().zip(resources.descriptors()) {
             store.keep(name, fd.as_fd());
         }
@@ -273,7 +273,7 @@ impl Handover {
     pub(super) fn keep_program_table(&mut self, pools: &Pools, id: GenerationId) {
         let share = pools.generations.get(&id).and_then(|it| it.share.as_ref());
         if let (Some(store), Some(share)) = (&mut self.fd_store, share) {
-            store.stale.generation(id);
+            store.stale.generations.insert(id);
             store.keep(&names::program_table(id.0), share.memory().as_fd());
         }
     }

@@ -16,26 +16,18 @@ impl Stale {
     pub(super) fn is_empty(&self) -> bool {
         self.pools.is_empty() && self.generations.is_empty() && !self.last_reload
     }
-
-    pub(super) fn pool(&mut self, id: PoolId) {
-        self.pools.insert(id);
-    }
-
-    pub(super) fn generation(&mut self, id: GenerationId) {
-        self.generations.insert(id);
-    }
 }
 
 impl Handover {
     pub(super) fn pool_changed(&mut self, id: PoolId) {
         if let Some(store) = &mut self.fd_store {
-            store.stale.pool(id);
+            store.stale.pools.insert(id);
         }
     }
 
     pub(super) fn generation_changed(&mut self, id: GenerationId) {
         if let Some(store) = &mut self.fd_store {
-            store.stale.generation(id);
+            store.stale.generations.insert(id);
         }
     }
 

@@ -209,8 +209,7 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
     let first = daemon.preloaders("www");
 
     daemon.write("worker.php", "<?php throw new Exception('not this release');");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("not this release");
+    daemon.reload_until("not this release");
     for _ in 0..4 {
         assert_eq!(daemon.get("www", "any.php").body(), "one");
     }

@@ -2,15 +2,13 @@
 
 use crate::support::daemon::{Daemon, php_pool, pool};
 use crate::support::{PHP_VERSION, assert_contains, assert_lacks, assert_starts, wait_until};
-use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 
 fn reload(daemon: &Daemon) {
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     wait_until("the old processes to leave", || {
         daemon.workers("www").len() == 2 && daemon.preloaders("www").len() == 1
     });

@@ -36,8 +36,7 @@ fn write_large(daemon: &Daemon) {
 }
 
 fn reload(daemon: &Daemon) {
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
 }
 
 #[test]
@@ -147,8 +146,7 @@ fn changed_scripts_do_not_block_a_reload(kind: &str) {
         "huge.php",
         &format!("<?php /* {} */", "x".repeat(9 << 20)),
     );
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     assert_eq!(daemon.get("www", "fine.php").body(), "fine");
     let status = daemon.get("www", "status.php").body();
     assert_contains(&status, "fine.php");

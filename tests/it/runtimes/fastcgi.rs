@@ -333,8 +333,7 @@ fn a_reload_to_a_broken_program_changes_nothing() {
         "program = \"/no/such/program\"",
     );
     fs::write(&path, broken).expect("configuration");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("there is no file /no/such/program");
+    daemon.reload_until("there is no file /no/such/program");
     for _ in 0..20 {
         assert_eq!(pid_of(&ask(&daemon, "")), before);
     }

@@ -282,8 +282,7 @@ fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
     fs::remove_file(&socket).expect("unlink");
     symlink(dir.path().join("precious"), &socket).expect("symlink");
     fs::write(&file, configuration("0666")).expect("write");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("is not the socket that was made there: it has been replaced");
+    daemon.reload_until("is not the socket that was made there: it has been replaced");
     assert_untouched(dir.path());
 }
 

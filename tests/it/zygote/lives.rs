@@ -38,8 +38,7 @@ fn a_zygote_can_be_killed_and_its_workers_go_on() {
 fn a_reload_that_finds_nothing_changed_leaves_everything() {
     let daemon = start(ONDEMAND, "");
     let (worker, zygote) = (pid(&daemon, "a"), only_zygote(&daemon));
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     assert_eq!((pid(&daemon, "a"), only_zygote(&daemon)), (worker, zygote));
     pid(&daemon, "b");
     assert_eq!(only_zygote(&daemon), zygote);
@@ -62,8 +61,7 @@ fn what_php_ini_says_holds_from_a_reload_on_for_all_at_once_and_unused_pools_sta
     let zygote = only_zygote(&daemon);
     fs::write(&ini, scan(202)).expect("php.ini");
     assert_eq!(daemon.get("b", "limit.php").body(), "201M", "before the reload");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     // An unused pool has not changed, but must not keep PHP's earlier state either.
     assert_eq!(daemon.get("c", "limit.php").body(), "202M");
     for name in ["a", "b"] {
@@ -80,8 +78,7 @@ fn a_pool_whose_own_settings_change_gets_workers_of_the_same_zygote() {
     let text = member(&daemon.dir, "a", STATIC, "", "")
         + &member(&daemon.dir, "b", STATIC, ", memory_limit = \"77M\"", "");
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     daemon.write("limit.php", "<?php echo ini_get('memory_limit');");
     assert_eq!(daemon.get("b", "limit.php").body(), "77M");
     assert_eq!(daemon.workers("a"), a);
@@ -102,8 +99,7 @@ fn a_reload_takes_up_new_code_where_php_does_not_look() {
     daemon.write("code.php", "<?php echo 'new';");
     assert_eq!(daemon.get("a", "code.php").body(), "old");
     let (a, b) = (daemon.wait_for_workers("a", 2), daemon.wait_for_workers("b", 2));
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     assert_eq!(daemon.get("a", "code.php").body(), "new");
     wait_until("the old workers to leave", || {
         let now = daemon.workers("a");
@@ -137,8 +133,7 @@ fn a_zygote_whose_pools_are_gone_ends() {
     only_zygote(&daemon);
     let own = two(&daemon.dir, STATIC, "").replace("\"zygote\"", "\"own\"");
     fs::write(daemon.dir.join("forkyard.toml"), own).expect("configuration");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     wait_until("the zygote to end", || daemon.preloaders("zygote").is_empty());
     assert_eq!(daemon.get("a", "code.php").body(), "code");
 }

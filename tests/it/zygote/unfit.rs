@@ -4,7 +4,6 @@ use super::{PHP, STATIC, member, user};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, with_control};
 use crate::support::{assert_contains, assert_lacks, wait_until};
-use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,8 +125,7 @@ fn a_php_ini_that_only_the_pools_user_may_read_is_read_by_it_and_the_next_reload
     assert_eq!(daemon.get("a", "limit.php").body(), "201M");
     fs::set_permissions(&ini, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("chmod");
     fs::write(&ini, "memory_limit = 202M\n").expect("php.ini");
-    daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("reload done");
+    daemon.reload_until("reload done");
     wait_until("a zygote", || daemon.preloaders("zygote").len() == 1);
     assert_eq!(daemon.get("a", "limit.php").body(), "202M");
 }
