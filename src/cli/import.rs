@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// The TOML was written, but is incomplete.
 const EXIT_INCOMPLETE: u8 = 1;
 
-/// What is imported, and where to.
+/// The source and the target of the import.
 #[derive(Debug, Args)]
 pub(super) struct Import {
     /// php-fpm's configuration file. Default: /etc/php/VERSION/fpm/php-fpm.conf of the newest PHP that there is. The
@@ -65,7 +65,7 @@ impl Import {
     }
 }
 
-/// Writes the TOML, and reports to standard error what it lacks.
+/// Writes the TOML, and reports the missing settings to standard error.
 pub(super) fn run(arguments: &Import) -> ExitCode {
     let host = Host::default();
     let imported = import(&arguments.options(), &host);
@@ -123,7 +123,7 @@ fn tell(journal: &Journal) {
     }
 }
 
-/// Writes each pool to its own file, and `[global]`, which includes them, to `output`. Removes all of them on an error.
+/// Writes each pool to its own file, and `[global]`, which includes them, to `output`. Removes these files on an error.
 fn write_apart(directory: &Path, output: Option<&Path>, text: &str) -> Result<(), (PathBuf, io::Error)> {
     let parts = apart(text, directory).map_err(|error| (directory.to_owned(), io::Error::other(error)))?;
     let mut done: Vec<PathBuf> = Vec::new();

@@ -13,7 +13,7 @@ use std::rc::Rc;
 const SWITCH: &str = "/etc/nsswitch.conf";
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
-/// Where libnss_systemd looks. Without these it knows only [`SYNTHESIZED`].
+/// The places that libnss_systemd reads. If they are missing, it knows only [`SYNTHESIZED`].
 const USERDB: [&str; 7] = [
     "/etc/userdb",
     "/run/userdb",

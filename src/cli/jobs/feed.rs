@@ -21,7 +21,7 @@ const MOST_BYTES: usize = 4 << 20;
 /// The retry interval.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Where a sequence's jobs come from.
+/// The source of a sequence's jobs.
 #[derive(Debug, Default, Args)]
 #[group(multiple = false)]
 pub(super) struct Source {

@@ -1,6 +1,6 @@
 //! Helper processes: reporters, routers, inspectors and the jobs process. [`Helper`] decides when one starts and stops.
 
-use super::output::{Lines, PipeRead};
+use super::output::{Lines, PipeRead, read_rest};
 use super::sources::{Source, Sources};
 use super::{Executor, Who, notices};
 use crate::life::{Happened, Helper, HelperAction, Rules};
@@ -154,8 +154,8 @@ impl RunningHelper {
     }
 
     /// Closes its channel and waits until it has exited.
-    fn end(self) {
-        drop(self.channel);
+    fn end(&mut self) {
+        self.channel = None;
         if process::reap_within(self.pid, LAST_PATIENCE).is_none() {
             process::kill_and_reap(self.pid);
         }
@@ -208,13 +208,9 @@ impl Executor {
         reporters.chain(routers).chain(jobs)
     }
 
-    pub(super) fn helper(&self, id: HelperId) -> Option<&HelperProcess> {
-        match id {
-            HelperId::Reporter(pool) => Some(&self.helpers.reporters.get(&pool)?.process),
-            HelperId::Router(pool) => Some(&self.applications.routers.get(&pool)?.router),
-            HelperId::Inspector(pool) => Some(&self.applications.routers.get(&pool)?.inspector),
-            HelperId::Jobs => Some(&self.helpers.jobs.as_ref()?.process),
-        }
+    fn helper(&self, id: HelperId) -> Option<&HelperProcess> {
+        let mut all = self.all_helpers();
+        all.find(|(known, _)| *known == id).map(|(_, helper)| helper)
     }
 
     fn helper_mut(&mut self, id: HelperId) -> Option<&mut HelperProcess> {
@@ -391,15 +387,18 @@ impl Executor {
 
     /// Lets reporters and the jobs process finish, and waits for them.
     pub(in crate::master) fn end_helpers(&mut self) {
-        if let Some(state) = self.helpers.jobs.take() {
-            state.listener.remove_file();
-            state.process.running.into_iter().for_each(RunningHelper::end);
+        if let Some(running) = self.helper_mut(HelperId::Jobs).and_then(|it| it.running.as_mut()) {
+            running.end();
         }
+        read_rest(|| self.read_helper_messages(HelperId::Jobs));
+        self.helpers
+            .jobs
+            .take()
+            .inspect(|state| state.listener.remove_file());
         let pools: Vec<PoolId> = self.helpers.reporters.keys().copied().collect();
         let ending = pools.into_iter().filter_map(|pool| self.close_reporter(pool));
-        ending
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(RunningHelper::end);
+        for mut reporter in ending.collect::<Vec<_>>() {
+            reporter.end();
+        }
     }
 }

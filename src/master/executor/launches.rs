@@ -47,7 +47,7 @@ struct Launching {
     /// Sent first, with these descriptors.
     settings: Settings,
     descriptors: Vec<OwnedFd>,
-    /// What a zygote is made from.
+    /// The sources of a zygote.
     common: Option<Settings>,
     source: StartSource,
     secrets: BTreeMap<String, String>,
@@ -82,7 +82,7 @@ impl Executor {
         let source = source.unwrap_or_default();
         self.pools.note_origin(id, source.fingerprint);
         let problem = self.pools.read_env_file(id).err();
-        // A zygote also serves other pools. A fault of this pool is therefore reported for a preloader of its own.
+        // A zygote also serves other pools, so a fault of this pool is reported for an own preloader.
         let common = self.pools.generations.get(&id).and_then(Generation::common);
         let common = common.filter(|_| problem.is_none());
         let (name, settings, descriptors) = match &common {
@@ -168,7 +168,7 @@ impl Executor {
         let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
         descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
         let token = self.helpers.spawner.spawn(plan, descriptors, launching.purpose);
-        // Without a pid the answer is already there.
+        // If there is no pid, the answer has already come.
         let Some(pid) = self.helpers.spawner.pid(token) else {
             return Ok(None);
         };

@@ -66,7 +66,7 @@ pub(super) struct Site {
     pub(super) root: tempfile::TempDir,
 }
 
-/// What an application says of the worker that answered.
+/// The facts that an application reports about its worker.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) pid: u32,
@@ -172,7 +172,7 @@ fn assert_renewed_with(site: &Site, threads: usize) -> Told {
         let names = tasks.filter_map(|task| name(task.ok()?));
         names.filter(|name| name.trim() != "idle-watch").count()
     };
-    // One that was made meanwhile may leave yet.
+    // A worker forked during the stop may still be leaving.
     wait_until("three workers and a preloader with their threads", || {
         let workers = daemon.workers("www");
         let have = workers.len() == 3 && workers.iter().all(|pid| threads_of(*pid) == 1 + threads);
@@ -188,7 +188,7 @@ fn assert_forked_from_one_that_has_served(runtime: &str, source: &str, threads: 
     };
     let site = Site::start(runtime, source, STATIC, &settings);
     let told = assert_renewed_with(&site, threads);
-    // What the preloader does before it forks more workers is seen by those that come later only.
+    // Only workers that the preloader forks later see its new state.
     let mut hooks = told.hooks.clone();
     hooks.dedup();
     assert_eq!(
@@ -224,7 +224,7 @@ fn the_last_number_is_for_all_further_times() {
         let told = site.ask();
         promoted = told.hooks.iter().filter(|hook| *hook == "promoted").count();
     }
-    // Each line has served what the one before it had, and more.
+    // Each line of preloaders has served more requests than the previous one.
     assert!(site.ask().served >= 5 + 3 * 8);
     assert_lacks(&site.daemon.log(), "ERROR");
 }
@@ -277,7 +277,7 @@ fn no_request_is_lost_and_most_workers_serve_all_the_time() {
                 log.matches("made from a worker").count() >= 3
             });
         });
-        // One is on its way out or not there yet; one more may be a process whose title is not set yet.
+        // One may be leaving or starting, and another may not have set its title.
         assert!(fewest >= 2, "{fewest} workers of 4 were there");
         assert!(answered > 100, "{answered}");
         let log = daemon.log();
@@ -286,10 +286,10 @@ fn no_request_is_lost_and_most_workers_serve_all_the_time() {
     }
 }
 
-/// What the log of slow requests asks of workers works in those of later preloaders, too.
+/// The slow log can read the calls of workers that later preloaders forked.
 #[test]
 fn slow_requests_of_later_workers_are_told_of() {
-    // They are slow until the test has read of them, however long that takes.
+    // Each request stays slow until the test has read its log entry.
     let dawdle = "import os, time\ndef dawdle():\n    while not os.path.exists('told'): time.sleep(0.01)\n";
     let python = PYTHON.replace(
         "served += 1",
@@ -323,12 +323,12 @@ fn slow_requests_of_later_workers_are_told_of() {
         let site = Site::start(runtime, &source, &settings, "refork_after = [5, 5, 0]\n");
         let before = site.daemon.wait_for_workers("www", 3);
         while before.contains(&site.ask().pid) {}
-        // Where an older worker takes the request, it is told of, too, and the next one is for another.
+        // An older worker may take the request and log it; the next request goes to another worker.
         while before.contains(&told_while_slow(runtime, &site, &path)) {}
     }
 }
 
-/// Sends a request that is slow until its calls are in the log; says who answered.
+/// Sends a request that stays slow until its calls are in the log. Returns the worker that answered.
 fn told_while_slow(runtime: &str, site: &Site, log: &Path) -> u32 {
     let calls = || {
         let text = fs::read_to_string(log).unwrap_or_default();
@@ -345,7 +345,7 @@ fn told_while_slow(runtime: &str, site: &Site, log: &Path) -> u32 {
     told.pid
 }
 
-/// The first preloader has made another worker for the one that was to be copied, and all others are still there.
+/// The first preloader has replaced the worker that should become a preloader; the others still run.
 fn assert_goes_on(site: &Site, preloader: u32, before: &[u32]) {
     let now = until("another worker", || {
         let now = site.daemon.workers("www");

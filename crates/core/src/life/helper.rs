@@ -19,7 +19,7 @@ pub struct Rules {
 pub enum Restart {
     /// On demand. A normal exit is no failure.
     Needed,
-    /// At once, until it is told to stop.
+    /// At once, until it should stop.
     Always,
 }
 
@@ -89,7 +89,7 @@ impl Helper {
         self.due
     }
 
-    /// Whether it was told to stop.
+    /// Whether it should stop.
     pub fn is_leaving(&self) -> bool {
         match self.life {
             Life::Absent => self.due.is_none(),

@@ -115,7 +115,7 @@ impl Going {
         }
     }
 
-    /// What a worker is told after its fork if it should exit already.
+    /// The request for a worker that should exit right after its fork.
     pub(super) fn when_forked(self) -> LeaveAction {
         match self {
             Going::Kept => LeaveAction::Nothing,

@@ -63,9 +63,9 @@ impl Step<'_> {
 /// The workers of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headcount {
-    /// Of the serving generation.
+    /// In the serving generation.
     pub serving: u32,
-    /// Of the next generation.
+    /// In the next generation.
     pub coming: u32,
     /// Leaving, of any generation.
     pub leaving: u32,

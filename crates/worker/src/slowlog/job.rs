@@ -20,13 +20,13 @@ pub enum Asking {
     Threads,
 }
 
-/// How to find out what a worker is doing.
+/// How to read a worker's present calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "means", rename_all = "lowercase")]
 pub enum Means {
     /// Reads its memory.
     Memory {
-        /// Where the calls are.
+        /// The source of the calls.
         source: StackSource,
         /// Device and inode of its executable. A worker that runs another one is not traced.
         executable: (u64, u64),

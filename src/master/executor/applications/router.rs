@@ -58,7 +58,7 @@ impl AppPool {
         (self.router.pid(), self.inspector.pid())
     }
 
-    /// Sends a message now or when there is room. Without a router it is dropped: the next router gets everything.
+    /// Sends a message now or when there is room. If there is no router it is dropped: the next router gets everything.
     pub(super) fn say(&mut self, message: &ToRouter, descriptors: Vec<OwnedFd>) {
         let Some(process) = &mut self.router.running else {
             return;
@@ -307,7 +307,7 @@ fn role(is_router: bool, template: &Pool, identity: Option<Identity>) -> Option<
     let applications = template.applications.as_ref()?;
     Some(match is_router {
         true => Role::Router {
-            // Without root all run as the daemon's user.
+            // A daemon without root runs all as its own user.
             one_user: identity.is_none() || !applications.user_switching,
             identity,
         },

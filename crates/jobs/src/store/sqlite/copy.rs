@@ -109,7 +109,7 @@ fn copy_pages(reader: &Connection, copy: &mut Connection, part: &Path) -> Result
     let source = |error: rusqlite::Error| CopyFailure::Source(error.to_string());
     let target = |error: io::Error| CopyFailure::Target(SqlError::of_database(error));
     let file = std::fs::File::open(part).map_err(target)?;
-    // Without a transaction each write of others would begin the copy anew.
+    // In a transaction; otherwise each write of another process would restart the copy.
     reader
         .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
         .map_err(source)?;
