@@ -208,11 +208,6 @@ impl Executor {
         reporters.chain(routers).chain(jobs)
     }
 
-    fn helper(&self, id: HelperId) -> Option<&HelperProcess> {
-        let mut all = self.all_helpers();
-        all.find(|(known, _)| *known == id).map(|(_, helper)| helper)
-    }
-
     fn helper_mut(&mut self, id: HelperId) -> Option<&mut HelperProcess> {
         match id {
             HelperId::Reporter(pool) => Some(&mut self.helpers.reporters.get_mut(&pool)?.process),
@@ -281,7 +276,7 @@ impl Executor {
 
     pub(super) fn helper_gone(&mut self, id: HelperId, pid: i32, ended: Ended) {
         self.read_helper_messages(id);
-        let leaves = |id| self.helper(id).is_some_and(|helper| helper.life.is_leaving());
+        let mut leaves = |id| self.helper_mut(id).is_some_and(|helper| helper.life.is_leaving());
         let is_leaving = leaves(id)
             || match id {
                 HelperId::Inspector(pool) => leaves(HelperId::Router(pool)),
@@ -324,18 +319,17 @@ impl Executor {
         else {
             return false;
         };
+        // Lines get the pool's own prefix; it can't write for other pools.
+        let prefix = match &pool {
+            Some(name) => format!("[pool {name}] "),
+            None => "jobs: ".to_owned(),
+        };
         let look = messages.read(|line| {
             let (level, text) = parse_message(line);
+            let text = text.strip_prefix(&prefix).unwrap_or(&text);
             match &pool {
-                // Lines get the pool's own prefix; it can't write for other pools.
-                Some(name) => {
-                    let text = text.strip_prefix(&format!("[pool {name}] ")).unwrap_or(&text);
-                    log.write_of_pool(level, name, text);
-                }
-                None => {
-                    let text = text.strip_prefix("jobs: ").unwrap_or(&text);
-                    log.write(level, &format!("jobs: {text}"));
-                }
+                Some(name) => log.write_of_pool(level, name, text),
+                None => log.write(level, &format!("{prefix}{text}")),
             }
         });
         if look == PipeRead::Ended {
@@ -357,13 +351,12 @@ impl Executor {
             let Some(helper) = self.helper_mut(id) else {
                 continue;
             };
-            let (why, pid) = (helper.check_pulse(now), helper.pid().unwrap_or_default());
-            if let Some(why) = why {
+            let (life, pid) = (helper.life.deadline(), helper.pid().unwrap_or_default());
+            if let Some(why) = helper.check_pulse(now) {
                 let who = self.helper_name(id);
                 log::error!("{who} (pid {pid}) does not answer, {why}: it is replaced");
             }
-            let due = self.helper(id).and_then(|helper| helper.life.deadline());
-            if due.is_some_and(|due| due <= now) {
+            if life.is_some_and(|due| due <= now) {
                 self.tell_helper(id, Happened::Deadline);
             }
         }
@@ -391,10 +384,9 @@ impl Executor {
             running.end();
         }
         read_rest(|| self.read_helper_messages(HelperId::Jobs));
-        self.helpers
-            .jobs
-            .take()
-            .inspect(|state| state.listener.remove_file());
+        if let Some(state) = self.helpers.jobs.take() {
+            state.listener.remove_file();
+        }
         let pools: Vec<PoolId> = self.helpers.reporters.keys().copied().collect();
         let ending = pools.into_iter().filter_map(|pool| self.close_reporter(pool));
         for mut reporter in ending.collect::<Vec<_>>() {
