@@ -98,7 +98,7 @@ impl Process {
         let store = StoreThread::start(open, is_shared, jobs.durability == Durability::Full, waker)?;
         let mut events = VecDeque::new();
         events.push_back(configured(&jobs));
-        // Nothing starts before the paused queues are known.
+        // No job starts before the paused queues are known.
         events.push_front(Event::StoreFailed);
         Ok(Process {
             poll,

@@ -59,7 +59,7 @@ impl Manager {
             }
             (GenerationState::Serving, ProcessManager::Ordered { .. }) => self.fork_ordered(id, step),
             (GenerationState::Warming(_), _) => {
-                // A warming generation takes work, too: the serving one may rely on its workers.
+                // A warming generation also takes work: the serving one may rely on its workers.
                 self.source_changed(pool, source, step);
                 self.warm_up(id, step);
             }

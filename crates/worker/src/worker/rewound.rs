@@ -1,5 +1,5 @@
-//! A worker whose process is rewound after each request ([`crate::sys::rewind`]). It carries over its held connections,
-//! whose descriptors stay open, and a few numbers.
+//! A worker that is rewound after each request ([`crate::sys::rewind`]). It carries over a few numbers and its held
+//! connections with their open descriptors.
 
 use super::sequential::{Worker, WorkerPhase};
 use crate::sys::rewind::MOST_KEPT;
@@ -139,7 +139,7 @@ impl Worker {
             .collect()
     }
 
-    /// Restores the state after a rewind. `sockets`: those of [`Worker::held`], in order.
+    /// Restores the state after a rewind. `sockets`: the result of [`Worker::held`], in order.
     pub fn take_over(&mut self, words: &mut [u64; CARRIED], sockets: impl Iterator<Item = OwnedFd>) {
         self.carry_with(words, true);
         let (count, connections) = connections_of(words);

@@ -54,7 +54,7 @@ impl ProgramSocket {
     /// find them.
     pub(super) fn clear(&self) {
         let now = std::time::Duration::ZERO;
-        // The socket blocks, so poll first. Without a program, no other process accepts.
+        // The socket blocks, so poll first. While no program runs, no other process accepts.
         while wait(self.listener.as_fd(), Readiness::Readable, now).unwrap_or(false) {
             if !matches!(accept(self.listener.as_fd()), Ok(Some(_))) {
                 return;
