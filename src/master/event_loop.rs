@@ -43,7 +43,7 @@ pub(super) struct Master {
 impl Master {
     /// Performs the actions of the take-over, then applies the configuration or continues a stop.
     pub(super) fn begin(&mut self, wanted: CoreConfig) {
-        for action in std::mem::take(&mut self.executor.handover.todo) {
+        for action in std::mem::take(&mut self.executor.context.handover.todo) {
             self.executor.perform(action);
         }
         // Neither program got SIGCHLD for a child that exited during the replacement.
@@ -62,7 +62,7 @@ impl Master {
         let mut events = Events::with_capacity(EVENTS);
         let mut again: Vec<Source> = Vec::new();
         loop {
-            if let Some(outcome) = self.executor.context.outcome {
+            if let Some(outcome) = self.executor.context.services.outcome {
                 return end(outcome);
             }
             self.executor.save(&self.manager, self.lifecycle.stopping());
@@ -73,7 +73,7 @@ impl Master {
                     again.push(source);
                 }
             }
-            again.append(&mut self.executor.context.again);
+            again.append(&mut self.executor.context.services.again);
             // Logs workers' output from before a signal first.
             self.take_signals(signals);
             self.handle_requests();
@@ -99,7 +99,8 @@ impl Master {
     /// Waits for events or the next deadline. `is_idle`: no source has more to read.
     fn wait(&mut self, events: &mut Events, is_idle: bool) -> Result<(), RunError> {
         let executor = &self.executor;
-        let is_idle = is_idle && !executor.control.has_requests() && !executor.processes.has_more_dead;
+        let is_idle =
+            is_idle && !executor.control.has_requests() && !executor.context.processes.has_more_dead;
         let timeout = if is_idle {
             self.timeout()
         } else {
@@ -113,7 +114,7 @@ impl Master {
     }
 
     fn take(&mut self, events: &Events, mut sources: Vec<Source>) -> (Vec<Source>, Vec<i32>) {
-        if self.executor.processes.has_more_dead {
+        if self.executor.context.processes.has_more_dead {
             self.take_signals(vec![SIGCHLD]);
         }
         let mut signals = Vec::new();
@@ -123,7 +124,7 @@ impl Master {
                 (children, signals) = self.signals.pending().partition(|signal| *signal == SIGCHLD);
                 self.take_signals(children);
             } else {
-                sources.extend(self.executor.context.source(event.token()));
+                sources.extend(self.executor.context.services.source(event.token()));
             }
         }
         (sources, signals)
@@ -171,13 +172,13 @@ impl Master {
 
     /// Passes an event to the core, and performs its actions until none follows.
     pub(super) fn tell(&mut self, event: Event) {
-        self.executor.context.happened.push_back(event);
+        self.executor.context.services.happened.push_back(event);
         self.perform_actions();
     }
 
     pub(super) fn perform_actions(&mut self) {
         let mut actions: Vec<Action> = Vec::new();
-        while let Some(event) = self.executor.context.happened.pop_front() {
+        while let Some(event) = self.executor.context.services.happened.pop_front() {
             log::trace!("{event:?}");
             self.manager.handle(event, clock::now(), &mut actions);
             for action in actions.drain(..) {

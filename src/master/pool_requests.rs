@@ -88,8 +88,11 @@ impl Master {
 
     /// Restarts a pool of one application.
     pub(super) fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Handled {
-        let (rights, config) = (self.executor.control.rights(asker), self.executor.reload.config());
-        let id = self.executor.pools.pool_meant_by(config, rights, name)?;
+        let (rights, config) = (
+            self.executor.control.rights(asker),
+            &self.executor.context.in_force.config,
+        );
+        let id = self.executor.context.pools.pool_meant_by(config, rights, name)?;
         self.refuse_when_ending()?;
         let begun = self.begin_restart(id, Some(asker).filter(|_| waits));
         begun.map_err(unchanged)?;
@@ -105,7 +108,7 @@ impl Master {
 
     /// Replaces a pool's processes; the old ones serve until the new ones do. Then `asker` gets its answer.
     fn begin_restart(&mut self, id: PoolId, asker: Option<u64>) -> Result<(), ApplyError> {
-        let config = self.executor.reload.config().clone();
+        let config = self.executor.context.in_force.config.clone();
         let (wanted, mut changes) = self.executor.prepare(config, ReloadScope::One(id))?;
         changes.kept.clear();
         changes.skipped.clear();
@@ -152,7 +155,7 @@ impl Master {
                 errors: wrong.map(Complaint::from).collect(),
             });
         }
-        let present = self.executor.reload.config();
+        let present = &self.executor.context.in_force.config;
         let known = |pool: &&Arc<Pool>| present.pools.iter().any(|other| other.name == pool.name);
         if let Some(pool) = loaded.config.pools.iter().find(known) {
             let message = format!("there is a pool {} already; nothing was added", pool.name);
@@ -169,14 +172,14 @@ impl Master {
 
     /// Removes a pool. `limit`: the time for its workers to finish.
     pub(super) fn remove_pool(&mut self, asker: u64, name: &str, limit: Option<Duration>) -> Handled {
-        let mut config = self.executor.reload.config().clone();
+        let mut config = self.executor.context.in_force.config.clone();
         let before = config.pools.len();
         config.pools.retain(|pool| pool.name != name);
         if config.pools.len() == before {
             return Err(no_pool(name));
         }
         config.forget_skipped(name);
-        let going = self.executor.pools.pools_named(name);
+        let going = self.executor.context.pools.pools_named(name);
         self.apply_other(config, asker)?;
         if let Some(limit) = limit {
             self.expulsions.0.push((clock::now() + limit, going));
@@ -187,7 +190,7 @@ impl Master {
 
     fn apply_other(&mut self, config: Config, asker: u64) -> Handled {
         self.refuse_when_ending()?;
-        let before = self.executor.reload.config().skipped.clone();
+        let before = self.executor.context.in_force.config.skipped.clone();
         let prepared = self.executor.prepare(config, ReloadScope::Settings);
         let (wanted, mut changes) = prepared.map_err(unchanged)?;
         changes.skipped.retain(|one| !before.contains(one));

@@ -76,7 +76,7 @@ impl Service {
         }
         if let Some(bulletin) = self.bulletin.as_mut().filter(|it| it.due <= now) {
             bulletin.due = now + bulletin.interval;
-            notifier.tell(&bulletin.text(&executor.pools.totals()));
+            notifier.tell(&bulletin.text(&executor.context.pools.totals()));
         }
     }
 }

@@ -74,7 +74,7 @@ impl Master {
 
     /// Whether SIGTERM counts as SIGQUIT: the first one, if the configuration or a drain demands it.
     fn finishes_at_term(&self) -> bool {
-        let is_wanted = self.executor.reload.config().global.on_sigterm == OnSigterm::Finish;
+        let is_wanted = self.executor.context.in_force.config.global.on_sigterm == OnSigterm::Finish;
         self.lifecycle.stopping().is_none() && (is_wanted || self.mode == DaemonMode::Draining)
     }
 
@@ -143,17 +143,17 @@ impl Master {
                 log::error!("unable to re-opened error log file: {error}; the old one is written on")
             }
         }
-        match self.executor.pools.reopen_access_logs() {
+        match self.executor.context.pools.reopen_access_logs() {
             Some(true) => log::info!("access log file re-opened"),
             Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
             None => {}
         }
-        match self.executor.pools.reopen_app_logs() {
+        match self.executor.context.pools.reopen_app_logs() {
             Some(true) => log::info!("application log file re-opened"),
             Some(false) => log::error!("unable to re-open an application's log; the old one is written on"),
             None => {}
         }
-        self.executor.pools.reopen_slow_logs();
+        self.executor.context.pools.reopen_slow_logs();
     }
 
     /// Reads, checks and prepares the new configuration. Returns the answer if that fails, and the old configuration
@@ -179,10 +179,10 @@ impl Master {
         };
         let global = config.global.clone();
         let sockets = self.executor.named_sockets();
-        let starts = self.executor.context.starts(&config);
+        let starts = self.executor.context.services.starts(&config);
         match self.executor.prepare(config, extent) {
             Ok((wanted, changes)) => {
-                self.executor.reload.hold(starts);
+                self.executor.context.in_force.hold(starts);
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }

@@ -66,14 +66,14 @@ pub(crate) fn run(
     let title = format!("{}: master process ({})", frontend.title, config.path.display());
     let mut executor = Executor::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
         .map_err(system("dup"))?;
-    executor.context.speaks_as_fpm = frontend.speaks_as_fpm();
+    executor.context.services.speaks_as_fpm = frontend.speaks_as_fpm();
     // php-fpm writes each line, and programs that read its log count them.
     if !frontend.speaks_as_fpm() {
         log.gather();
     }
     // Child processes must not inherit these variables.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
-    executor.context.is_followed = store.is_some();
+    executor.context.services.is_followed = store.is_some();
     process::forget_variables(&notify::VARIABLES);
     let names = crate::listen::fpm_variables();
     let (before, stored) = (inherited.config.clone(), inherited.stored.clone());
@@ -89,13 +89,13 @@ pub(crate) fn run(
     if let Some(adopted) = &adopted {
         let mut actions = Vec::new();
         manager.handle(Event::Adopt(adopted.clone()), clock::now(), &mut actions);
-        executor.handover.todo.extend(actions);
+        executor.context.handover.todo.extend(actions);
     }
     if let Some(store) = store {
         executor.open_fd_store(store, &stored, &manager);
     }
-    let starts = executor.context.starts(&config);
-    executor.reload.hold(starts);
+    let starts = executor.context.services.starts(&config);
+    executor.context.in_force.hold(starts);
     if adopted.is_none() {
         executor.start_first_zygote(&config);
     }
@@ -108,11 +108,11 @@ pub(crate) fn run(
     let (wanted, changes) = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            executor.helpers.end_zygotes();
-            executor.helpers.end_spawner();
+            executor.preloaders.end_zygotes();
+            executor.context.spawner.end_spawner();
             // A socket that was taken over must not be removed.
             if adopted.is_none() {
-                executor.pools.remove_socket_files();
+                executor.context.pools.remove_socket_files();
                 executor.control.remove_control_file();
             }
             // The next master takes these over.
@@ -142,7 +142,7 @@ pub(crate) fn run(
     log::info!("ready to handle connections");
     ready();
     master.service.tell_ready();
-    if master.executor.context.speaks_as_fpm || master.service.is_there() {
+    if master.executor.context.services.speaks_as_fpm || master.service.is_there() {
         say_interval(interval);
     }
     master.service.set_bulletin(interval);
@@ -151,11 +151,11 @@ pub(crate) fn run(
     master.executor.end_unavailable_responders();
     master.executor.end_routers();
     master.executor.end_orphans();
-    master.executor.pools.close_app_logs();
+    master.executor.context.pools.close_app_logs();
     sys::process::finish_appending(LAST_WORDS);
-    master.executor.helpers.end_zygotes();
-    master.executor.helpers.end_spawner();
-    master.executor.pools.remove_socket_files();
+    master.executor.preloaders.end_zygotes();
+    master.executor.context.spawner.end_spawner();
+    master.executor.context.pools.remove_socket_files();
     master.executor.leave_group_parent();
     master.executor.clear_fd_store();
     master.executor.control.remove_control_file();
@@ -201,7 +201,7 @@ fn open(
         Err(error) if is_adopted => log::error!("{error}"),
         Err(error) => return Err(RunError::Control(error)),
     }
-    executor.handover.inherited.drop_unwanted();
+    executor.context.handover.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         replace(path, std::process::id().to_string().as_bytes())
             .map_err(|error| RunError::Pid(path.clone(), error))?;

@@ -5,7 +5,7 @@ use super::output::Lines;
 use super::pools::{RunningPool, policy};
 use super::reports::Reports;
 use super::sources::Source;
-use super::{Context, Executor, Pools, Processes, Reload, Who, WorkerProcess};
+use super::{Executor, InForce, Pools, Processes, Services, Who, WorkerProcess};
 use crate::config::{Application, Config, Pool};
 use crate::confine;
 use crate::handover::{InheritedState, document, names};
@@ -41,7 +41,7 @@ impl Executor {
             problem,
             ..
         } = inherited;
-        self.handover.inherited = Inherited::new(listeners, own_listeners);
+        self.context.handover.inherited = Inherited::new(listeners, own_listeners);
         if let Some(problem) = problem {
             log::error!(
                 "the previous master's hand-over state is unusable except for its sockets; its workers finish \
@@ -57,25 +57,31 @@ impl Executor {
         for complaint in &plan.complaints {
             log::warn!("{complaint}");
         }
-        (self.pools.last_pool, self.pools.last_generation) = (highest.0, highest.1);
-        self.context.descriptor_limit = document.descriptor_limit.or(self.context.descriptor_limit);
+        (self.context.pools.last_pool, self.context.pools.last_generation) = (highest.0, highest.1);
+        self.context.services.descriptor_limit = document
+            .descriptor_limit
+            .or(self.context.services.descriptor_limit);
         if let Some(before) = before {
             // Groups whose pool is gone are removed.
             let groups = before
                 .pools
                 .iter()
-                .map(|pool| confine::check(&self.context.in_force(pool)));
-            self.pools.groups = groups.filter_map(|group| group.ok().flatten()).collect();
-            self.reload.take(before);
+                .map(|pool| confine::check(&self.context.services.in_force(pool)));
+            self.context.pools.groups = groups.filter_map(|group| group.ok().flatten()).collect();
+            self.context.in_force.take(before);
         }
         let mut adopted = Adopted {
-            process_max: self.reload.config.global.process_max,
-            control_timeout: self.reload.config.global.process_control_timeout,
+            process_max: self.context.in_force.config.global.process_max,
+            control_timeout: self.context.in_force.config.global.process_control_timeout,
             next_worker: highest.2 + 1,
             ..Adopted::default()
         };
         for pool in &plan.pools {
-            match self.pools.adopt_pool(&self.reload, pool, &mut descriptors) {
+            match self
+                .context
+                .pools
+                .adopt_pool(&self.context.in_force, pool, &mut descriptors)
+            {
                 Ok(id) => adopted.pools.push(id),
                 Err(error) => log::error!("[pool {}] {error}", pool.name),
             }
@@ -101,7 +107,7 @@ impl Executor {
             .map(|pool| (PoolId(pool.id), pool.serving.map(GenerationId)));
         adopted.choose_serving(serving);
         for generation in adopted.generations.iter().filter(|generation| generation.serves) {
-            self.pools.serves(generation.pool, generation.generation);
+            self.context.pools.serves(generation.pool, generation.generation);
         }
         let workers = adopted.generations.iter().map(|it| it.workers.len());
         log::info!(
@@ -121,11 +127,12 @@ impl Executor {
     ) -> Result<AdoptedGeneration, String> {
         let id = GenerationId(left.id);
         let written = || config.pools.iter().find(|pool| pool.name == left.name);
-        let pool: Arc<Pool> = (self.reload.pool(&left.name).or_else(written).cloned())
+        let pool: Arc<Pool> = (self.context.in_force.pool(&left.name).or_else(written).cloned())
             .ok_or("no configuration names the pool")?;
         let mut settings = self
             .context
-            .settings(&pool, &self.reload.config.global, &mut HashMap::new())
+            .services
+            .settings(&pool, &self.context.in_force.config.global, &mut HashMap::new())
             .map_err(|error| error.to_string())?;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = pool
@@ -135,7 +142,7 @@ impl Executor {
         let resources = resources(&left, &pool.application, access.as_ref(), descriptors)
             .map_err(|error| error.to_string())?;
         for (fd, source) in resources.pipes.iter().flat_map(|pipes| pipes.sources(id)) {
-            let watched = self.context.sources.watch(fd, source);
+            let watched = self.context.services.sources.watch(fd, source);
             watched.map_err(|error| error.to_string())?;
         }
         let mut generation = Generation::new(PoolId(left.pool), settings, access);
@@ -143,17 +150,20 @@ impl Executor {
         generation.began = None;
         generation.set_wake_on_accept(WakeOnAccept::default());
         generation.try_open_app_log();
-        self.pools.generations.insert(id, generation);
+        self.context.pools.generations.insert(id, generation);
         let has_preloader = self.adopt_program(&left, descriptors).unwrap_or_else(|error| {
             log::error!("[pool {}] the program ends: {error}", left.name);
             false
         });
         let mut workers = Vec::new();
         for worker in &left.workers {
-            match self
-                .pools
-                .adopt_worker(&mut self.context, &mut self.processes, id, worker, descriptors)
-            {
+            match self.context.pools.adopt_worker(
+                &mut self.context.services,
+                &mut self.context.processes,
+                id,
+                worker,
+                descriptors,
+            ) {
                 Ok(()) => workers.push(AdoptedWorker {
                     worker: WorkerId(worker.id),
                     slot: SlotIndex(worker.slot),
@@ -163,7 +173,7 @@ impl Executor {
                 }),
                 Err(error) => {
                     log::debug!("[pool {}] {error}", left.name);
-                    self.pools.free_lost_slot(id, worker);
+                    self.context.pools.free_lost_slot(id, worker);
                 }
             }
         }
@@ -173,7 +183,7 @@ impl Executor {
                 left.name,
                 worker.pid
             );
-            self.pools.free_lost_slot(id, worker);
+            self.context.pools.free_lost_slot(id, worker);
         }
         Ok(AdoptedGeneration {
             generation: id,
@@ -182,7 +192,7 @@ impl Executor {
             slots: left.slots,
             serves: false,
             workers,
-            lost: self.pools.lost_slots(id),
+            lost: self.context.pools.lost_slots(id),
             has_preloader,
         })
     }
@@ -191,7 +201,7 @@ impl Executor {
 impl Pools {
     fn adopt_pool(
         &mut self,
-        reload: &Reload,
+        in_force: &InForce,
         pool: &document::SavedPool,
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<PoolId, String> {
@@ -210,7 +220,7 @@ impl Pools {
                 .map(|(out, into)| (Guarded::with_descriptors(out), Guarded::with_descriptors(into))),
             _ => None,
         };
-        let known = reload.pool(&pool.name);
+        let known = in_force.pool(&pool.name);
         let backlog = known.map_or(-1, |known| known.listen.backlog);
         let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
         let http = http.map(|(socket, address, file)| Listener::adopt(socket, address, file, backlog));
@@ -233,7 +243,7 @@ impl Pools {
 
     fn adopt_worker(
         &mut self,
-        context: &mut Context,
+        services: &mut Services,
         processes: &mut Processes,
         generation: GenerationId,
         left: &document::SavedWorker,
@@ -249,7 +259,7 @@ impl Pools {
             if process::start_time(left.pid) != Some(left.start_time) {
                 return Err(Error::new("pidfd_open", left.pid.to_string(), Errno::ESRCH));
             }
-            context.sources.watch(&process, Source::Foreign(id))?;
+            services.sources.watch(&process, Source::Foreign(id))?;
             Some(process)
         };
         let mut output = Vec::new();
@@ -261,8 +271,8 @@ impl Pools {
         {
             if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
                 let pipe = Guarded::with_descriptors(pipe);
-                context.sources.watch(&pipe, Source::Output(id, index))?;
-                let lines = Lines::new(pipe).knowing_mark(context.speaks_as_fpm);
+                services.sources.watch(&pipe, Source::Output(id, index))?;
+                let lines = Lines::new(pipe).knowing_mark(services.speaks_as_fpm);
                 output.push((lines.in_entries(in_entries), stream));
             }
         }

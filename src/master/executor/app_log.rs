@@ -5,7 +5,7 @@ use super::output::Lines;
 use super::preloader::Preloader;
 use super::sources::{Source, Sources};
 use super::worker_output::note;
-use super::{Executor, GenerationId, Pools};
+use super::{Context, Executor, GenerationId, Pools};
 use crate::config::sharing;
 use crate::indexed::Indexed;
 use crate::logs::{Log, LogError, Speaker};
@@ -269,15 +269,14 @@ impl Pools {
 impl Executor {
     pub(super) fn has_room(&mut self, source: Source) -> bool {
         let Executor {
-            pools,
-            helpers,
-            context,
+            context: Context { pools, services, .. },
+            preloaders,
             ..
         } = self;
         let id = match source {
             Source::Output(worker, _) => pools.workers.get(&worker).map(|worker| worker.generation),
-            Source::PreloaderOutput(pid) => helpers
-                .preloaders
+            Source::PreloaderOutput(pid) => preloaders
+                .by_pid
                 .get(&pid)
                 .and_then(|preloader| own(&pools.generations, preloader)),
             Source::ProgramOutput(id, _) => Some(id),
@@ -286,26 +285,28 @@ impl Executor {
         let Some(id) = id else { return true };
         let log = pools.app_log(id);
         log.is_none_or(|log| {
-            log.has_room_for(pools.generation_name(id), &mut context.sources, id, Some(source))
+            log.has_room_for(pools.generation_name(id), &mut services.sources, id, Some(source))
         })
     }
 
     pub(super) fn room_in_app_log(&mut self, id: GenerationId, now: Tick) {
-        let Some(log) = self.pools.app_log(id) else { return };
-        let held = log.release(&mut self.context.sources);
-        self.context.again.extend(held);
-        self.context.sources.hold_entry(Some(now));
+        let Some(log) = self.context.pools.app_log(id) else {
+            return;
+        };
+        let held = log.release(&mut self.context.services.sources);
+        self.context.services.again.extend(held);
+        self.context.services.sources.hold_entry(Some(now));
     }
 
     pub(in crate::master) fn poll_entries(&mut self, now: Tick) {
-        if self.context.sources.take_entries_due(now).is_none() {
+        if self.context.services.sources.take_entries_due(now).is_none() {
             return;
         }
-        let log = self.context.log;
+        let log = self.context.services.log;
         let Pools {
             generations, workers, ..
-        } = &mut self.pools;
-        let sources = &mut self.context.sources;
+        } = &mut self.context.pools;
+        let sources = &mut self.context.services.sources;
         let mut next = None;
         let mut end = |lines: &mut Lines,
                        id: Option<GenerationId>,
@@ -339,7 +340,7 @@ impl Executor {
                 });
             }
         }
-        for preloader in self.helpers.preloaders.values_mut() {
+        for preloader in self.preloaders.by_pid.values_mut() {
             let id = own(generations, preloader);
             let (name, file) = whose(generations, preloader);
             if let Some(output) = &mut preloader.output {
@@ -351,7 +352,7 @@ impl Executor {
                 preloader.note_output(&entries);
             }
         }
-        for (id, program) in &mut self.helpers.programs {
+        for (id, program) in &mut self.programs.running {
             let Some(generation) = generations.get(id) else {
                 continue;
             };
@@ -360,7 +361,7 @@ impl Executor {
                 end(output, Some(*id), &outlet, &mut |_| {});
             }
         }
-        self.context.sources.hold_entry(next);
+        self.context.services.sources.hold_entry(next);
     }
 }
 

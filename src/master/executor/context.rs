@@ -1,48 +1,57 @@
-use super::Handlers;
-use super::sources::{Source, Sources};
-use crate::config::{self, Config, Descriptors};
-use crate::confine::GroupParent;
-use crate::logs::Log;
-use crate::master::action::ExitOutcome;
-use crate::master::event::Event;
-use crate::sys::fd;
-use std::cell::OnceCell;
-use std::collections::VecDeque;
-use std::path::PathBuf;
+//! The state that several parts of the executor read and change.
+
+use super::handover::Handover;
+use super::pools::Pools;
+use super::processes::Processes;
+use super::services::Services;
+use super::spawner::Spawner;
+use super::start_source::Starts;
+use crate::config::{Config, Pool};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 pub(in crate::master) struct Context {
-    pub(super) log: &'static Log,
-    pub(super) handlers: Handlers,
-    pub(super) libexec: PathBuf,
-    pub(super) descriptor_limit: Option<(u64, u64)>,
-    /// Whether the log has only php-fpm's words where php-fpm has a line.
-    pub(in crate::master) speaks_as_fpm: bool,
-    pub(super) sources: Sources,
-    pub(in crate::master) again: Vec<Source>,
-    pub(super) told_of_room: Option<(u64, Descriptors)>,
-    /// A keeper or a service manager starts another master if this one is killed.
-    pub(in crate::master) is_followed: bool,
-    /// The parent of control groups, for pools that name none; found at the first use.
-    pub(super) group_parent: OnceCell<GroupParent>,
-    pub(in crate::master) happened: VecDeque<Event>,
-    pub(in crate::master) outcome: Option<ExitOutcome>,
+    pub(in crate::master) services: Services,
+    pub(in crate::master) in_force: InForce,
+    pub(in crate::master) processes: Processes,
+    pub(in crate::master) pools: Pools,
+    pub(in crate::master) handover: Handover,
+    pub(in crate::master) spawner: Spawner,
 }
 
-impl Context {
-    /// Raises the descriptor limit to the need of a configuration, or warns that it is too low.
-    pub(super) fn make_room(&mut self, config: &Config) {
-        let needed = config::descriptors(config);
-        let Ok(limit) = fd::raise_descriptor_limit_to(needed.used) else {
-            return;
-        };
-        if limit >= needed.used || self.told_of_room == Some((limit, needed)) {
-            return;
+/// The configuration in force.
+#[derive(Debug)]
+pub(in crate::master) struct InForce {
+    pub(in crate::master) config: Config,
+    positions: HashMap<String, usize>,
+    pub(super) starts: Starts,
+    /// The number of configurations that were prepared, this one included.
+    pub(super) count: u64,
+}
+
+impl InForce {
+    pub(super) fn new(config: Config) -> InForce {
+        InForce {
+            positions: positions(&config),
+            config,
+            starts: Starts::default(),
+            count: 0,
         }
-        self.told_of_room = Some((limit, needed));
-        let (pools, Descriptors { least, used, .. }) = (config.pools.len(), needed);
-        log::warn!(
-            "the limit of open files is {limit}: {pools} pools need {least} when none is used, and {used} when each has a \
-             worker; raise it (LimitNOFILE= in the unit, ulimit -n)"
-        );
     }
+
+    pub(super) fn take(&mut self, config: Config) {
+        self.positions = positions(&config);
+        self.config = config;
+    }
+
+    pub(super) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
+        self.config.pools.get(*self.positions.get(name)?)
+    }
+}
+
+fn positions(config: &Config) -> HashMap<String, usize> {
+    let named = config.pools.iter().enumerate();
+    named
+        .map(|(position, pool)| (pool.name.clone(), position))
+        .collect()
 }

@@ -99,7 +99,7 @@ impl Executor {
             let of_one = pool.user.is_some() && pool.application.root().is_some();
             pool.applications.is_some() || of_one
         };
-        let has_owners = self.reload.config.pools.iter().any(is_owned);
+        let has_owners = self.context.in_force.config.pools.iter().any(is_owned);
         let owners = path.filter(|_| has_owners).map(owners_socket);
         self.open_socket(ControlSocket::Owners, owners.as_deref())
     }
@@ -123,15 +123,18 @@ impl Executor {
             });
         }
         let listener = match wanted {
-            Some(address) => Some(bind(&private(address, mode), &mut self.handover.inherited)?),
+            Some(address) => Some(bind(
+                &private(address, mode),
+                &mut self.context.handover.inherited,
+            )?),
             None => None,
         };
         if let Some(before) = self.control.listener_mut(which).take() {
-            self.context.sources.forget(&before.socket);
+            self.context.services.sources.forget(&before.socket);
             before.remove_file();
         }
         if let Some(listener) = &listener {
-            let sources = &mut self.context.sources;
+            let sources = &mut self.context.services.sources;
             if let Err(error) = sources.watch(&listener.socket, Source::Control(which)) {
                 log::error!("control: {error}");
             }
@@ -199,7 +202,7 @@ impl Executor {
         }
         self.control.last += 1;
         let id = self.control.last;
-        let sources = &mut self.context.sources;
+        let sources = &mut self.context.services.sources;
         match sources.watch_both(session.socket(), Source::ControlSession(id)) {
             Ok(()) => {
                 self.control.sessions.insert(id, session);
@@ -214,7 +217,7 @@ impl Executor {
 
     fn end_session(&mut self, id: u64) {
         if let Some(session) = self.control.sessions.remove(&id) {
-            self.context.sources.forget(session.socket());
+            self.context.services.sources.forget(session.socket());
             self.control.guests.remove(id);
             self.applications.end_leases(id);
         }

@@ -5,7 +5,7 @@ use super::helper_process::HelperId;
 use super::output::read_rest;
 use super::preloader::ChannelInput;
 use super::slow::Traceable;
-use super::{Executor, Helpers, Pools, Processes, Who};
+use super::{Executor, Pools, Preloaders, Processes, Who};
 use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{RequestStage, slot_reader};
@@ -20,20 +20,20 @@ const MOST_REAPED: usize = 256;
 impl Executor {
     pub(in crate::master) fn reap(&mut self) {
         // Preloaders' messages first, so that children are known.
-        let preloaders: Vec<i32> = self.helpers.preloaders.keys().copied().collect();
+        let preloaders: Vec<i32> = self.preloaders.by_pid.keys().copied().collect();
         for preloader in preloaders {
             self.hear_preloader(preloader);
         }
-        let seconds: Vec<GenerationId> = self.helpers.seconds.keys().copied().collect();
+        let seconds: Vec<GenerationId> = self.preloaders.seconds.keys().copied().collect();
         for generation in seconds {
             self.hear_next_mold(generation);
         }
         self.kill_stopped_helpers();
-        self.processes.has_more_dead = false;
+        self.context.processes.has_more_dead = false;
         for count in 0.. {
             // Thousands may end at once, for example a start's leftovers; others get their turn in between.
             if count == MOST_REAPED {
-                self.processes.has_more_dead = true;
+                self.context.processes.has_more_dead = true;
                 break;
             }
             let Some((pid, ended)) = process::ended_child() else {
@@ -44,36 +44,39 @@ impl Executor {
             let Ok((ended, used)) = process::reap_used(pid) else {
                 break;
             };
-            match self.processes.by_pid.remove(&pid) {
+            match self.context.processes.by_pid.remove(&pid) {
                 Some(Who::Worker(worker)) => {
-                    self.pools.count_cpu(worker, used.cpu_micros);
+                    self.context.pools.count_cpu(worker, used.cpu_micros);
                     self.worker_gone(worker, pid, ended);
                 }
-                Some(Who::Rehearsal) => self.handover.rehearsal_ended(&mut self.context, ended),
+                Some(Who::Rehearsal) => self
+                    .context
+                    .handover
+                    .rehearsal_ended(&mut self.context.services, ended),
                 Some(Who::Helper(id)) => {
                     self.helper_gone(id, pid, ended);
                     if let HelperId::Reporter(pool) = id {
-                        self.pools.vacate(pool);
+                        self.context.pools.vacate(pool);
                     }
                 }
                 Some(Who::UnavailableResponder(pool)) => {
                     self.unavailable_responder_gone(pool, pid);
-                    self.pools.vacate(pool);
+                    self.context.pools.vacate(pool);
                 }
                 Some(Who::Preloader) => self.preloader_gone(pid, ended),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
-                None if self.helpers.spawner.reaped(pid, ended) => self.drain_spawner(),
+                None if self.context.spawner.reaped(pid, ended) => self.drain_spawner(),
                 None if process::is_writer(pid) => {
-                    self.pools.reopen_access_logs();
+                    self.context.pools.reopen_access_logs();
                     log::warn!("process {pid}, which writes logs, ended: {ended:?}");
                 }
                 // An orphan inherited as subreaper, or a worker whose fork was not announced yet.
                 None => {
-                    if self.processes.early_deaths.len() >= EARLY_DEATHS {
-                        self.processes.early_deaths.pop_front();
+                    if self.context.processes.early_deaths.len() >= EARLY_DEATHS {
+                        self.context.processes.early_deaths.pop_front();
                     }
-                    self.processes.early_deaths.push_back((pid, ended));
+                    self.context.processes.early_deaths.push_back((pid, ended));
                 }
             }
         }
@@ -81,7 +84,7 @@ impl Executor {
     }
 
     pub(super) fn foreign_gone(&mut self, id: WorkerId) {
-        let Some(worker) = self.pools.workers.get(&id) else {
+        let Some(worker) = self.context.pools.workers.get(&id) else {
             return;
         };
         let pid = worker.pid.unwrap_or_default();
@@ -91,29 +94,38 @@ impl Executor {
 
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Ended) {
         // Its messages first, so that it is known to have been up.
-        if let Some(generation) = self.pools.workers.get(&id).map(|worker| worker.generation) {
+        if let Some(generation) = self
+            .context
+            .pools
+            .workers
+            .get(&id)
+            .map(|worker| worker.generation)
+        {
             self.accept_notify(generation);
         }
-        let had_work = self.processes.note_death(&self.pools, id, pid);
+        let had_work = self.context.processes.note_death(&self.context.pools, id, pid);
         self.tell_jobs_of_death(id, pid, exit);
-        self.pools.count_exit(id, exit);
-        if let Some(mut worker) = self.pools.workers.remove(&id) {
-            self.pools.read_last_output(&mut self.context, &mut worker, pid);
+        self.context.pools.count_exit(id, exit);
+        if let Some(mut worker) = self.context.pools.workers.remove(&id) {
+            self.context
+                .pools
+                .read_last_output(&mut self.context.services, &mut worker, pid);
             self.report_early_exit(&worker, pid, exit);
             if let Some(process) = &worker.foreign {
-                self.context.sources.forget(process);
+                self.context.services.sources.forget(process);
             }
-            if let Some(generation) = self.pools.generations.get_mut(&worker.generation) {
+            if let Some(generation) = self.context.pools.generations.get_mut(&worker.generation) {
                 generation.free_slot(worker.slot);
-                if let Some(pool) = self.pools.by_id.get_mut(&generation.pool) {
+                if let Some(pool) = self.context.pools.by_id.get_mut(&generation.pool) {
                     pool.left_at = Some(crate::sys::clock::now());
                 }
             }
-            self.pools.vacated.insert(worker.generation);
-            self.handover.unkeep_worker(id, &worker);
+            self.context.pools.vacated.insert(worker.generation);
+            self.context.handover.unkeep_worker(id, &worker);
         }
         self.applications.instance_gone(id);
         self.context
+            .services
             .happened
             .push_back(Event::WorkerExited(id, exit, had_work));
     }
@@ -121,26 +133,31 @@ impl Executor {
     pub(super) fn preloader_gone(&mut self, pid: i32, exit: Ended) {
         // Its last answers count: those workers exist.
         read_rest(|| self.hear_preloader(pid));
-        self.helpers
-            .read_preloader_output(&mut self.context, &self.pools, pid);
-        let Some(mut preloader) = self.helpers.preloaders.remove(&pid) else {
+        self.preloaders
+            .read_preloader_output(&mut self.context.services, &self.context.pools, pid);
+        let Some(mut preloader) = self.preloaders.by_pid.remove(&pid) else {
             return;
         };
-        self.context.sources.forget(&preloader.channel);
+        self.context.services.sources.forget(&preloader.channel);
         if let Some(mut output) = preloader.output.take() {
             // A child may still hold the pipe.
-            let (name, file) = whose(&self.pools.generations, &preloader);
-            let outlet = outlet_of_preloader(self.context.log, &name, file, pid);
+            let (name, file) = whose(&self.context.pools.generations, &preloader);
+            let outlet = outlet_of_preloader(self.context.services.log, &name, file, pid);
             output.end_line(|line| {
                 outlet.write(line);
                 preloader.note_output(line);
             });
-            self.context.sources.forget(output.pipe());
+            self.context.services.sources.forget(output.pipe());
         }
         for id in preloader.members.all() {
-            self.processes.last_lines.insert(id, preloader.last_lines.clone());
-            if self.pools.next_mold_pid(id) == Some(pid) {
-                self.pools.detach_next_mold(&mut self.context, id, exit);
+            self.context
+                .processes
+                .last_lines
+                .insert(id, preloader.last_lines.clone());
+            if self.context.pools.next_mold_pid(id) == Some(pid) {
+                self.context
+                    .pools
+                    .detach_next_mold(&mut self.context.services, id, exit);
             } else {
                 self.detach(id, exit);
             }
@@ -149,7 +166,7 @@ impl Executor {
 
     /// Reads a preloader's answers. Returns `true` if there may be more; an endless sender must not block the master.
     pub(super) fn hear_preloader(&mut self, pid: i32) -> bool {
-        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
+        let Some(preloader) = self.preloaders.by_pid.get_mut(&pid) else {
             return false;
         };
         preloader.push();
@@ -168,10 +185,10 @@ impl Executor {
                 preloader.is_given_up = true;
                 log::error!(
                     "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
-                    self.helpers.preloader_name(&self.pools, pid)
+                    self.preloaders.preloader_name(&self.context.pools, pid)
                 );
                 if let Some(token) = start {
-                    self.helpers
+                    self.context
                         .spawner
                         .complain(token, &format!("It does not keep to the protocol: {what}."));
                 }
@@ -182,7 +199,7 @@ impl Executor {
     }
 
     fn take_answer(&mut self, pid: i32, answer: Answer) {
-        let name = || self.helpers.preloader_name(&self.pools, pid);
+        let name = || self.preloaders.preloader_name(&self.context.pools, pid);
         match answer {
             Answer::Ready {
                 version,
@@ -205,7 +222,7 @@ impl Executor {
                     boot.map(|it| *it),
                     connected_to,
                 );
-                let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
+                let Some(preloader) = self.preloaders.by_pid.get_mut(&pid) else {
                     return;
                 };
                 let known = stack.zip(preloader.executable);
@@ -214,12 +231,14 @@ impl Executor {
                 preloader.facts = Some(facts);
                 match preloader.start {
                     Some(token) => {
-                        self.helpers.spawner.is_up(token);
+                        self.context.spawner.is_up(token);
                         self.drain_spawner();
                     }
-                    None => self
-                        .helpers
-                        .preloader_is_ready(&mut self.context, &mut self.pools, pid),
+                    None => self.preloaders.preloader_is_ready(
+                        &mut self.context.services,
+                        &mut self.context.pools,
+                        pid,
+                    ),
                 }
             }
             Answer::Unfit { reason } => self.zygote_unfit(pid, &reason),
@@ -232,10 +251,10 @@ impl Executor {
                 message,
             } => {
                 let worker = WorkerId(worker);
-                if let Some(id) = self.helpers.unforked_of(&self.pools, pid, worker) {
+                if let Some(id) = self.preloaders.unforked_of(&self.context.pools, pid, worker) {
                     log::error!(
                         "[pool {}] the preloader could not make a worker: {message}",
-                        self.pools.generation_name(id)
+                        self.context.pools.generation_name(id)
                     );
                     self.fork_failed(worker);
                 }
@@ -245,13 +264,13 @@ impl Executor {
                 message,
             } => {
                 match self
-                    .helpers
                     .preloaders
+                    .by_pid
                     .get(&pid)
                     .and_then(|preloader| preloader.start)
                 {
                     // The report follows its end.
-                    Some(token) => self.helpers.spawner.complain(token, &message),
+                    Some(token) => self.context.spawner.complain(token, &message),
                     None => log::error!("[pool {}] the preloader: {message}", name()),
                 }
             }
@@ -261,35 +280,38 @@ impl Executor {
     /// Whether a process is an unknown child that may belong to this generation. Orphans of every pool become children:
     /// a preloader must not claim another user's.
     pub(super) fn is_new_child(&self, id: GenerationId, pid: i32) -> bool {
-        let generation = self.pools.generations.get(&id);
+        let generation = self.context.pools.generations.get(&id);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
         let is_own = |identity: &Identity| {
             let user = process::real_user(pid);
-            user == Some(identity.uid) || user.is_some() && user == self.pools.zygotes_user(id)
+            user == Some(identity.uid) || user.is_some() && user == self.context.pools.zygotes_user(id)
         };
-        let is_known = self.processes.by_pid.contains_key(&pid) || self.helpers.spawner.knows(pid);
+        let is_known = self.context.processes.by_pid.contains_key(&pid) || self.context.spawner.knows(pid);
         !is_known && process::is_child(pid) && identity.is_none_or(is_own)
     }
 
     /// Accepts a preloader's new worker if it was ordered and the process is an unknown child.
     fn take_forked(&mut self, preloader: i32, worker: WorkerId, pid: i32) {
-        let Some(id) = self.helpers.unforked_of(&self.pools, preloader, worker) else {
+        let Some(id) = self
+            .preloaders
+            .unforked_of(&self.context.pools, preloader, worker)
+        else {
             log::error!(
                 "[pool {}] the preloader names a worker that it was not asked for",
-                self.helpers.preloader_name(&self.pools, preloader)
+                self.preloaders.preloader_name(&self.context.pools, preloader)
             );
             return;
         };
-        if let Some(exit) = self.processes.early_death(pid) {
+        if let Some(exit) = self.context.processes.early_death(pid) {
             self.forked_as(worker, pid);
-            self.processes.by_pid.remove(&pid);
+            self.context.processes.by_pid.remove(&pid);
             self.worker_gone(worker, pid, exit);
             return;
         }
         if !self.is_new_child(id, pid) {
             log::error!(
                 "[pool {}] the preloader names process {pid}, which is no new child",
-                self.pools.generation_name(id)
+                self.context.pools.generation_name(id)
             );
             self.fork_failed(worker);
             return;
@@ -332,10 +354,10 @@ impl Processes {
     }
 }
 
-impl Helpers {
+impl Preloaders {
     fn unforked_of(&self, pools: &Pools, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
         let worker = pools.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
-        let members = &self.preloaders.get(&preloader)?.members;
+        let members = &self.by_pid.get(&preloader)?.members;
         let is_asked =
             members.contains(worker.generation) && pools.next_mold_pid(worker.generation) != Some(preloader);
         is_asked.then_some(worker.generation)

@@ -18,13 +18,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 impl Executor {
     pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
-        let ending = self.pools.counted_by_ordered();
-        let pools = self.pools.by_id.iter();
+        let ending = self.context.pools.counted_by_ordered();
+        let pools = self.context.pools.by_id.iter();
         let mut pools: Vec<SavedPool> = pools
-            .filter_map(|(id, pool)| self.pools.entry(*id, pool, manager, &ending))
+            .filter_map(|(id, pool)| self.context.pools.entry(*id, pool, manager, &ending))
             .collect();
         pools.sort_by_key(|pool| pool.id);
-        let generations = self.pools.generations.iter();
+        let generations = self.context.pools.generations.iter();
         let mut generations: Vec<SavedGeneration> = generations
             .filter_map(|(id, generation)| self.generation_entry(*id, generation))
             .collect();
@@ -34,9 +34,9 @@ impl Executor {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             master: std::process::id() as i32,
             stopping,
-            descriptor_limit: self.context.descriptor_limit,
-            last_pool: self.pools.last_pool,
-            last_generation: self.pools.last_generation,
+            descriptor_limit: self.context.services.descriptor_limit,
+            last_pool: self.context.pools.last_pool,
+            last_generation: self.context.pools.last_generation,
             last_reload: self.reload.last.clone(),
             pools,
             generations,
@@ -46,34 +46,40 @@ impl Executor {
     pub(super) fn changes(&self, manager: &Manager, stopping: Option<Stopping>, stale: &Stale) -> Changes {
         let mut changes = Changes {
             stopping,
-            last_pool: self.pools.last_pool,
-            last_generation: self.pools.last_generation,
+            last_pool: self.context.pools.last_pool,
+            last_generation: self.context.pools.last_generation,
             last_reload: self.reload.last.clone(),
             ..Changes::default()
         };
         let mut stale_pools = stale.pools.clone();
         for id in &stale.generations {
-            let generation = self.pools.generations.get(id);
+            let generation = self.context.pools.generations.get(id);
             // The pool's counters have changed, too.
-            stale_pools.extend(generation.into_iter().flat_map(|it| self.pools.counted_with(it)));
+            stale_pools.extend(
+                generation
+                    .into_iter()
+                    .flat_map(|it| self.context.pools.counted_with(it)),
+            );
             match generation.and_then(|it| self.generation_entry(*id, it)) {
                 Some(entry) => changes.generations.push(entry),
                 None if generation.is_some_and(ExecutorGeneration::is_ordered) => {}
                 None => changes.generations_gone.push(id.0),
             }
         }
-        let found = |id: &PoolId| Some((*id, self.pools.by_id.get(id)?));
+        let found = |id: &PoolId| Some((*id, self.context.pools.by_id.get(id)?));
         let is_counted_anew = stale_pools.iter().filter_map(found).any(|(_, pool)| {
-            let generation = pool.serving.and_then(|id| self.pools.generations.get(&id));
+            let generation = pool
+                .serving
+                .and_then(|id| self.context.pools.generations.get(&id));
             generation.is_some_and(|it| it.settings.pool.applications.is_some())
         });
         let ending = match is_counted_anew {
-            true => self.pools.counted_by_ordered(),
+            true => self.context.pools.counted_by_ordered(),
             false => HashMap::new(),
         };
         for id in stale_pools {
-            let pool = self.pools.by_id.get(&id);
-            match pool.and_then(|pool| self.pools.entry(id, pool, manager, &ending)) {
+            let pool = self.context.pools.by_id.get(&id);
+            match pool.and_then(|pool| self.context.pools.entry(id, pool, manager, &ending)) {
                 Some(entry) => changes.pools.push(entry),
                 None => changes.pools_gone.push(id.0),
             }
@@ -91,8 +97,8 @@ impl Executor {
             started: generation.settings.started,
             slots: generation.settings.slots,
             rests: generation.pipes().is_none(),
-            workers: self.pools.worker_entries(generation),
-            programs: self.helpers.programs_left(id),
+            workers: self.context.pools.worker_entries(generation),
+            programs: self.programs.programs_left(id),
             places: generation
                 .share
                 .as_ref()
@@ -102,7 +108,7 @@ impl Executor {
 
     pub(in crate::master) fn descriptors(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let mut all: Vec<(String, &OwnedFd)> = Vec::new();
-        for (id, pool) in self.pools.by_id.iter() {
+        for (id, pool) in self.context.pools.by_id.iter() {
             let Some(listener) = &pool.listener else {
                 continue;
             };
@@ -119,7 +125,13 @@ impl Executor {
         }
         let jobs = self.helpers.jobs_tcp.socket();
         all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
-        for (id, generation) in self.pools.generations.iter().filter(|(_, it)| !it.is_ordered()) {
+        for (id, generation) in self
+            .context
+            .pools
+            .generations
+            .iter()
+            .filter(|(_, it)| !it.is_ordered())
+        {
             if let Some(resources) = &generation.resources {
                 let descriptors = resources.descriptors();
                 all.extend(names::of_generation(id.0).into_iter().zip(descriptors));
@@ -129,12 +141,13 @@ impl Executor {
                 }
             }
         }
-        for (id, generation) in self.pools.generations.iter() {
+        for (id, generation) in self.context.pools.generations.iter() {
             let share = generation.share.iter();
             all.extend(share.map(|share| (names::program_table(id.0), share.memory())));
-            all.extend(self.helpers.program_ends(*id));
+            all.extend(self.programs.program_ends(*id));
         }
         for (id, worker) in self
+            .context
             .pools
             .workers
             .iter()

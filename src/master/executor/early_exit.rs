@@ -37,7 +37,7 @@ impl Executor {
         if self.has_told_of_start(worker) {
             return;
         }
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+        let Some(generation) = self.context.pools.generations.get(&worker.generation) else {
             return;
         };
         let settings = &generation.settings;
@@ -74,7 +74,7 @@ impl Executor {
         say_report(&report, true);
         let name = settings.pool.name.clone();
         self.applications.note_failure(&[worker.generation], &report);
-        self.pools.errors.keep(Kept {
+        self.context.pools.errors.keep(Kept {
             report,
             epoch_s: clock::epoch_seconds(),
             pools: vec![name],
@@ -85,12 +85,12 @@ impl Executor {
 impl Executor {
     fn has_told_of_start(&mut self, worker: &WorkerProcess) -> bool {
         // Its last report may still be unread.
-        self.pools.hear_reports(worker.generation);
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+        self.context.pools.hear_reports(worker.generation);
+        let Some(generation) = self.context.pools.generations.get(&worker.generation) else {
             return false;
         };
         let is_told = matches!(generation.settings.pool.application, Application::FastCgi(_));
-        let last = self.pools.errors.last(&generation.settings.pool.name);
+        let last = self.context.pools.errors.last(&generation.settings.pool.name);
         is_told && last.is_some_and(|kept| kept.report.ended >= worker.begun)
     }
 }

@@ -24,7 +24,7 @@ impl Executor {
     /// # Errors
     /// The process is no worker, has no request, or belongs to another user.
     pub(in crate::master) fn end_request(&mut self, asker: u64, pid: i32) -> Result<Option<Event>, String> {
-        let id = match self.processes.by_pid.get(&pid) {
+        let id = match self.context.processes.by_pid.get(&pid) {
             Some(Who::Worker(id)) => *id,
             _ => {
                 return Err(format!(
@@ -33,9 +33,14 @@ impl Executor {
             }
         };
         let none = || format!("process {pid} is no worker any more");
-        let worker = self.pools.workers.get(&id).ok_or_else(none)?;
+        let worker = self.context.pools.workers.get(&id).ok_or_else(none)?;
         self.may_end(asker, id, pid, worker)?;
-        let generation = self.pools.generations.get(&worker.generation).ok_or_else(none)?;
+        let generation = self
+            .context
+            .pools
+            .generations
+            .get(&worker.generation)
+            .ok_or_else(none)?;
         let entry = generation
             .page(worker.slot)
             .map(slot_reader::read)
@@ -68,7 +73,7 @@ impl Executor {
                 .ok_or_else(|| format!("process {pid} is no instance any more"))?;
             return self.may_touch(asker, pool, &application);
         }
-        let generation = self.pools.generations.get(&worker.generation);
+        let generation = self.context.pools.generations.get(&worker.generation);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
         match identity.is_some_and(|identity| identity.uid == uid) {
             true => Ok(()),

@@ -4,7 +4,7 @@ use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::request_and_script;
 use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
-use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
+use super::{Executor, GenerationId, PoolId, Pools, Preloaders, Processes, Services, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
 use crate::master::pool_restart::RestartRequest;
@@ -25,13 +25,20 @@ impl Executor {
         }
         match source {
             Source::Work(pool) => {
-                self.pools.work_waits(&mut self.context, pool);
+                self.context.pools.work_waits(&mut self.context.services, pool);
                 false
             }
             Source::ChildAccept(generation) => self.accept_notify(generation),
-            Source::Messages(generation) => self.pools.read_messages(&self.context, generation),
-            Source::Reports(generation) => self.pools.hear_reports(generation),
-            Source::Output(worker, index) => self.pools.read_output(&mut self.context, worker, index),
+            Source::Messages(generation) => self
+                .context
+                .pools
+                .read_messages(&self.context.services, generation),
+            Source::Reports(generation) => self.context.pools.hear_reports(generation),
+            Source::Output(worker, index) => {
+                self.context
+                    .pools
+                    .read_output(&mut self.context.services, worker, index)
+            }
             Source::Preloader(pid) => self.hear_preloader(pid),
             Source::Second(generation) => {
                 self.hear_next_mold(generation);
@@ -48,12 +55,12 @@ impl Executor {
                 false
             }
             Source::PreloaderOutput(pid) => {
-                self.helpers
-                    .read_preloader_output(&mut self.context, &self.pools, pid)
+                self.preloaders
+                    .read_preloader_output(&mut self.context.services, &self.context.pools, pid)
             }
             Source::ProgramOutput(id, index) => {
-                self.helpers
-                    .read_program_output(&mut self.context, &self.pools, id, index)
+                self.programs
+                    .read_program_output(&mut self.context.services, &self.context.pools, id, index)
             }
             Source::AppLogRoom(id) => {
                 self.room_in_app_log(id, clock::now());
@@ -63,7 +70,7 @@ impl Executor {
                 self.foreign_gone(worker);
                 false
             }
-            Source::Rehearsal => self.handover.hear_rehearsal(&mut self.context),
+            Source::Rehearsal => self.context.handover.hear_rehearsal(&mut self.context.services),
             Source::Control(which) => self.accept_control(which),
             Source::WarmUp(id) => {
                 self.warmed_up(id);
@@ -82,7 +89,7 @@ impl Executor {
 
     /// Reads accept notifications. Returns `true` if there are more; an endless sender must not block the master.
     pub(super) fn accept_notify(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.pools.generations.get(&id) else {
+        let Some(generation) = self.context.pools.generations.get(&id) else {
             return false;
         };
         let Some(pipes) = generation.pipes() else {
@@ -123,34 +130,35 @@ impl Executor {
         }
         let mut generation_is_well = false;
         for id in up {
-            if let Some(worker) = self.pools.workers.get_mut(&id) {
+            if let Some(worker) = self.context.pools.workers.get_mut(&id) {
                 // A worker may be up before its fork was announced.
                 if !worker.up {
                     worker.up = true;
-                    self.handover.generation_changed(worker.generation);
+                    self.context.handover.generation_changed(worker.generation);
                     generation_is_well = true;
-                    self.context.happened.push_back(Event::WorkerUp(id));
+                    self.context.services.happened.push_back(Event::WorkerUp(id));
                 }
             }
-            self.applications.instance_up(&self.pools, id);
+            self.applications.instance_up(&self.context.pools, id);
         }
         if generation_is_well {
-            if let Some(generation) = self.pools.generations.get_mut(&id) {
+            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
                 generation.make.has_failed = false;
                 generation.make.came_up = true;
             }
         }
         self.context
+            .services
             .happened
             .extend(mold_candidate.into_iter().map(Event::MoldCandidate));
         if told {
-            self.context.happened.push_back(Event::ChildAccept(id));
+            self.context.services.happened.push_back(Event::ChildAccept(id));
         }
         more
     }
 }
 
-impl Context {
+impl Services {
     pub(in crate::master) fn source(&self, token: Token) -> Option<Source> {
         self.sources.source(token)
     }
@@ -163,13 +171,13 @@ impl Context {
 
 impl Pools {
     /// Counts only while the pool is watched; a late event is void.
-    fn work_waits(&self, context: &mut Context, id: PoolId) {
+    fn work_waits(&self, services: &mut Services, id: PoolId) {
         if self.by_id.get(&id).is_some_and(|pool| pool.watched) {
-            context.happened.push_back(Event::SourceReady(id));
+            services.happened.push_back(Event::SourceReady(id));
         }
     }
 
-    fn read_messages(&mut self, context: &Context, id: GenerationId) -> bool {
+    fn read_messages(&mut self, services: &Services, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get_mut(&id) else {
             return false;
         };
@@ -177,7 +185,7 @@ impl Pools {
         let Some(pipes) = generation.pipes_mut() else {
             return false;
         };
-        let log = context.log;
+        let log = services.log;
         let look = pipes.messages.read(|line| write_message(log, &name, line));
         look == PipeRead::More
     }
@@ -201,23 +209,23 @@ impl Pools {
     }
 }
 
-impl Helpers {
-    pub(super) fn read_preloader_output(&mut self, context: &mut Context, pools: &Pools, pid: i32) -> bool {
-        let Some(preloader) = self.preloaders.get_mut(&pid) else {
+impl Preloaders {
+    pub(super) fn read_preloader_output(&mut self, services: &mut Services, pools: &Pools, pid: i32) -> bool {
+        let Some(preloader) = self.by_pid.get_mut(&pid) else {
             return false;
         };
         let Some(mut output) = preloader.output.take() else {
             return false;
         };
         let (name, file) = whose(&pools.generations, preloader);
-        let outlet = outlet_of_preloader(context.log, &name, file, pid);
+        let outlet = outlet_of_preloader(services.log, &name, file, pid);
         let look = output.read(|line| {
             outlet.write(line);
             preloader.note_output(line);
         });
-        context.sources.hold_entry(output.due());
+        services.sources.hold_entry(output.due());
         if look == PipeRead::Ended {
-            context.sources.forget(output.pipe());
+            services.sources.forget(output.pipe());
         } else {
             preloader.output = Some(output);
         }

@@ -1,7 +1,7 @@
 //! Stores descriptors and the document with the service manager, so that another master can follow a killed one.
 
 use super::handover_changes::Stale;
-use super::{Executor, Handover, Helpers, Pools, Reload, WorkerProcess};
+use super::{Executor, Handover, Helpers, InForce, Pools, WorkerProcess};
 use crate::config::{self, Config};
 use crate::handover::document::{Document, Stopping};
 use crate::handover::{frame, names};
@@ -143,23 +143,30 @@ impl Executor {
                 store.forget(name);
             }
         }
-        self.handover.fd_store = Some(store);
+        self.context.handover.fd_store = Some(store);
     }
 
     pub(in crate::master) fn save(&mut self, manager: &Manager, stopping: Option<Stopping>) {
-        let Some(store) = self.handover.fd_store.as_mut().filter(|it| !it.stale.is_empty()) else {
+        let Some(store) = self
+            .context
+            .handover
+            .fd_store
+            .as_mut()
+            .filter(|it| !it.stale.is_empty())
+        else {
             return;
         };
         let stale = std::mem::take(&mut store.stale);
         let changes = self.changes(manager, stopping, &stale).encode();
         let is_written = self
+            .context
             .handover
             .fd_store
             .as_mut()
             .is_some_and(|it| it.write_behind(&changes));
         if !is_written {
             let document = self.document(manager, stopping);
-            if let Some(store) = &mut self.handover.fd_store {
+            if let Some(store) = &mut self.context.handover.fd_store {
                 store.write(&document);
             }
         }
@@ -169,13 +176,19 @@ impl Executor {
     }
 
     fn compare(&self, manager: &Manager, stopping: Option<Stopping>) {
-        let Some(store) = self.handover.fd_store.as_ref().filter(|it| !it.has_failed) else {
+        let Some(store) = self
+            .context
+            .handover
+            .fd_store
+            .as_ref()
+            .filter(|it| !it.has_failed)
+        else {
             return;
         };
         // Counters of applications' workers change during this comparison.
         let without_counters = |mut document: Document| {
             let is_counting = |name: &str| {
-                let pool = self.reload.pool(name);
+                let pool = self.context.in_force.pool(name);
                 pool.is_none_or(|pool| pool.applications.is_some())
             };
             let counting = document.pools.iter_mut().filter(|pool| is_counting(&pool.name));
@@ -191,9 +204,10 @@ impl Executor {
 
     pub(in crate::master) fn clear_fd_store(&mut self) {
         let ours: Vec<String> = self.descriptors().into_iter().map(|(name, _)| name).collect();
-        self.handover
+        self.context
+            .handover
             .unkeep(ours.into_iter().chain(names::COPIES.map(str::to_owned)));
-        self.handover.unkeep([names::CONFIG.to_owned()]);
+        self.context.handover.unkeep([names::CONFIG.to_owned()]);
     }
 }
 
@@ -291,12 +305,12 @@ impl Handover {
         }
     }
 
-    pub(super) fn keep_config(&mut self, reload: &Reload) {
+    pub(super) fn keep_config(&mut self, in_force: &InForce) {
         let Some(store) = &mut self.fd_store else {
             return;
         };
         // Serialising plain values can't fail.
-        let body = serde_json::to_vec(&reload.config).unwrap_or_default();
+        let body = serde_json::to_vec(&in_force.config).unwrap_or_default();
         match memfile::sealed(names::CONFIG, &frame::encode(0, &body)) {
             Ok(file) => {
                 store.forget(names::CONFIG);

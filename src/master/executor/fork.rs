@@ -6,7 +6,7 @@ use super::output::Lines;
 use super::preloader::Command;
 use super::promotion::refork_at;
 use super::sources::Source;
-use super::{Context, Executor, Helpers, Pools, Who, WorkerProcess};
+use super::{Executor, Pools, Preloaders, Services, Who, WorkerProcess};
 use crate::config::{Application, ProcessManager};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
@@ -25,30 +25,33 @@ impl Executor {
         if let Err(error) = self.try_fork(worker, id, slot) {
             log::error!(
                 "[pool {}] can't make a worker: {error}",
-                self.pools.generation_name(id)
+                self.context.pools.generation_name(id)
             );
             self.fork_failed(worker);
         }
     }
 
     pub(super) fn fork_failed(&mut self, worker: WorkerId) {
-        if let Some(failed) = self.pools.workers.remove(&worker) {
-            if let Some(generation) = self.pools.generations.get_mut(&failed.generation) {
+        if let Some(failed) = self.context.pools.workers.remove(&worker) {
+            if let Some(generation) = self.context.pools.generations.get_mut(&failed.generation) {
                 generation.free_slot(failed.slot);
             }
-            self.pools.vacated.insert(failed.generation);
+            self.context.pools.vacated.insert(failed.generation);
             for (lines, _) in &failed.output {
-                self.context.sources.forget(lines.pipe());
+                self.context.services.sources.forget(lines.pipe());
             }
-            self.handover.unkeep_worker(worker, &failed);
+            self.context.handover.unkeep_worker(worker, &failed);
         }
         self.applications.instance_not_made(worker);
-        self.context.happened.push_back(Event::ForkFailed(worker));
+        self.context
+            .services
+            .happened
+            .push_back(Event::ForkFailed(worker));
     }
 
     fn try_fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) -> Result<(), Error> {
         self.open(id)?;
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
+        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
         generation.occupy(slot, worker);
@@ -90,13 +93,17 @@ impl Executor {
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
-        self.pools.workers.insert(worker, unforked);
+        self.context.pools.workers.insert(worker, unforked);
         let output = if catch {
-            Some(self.pools.catch_output(&mut self.context, worker)?)
+            Some(
+                self.context
+                    .pools
+                    .catch_output(&mut self.context.services, worker)?,
+            )
         } else {
             None
         };
-        self.handover.keep_worker(&self.pools, worker);
+        self.context.handover.keep_worker(&self.context.pools, worker);
         let own = WorkerContext {
             slot,
             stop_pipe: stop_pipe_out,
@@ -106,7 +113,8 @@ impl Executor {
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => {
-                self.helpers.ask_preloader(&mut self.pools, worker, id, own)
+                self.preloaders
+                    .ask_preloader(&mut self.context.pools, worker, id, own)
             }
             Application::Rust => self.fork_handler(worker, id, own),
             Application::Cgi(_)
@@ -118,20 +126,21 @@ impl Executor {
 
     fn start_worker(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
         // A program's worker only forwards requests and gets no secrets.
-        if !self.pools.has_program(id) {
-            let read = self.pools.read_env_file(id);
+        if !self.context.pools.has_program(id) {
+            let read = self.context.pools.read_env_file(id);
             read.map_err(|what| Error::new("read", what, nix::errno::Errno::EINVAL))?;
         }
-        let context = self.pools.context(id)?;
+        let context = self.context.pools.context(id)?;
         let share = self
+            .context
             .pools
             .generations
             .get(&id)
             .and_then(|generation| generation.share.as_ref());
         let processes = share.map(http::Share::processes);
         let table = share.map(|share| copy(share.memory())).transpose()?;
-        let reports = self.pools.reports_for_worker(id)?;
-        let has_elder = self.pools.has_elder(id);
+        let reports = self.context.pools.reports_for_worker(id)?;
+        let has_elder = self.context.pools.has_elder(id);
         let is_routed = own.is_routed();
         let (settings, mut descriptors) = context.take_apart();
         let (slot, own_descriptors) = own.take_apart();
@@ -155,18 +164,22 @@ impl Executor {
             has_reports,
             has_elder,
         }));
-        let pid = self
-            .context
-            .start_helper(&self.reload, title, role, descriptors, environment)?;
+        let pid = self.context.services.start_helper(
+            &self.context.in_force,
+            title,
+            role,
+            descriptors,
+            environment,
+        )?;
         self.forked_as(worker, pid);
         Ok(())
     }
 
     fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
-        let context = self.pools.context(id)?;
+        let context = self.context.pools.context(id)?;
         let name = context.settings.pool.name.clone();
-        let has_elder = self.pools.has_elder(id);
-        let Some(handler) = self.context.handlers.get_mut(&name) else {
+        let has_elder = self.context.pools.has_elder(id);
+        let Some(handler) = self.context.services.handlers.get_mut(&name) else {
             let subject = format!("no Rust handler named {name}");
             return Err(Error::new("fork", subject, nix::errno::Errno::ENOENT));
         };
@@ -185,17 +198,17 @@ impl Executor {
     }
 
     pub(super) fn forked_as(&mut self, worker: WorkerId, pid: i32) {
-        if let Some(new) = self.pools.workers.get_mut(&worker) {
-            let generation = self.pools.generations.get(&new.generation);
+        if let Some(new) = self.context.pools.workers.get_mut(&worker) {
+            let generation = self.context.pools.generations.get(&new.generation);
             let resources = generation.and_then(|generation| generation.resources.as_ref());
-            let preloader = resources.and_then(|r| self.helpers.preloaders.get(&r.preloader?));
+            let preloader = resources.and_then(|r| self.preloaders.by_pid.get(&r.preloader?));
             new.traceable = preloader.and_then(|p| p.traceable.clone());
             new.pid = Some(pid);
-            self.handover.generation_changed(new.generation);
-            self.processes.by_pid.insert(pid, Who::Worker(worker));
+            self.context.handover.generation_changed(new.generation);
+            self.context.processes.by_pid.insert(pid, Who::Worker(worker));
             let id = new.generation;
-            let speaks_as_fpm = self.context.speaks_as_fpm;
-            if let Some(generation) = self.pools.generations.get_mut(&id) {
+            let speaks_as_fpm = self.context.services.speaks_as_fpm;
+            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
                 // php-fpm logs a worker only if it replaces another.
                 let level = match generation.unreplaced > 0 && speaks_as_fpm {
                     true => log::Level::Info,
@@ -208,16 +221,16 @@ impl Executor {
                     generation.settings.pool.name
                 );
             }
-            self.context.happened.push_back(Event::Forked(worker));
-            self.pools.count_start(worker);
-            if self.pools.workers.get(&worker).is_some_and(|new| new.up) {
-                self.applications.instance_up(&self.pools, worker);
+            self.context.services.happened.push_back(Event::Forked(worker));
+            self.context.pools.count_start(worker);
+            if self.context.pools.workers.get(&worker).is_some_and(|new| new.up) {
+                self.applications.instance_up(&self.context.pools, worker);
             }
         }
     }
 
     pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
+        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
             return Ok(());
         };
         if generation.pipes().is_some() {
@@ -225,24 +238,28 @@ impl Executor {
         }
         generation.open()?;
         for (fd, source) in generation.pipes().into_iter().flat_map(|pipes| pipes.sources(id)) {
-            self.context.sources.watch(fd, source)?;
+            self.context.services.sources.watch(fd, source)?;
         }
         let pool = generation.pool;
-        self.handover.keep_generation(&self.pools, id);
+        self.context.handover.keep_generation(&self.context.pools, id);
         self.open_queue(pool)
     }
 }
 
 impl Pools {
-    fn catch_output(&mut self, context: &mut Context, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
+    fn catch_output(
+        &mut self,
+        services: &mut Services,
+        worker: WorkerId,
+    ) -> Result<(OwnedFd, OwnedFd), Error> {
         let mut ends = Vec::new();
         let generation = self.workers.get(&worker).map(|worker| worker.generation);
         let in_entries = generation.is_some_and(|id| self.logs_entries(id));
         for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
             let (reader, writer) = output()?;
-            context.sources.watch(&reader, Source::Output(worker, index))?;
+            services.sources.watch(&reader, Source::Output(worker, index))?;
             if let Some(new) = self.workers.get_mut(&worker) {
-                let lines = Lines::new(reader).knowing_mark(context.speaks_as_fpm);
+                let lines = Lines::new(reader).knowing_mark(services.speaks_as_fpm);
                 new.output.push((lines.in_entries(in_entries), name));
             }
             ends.push(writer);
@@ -312,7 +329,7 @@ impl Pools {
     }
 }
 
-impl Helpers {
+impl Preloaders {
     fn ask_preloader(
         &mut self,
         pools: &mut Pools,
@@ -348,12 +365,12 @@ impl Helpers {
 }
 
 fn be_worker(
-    context: GenerationContext,
+    services: GenerationContext,
     own: WorkerContext,
     runtime: &mut dyn Runtime,
     has_elder: bool,
 ) -> i32 {
-    let mut keep: Vec<RawFd> = context.descriptors();
+    let mut keep: Vec<RawFd> = services.descriptors();
     keep.extend(own.descriptors());
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
@@ -362,5 +379,5 @@ fn be_worker(
     unsafe {
         close_all_but(&keep);
     }
-    worker::begin(context, own, runtime, has_elder)
+    worker::begin(services, own, runtime, has_elder)
 }

@@ -1,6 +1,6 @@
 //! Starts helpers: a fresh execution of `forkyard` without this process's memory.
 
-use super::{Context, Reload};
+use super::{InForce, Services};
 use crate::config::OWN_USER;
 use crate::helper::{COMMAND, DOCUMENT, FIRST, HelperStart, Role};
 use crate::sys::identity::{self, Identity};
@@ -19,10 +19,10 @@ pub(super) fn program(directory: &Path) -> PathBuf {
     directory.join(PROGRAM)
 }
 
-impl Context {
+impl Services {
     pub(super) fn start_helper(
         &self,
-        reload: &Reload,
+        in_force: &InForce,
         title: String,
         role: Role,
         descriptors: Vec<OwnedFd>,
@@ -31,7 +31,7 @@ impl Context {
         let start = HelperStart {
             title: title.clone(),
             descriptors: descriptors.len(),
-            log_level: reload.config.global.log_level,
+            log_level: in_force.config.global.log_level,
             role,
         };
         self.start_program(PROGRAM, &title, &start, descriptors, environment)

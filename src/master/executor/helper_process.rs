@@ -221,7 +221,7 @@ impl Executor {
     fn helper_name(&self, id: HelperId) -> String {
         match id {
             HelperId::Reporter(pool) | HelperId::Router(pool) | HelperId::Inspector(pool) => {
-                format!("[pool {}] the {id}", self.pools.pool_name(pool))
+                format!("[pool {}] the {id}", self.context.pools.pool_name(pool))
             }
             HelperId::Jobs => format!("jobs: the {id}"),
         }
@@ -268,7 +268,7 @@ impl Executor {
 
     pub(super) fn helper_started(&mut self, id: HelperId, running: RunningHelper) {
         log::debug!("{} has started as process {}", self.helper_name(id), running.pid);
-        self.processes.by_pid.insert(running.pid, Who::Helper(id));
+        self.context.processes.by_pid.insert(running.pid, Who::Helper(id));
         if let Some(helper) = self.helper_mut(id) {
             helper.running = Some(running);
         }
@@ -287,7 +287,7 @@ impl Executor {
         let Some(helper) = helper else { return };
         let is_outdated = std::mem::take(&mut helper.is_outdated);
         if let Some(running) = helper.running.take() {
-            running.forget(&mut self.context.sources);
+            running.forget(&mut self.context.services.sources);
         }
         let exits_when_idle = matches!(id, HelperId::Reporter(_));
         let happened = match ended {
@@ -306,10 +306,10 @@ impl Executor {
 
     /// Logs a helper's messages. Returns `true` if there may be more.
     pub(super) fn read_helper_messages(&mut self, id: HelperId) -> bool {
-        let log = self.context.log;
+        let log = self.context.services.log;
         let pool = match id {
             HelperId::Reporter(pool) | HelperId::Router(pool) | HelperId::Inspector(pool) => {
-                Some(self.pools.pool_name(pool).to_owned())
+                Some(self.context.pools.pool_name(pool).to_owned())
             }
             HelperId::Jobs => None,
         };
@@ -333,7 +333,7 @@ impl Executor {
             }
         });
         if look == PipeRead::Ended {
-            self.context.sources.forget(messages.pipe());
+            self.context.services.sources.forget(messages.pipe());
         } else if let Some(running) = self.helper_mut(id).and_then(|it| it.running.as_mut()) {
             running.messages = Some(messages);
         }

@@ -9,7 +9,7 @@ use super::helper_process::{HelperId, HelperProcess, RunningHelper};
 use super::launches::account;
 use super::pools::RunningPool;
 use super::sources::Source;
-use super::{Context, Executor, Pools};
+use super::{Executor, Pools, Services};
 use crate::config::{Address, Jobs, JobsStart, JobsTold};
 use crate::control::protocol::JobsStatus;
 use crate::jobs::{FromJobs, MOST_BYTES, PATH, ToJobs};
@@ -47,19 +47,19 @@ pub(super) struct JobsState {
 
 impl Executor {
     pub(in crate::master) fn set_jobs(&mut self) {
-        let is_tcp_changed = self.helpers.jobs_tcp.take_up(&mut self.handover);
-        let wanted = self.reload.config.jobs.clone();
+        let is_tcp_changed = self.helpers.jobs_tcp.take_up(&mut self.context.handover);
+        let wanted = self.context.in_force.config.jobs.clone();
         let Some(wanted) = wanted else {
             if let Some(state) = self.helpers.jobs.take() {
                 state.listener.remove_file();
-                self.context.forget_jobs(&state);
+                self.context.services.forget_jobs(&state);
             }
             return;
         };
         let moved = match &self.helpers.jobs {
             // Another file or user: the old process ends its jobs, the new one begins with the rest.
             Some(state) if state.settings.store != wanted.store || state.settings.user != wanted.user => {
-                self.context.forget_jobs(state);
+                self.context.services.forget_jobs(state);
                 let state = self.helpers.jobs.take();
                 let listener = state.map(|state| state.listener);
                 listener.filter(|it| it.address == Address::Unix(wanted.listen.clone()))
@@ -111,7 +111,7 @@ impl Executor {
             }
         }
         let address = Address::Unix(path.to_owned());
-        bind(&private(address, MODE), &mut self.handover.inherited)
+        bind(&private(address, MODE), &mut self.context.handover.inherited)
     }
 
     pub(super) fn start_jobs(&mut self) -> Result<(), Error> {
@@ -124,7 +124,7 @@ impl Executor {
         };
         let start = JobsStart {
             title: TITLE.to_owned(),
-            log_level: self.reload.config.global.log_level,
+            log_level: self.context.in_force.config.global.log_level,
             jobs: state.settings.clone(),
             secret: self.helpers.jobs_tcp.secret().cloned(),
         };
@@ -134,22 +134,22 @@ impl Executor {
         if let Some(socket) = self.helpers.jobs_tcp.socket() {
             passed.push(copy(socket)?);
         }
-        let pid = self.context.start_program(
+        let pid = self.context.services.start_program(
             state.settings.store.program(),
             TITLE,
             &(start, identity),
             passed,
             zone(),
         )?;
-        self.context.sources.watch(&channel, Source::Jobs)?;
+        self.context.services.sources.watch(&channel, Source::Jobs)?;
         let mut running = RunningHelper::new(pid, Some(channel));
-        running.hear(HelperId::Jobs, messages, &mut self.context.sources)?;
+        running.hear(HelperId::Jobs, messages, &mut self.context.services.sources)?;
         self.helper_started(HelperId::Jobs, running);
         Ok(())
     }
 
     pub(super) fn jobs_status(&self) -> Option<Box<JobsStatus>> {
-        let jobs = self.reload.config.jobs.as_ref()?;
+        let jobs = self.context.in_force.config.jobs.as_ref()?;
         Some(Box::new(JobsStatus {
             socket: jobs.listen.clone(),
             stats: None,
@@ -157,7 +157,7 @@ impl Executor {
     }
 
     pub(in crate::master) fn stop_jobs(&mut self) {
-        let limit = self.reload.config.global.process_control_timeout;
+        let limit = self.context.in_force.config.global.process_control_timeout;
         self.tell_helper(HelperId::Jobs, Happened::Leave(limit));
     }
 
@@ -182,7 +182,7 @@ impl Executor {
             };
             match serde_json::from_slice::<FromJobs>(bytes) {
                 Ok(FromJobs::Running { pool }) => {
-                    let answer = self.pools.running_jobs(pool);
+                    let answer = self.context.pools.running_jobs(pool);
                     if let Some(state) = &self.helpers.jobs {
                         state.tell(&answer, &[]);
                     }
@@ -213,18 +213,18 @@ impl Executor {
         }
         let shows =
             |(_, _, entry): &(WorkerId, RequestStage, SlotEntry)| shown(entry).as_deref() == Some(query);
-        if let Some((worker, ..)) = self.pools.at_work(pool).into_iter().find(shows) {
+        if let Some((worker, ..)) = self.context.pools.at_work(pool).into_iter().find(shows) {
             let force = if is_forced { Force::Kill } else { Force::Terminate };
-            self.pools.kill(&mut self.handover, worker, force);
+            self.context.pools.kill(&mut self.context.handover, worker, force);
         }
     }
 
     pub(super) fn tell_jobs_of_death(&mut self, id: WorkerId, pid: i32, exit: Ended) {
         let Some(state) = &self.helpers.jobs else { return };
-        let Some(worker) = self.pools.workers.get(&id) else {
+        let Some(worker) = self.context.pools.workers.get(&id) else {
             return;
         };
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+        let Some(generation) = self.context.pools.generations.get(&worker.generation) else {
             return;
         };
         let Some(entry) = generation.page(worker.slot).map(slot_reader::read) else {
@@ -261,12 +261,12 @@ impl Executor {
         };
         state.tell(&ToJobs::Died { pool, query, how }, &[]);
         if let Some(crash) = crash {
-            self.pools.errors.keep_crash(crash);
+            self.context.pools.errors.keep_crash(crash);
         }
     }
 }
 
-impl Context {
+impl Services {
     fn forget_jobs(&mut self, state: &JobsState) {
         if let Some(running) = &state.process.running {
             running.forget(&mut self.sources);

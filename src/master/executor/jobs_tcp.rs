@@ -86,7 +86,7 @@ impl Executor {
             Some(listener) => Some(listener),
             None if self.helpers.jobs_tcp.present.as_ref().is_some_and(is_there) => None,
             None => {
-                let bound = bind(&private(address, 0), &mut self.handover.inherited);
+                let bound = bind(&private(address, 0), &mut self.context.handover.inherited);
                 Some(bound.map_err(ApplyError::JobsListen)?)
             }
         };

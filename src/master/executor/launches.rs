@@ -9,7 +9,7 @@ use super::promotion::refork_at;
 use super::sources::Source;
 use super::spawner::{OutputLine, Purpose, Started, Tidings};
 use super::start_source::Source as StartSource;
-use super::{Context, Executor, Helpers, Pools, Who};
+use super::{Executor, Pools, Preloaders, Services, Spawner, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
 use crate::master::event::{Ended, Event, GenerationId};
@@ -56,7 +56,7 @@ struct Launching {
 
 impl Executor {
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
-        let is_program = self.pools.has_program(id);
+        let is_program = self.context.pools.has_program(id);
         self.recall_unfit(id);
         let started = match self.attach(id) {
             Ok(_) if is_program => self.start_program(id),
@@ -66,9 +66,10 @@ impl Executor {
         if let Err(error) = started {
             log::error!(
                 "[pool {}] can't start the preloader: {error}",
-                self.pools.generation_name(id)
+                self.context.pools.generation_name(id)
             );
             self.context
+                .services
                 .happened
                 .push_back(Event::PreloaderGone(id, Ended::Code(EXIT_SOFTWARE)));
         }
@@ -76,21 +77,26 @@ impl Executor {
 
     pub(super) fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
-        let generation = self.pools.generations.get(&id);
+        let generation = self.context.pools.generations.get(&id);
         let pool = generation.map(|it| Arc::clone(&it.settings.pool));
-        let source = pool.map(|pool| self.reload.start_source(&self.context, &pool));
+        let source = pool.map(|pool| self.context.in_force.start_source(&self.context.services, &pool));
         let source = source.unwrap_or_default();
-        self.pools.note_origin(id, source.fingerprint);
-        let problem = self.pools.read_env_file(id).err();
+        self.context.pools.note_origin(id, source.fingerprint);
+        let problem = self.context.pools.read_env_file(id).err();
         // A zygote also serves other pools, so a fault of this pool is reported for an own preloader.
-        let common = self.pools.generations.get(&id).and_then(Generation::common);
+        let common = self
+            .context
+            .pools
+            .generations
+            .get(&id)
+            .and_then(Generation::common);
         let common = common.filter(|_| problem.is_none());
         let (name, settings, descriptors) = match &common {
             // It gets nothing of a pool.
             Some(common) => (sharing::ZYGOTE.to_owned(), common.clone(), vec![null()?]),
             None => {
-                let (mut settings, descriptors) = self.pools.context(id)?.take_apart();
-                if self.pools.loads_in_workers(id) {
+                let (mut settings, descriptors) = self.context.pools.context(id)?.take_apart();
+                if self.context.pools.loads_in_workers(id) {
                     Arc::make_mut(&mut settings.pool).application.load_in_workers();
                 }
                 (settings.pool.name.clone(), settings, descriptors)
@@ -103,7 +109,7 @@ impl Executor {
             descriptors,
             common,
             source,
-            secrets: self.pools.secrets(id),
+            secrets: self.context.pools.secrets(id),
             problem,
         };
         let started = self.launch_preloader(launching)?;
@@ -111,10 +117,11 @@ impl Executor {
             let (pid, token) = (preloader.pid, preloader.start);
             log::debug!(
                 "[pool {}] preloader {pid} started",
-                self.pools.generation_name(id)
+                self.context.pools.generation_name(id)
             );
-            self.helpers.take_preloader(&mut self.pools, id, preloader);
-            if let Some(resources) = self.pools.resources_mut(id) {
+            self.preloaders
+                .take_preloader(&mut self.context.pools, id, preloader);
+            if let Some(resources) = self.context.pools.resources_mut(id) {
                 resources.promotions = 0;
             }
             self.watch_preloader(pid, token);
@@ -124,7 +131,10 @@ impl Executor {
     }
 
     pub(super) fn start_zygote(&mut self, common: Settings) -> Result<(), Error> {
-        let source = self.reload.start_source(&self.context, &common.pool);
+        let source = self
+            .context
+            .in_force
+            .start_source(&self.context.services, &common.pool);
         let launching = Launching {
             purpose: Purpose::Zygote,
             name: sharing::ZYGOTE.to_owned(),
@@ -138,7 +148,7 @@ impl Executor {
         if let Some(preloader) = self.launch_preloader(launching)? {
             let (pid, token) = (preloader.pid, preloader.start);
             log::debug!("zygote {pid} started");
-            self.helpers.preloaders.insert(pid, preloader);
+            self.preloaders.by_pid.insert(pid, preloader);
             self.watch_preloader(pid, token);
         }
         self.drain_spawner();
@@ -150,7 +160,7 @@ impl Executor {
         let mut settings = launching.settings;
         let (channel, theirs) = socket_pair(SockType::Stream)?;
         crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
-        let mut launch = runtime::launch(&settings.pool.application, &self.context.libexec)?;
+        let mut launch = runtime::launch(&settings.pool.application, &self.context.services.libexec)?;
         if let Some(ini) = launching.source.ini {
             launch.arguments.push(ini_snapshot::OPTION.to_owned());
             launch.script = Some(ini);
@@ -167,9 +177,9 @@ impl Executor {
         });
         let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
         descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
-        let token = self.helpers.spawner.spawn(plan, descriptors, launching.purpose);
+        let token = self.context.spawner.spawn(plan, descriptors, launching.purpose);
         // If there is no pid, the answer has already come.
-        let Some(pid) = self.helpers.spawner.pid(token) else {
+        let Some(pid) = self.context.spawner.pid(token) else {
             return Ok(None);
         };
         // Only a zygote may send descriptors, because no script of a pool runs in it: it sends its memory.
@@ -185,7 +195,7 @@ impl Executor {
             preloader.origin = launching.source.fingerprint;
         }
         let names = match launching.purpose {
-            Purpose::Preloader(id) if !is_zygote => self.helpers.ask_for_scripts(&self.pools, id),
+            Purpose::Preloader(id) if !is_zygote => self.preloaders.ask_for_scripts(&self.context.pools, id),
             _ => None,
         };
         if !is_zygote {
@@ -205,38 +215,38 @@ impl Executor {
     }
 
     fn watch_preloader(&mut self, pid: i32, start: Option<Token>) {
-        let Some(preloader) = self.helpers.preloaders.get(&pid) else {
+        let Some(preloader) = self.preloaders.by_pid.get(&pid) else {
             return;
         };
-        let sources = &mut self.context.sources;
+        let sources = &mut self.context.services.sources;
         let watched = sources.watch_both(&preloader.channel, Source::Preloader(pid));
         if let (Err(error), Some(token)) = (watched, start) {
-            self.helpers.spawner.complain(token, &error.to_string());
-            self.helpers.spawner.cancel(token);
+            self.context.spawner.complain(token, &error.to_string());
+            self.context.spawner.cancel(token);
         }
     }
 
     /// Handles a starting process's input; its channel first.
     pub(super) fn on_spawner_ready(&mut self, token: mio::Token) {
-        let starting = self.helpers.preloaders.values().filter(|p| p.start.is_some());
+        let starting = self.preloaders.by_pid.values().filter(|p| p.start.is_some());
         for pid in starting.map(|p| p.pid).collect::<Vec<_>>() {
             self.hear_preloader(pid);
         }
-        self.helpers.spawner.ready(token);
+        self.context.spawner.ready(token);
         self.drain_spawner();
     }
 
     pub(in crate::master) fn poll_spawner(&mut self, now: Tick) {
-        self.helpers.spawner.pass(now);
+        self.context.spawner.pass(now);
         self.drain_spawner();
     }
 
     pub(super) fn drain_spawner(&mut self) {
-        while let Some(tidings) = self.helpers.spawner.next() {
+        while let Some(tidings) = self.context.spawner.next() {
             match tidings {
-                Tidings::Line(said) => self.helpers.take_line(&self.context, &self.pools, &said),
+                Tidings::Line(said) => self.take_line(&said),
                 Tidings::Report(report) if self.is_tried_again(&report) => {}
-                Tidings::Report(report) => self.helpers.take_report(&mut self.pools, report),
+                Tidings::Report(report) => self.preloaders.take_report(&mut self.context.pools, report),
                 Tidings::Up(token, Purpose::Preloader(_) | Purpose::Zygote, started) => {
                     self.preloader_up(token, *started);
                 }
@@ -255,16 +265,15 @@ impl Executor {
     }
 
     fn preloader_up(&mut self, token: Token, started: Started) {
-        let Some(pid) = self.helpers.starting(token) else {
+        let Some(pid) = self.preloaders.starting(token) else {
             return;
         };
-        self.processes.by_pid.insert(pid, Who::Preloader);
-        let output = started
-            .process
-            .output
-            .map(|output| Lines::resume(output, started.splitter).in_entries(!self.context.speaks_as_fpm));
-        let name = self.helpers.preloader_name(&self.pools, pid);
-        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
+        self.context.processes.by_pid.insert(pid, Who::Preloader);
+        let output = started.process.output.map(|output| {
+            Lines::resume(output, started.splitter).in_entries(!self.context.services.speaks_as_fpm)
+        });
+        let name = self.preloaders.preloader_name(&self.context.pools, pid);
+        let Some(preloader) = self.preloaders.by_pid.get_mut(&pid) else {
             return;
         };
         preloader.start = None;
@@ -273,21 +282,21 @@ impl Executor {
             started.up.ended.since(started.up.started)
         );
         if let Some(output) = output {
-            let sources = &mut self.context.sources;
+            let sources = &mut self.context.services.sources;
             sources.watch_of_pool(&name, output.pipe(), Source::PreloaderOutput(pid));
             preloader.output = Some(output);
         }
-        self.helpers
-            .preloader_is_ready(&mut self.context, &mut self.pools, pid);
+        self.preloaders
+            .preloader_is_ready(&mut self.context.services, &mut self.context.pools, pid);
         if let Some(ended) = started.process.gone {
-            self.processes.by_pid.remove(&pid);
+            self.context.processes.by_pid.remove(&pid);
             self.preloader_gone(pid, ended);
         }
     }
 
     fn zygote_start_failed(&mut self, token: Token, report: &Report) {
         let exit = exit_of_report(report);
-        let Some(pid) = self.helpers.starting(token) else {
+        let Some(pid) = self.preloaders.starting(token) else {
             return;
         };
         if !self.zygote_failed(pid, report) {
@@ -297,7 +306,7 @@ impl Executor {
 
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
         let exit = exit_of_report(report);
-        let starting = self.helpers.starting(token);
+        let starting = self.preloaders.starting(token);
         if starting.is_some_and(|pid| self.zygote_failed(pid, report)) {
             return;
         }
@@ -306,28 +315,34 @@ impl Executor {
         }
         self.end_trial(id);
         let members = self
-            .helpers
+            .preloaders
             .starting(token)
-            .and_then(|pid| self.helpers.preloaders.get(&pid));
+            .and_then(|pid| self.preloaders.by_pid.get(&pid));
         let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
         self.applications.note_failure(&members, report);
-        self.processes.reported.extend(&members);
-        match self.helpers.starting(token) {
+        self.context.processes.reported.extend(&members);
+        match self.preloaders.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
-            None => self.context.happened.push_back(Event::PreloaderGone(id, exit)),
+            None => self
+                .context
+                .services
+                .happened
+                .push_back(Event::PreloaderGone(id, exit)),
         }
     }
 }
 
-impl Helpers {
+impl Spawner {
     pub(in crate::master) fn spawner_deadline(&self) -> Option<Tick> {
-        self.spawner.next_deadline()
+        self.next_deadline()
     }
 
     pub(in crate::master) fn end_spawner(&mut self) {
-        self.spawner.end();
+        self.end();
     }
+}
 
+impl Preloaders {
     fn take_report(&self, pools: &mut Pools, report: Arc<Report>) {
         let before = pools.errors.last(&report.plan.group);
         let is_known = before.is_some_and(|before| {
@@ -335,7 +350,7 @@ impl Helpers {
             (&before.summary, &before.details) == (&now.summary, &now.details)
         });
         say_report(&report, is_known);
-        let mut preloaders = self.preloaders.values();
+        let mut preloaders = self.by_pid.values();
         let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
         let names: BTreeSet<String> = found
             .into_iter()
@@ -352,36 +367,41 @@ impl Helpers {
             pools: of,
         });
     }
+}
 
-    fn take_line(&mut self, context: &Context, pools: &Pools, said: &OutputLine) {
-        let starting = said.token.and_then(|token| self.starting(token));
-        if let Some(preloader) = starting.and_then(|pid| self.preloaders.get_mut(&pid)) {
+impl Executor {
+    fn take_line(&mut self, said: &OutputLine) {
+        let (services, pools) = (&self.context.services, &self.context.pools);
+        let starting = said.token.and_then(|token| self.preloaders.starting(token));
+        if let Some(preloader) = starting.and_then(|pid| self.preloaders.by_pid.get_mut(&pid)) {
             let (name, file) = whose(&pools.generations, preloader);
-            outlet_of_preloader(context.log, &name, file, preloader.pid).write(&said.line);
+            outlet_of_preloader(services.log, &name, file, preloader.pid).write(&said.line);
             return preloader.note_output(&said.line);
         }
         let program =
             |(id, program): (&GenerationId, &RunningProgram)| program.starts(said.token?).then_some(*id);
-        let id = self.programs.iter().find_map(program);
+        let id = self.programs.running.iter().find_map(program);
         if let Some(generation) = id.and_then(|id| pools.generations.get(&id)) {
             let kind = "process";
             return generation
-                .outlet(context.log, kind, said.pid, "")
+                .outlet(services.log, kind, said.pid, "")
                 .write(&said.line);
         }
         let text = String::from_utf8_lossy(&said.line).into_owned();
         log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid);
     }
+}
 
+impl Preloaders {
     fn starting(&self, token: Token) -> Option<i32> {
-        let mut preloaders = self.preloaders.values();
+        let mut preloaders = self.by_pid.values();
         let found = preloaders.find(|preloader| preloader.start == Some(token));
         found.map(|preloader| preloader.pid)
     }
 
     /// Notifies the core that a preloader is up and has sent its facts.
-    pub(super) fn preloader_is_ready(&mut self, context: &mut Context, pools: &mut Pools, pid: i32) {
-        let Some(preloader) = self.preloaders.get(&pid).filter(|p| p.start.is_none()) else {
+    pub(super) fn preloader_is_ready(&mut self, services: &mut Services, pools: &mut Pools, pid: i32) {
+        let Some(preloader) = self.by_pid.get(&pid).filter(|p| p.start.is_none()) else {
             return;
         };
         let Some(facts) = preloader.facts.clone() else {
@@ -391,15 +411,15 @@ impl Helpers {
         let members: Vec<GenerationId> = preloader.members.kept().collect();
         for id in members {
             if pools.next_mold_pid(id) == Some(pid) {
-                context.happened.push_back(Event::NextMoldReady(id));
+                services.happened.push_back(Event::NextMoldReady(id));
                 continue;
             }
             if is_zygote {
-                self.zygote_serves(context, pools, id, facts.clone());
+                self.zygote_serves(services, pools, id, facts.clone());
                 continue;
             }
             pools.note_facts(id, facts.clone());
-            context.happened.push_back(Event::PreloaderReady(id));
+            services.happened.push_back(Event::PreloaderReady(id));
         }
     }
 }

@@ -46,6 +46,7 @@ mod fd_store;
 mod handover_changes;
 mod notices;
 mod opcache_cache;
+mod services;
 mod shared;
 mod shares;
 mod slow;
@@ -72,7 +73,7 @@ use crate::master::manager::Manager;
 use crate::tick::Tick;
 use crate::worker::Runtime;
 use applications::Applications;
-use context::Context;
+use context::{Context, InForce};
 use control::Control;
 use generation::Generation;
 use handover::Handover;
@@ -80,9 +81,13 @@ use helpers::Helpers;
 use mio::Registry;
 use orphans::Orphans;
 use pools::Pools;
+use preloader::Preloaders;
 use processes::{Processes, Who};
+use programs::Programs;
 use reload::Reload;
+use services::Services;
 use sources::Sources;
+use spawner::Spawner;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
@@ -101,12 +106,11 @@ pub type Handlers = HashMap<String, Box<dyn Runtime>>;
 
 pub(super) struct Executor {
     pub(super) context: Context,
-    pub(super) processes: Processes,
-    pub(super) pools: Pools,
+    pub(super) preloaders: Preloaders,
+    programs: Programs,
     pub(super) helpers: Helpers,
     pub(super) applications: Applications,
     pub(super) reload: Reload,
-    pub(super) handover: Handover,
     pub(super) control: Control,
     pub(super) orphans: Orphans,
     watch: watch::Watch,
@@ -125,29 +129,34 @@ impl Executor {
         libexec: PathBuf,
         descriptor_limit: Option<(u64, u64)>,
     ) -> io::Result<Executor> {
-        let spawner =
-            spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
+        let spawner = Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
         Ok(Executor {
             context: Context {
-                log,
-                handlers,
-                libexec,
-                descriptor_limit,
-                speaks_as_fpm: false,
-                sources: Sources::new(registry),
-                again: Vec::new(),
-                told_of_room: None,
-                is_followed: false,
-                group_parent: std::cell::OnceCell::new(),
-                happened: VecDeque::new(),
-                outcome: None,
+                services: Services {
+                    log,
+                    handlers,
+                    libexec,
+                    descriptor_limit,
+                    speaks_as_fpm: false,
+                    sources: Sources::new(registry),
+                    again: Vec::new(),
+                    told_of_room: None,
+                    is_followed: false,
+                    group_parent: std::cell::OnceCell::new(),
+                    happened: VecDeque::new(),
+                    outcome: None,
+                },
+                in_force: InForce::new(config),
+                processes: Processes::default(),
+                pools: Pools::default(),
+                handover: Handover::default(),
+                spawner,
             },
-            processes: Processes::default(),
-            pools: Pools::default(),
-            helpers: Helpers::new(spawner),
+            preloaders: Preloaders::default(),
+            programs: Programs::default(),
+            helpers: Helpers::default(),
             applications: Applications::default(),
-            reload: Reload::new(config),
-            handover: Handover::default(),
+            reload: Reload::default(),
             control: Control::default(),
             orphans: Orphans::default(),
             watch: watch::Watch::default(),
@@ -157,14 +166,14 @@ impl Executor {
     pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
         let deadlines = [
             self.helpers_deadline(),
-            self.helpers.spawner_deadline(),
-            self.helpers.warm_ups_deadline(),
-            self.helpers.programs_deadline(),
+            self.context.spawner.spawner_deadline(),
+            self.preloaders.warm_ups_deadline(),
+            self.programs.programs_deadline(),
             self.applications.asking_deadline(),
             self.control.control_deadline(),
-            self.handover.upgrade_deadline(),
-            self.context.sources.entries_deadline(),
-            self.context.log.gathered_deadline(),
+            self.context.handover.upgrade_deadline(),
+            self.context.services.sources.entries_deadline(),
+            self.context.services.log.gathered_deadline(),
             self.watch_deadline(),
             self.restart_deadline(),
             self.reload_deadline(),
@@ -181,43 +190,56 @@ impl Executor {
         self.poll_warm_ups(now);
         self.poll_programs(now);
         self.poll_entries(now);
-        self.context.log.end_gathered(now);
+        self.context.services.log.end_gathered(now);
     }
 
     pub(in crate::master) fn perform(&mut self, action: Action) {
-        self.handover.note_change(&self.pools, &action);
+        self.context.handover.note_change(&self.context.pools, &action);
         match action {
-            Action::Watch(pool) => self.pools.watch(&mut self.context, pool),
-            Action::Unwatch(pool) => self.pools.unwatch(&mut self.context, pool),
-            Action::SetWakeOnAccept(generation, notify) => self.pools.set_wake_on_accept(generation, notify),
-            Action::TakeSnapshot(generation) => self.pools.take_snapshot(&mut self.context, generation),
+            Action::Watch(pool) => self.context.pools.watch(&mut self.context.services, pool),
+            Action::Unwatch(pool) => self.context.pools.unwatch(&mut self.context.services, pool),
+            Action::SetWakeOnAccept(generation, notify) => {
+                self.context.pools.set_wake_on_accept(generation, notify)
+            }
+            Action::TakeSnapshot(generation) => self
+                .context
+                .pools
+                .take_snapshot(&mut self.context.services, generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::UnavailableResponder(pool, generation, wait) => {
                 self.unavailable_responder(pool, generation, wait)
             }
             Action::StopUnavailableResponder(pool) => self.helpers.stop_unavailable_responder(pool),
-            Action::Promote(worker, generation) => {
-                self.helpers
-                    .promote(&mut self.context, &self.pools, worker, generation)
-            }
-            Action::SwitchMold(generation) => self.pools.switch_mold(&mut self.context, generation),
+            Action::Promote(worker, generation) => self.preloaders.promote(
+                &mut self.context.services,
+                &self.context.pools,
+                worker,
+                generation,
+            ),
+            Action::SwitchMold(generation) => self
+                .context
+                .pools
+                .switch_mold(&mut self.context.services, generation),
             Action::StopNextMold(generation, force) => self.stop_next_mold(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
-            Action::Retire(worker) => self.pools.retire(&mut self.handover, worker),
+            Action::Retire(worker) => self.context.pools.retire(&mut self.context.handover, worker),
             Action::Fill(order, worker) => self.applications.fill_order(order, worker),
             Action::Fail(order) => self.applications.fail_order(order),
-            Action::Wake(pool) => self.pools.wake_worker(pool),
-            Action::RespondTimeout(worker) => self.pools.respond_timeout(&mut self.handover, worker),
-            Action::Kill(worker, force) => self.pools.kill(&mut self.handover, worker, force),
-            Action::Publish(generation, figures) => self.pools.publish(generation, figures),
+            Action::Wake(pool) => self.context.pools.wake_worker(pool),
+            Action::RespondTimeout(worker) => self
+                .context
+                .pools
+                .respond_timeout(&mut self.context.handover, worker),
+            Action::Kill(worker, force) => self.context.pools.kill(&mut self.context.handover, worker, force),
+            Action::Publish(generation, figures) => self.context.pools.publish(generation, figures),
             Action::Trace(worker) => self.trace(worker),
             Action::Renew => self.renew(),
             Action::DropGeneration(generation) => self.drop_generation(generation),
             Action::ClosePool(pool) => self.close_pool(pool),
             Action::Note(fact) => self.note(fact),
             Action::Say(notice) => self.say(&notice),
-            Action::Exit(outcome) => self.context.outcome = Some(outcome),
+            Action::Exit(outcome) => self.context.services.outcome = Some(outcome),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Words the core's notices, with php-fpm's words where it has them.
 
-use super::{Executor, Helpers, Pools, Reload};
+use super::{Executor, InForce, Pools, Preloaders};
 use crate::config::ProcessManager;
 use crate::master::action::Notice;
 use crate::master::event::{Ended, GenerationId, PoolId};
@@ -23,8 +23,10 @@ impl Executor {
         match notice {
             Notice::MaxChildrenReached(pool, max) => log::warn!(
                 "[pool {}] server reached {}max_children setting ({max}), consider raising it",
-                self.pools.pool_name(*pool),
-                self.pools.prefix_of_settings(&self.reload, *pool)
+                self.context.pools.pool_name(*pool),
+                self.context
+                    .pools
+                    .prefix_of_settings(&self.context.in_force, *pool)
             ),
             Notice::ProcessMaxReached(_) => log::warn!(
                 "The maximum number of processes has been reached. Please review your configuration and consider raising \
@@ -32,35 +34,35 @@ impl Executor {
             ),
             Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
                 "[pool {}] no worker is left and none can be made; trying again in {}",
-                self.pools.pool_name(*pool),
+                self.context.pools.pool_name(*pool),
                 seconds(*wait)
             ),
             Notice::NoWorkerPossible(pool, None) => log::error!(
                 "[pool {}] no worker is left and process.max allows none; requests wait until a worker of another \
                  pool ends",
-                self.pools.pool_name(*pool)
+                self.context.pools.pool_name(*pool)
             ),
             Notice::BackingOff(pool, wait) => log::warn!(
                 "[pool {}] workers can't be made or end right after they were made; the next try is in {}",
-                self.pools.pool_name(*pool),
+                self.context.pools.pool_name(*pool),
                 seconds(*wait)
             ),
             Notice::CrashingFast(pool, most, wait) => log::error!(
                 "[pool {}] more than {most} workers a second crash while they serve requests; the next is made in {}, \
                  and no more than {most} a second",
-                self.pools.pool_name(*pool),
+                self.context.pools.pool_name(*pool),
                 seconds(*wait)
             ),
             Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
                 "[pool {}] seems busy (you may need to increase pm.start_servers, or pm.min/max_spare_servers), spawning \
                  {made} children, there are {idle} idle, and {running} total children",
-                self.pools.pool_name(*pool)
+                self.context.pools.pool_name(*pool)
             ),
             Notice::RequestSlow(worker, age) => {
-                let (pool, pid) = self.pools.name_worker(*worker);
+                let (pool, pid) = self.context.pools.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} executing too slow ({:.6} sec), logging",
-                    self.pools.request_of(*worker),
+                    self.context.pools.request_of(*worker),
                     age.as_secs_f64()
                 );
             }
@@ -71,41 +73,41 @@ impl Executor {
                     rule.interval.as_secs_f64()
                 );
                 // php-fpm replaces none of them one by one.
-                let generations = self.pools.generations.values_mut();
+                let generations = self.context.pools.generations.values_mut();
                 generations.for_each(|generation| generation.unreplaced = 0);
             }
             Notice::RequestTimedOut(worker, age, force) => {
-                let (pool, pid) = self.pools.name_worker(*worker);
+                let (pool, pid) = self.context.pools.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",
-                    self.pools.request_of(*worker),
+                    self.context.pools.request_of(*worker),
                     age.as_secs_f64()
                 );
             }
             Notice::RequestEnded(worker, force) => {
-                let (pool, pid) = self.pools.name_worker(*worker);
+                let (pool, pid) = self.context.pools.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} is ended by forkyard terminate, {force}",
-                    self.pools.request_of(*worker)
+                    self.context.pools.request_of(*worker)
                 );
             }
             Notice::RetireTimedOut(worker, force) => {
-                let (pool, pid) = self.pools.name_worker(*worker);
+                let (pool, pid) = self.context.pools.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} did not exit in time, {force}",
-                    self.pools.request_of(*worker)
+                    self.context.pools.request_of(*worker)
                 );
             }
             Notice::WorkerStays(worker) => {
-                let (pool, pid) = self.pools.name_worker(*worker);
+                let (pool, pid) = self.context.pools.name_worker(*worker);
                 log::error!(
                     "[pool {pool}] the daemon ends without child {pid}: {}",
                     stays(pid)
                 );
             }
             Notice::PreloaderStays(generation) => {
-                let pool = self.pools.generation_name(*generation);
-                for pid in self.helpers.pids_of(&self.pools, *generation) {
+                let pool = self.context.pools.generation_name(*generation);
+                for pid in self.programs.pids_of(&self.context.pools, *generation) {
                     log::error!(
                         "[pool {pool}] the daemon ends without process {pid}: {}",
                         stays(pid)
@@ -113,11 +115,11 @@ impl Executor {
                 }
             }
             // The failed start's report has it.
-            Notice::PreloaderTimedOut(generation, _) if self.helpers.is_starting(*generation) => {}
+            Notice::PreloaderTimedOut(generation, _) if self.preloaders.is_starting(*generation) => {}
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
                 "[pool {}] the {} did not answer within {}, killing",
-                self.pools.generation_name(*generation),
-                if self.pools.has_program(*generation) {
+                self.context.pools.generation_name(*generation),
+                if self.context.pools.has_program(*generation) {
                     "application"
                 } else {
                     "preloader"
@@ -125,28 +127,30 @@ impl Executor {
                 seconds(*limit)
             ),
             Notice::WorkerGone(worker, exit, was_told) => {
-                if let Some(death) = self.processes.deaths.remove(worker) {
-                    let level = death_level(*exit, *was_told, self.context.speaks_as_fpm);
+                if let Some(death) = self.context.processes.deaths.remove(worker) {
+                    let level = death_level(*exit, *was_told, self.context.services.speaks_as_fpm);
                     say_death(&death, *exit, level);
-                    let generation = self.pools.generations.get_mut(&death.generation);
+                    let generation = self.context.pools.generations.get_mut(&death.generation);
                     if let Some(generation) = generation.filter(|_| !*was_told) {
                         generation.unreplaced = generation.unreplaced.saturating_add(1);
                     }
                 }
             }
-            Notice::PreloaderLost(generation, _, wait) if self.processes.reported.remove(generation) => {
+            Notice::PreloaderLost(generation, _, wait)
+                if self.context.processes.reported.remove(generation) =>
+            {
                 log::info!(
                     "[pool {}] the application is started again in {}",
-                    self.pools.generation_name(*generation),
+                    self.context.pools.generation_name(*generation),
                     seconds(*wait)
                 );
             }
             Notice::PreloaderLost(generation, exit, wait) => log::error!(
                 "[pool {}] the preloader exited {}{}; {}the next try is in {}",
-                self.pools.generation_name(*generation),
+                self.context.pools.generation_name(*generation),
                 how(*exit),
-                self.processes.last_lines(*generation),
-                if self.pools.has_workers(*generation) {
+                self.context.processes.last_lines(*generation),
+                if self.context.pools.has_workers(*generation) {
                     "its workers go on, "
                 } else {
                     ""
@@ -154,26 +158,26 @@ impl Executor {
                 seconds(*wait)
             ),
             Notice::Promoting(worker) => {
-                let (pool, pid) = self.pools.name_worker(*worker);
+                let (pool, pid) = self.context.pools.name_worker(*worker);
                 log::debug!("[pool {pool}] a preloader is made from child {pid}");
             }
             Notice::MoldSwitched(generation) => {
-                let pid = self.pools.preloader_pid(*generation).unwrap_or_default();
+                let pid = self.context.pools.preloader_pid(*generation).unwrap_or_default();
                 log::info!(
                     "[pool {}] preloader {pid}, made from a worker, makes the workers from now on; the old ones are replaced",
-                    self.pools.generation_name(*generation)
+                    self.context.pools.generation_name(*generation)
                 );
             }
             Notice::PromotionFailed(generation, exit, wait) => log::warn!(
                 "[pool {}] no preloader could be made from a worker ({}{}); the pool continues unchanged, and \
                  the next try is in {} at the earliest",
-                self.pools.generation_name(*generation),
+                self.context.pools.generation_name(*generation),
                 how(*exit),
-                self.processes.last_lines(*generation),
+                self.context.processes.last_lines(*generation),
                 seconds(*wait)
             ),
             Notice::GenerationServes(generation) => {
-                let level = if self.context.speaks_as_fpm && self.reload.is_reloading() {
+                let level = if self.context.services.speaks_as_fpm && self.reload.is_reloading() {
                     log::Level::Debug
                 } else {
                     log::Level::Info
@@ -181,16 +185,16 @@ impl Executor {
                 log::log!(
                     level,
                     "[pool {}] the new workers serve, the old ones finish",
-                    self.pools.generation_name(*generation)
+                    self.context.pools.generation_name(*generation)
                 );
             }
         }
     }
 }
 
-impl Helpers {
+impl Preloaders {
     fn is_starting(&self, id: GenerationId) -> bool {
-        let mut preloaders = self.preloaders.values();
+        let mut preloaders = self.by_pid.values();
         preloaders
             .any(|preloader| preloader.start.is_some() && preloader.members.all().any(|member| member == id))
     }
@@ -203,9 +207,9 @@ impl Pools {
     }
 
     /// php-fpm's prefix of a pool's settings: of its two lines, the one for ondemand pools has none.
-    fn prefix_of_settings(&self, reload: &Reload, pool: PoolId) -> &'static str {
+    fn prefix_of_settings(&self, in_force: &InForce, pool: PoolId) -> &'static str {
         let name = self.pool_name(pool);
-        match reload.pool(name).map(|pool| pool.pm) {
+        match in_force.pool(name).map(|pool| pool.pm) {
             Some(ProcessManager::Dynamic { .. }) => "pm.",
             _ => "",
         }

@@ -46,10 +46,14 @@ impl Executor {
     /// Ends or remembers what a worker has left behind. Call it before the worker is reaped, while its number is still
     /// its own.
     pub(super) fn part_from(&mut self, pid: i32, exit: Ended) {
-        let Some(Who::Worker(worker)) = self.processes.by_pid.get(&pid) else {
+        let Some(Who::Worker(worker)) = self.context.processes.by_pid.get(&pid) else {
             return;
         };
-        let Some(departed) = self.pools.departed(*worker, pid, exit, self.orphans.daemon_stops) else {
+        let Some(departed) = self
+            .context
+            .pools
+            .departed(*worker, pid, exit, self.orphans.daemon_stops)
+        else {
             return;
         };
         match (departed.ends, departed.kin) {
@@ -63,11 +67,17 @@ impl Executor {
 
     /// For a worker that another process reaps: its number alone proves nothing.
     pub(super) fn part_from_foreign(&mut self, id: WorkerId) {
-        let known = self.pools.workers.get(&id).and_then(|worker| worker.leader);
-        let Some(leader) = known else { return };
-        let Some(departed) = self
+        let known = self
+            .context
             .pools
-            .departed(id, leader.pid, Ended::Unknown, self.orphans.daemon_stops)
+            .workers
+            .get(&id)
+            .and_then(|worker| worker.leader);
+        let Some(leader) = known else { return };
+        let Some(departed) =
+            self.context
+                .pools
+                .departed(id, leader.pid, Ended::Unknown, self.orphans.daemon_stops)
         else {
             return;
         };

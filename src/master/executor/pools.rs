@@ -7,7 +7,7 @@ use super::generation::{Generation, Resources};
 use super::prepare::Identities;
 use super::sources::Source;
 use super::worker::WorkerProcess;
-use super::{Context, Executor, Handover, Rights, opcache_cache};
+use super::{Executor, Handover, Rights, Services, opcache_cache};
 use crate::config::{Address, Application, Config, Global, Listen, Pool};
 use crate::confine::{self, Group};
 use crate::handover::document::Had;
@@ -128,7 +128,7 @@ pub(in crate::master) struct Pools {
 
 impl Executor {
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(pool) = self.pools.by_id.get_mut(&id) else {
+        let Some(pool) = self.context.pools.by_id.get_mut(&id) else {
             return Ok(());
         };
         if pool.queue.is_some() {
@@ -138,30 +138,30 @@ impl Executor {
         let (out, into) = socket_pair(SockType::SeqPacket)?;
         let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
         if pool.watched {
-            self.context.sources.watch(&queue.0, Source::Work(id))?;
+            self.context.services.sources.watch(&queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
-        self.handover.keep_pool(&self.pools, id);
+        self.context.handover.keep_pool(&self.context.pools, id);
         Ok(())
     }
 
     pub(super) fn drop_generation(&mut self, id: GenerationId) {
         self.reload.forget_reload_of(id);
-        self.pools.take_over_counts(id);
-        let Some(mut generation) = self.pools.generations.remove(&id) else {
+        self.context.pools.take_over_counts(id);
+        let Some(mut generation) = self.context.pools.generations.remove(&id) else {
             return;
         };
-        generation.rest_app_log(&mut self.context.sources);
-        self.helpers.programs.remove(&id);
-        self.helpers.zygotes_to_check = true;
+        generation.rest_app_log(&mut self.context.services.sources);
+        self.programs.running.remove(&id);
+        self.preloaders.zygotes_to_check = true;
         if generation.share.is_some() {
-            self.handover.unkeep([names::program_table(id.0)]);
+            self.context.handover.unkeep([names::program_table(id.0)]);
         }
         let Some(resources) = generation.resources.take() else {
             return;
         };
         if !generation.is_ordered() {
-            self.handover.unkeep([names::board(id.0)]);
+            self.context.handover.unkeep([names::board(id.0)]);
         }
         if let Some(pipes) = resources.pipes {
             self.disconnect(id, &generation, pipes);
@@ -169,24 +169,25 @@ impl Executor {
     }
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
-        self.pools.unwatch(&mut self.context, id);
+        self.context.pools.unwatch(&mut self.context.services, id);
         self.close_reporter(id);
-        if let Some(pool) = self.pools.by_id.remove(&id) {
+        if let Some(pool) = self.context.pools.by_id.remove(&id) {
             let Some(listener) = pool.listener else {
                 return self.applications.forget_application(id);
             };
             listener.remove_file();
             pool.http.iter().for_each(Listener::remove_file);
-            if self.pools.pools_named(&pool.name).is_empty() {
+            if self.context.pools.pools_named(&pool.name).is_empty() {
                 self.end_orphans_of(&pool.name);
-                self.pools.errors.end(&pool.name);
-                self.pools.counters.end(&pool.name);
+                self.context.pools.errors.end(&pool.name);
+                self.context.pools.counters.end(&pool.name);
             }
             let http = pool.http.iter().map(|_| names::http(id.0));
             let listener = std::iter::once(names::listener(id.0));
-            self.handover
+            self.context
+                .handover
                 .unkeep(listener.chain(http).chain(names::queue(id.0)));
-            self.dismiss_router(id, self.reload.config.global.process_control_timeout);
+            self.dismiss_router(id, self.context.in_force.config.global.process_control_timeout);
         }
     }
 }
@@ -324,7 +325,7 @@ impl Pools {
     /// Applies the HTTP address of a pool; `opened`: the socket, if it is new. Older workers keep the old one.
     pub(super) fn set_http(
         &mut self,
-        context: &mut Context,
+        services: &mut Services,
         handover: &mut Handover,
         id: PoolId,
         (before, wanted): (Option<&Listen>, Option<&Listen>),
@@ -347,14 +348,14 @@ impl Pools {
         }
         let is_watched = pool.watched;
         if let Some(old) = std::mem::replace(&mut pool.http, opened) {
-            context.sources.forget(&old.socket);
+            services.sources.forget(&old.socket);
             old.remove_file();
             handover.pool_changed(id);
             handover.unkeep([names::http(id.0)]);
         }
         if let Some(http) = pool.http.as_ref().filter(|_| is_watched) {
             let work = Source::Work(id);
-            context.sources.watch_of_pool(&pool.name, &http.socket, work);
+            services.sources.watch_of_pool(&pool.name, &http.socket, work);
         }
         handover.keep_http(self, id);
     }
@@ -367,7 +368,7 @@ impl Pools {
         }
     }
 
-    pub(super) fn watch(&mut self, context: &mut Context, id: PoolId) {
+    pub(super) fn watch(&mut self, services: &mut Services, id: PoolId) {
         let Some(pool) = self.by_id.get_mut(&id) else {
             return;
         };
@@ -378,20 +379,20 @@ impl Pools {
         let queue = pool.queue.as_ref().map(|(out, _)| out);
         let listeners = pool.listener.iter().chain(&pool.http);
         for fd in listeners.map(|listener| &listener.socket).chain(queue) {
-            context.sources.watch_of_pool(&pool.name, fd, Source::Work(id));
+            services.sources.watch_of_pool(&pool.name, fd, Source::Work(id));
         }
     }
 
-    pub(super) fn unwatch(&mut self, context: &mut Context, id: PoolId) {
+    pub(super) fn unwatch(&mut self, services: &mut Services, id: PoolId) {
         let Some(pool) = self.by_id.get_mut(&id) else {
             return;
         };
         pool.watched = false;
         for listener in pool.listener.iter().chain(&pool.http) {
-            context.sources.forget(&listener.socket);
+            services.sources.forget(&listener.socket);
         }
         if let Some((out, _)) = &pool.queue {
-            context.sources.forget(out);
+            services.sources.forget(out);
         }
     }
 
@@ -472,7 +473,7 @@ impl Pools {
     }
 }
 
-impl Context {
+impl Services {
     /// `identities`: the users that were looked up for other pools; a look-up opens dozens of files.
     pub(super) fn settings<'p>(
         &self,

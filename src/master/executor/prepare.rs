@@ -49,16 +49,16 @@ impl Executor {
         mut config: Config,
         extent: ReloadScope,
     ) -> Result<(CoreConfig, Changes), ApplyError> {
-        self.reload.count += 1;
-        self.context.make_room(&config);
-        self.handover.measure_store(&config);
-        config.go_on_with(&self.reload.config);
+        self.context.in_force.count += 1;
+        self.context.services.make_room(&config);
+        self.context.handover.measure_store(&config);
+        config.go_on_with(&self.context.in_force.config);
         let _accounts = accounts::hold();
         self.prepare_jobs_tcp(&config)?;
         let prospects = match self.prospects(&mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
-                if reload_plan::gives_up_sockets(self.reload.count == 1) {
+                if reload_plan::gives_up_sockets(self.context.in_force.count == 1) {
                     self.helpers.jobs_tcp.give_up();
                 }
                 return Err(error);
@@ -69,6 +69,7 @@ impl Executor {
         let mut groups = Vec::new();
         let mut wanted = Vec::new();
         let configured = self
+            .context
             .pools
             .by_id
             .iter()
@@ -83,7 +84,7 @@ impl Executor {
                     self.begin(*opened, extent, &mut fingerprints, &mut changes)
                 }
                 Prospect::Unchanged(pool, generation, settings) => {
-                    groups.extend(confine::group(&self.context.in_force(&settings)));
+                    groups.extend(confine::group(&self.context.services.in_force(&settings)));
                     Some(WantedPool {
                         pool,
                         generation,
@@ -93,34 +94,36 @@ impl Executor {
                 }
             };
             let Some(next) = next else { continue };
-            if let Some(running) = self.pools.by_id.get_mut(&next.pool) {
+            if let Some(running) = self.context.pools.by_id.get_mut(&next.pool) {
                 running.latest = Some(next.generation);
             }
             wanted.push(next);
         }
         let goes_on: Vec<PoolId> = wanted.iter().map(|pool: &WantedPool| pool.pool).collect();
         let removed = reload_plan::removed(&before, &goes_on, &lost).into_iter();
-        changes.removed = removed.map(|id| self.pools.pool_name(id).to_owned()).collect();
+        changes.removed = removed
+            .map(|id| self.context.pools.pool_name(id).to_owned())
+            .collect();
         changes.skipped.clone_from(&config.skipped);
-        self.pools.take_groups(groups);
+        self.context.pools.take_groups(groups);
         let global = &config.global;
         let wanted = CoreConfig {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
             emergency: global.emergency_restart,
-            gives_up: self.context.speaks_as_fpm,
+            gives_up: self.context.services.speaks_as_fpm,
             pools: wanted,
         };
         let replaces_always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
-        match zygotes::renewal(extent, self.reload.count == 1, replaces_always) {
-            Renewal::Start => self.helpers.zygotes_to_start = true,
+        match zygotes::renewal(extent, self.context.in_force.count == 1, replaces_always) {
+            Renewal::Start => self.preloaders.zygotes_to_start = true,
             Renewal::All => self.outdate_zygotes(true),
             Renewal::Changed => self.outdate_zygotes(false),
             Renewal::Nothing => {}
         }
         self.watch_directories(&config.global.watch);
-        self.reload.take(config);
-        self.handover.keep_config(&self.reload);
+        self.context.in_force.take(config);
+        self.context.handover.keep_config(&self.context.in_force);
         Ok((wanted, changes))
     }
 
@@ -129,7 +132,12 @@ impl Executor {
         let mut written = std::mem::take(&mut config.pools);
         // Unchanged pools share the memory of the previous configuration, which makes a reload of many cheap.
         for pool in &mut written {
-            if let Some(before) = self.reload.pool(&pool.name).filter(|before| *before == pool) {
+            if let Some(before) = self
+                .context
+                .in_force
+                .pool(&pool.name)
+                .filter(|before| *before == pool)
+            {
                 *pool = before.clone();
             }
         }
@@ -138,11 +146,11 @@ impl Executor {
         let mut prospects = Vec::new();
         let mut trouble = None;
         for pool in &written {
-            let unchanged = self.pools.unchanged(pool);
+            let unchanged = self.context.pools.unchanged(pool);
             let found = PoolFacts {
                 goes_on: config.goes_on(&pool.name),
                 runs: unchanged.is_some(),
-                has_lost_socket: self.pools.has_lost_socket(pool),
+                has_lost_socket: self.context.pools.has_lost_socket(pool),
             };
             if found.stays(extent) {
                 prospects.extend(unchanged);
@@ -156,8 +164,8 @@ impl Executor {
                 Err(error) => error,
             };
             if skips {
-                let before = self.reload.pool(&pool.name);
-                let unchanged = before.and_then(|before| self.pools.unchanged(before));
+                let before = self.context.in_force.pool(&pool.name);
+                let unchanged = before.and_then(|before| self.context.pools.unchanged(before));
                 config.skip(&pool.name, error.matter(), unchanged.is_some());
                 prospects.extend(unchanged);
             }
@@ -193,7 +201,7 @@ impl Executor {
             let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
-        let settings = self.context.settings(pool, global, identities)?;
+        let settings = self.context.services.settings(pool, global, identities)?;
         let failed = |e| ApplyError::Confine(pool.name.clone(), e);
         let group = confine::check(&settings.pool).map_err(failed)?;
         // Only checked here; the pool opens it later.
@@ -232,17 +240,24 @@ impl Executor {
         }
         let (pool, kept) = match (sockets.known, sockets.own) {
             (Some(pool), _) => {
-                self.pools.adjust_listener(&self.reload, pool, &settings.pool);
+                self.context
+                    .pools
+                    .adjust_listener(&self.context.in_force, pool, &settings.pool);
                 (
                     pool,
-                    Some(
-                        self.pools
-                            .kept(&self.context, pool, &settings, extent, fingerprints),
-                    ),
+                    Some(self.context.pools.kept(
+                        &self.context.services,
+                        pool,
+                        &settings,
+                        extent,
+                        fingerprints,
+                    )),
                 )
             }
             (None, Some(listener)) => (
-                self.pools.add_pool(&mut self.handover, &name, Some(listener)),
+                self.context
+                    .pools
+                    .add_pool(&mut self.context.handover, &name, Some(listener)),
                 None,
             ),
             (None, None) => return None,
@@ -256,10 +271,14 @@ impl Executor {
         let status_listen = settings.pool.status_listen.as_deref();
         self.set_reporter(pool, &name, status_listen, sockets.status);
         let http_listen = settings.pool.http_listen.as_deref();
-        let before = self.reload.pool(&name).and_then(|it| it.http_listen.as_deref());
-        self.pools.set_http(
-            &mut self.context,
-            &mut self.handover,
+        let before = self
+            .context
+            .in_force
+            .pool(&name)
+            .and_then(|it| it.http_listen.as_deref());
+        self.context.pools.set_http(
+            &mut self.context.services,
+            &mut self.context.handover,
             pool,
             (before, http_listen),
             sockets.http,
@@ -269,7 +288,7 @@ impl Executor {
         let mut trial = false;
         let generation = match Next::of(kept) {
             Next::Keep(kept) => {
-                self.pools.keep(kept, access, slow_log);
+                self.context.pools.keep(kept, access, slow_log);
                 changes.kept.push(name);
                 kept
             }
@@ -277,29 +296,43 @@ impl Executor {
                 trial = match extent {
                     _ if is_routed => false,
                     ReloadScope::One(asked) => asked == pool,
-                    ReloadScope::Changed => self.pools.was_used_lately(pool),
+                    ReloadScope::Changed => self.context.pools.was_used_lately(pool),
                     ReloadScope::All | ReloadScope::Settings => false,
                 };
-                let generation =
-                    self.pools
-                        .add_generation(&mut self.handover, pool, settings, access, slow_log);
+                let generation = self.context.pools.add_generation(
+                    &mut self.context.handover,
+                    pool,
+                    settings,
+                    access,
+                    slow_log,
+                );
                 changes.replaced.push((pool, generation, name, reason));
                 // A pool without a worker at an upgrade has no adopted generation that could serve.
-                if self.pools.by_id.get(&pool).is_some_and(|it| it.serving.is_none()) {
-                    self.pools.serves(pool, generation);
+                if self
+                    .context
+                    .pools
+                    .by_id
+                    .get(&pool)
+                    .is_some_and(|it| it.serving.is_none())
+                {
+                    self.context.pools.serves(pool, generation);
                 }
                 generation
             }
             Next::Add => {
-                let generation =
-                    self.pools
-                        .add_generation(&mut self.handover, pool, settings, access, slow_log);
+                let generation = self.context.pools.add_generation(
+                    &mut self.context.handover,
+                    pool,
+                    settings,
+                    access,
+                    slow_log,
+                );
                 let begins = match sockets.lost {
                     Some(_) => &mut changes.bound_again,
                     None => &mut changes.added,
                 };
                 begins.push((pool, generation, name));
-                self.pools.serves(pool, generation);
+                self.context.pools.serves(pool, generation);
                 generation
             }
         };

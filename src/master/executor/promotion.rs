@@ -6,7 +6,7 @@
 use super::output::Lines;
 use super::preloader::{ChannelInput, Command, Preloader};
 use super::sources::Source;
-use super::{Context, Executor, Helpers, Pools, Who};
+use super::{Executor, Pools, Preloaders, Services, Who};
 use crate::config::Application;
 use crate::master::action::Force;
 use crate::master::event::{Ended, Event, GenerationId, WorkerId};
@@ -35,8 +35,8 @@ pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
 
 impl Executor {
     pub(super) fn hear_next_mold(&mut self, id: GenerationId) {
-        let name = self.pools.generation_name(id).to_owned();
-        match self.helpers.seconds.get_mut(&id).map(Preloader::hear) {
+        let name = self.context.pools.generation_name(id).to_owned();
+        match self.preloaders.seconds.get_mut(&id).map(Preloader::hear) {
             None => {}
             Some(ChannelInput::Answers(answers)) => match answers.into_iter().next() {
                 None => {}
@@ -64,46 +64,46 @@ impl Executor {
     }
 
     fn next_mold_forked(&mut self, id: GenerationId, pid: i32) {
-        if let Some(exit) = self.processes.early_death(pid) {
+        if let Some(exit) = self.context.processes.early_death(pid) {
             return self.give_up_next_mold(id, exit);
         }
         if !self.is_new_child(id, pid) {
             log::error!(
                 "[pool {}] a worker names process {pid}, which is no new child",
-                self.pools.generation_name(id)
+                self.context.pools.generation_name(id)
             );
             return self.give_up_next_mold(id, Ended::Unknown);
         }
         if let Err(error) = self.begin_next_mold(id, pid) {
-            log::error!("[pool {}] {error}", self.pools.generation_name(id));
+            log::error!("[pool {}] {error}", self.context.pools.generation_name(id));
             // Its end is reported when it is reaped.
             let _ = process::send_signal(pid, Signal::SIGKILL);
         }
     }
 
     fn begin_next_mold(&mut self, id: GenerationId, pid: i32) -> Result<(), Error> {
-        let Some(mut second) = self.helpers.seconds.remove(&id) else {
+        let Some(mut second) = self.preloaders.seconds.remove(&id) else {
             return Ok(());
         };
-        self.context.sources.forget(&second.channel);
+        self.context.services.sources.forget(&second.channel);
         second.pid = pid;
         second.members.join(id);
-        self.processes.by_pid.insert(pid, Who::Preloader);
+        self.context.processes.by_pid.insert(pid, Who::Preloader);
         let mut promotions = 0;
-        if let Some(resources) = self.pools.resources_mut(id) {
+        if let Some(resources) = self.context.pools.resources_mut(id) {
             resources.next_mold = Some(pid);
             promotions = resources.promotions;
         }
-        self.helpers.preloaders.insert(pid, second);
+        self.preloaders.by_pid.insert(pid, second);
         log::debug!(
             "[pool {}] preloader {pid} was forked from a worker",
-            self.pools.generation_name(id)
+            self.context.pools.generation_name(id)
         );
-        let context = self.pools.context(id)?;
-        let Some(second) = self.helpers.preloaders.get_mut(&pid) else {
+        let context = self.context.pools.context(id)?;
+        let Some(second) = self.preloaders.by_pid.get_mut(&pid) else {
             return Ok(());
         };
-        let sources = &mut self.context.sources;
+        let sources = &mut self.context.services.sources;
         sources.watch_both(&second.channel, Source::Preloader(pid))?;
         if let Some(output) = &second.output {
             sources.watch(output.pipe(), Source::PreloaderOutput(pid))?;
@@ -121,23 +121,27 @@ impl Executor {
     }
 
     fn give_up_next_mold(&mut self, id: GenerationId, exit: Ended) {
-        if let Some(second) = self.helpers.seconds.remove(&id) {
-            self.context.sources.forget(&second.channel);
-            self.processes.last_lines.remove(&id);
-            self.context.happened.push_back(Event::NextMoldGone(id, exit));
+        if let Some(second) = self.preloaders.seconds.remove(&id) {
+            self.context.services.sources.forget(&second.channel);
+            self.context.processes.last_lines.remove(&id);
+            self.context
+                .services
+                .happened
+                .push_back(Event::NextMoldGone(id, exit));
         }
     }
 
     /// Stops the next preloader, promoted or replaced.
     pub(super) fn stop_next_mold(&mut self, id: GenerationId, force: Force) {
-        if self.helpers.seconds.contains_key(&id) {
+        if self.preloaders.seconds.contains_key(&id) {
             // A late copy finds its channel closed.
             return self.give_up_next_mold(id, Ended::Unknown);
         }
         let Some(second) = self
+            .context
             .pools
             .next_mold_pid(id)
-            .and_then(|pid| self.helpers.preloaders.get_mut(&pid))
+            .and_then(|pid| self.preloaders.by_pid.get_mut(&pid))
         else {
             return;
         };
@@ -156,37 +160,37 @@ impl Pools {
     }
 
     /// Replaces the first preloader by the next one.
-    pub(super) fn switch_mold(&mut self, context: &mut Context, id: GenerationId) {
+    pub(super) fn switch_mold(&mut self, services: &mut Services, id: GenerationId) {
         if let Some(resources) = self.resources_mut(id) {
             std::mem::swap(&mut resources.preloader, &mut resources.next_mold);
             resources.promotions += 1;
         }
-        let happened = std::mem::take(&mut context.happened);
-        context.happened = happened
+        let happened = std::mem::take(&mut services.happened);
+        services.happened = happened
             .into_iter()
             .map(|event| event.in_other_place(id))
             .collect();
     }
 
-    pub(super) fn detach_next_mold(&mut self, context: &mut Context, id: GenerationId, exit: Ended) {
+    pub(super) fn detach_next_mold(&mut self, services: &mut Services, id: GenerationId, exit: Ended) {
         if let Some(resources) = self.resources_mut(id) {
             resources.next_mold = None;
         }
-        context.happened.push_back(Event::NextMoldGone(id, exit));
+        services.happened.push_back(Event::NextMoldGone(id, exit));
     }
 }
 
-impl Helpers {
+impl Preloaders {
     pub(super) fn promote(
         &mut self,
-        context: &mut Context,
+        services: &mut Services,
         pools: &Pools,
         worker: WorkerId,
         id: GenerationId,
     ) {
-        if let Err(error) = self.try_promote(context, pools, worker, id) {
+        if let Err(error) = self.try_promote(services, pools, worker, id) {
             log::error!("[pool {}] {error}", pools.generation_name(id));
-            context
+            services
                 .happened
                 .push_back(Event::NextMoldGone(id, Ended::Unknown));
         }
@@ -194,7 +198,7 @@ impl Helpers {
 
     fn try_promote(
         &mut self,
-        context: &mut Context,
+        services: &mut Services,
         pools: &Pools,
         worker: WorkerId,
         id: GenerationId,
@@ -211,9 +215,9 @@ impl Helpers {
             stop_pipe.ok_or_else(|| Error::new("sendmsg", "the worker is leaving", Errno::EPIPE))?;
         let descriptors = [theirs.as_raw_fd(), output_in.as_raw_fd(), null.as_raw_fd()];
         send_with(stop_pipe.as_fd(), PROMOTE, &descriptors)?;
-        context.sources.watch(&channel, Source::Second(id))?;
+        services.sources.watch(&channel, Source::Second(id))?;
         let mut second = Preloader::new(0, Guarded::new(channel), None);
-        second.output = Some(Lines::new(output).in_entries(!context.speaks_as_fpm));
+        second.output = Some(Lines::new(output).in_entries(!services.speaks_as_fpm));
         self.seconds.insert(id, second);
         Ok(())
     }

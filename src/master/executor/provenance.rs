@@ -4,7 +4,7 @@ use super::generation::Generation;
 use super::pools::RunningPool;
 use super::shared::Facts;
 use super::start_source::scan_dir;
-use super::{Context, Executor, Pools};
+use super::{Executor, Pools, Services};
 use crate::config::{Application, Pool, ReloadWhen, Trial};
 use crate::handover::document::Had;
 use crate::master::action::Fact;
@@ -109,7 +109,7 @@ impl Pools {
 
     pub(super) fn kept(
         &self,
-        context: &Context,
+        services: &Services,
         pool: PoolId,
         settings: &Settings,
         extent: ReloadScope,
@@ -121,7 +121,7 @@ impl Pools {
         // The latest generation, which may still be starting, otherwise the serving one.
         let known = [running.latest, running.serving].into_iter().flatten();
         let known = known.filter_map(|id| Some((id, self.generations.get(&id)?)));
-        reload_diff::kept(known.map(|(id, it)| (id, context.difference(it, settings, extent, fingerprints))))
+        reload_diff::kept(known.map(|(id, it)| (id, services.difference(it, settings, extent, fingerprints))))
     }
 
     pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
@@ -179,7 +179,7 @@ impl Pools {
     }
 }
 
-impl Context {
+impl Services {
     fn difference(
         &self,
         generation: &Generation,

@@ -2,8 +2,8 @@
 //! worker asks to restart (`pool_to_restart`).
 
 use super::generation::Generation;
-use super::{Executor, Pools, start_source};
-use crate::config::{Address, Application, Config, Pool};
+use super::{Executor, Pools};
+use crate::config::{Address, Application};
 use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
 use crate::listen::{Listener, local_address};
@@ -19,22 +19,16 @@ use crate::sys::socket::Bound;
 use crate::sys::{clock, invocation};
 use crate::tick::Tick;
 use crate::worker::RestartMark;
-use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The arguments that php-fpm prints, with its name.
 const MOST_ARGUMENTS: usize = 11;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::master) struct Reload {
-    pub(super) config: Config,
-    positions: HashMap<String, usize>,
-    pub(super) starts: start_source::Starts,
     pub(super) last: Option<LastReload>,
     pub(super) under_way: Option<UnderWay>,
-    pub(super) count: u64,
     pub(super) restarts: RestartRequests,
 }
 
@@ -133,15 +127,15 @@ impl Executor {
 
     pub(in crate::master) fn remember_reload(&mut self, last: LastReload) {
         self.reload.last = Some(last);
-        self.handover.last_reload_changed();
+        self.context.handover.last_reload_changed();
     }
 
     pub(super) fn renew(&mut self) {
         let sockets = self.named_sockets();
-        match self.prepare(self.reload.config.clone(), ReloadScope::All) {
+        match self.prepare(self.context.in_force.config.clone(), ReloadScope::All) {
             Ok((wanted, changes)) => {
                 self.begin_reload(changes, sockets, None, None);
-                self.context.happened.push_back(Event::Apply(wanted));
+                self.context.services.happened.push_back(Event::Apply(wanted));
             }
             Err(error) => log::error!("the old processes stay: {error}"),
         }
@@ -150,8 +144,8 @@ impl Executor {
     /// All pools' listening sockets, in the configuration's order.
     pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
         let mut sockets = Vec::new();
-        for wanted in &self.reload.config.pools {
-            let Some((id, pool)) = self.pools.by_id.of(&wanted.name).next() else {
+        for wanted in &self.context.in_force.config.pools {
+            let Some((id, pool)) = self.context.pools.by_id.of(&wanted.name).next() else {
                 continue;
             };
             sockets.extend(pool.listener.as_ref().map(named));
@@ -167,15 +161,15 @@ impl Executor {
 
     pub(super) fn note(&mut self, fact: Fact) {
         if let Some(reload) = &mut self.reload.under_way {
-            let pools = &self.pools.by_id;
+            let pools = &self.context.pools.by_id;
             let serving = |id| pools.get(&id).and_then(|pool| pool.serving);
-            let said = |id| self.pools.report_named(id) + &self.processes.last_lines(id);
+            let said = |id| self.context.pools.report_named(id) + &self.context.processes.last_lines(id);
             reload.progress.note(fact, serving, said);
         }
         if let Fact::Serves(id) = fact {
             self.program_takes_over(id);
         }
-        self.pools.note(fact);
+        self.context.pools.note(fact);
     }
 
     pub(super) fn restart_deadline(&self) -> Option<Tick> {
@@ -188,7 +182,7 @@ impl Executor {
         let next = restarts.next(clock::now(), |request| self.situation(request, is_ending));
         self.reload.restarts = restarts;
         let (pool, why) = next?;
-        let name = &self.pools.by_id.get(&pool)?.name;
+        let name = &self.context.pools.by_id.get(&pool)?.name;
         log::info!("[pool {name}] {why}: it gets new processes");
         if why == RestartReason::CodeFull {
             log::warn!(
@@ -205,12 +199,12 @@ impl Executor {
             why,
             since,
         } = request;
-        let generation = self.pools.generations.get(&id)?;
-        let pool = self.pools.by_id.get(&generation.pool)?;
+        let generation = self.context.pools.generations.get(&id)?;
+        let pool = self.context.pools.by_id.get(&generation.pool)?;
         // A pool without a listener is an application's, which its router restarts.
         pool.listener.as_ref()?;
         let latest_id = pool.latest?;
-        let latest = self.pools.generations.get(&latest_id)?;
+        let latest = self.context.pools.generations.get(&latest_id)?;
         let (latest, began) = (&latest.settings, latest.began);
         let is_reloading = self.reload.is_reloading();
         // Read only if needed: the disk may be slow.
@@ -236,14 +230,14 @@ impl Executor {
     pub(super) fn reload_deadline(&self) -> Option<Tick> {
         self.reload.under_way.as_ref()?;
         let now = clock::now();
-        let generations = self.pools.generations.values();
-        let told = generations.flat_map(|generation| waiting_workers(&self.pools, generation));
+        let generations = self.context.pools.generations.values();
+        let told = generations.flat_map(|generation| waiting_workers(&self.context.pools, generation));
         let due = told.filter_map(|(_, told)| Some(told? + LAST_CONNECTION));
         due.filter(|due| *due > now).min()
     }
 
     pub(in crate::master) fn finish_reload(&mut self) {
-        let (pools, now) = (&self.pools, clock::now());
+        let (pools, now) = (&self.context.pools, clock::now());
         let takes_up = |id: GenerationId| {
             let Some(generation) = pools.generations.get(&id) else {
                 return false;
@@ -266,14 +260,20 @@ impl Executor {
             return;
         };
         let report = reload.progress.into_report();
-        let level = match (reload_progress::is_complete(&report), self.context.speaks_as_fpm) {
+        let level = match (
+            reload_progress::is_complete(&report),
+            self.context.services.speaks_as_fpm,
+        ) {
             (true, true) => log::Level::Debug,
             (true, false) => log::Level::Info,
             (false, _) => log::Level::Warn,
         };
         log::log!(level, "{}", reload_progress::line(&report));
-        if self.context.speaks_as_fpm && report.failed.is_empty() {
-            say_as_fpm(&reload.sockets, self.reload.config.global.systemd_interval);
+        if self.context.services.speaks_as_fpm && report.failed.is_empty() {
+            say_as_fpm(
+                &reload.sockets,
+                self.context.in_force.config.global.systemd_interval,
+            );
         }
         if let Some(by) = reload.by {
             self.remember_reload(LastReload::over(clock::epoch_seconds(), by, &report));
@@ -285,27 +285,6 @@ impl Executor {
 }
 
 impl Reload {
-    pub(super) fn new(config: Config) -> Reload {
-        Reload {
-            positions: positions(&config),
-            config,
-            starts: start_source::Starts::default(),
-            last: None,
-            under_way: None,
-            count: 0,
-            restarts: RestartRequests::default(),
-        }
-    }
-
-    pub(super) fn take(&mut self, config: Config) {
-        self.positions = positions(&config);
-        self.config = config;
-    }
-
-    pub(super) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
-        self.config.pools.get(*self.positions.get(name)?)
-    }
-
     /// The last reload, if the written configuration is not in force.
     pub(in crate::master) fn trouble(&self) -> Option<&LastReload> {
         self.last.as_ref().filter(|last| !last.is_done())
@@ -320,11 +299,4 @@ impl Reload {
             reload.progress.forget(id);
         }
     }
-}
-
-fn positions(config: &Config) -> HashMap<String, usize> {
-    let named = config.pools.iter().enumerate();
-    named
-        .map(|(position, pool)| (pool.name.clone(), position))
-        .collect()
 }

@@ -5,7 +5,7 @@ use super::helper::{own_user, zone};
 use super::helper_process::{HelperId, HelperProcess, RunningHelper};
 use super::preloader::Preloader;
 use super::sources::Source;
-use super::{Executor, Helpers, Pools};
+use super::{Executor, Helpers, Pools, Preloaders};
 use crate::config::Listen;
 use crate::handover::names;
 use crate::helper::Role;
@@ -46,7 +46,7 @@ impl Executor {
         // A pool with another socket is another pool, and takes over the status address.
         let moved = self
             .helpers
-            .reporter_at(&self.pools, name, wanted)
+            .reporter_at(&self.context.pools, name, wanted)
             .filter(|from| *from != pool);
         let moved = moved.and_then(|from| self.release_reporter(from));
         if let Some(listener) = opened.or(moved.map(|(listener, _)| listener)) {
@@ -58,10 +58,14 @@ impl Executor {
                 waits_for_php: false,
             };
             self.helpers.reporters.insert(pool, reporter);
-            self.handover.keep_status(&self.helpers, pool);
+            self.context.handover.keep_status(&self.helpers, pool);
             self.watch_status(pool);
         } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
-            let before = self.reload.pool(name).and_then(|it| it.status_listen.as_deref());
+            let before = self
+                .context
+                .in_force
+                .pool(name)
+                .and_then(|it| it.status_listen.as_deref());
             if let Err(error) = reporter.listener.adjust(wanted, before) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
             }
@@ -79,7 +83,9 @@ impl Executor {
             .filter(|(_, reporter)| reporter.waits_for_php);
         let waiting: Vec<PoolId> = waiting.map(|(pool, _)| *pool).collect();
         for pool in waiting {
-            if !serving(pool).is_some_and(|serving| self.helpers.is_starting_php(&self.pools, serving)) {
+            if !serving(pool)
+                .is_some_and(|serving| self.preloaders.is_starting_php(&self.context.pools, serving))
+            {
                 if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
                     reporter.waits_for_php = false;
                 }
@@ -97,13 +103,14 @@ impl Executor {
     }
 
     pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
-        let is_early = serving.is_some_and(|serving| self.helpers.is_starting_php(&self.pools, serving));
+        let is_early =
+            serving.is_some_and(|serving| self.preloaders.is_starting_php(&self.context.pools, serving));
         let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
             return;
         };
         if is_early {
             reporter.waits_for_php = true;
-            return self.context.sources.forget(&reporter.listener.socket);
+            return self.context.services.sources.forget(&reporter.listener.socket);
         }
         reporter.serving = serving;
         self.tell_helper(HelperId::Reporter(pool), Happened::Needed);
@@ -114,8 +121,8 @@ impl Executor {
         let Some(reporter) = self.helpers.reporters.get(&pool) else {
             return;
         };
-        let (name, socket) = (self.pools.pool_name(pool), &reporter.listener.socket);
-        let sources = &mut self.context.sources;
+        let (name, socket) = (self.context.pools.pool_name(pool), &reporter.listener.socket);
+        let sources = &mut self.context.services.sources;
         sources.watch_of_pool(name, socket, Source::Status(pool));
     }
 
@@ -123,14 +130,20 @@ impl Executor {
         let Some(reporter) = self.helpers.reporters.get(&pool) else {
             return Ok(());
         };
-        self.context.sources.forget(&reporter.listener.socket);
+        self.context.services.sources.forget(&reporter.listener.socket);
         let id = reporter
             .serving
             .ok_or_else(|| Error::new("start", "no generation serves", Errno::EAGAIN))?;
         self.open(id)?;
-        let unknown = self.pools.generations.get(&id).filter(|it| !it.make.is_known);
+        let unknown = self
+            .context
+            .pools
+            .generations
+            .get(&id)
+            .filter(|it| !it.make.is_known);
         let unknown = unknown.map(|generation| generation.settings.pool.clone());
-        let expected = unknown.and_then(|pool| self.reload.expected_name(&self.context, &pool));
+        let expected =
+            unknown.and_then(|pool| self.context.in_force.expected_name(&self.context.services, &pool));
         let running = self.start_reporting(pool, id, |brief, generation| Brief {
             powered_by: generation.make.powered_by.clone().or(expected),
             ..brief
@@ -146,7 +159,7 @@ impl Executor {
         id: GenerationId,
         adjust: impl FnOnce(Brief, &Generation) -> Brief,
     ) -> Result<RunningHelper, Error> {
-        let (generation, resources, workers) = self.pools.shared_with_helpers(pool, id)?;
+        let (generation, resources, workers) = self.context.pools.shared_with_helpers(pool, id)?;
         let settings = &generation.settings;
         let brief = Brief::new(
             &settings.pool,
@@ -170,9 +183,10 @@ impl Executor {
         let message = serde_json::to_vec(&brief).unwrap_or_default();
         send_with(channel.as_fd(), &message, &descriptors)?;
         let (role, theirs) = (Role::Reporter, vec![theirs]);
-        let pid = self
-            .context
-            .start_helper(&self.reload, brief.title, role, theirs, zone())?;
+        let pid =
+            self.context
+                .services
+                .start_helper(&self.context.in_force, brief.title, role, theirs, zone())?;
         let mut running = RunningHelper::new(pid, Some(channel));
         running.generation = Some(id);
         Ok(running)
@@ -187,8 +201,8 @@ impl Executor {
 
     fn release_reporter(&mut self, pool: PoolId) -> Option<(Listener, Option<RunningHelper>)> {
         let reporter = self.helpers.reporters.remove(&pool)?;
-        self.handover.unkeep([names::status(pool.0)]);
-        self.context.sources.forget(&reporter.listener.socket);
+        self.context.handover.unkeep([names::status(pool.0)]);
+        self.context.services.sources.forget(&reporter.listener.socket);
         reporter.process.kill();
         Some((reporter.listener, reporter.process.running))
     }
@@ -205,13 +219,15 @@ impl Helpers {
     pub(super) fn has_reporter(&self, pool: PoolId) -> bool {
         (self.reporters.get(&pool)).is_some_and(|reporter| reporter.process.running.is_some())
     }
+}
 
+impl Preloaders {
     fn is_starting_php(&self, pools: &Pools, id: GenerationId) -> bool {
         let is_known = pools
             .generations
             .get(&id)
             .is_none_or(|generation| generation.make.is_known);
-        let mut preloaders = self.preloaders.values();
+        let mut preloaders = self.by_pid.values();
         // A preloader that is up may not have sent its facts yet.
         let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
         !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))

@@ -3,7 +3,7 @@
 
 use super::generation::{Generation, Pipes};
 use super::preloader::Preloader;
-use super::{Context, Executor, Handover, Helpers, Pools};
+use super::{Executor, Handover, Helpers, Pools, Preloaders, Services};
 use crate::handover::names;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::resting::{Holder, Holdings};
@@ -13,43 +13,46 @@ use std::time::Duration;
 
 impl Executor {
     pub(in crate::master) fn rest_generations(&mut self) {
-        for id in std::mem::take(&mut self.pools.vacated) {
-            if !self.pools.rests(&self.helpers, id) {
+        for id in std::mem::take(&mut self.context.pools.vacated) {
+            if !self.context.pools.rests(&self.preloaders, &self.helpers, id) {
                 continue;
             }
             // The last output is logged by these settings.
-            let Some(mut generation) = self.pools.generations.remove(&id) else {
+            let Some(mut generation) = self.context.pools.generations.remove(&id) else {
                 continue;
             };
             let pipes = generation.resources.as_mut().and_then(|it| it.pipes.take());
             if let Some(pipes) = pipes {
                 self.disconnect(id, &generation, pipes);
             }
-            let waiting = generation.rest_app_log(&mut self.context.sources);
-            self.context.again.extend(waiting);
+            let waiting = generation.rest_app_log(&mut self.context.services.sources);
+            self.context.services.again.extend(waiting);
             let pool = generation.pool;
-            self.pools.generations.insert(id, generation);
-            self.pools
-                .close_queue(&mut self.context, &mut self.handover, pool);
+            self.context.pools.generations.insert(id, generation);
+            self.context
+                .pools
+                .close_queue(&mut self.context.services, &mut self.context.handover, pool);
         }
     }
 
     pub(super) fn disconnect(&mut self, id: GenerationId, generation: &Generation, mut pipes: Pipes) {
         if !generation.is_ordered() {
-            self.handover.generation_changed(id);
-            self.handover.unkeep(names::of_processes(id.0));
+            self.context.handover.generation_changed(id);
+            self.context.handover.unkeep(names::of_processes(id.0));
             if pipes.reports.is_some() {
-                self.handover.unkeep(names::reports(id.0));
+                self.context.handover.unkeep(names::reports(id.0));
             }
         }
         if let Some(reports) = &mut pipes.reports {
-            self.pools
+            self.context
+                .pools
                 .hear_last_reports(&generation.settings, &generation.secrets, reports);
         }
         self.context
+            .services
             .drain_messages(&generation.settings.pool.name, &mut pipes.messages);
         for (fd, _) in pipes.sources(id) {
-            self.context.sources.forget(fd);
+            self.context.services.sources.forget(fd);
         }
     }
 }
@@ -65,7 +68,7 @@ impl Pools {
         self.vacated.extend(self.generations.of(&pool).map(|(id, _)| id));
     }
 
-    fn rests(&self, helpers: &Helpers, id: GenerationId) -> bool {
+    fn rests(&self, preloaders: &Preloaders, helpers: &Helpers, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return false;
         };
@@ -74,7 +77,7 @@ impl Pools {
         };
         let preloader = match resources.preloader {
             None => Holder::Nobody,
-            Some(pid) if helpers.preloaders.get(&pid).is_some_and(Preloader::is_zygote) => Holder::Zygote,
+            Some(pid) if preloaders.by_pid.get(&pid).is_some_and(Preloader::is_zygote) => Holder::Zygote,
             Some(_) => Holder::OwnPreloader,
         };
         let pool = self.by_id.get(&generation.pool);
@@ -89,7 +92,7 @@ impl Pools {
         holdings.rests()
     }
 
-    fn close_queue(&mut self, context: &mut Context, handover: &mut Handover, id: PoolId) {
+    fn close_queue(&mut self, services: &mut Services, handover: &mut Handover, id: PoolId) {
         if self.generations.of(&id).any(|(_, it)| it.pipes().is_some()) {
             return;
         }
@@ -100,7 +103,7 @@ impl Pools {
         if socket::wait(out.as_fd(), Readiness::Readable, Duration::ZERO).unwrap_or(true) {
             return;
         }
-        context.sources.forget(out);
+        services.sources.forget(out);
         pool.queue = None;
         handover.pool_changed(id);
         handover.unkeep(names::queue(id.0));

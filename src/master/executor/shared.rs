@@ -5,7 +5,7 @@ use super::app_log::whose;
 use super::generation::Generation;
 use super::preloader::{Command, Preloader};
 use super::programs::RunningProgram;
-use super::{Context, Executor, Helpers, Pools};
+use super::{Executor, Pools, Preloaders, Programs, Services};
 use crate::config::sharing;
 use crate::master::action::Force;
 use crate::master::event::{Ended, Event, GenerationId, WorkerId};
@@ -35,15 +35,15 @@ pub(super) struct Facts {
 impl Executor {
     /// Attaches a generation to a zygote, which gets nothing of it yet. Returns `false` if none fits.
     pub(super) fn attach(&mut self, id: GenerationId) -> Result<bool, Error> {
-        let Some(pid) = self.helpers.fitting_preloader(&self.pools, id) else {
+        let Some(pid) = self.preloaders.fitting_preloader(&self.context.pools, id) else {
             return Ok(false);
         };
         self.open(id)?;
         // A failing start reports the fault.
-        if self.pools.read_env_file(id).is_err() {
+        if self.context.pools.read_env_file(id).is_err() {
             return Ok(false);
         }
-        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
+        let Some(preloader) = self.preloaders.by_pid.get_mut(&pid) else {
             return Ok(false);
         };
         preloader.members.join(id);
@@ -51,9 +51,9 @@ impl Executor {
         let facts = preloader.facts.clone().filter(|_| preloader.start.is_none());
         log::debug!(
             "[pool {}] has workers of zygote {pid}",
-            self.pools.generation_name(id)
+            self.context.pools.generation_name(id)
         );
-        if let Some(generation) = self.pools.generations.get_mut(&id) {
+        if let Some(generation) = self.context.pools.generations.get_mut(&id) {
             if let Some(resources) = &mut generation.resources {
                 resources.preloader = Some(pid);
                 resources.memory = None;
@@ -61,8 +61,8 @@ impl Executor {
             generation.make.begin(origin, !generation.slots.is_empty());
         }
         if let Some(facts) = facts {
-            let (context, pools) = (&mut self.context, &mut self.pools);
-            self.helpers.zygote_serves(context, pools, id, facts);
+            let (services, pools) = (&mut self.context.services, &mut self.context.pools);
+            self.preloaders.zygote_serves(services, pools, id, facts);
         }
         Ok(true)
     }
@@ -71,8 +71,8 @@ impl Executor {
         if self.stop_program(id, force) {
             return;
         }
-        let has_unforked = !self.pools.unforked_of(id).is_empty();
-        let Some(preloader) = self.helpers.preloader_of(&self.pools, id) else {
+        let has_unforked = !self.context.pools.unforked_of(id).is_empty();
+        let Some(preloader) = self.preloaders.preloader_of(&self.context.pools, id) else {
             return;
         };
         let start = preloader.start;
@@ -92,17 +92,17 @@ impl Executor {
     pub(super) fn cancel_start(&mut self, start: Option<Token>) {
         start
             .into_iter()
-            .for_each(|token| self.helpers.spawner.cancel(token));
+            .for_each(|token| self.context.spawner.cancel(token));
         self.drain_spawner();
     }
 
     pub(super) fn expire_start(&mut self, token: Token) {
-        self.helpers.spawner.expire(token);
+        self.context.spawner.expire(token);
         self.drain_spawner();
     }
 
     pub(super) fn forgotten(&mut self, pid: i32, generation: u64) {
-        let preloader = self.helpers.preloaders.get(&pid);
+        let preloader = self.preloaders.by_pid.get(&pid);
         if let Some(id) = preloader.and_then(|it| it.members.forgotten(generation)) {
             self.detach(id, Ended::Code(0));
         }
@@ -110,26 +110,30 @@ impl Executor {
 
     pub(super) fn detach(&mut self, id: GenerationId, exit: Ended) {
         self.find_unannounced(id);
-        self.helpers.end_warm_up(&mut self.context, id);
-        if let Some(preloader) = self.helpers.preloader_of(&self.pools, id) {
+        self.preloaders.end_warm_up(&mut self.context.services, id);
+        if let Some(preloader) = self.preloaders.preloader_of(&self.context.pools, id) {
             preloader.members.leave(id);
         }
-        self.helpers.zygotes_to_check = true;
-        if let Some(resources) = self.pools.resources_mut(id) {
+        self.preloaders.zygotes_to_check = true;
+        if let Some(resources) = self.context.pools.resources_mut(id) {
             resources.preloader = None;
             resources.memory = None;
         }
-        for worker in self.pools.unforked_of(id) {
+        for worker in self.context.pools.unforked_of(id) {
             self.fork_failed(worker);
         }
-        self.pools.vacated.insert(id);
-        self.context.happened.push_back(Event::PreloaderGone(id, exit));
+        self.context.pools.vacated.insert(id);
+        self.context
+            .services
+            .happened
+            .push_back(Event::PreloaderGone(id, exit));
     }
 
     /// Adopts workers that an ended preloader made without announcing them: they have their slots and may serve.
     fn find_unannounced(&mut self, id: GenerationId) {
-        for worker in self.pools.unforked_of(id) {
+        for worker in self.context.pools.unforked_of(id) {
             let pid = self
+                .context
                 .pools
                 .pid_in_slot(worker)
                 .filter(|pid| self.is_new_child(id, *pid));
@@ -140,38 +144,42 @@ impl Executor {
     }
 }
 
-impl Helpers {
+impl Preloaders {
     pub(super) fn preloader_of(&mut self, pools: &Pools, id: GenerationId) -> Option<&mut Preloader> {
         let pid = pools.preloader_pid(id)?;
-        self.preloaders.get_mut(&pid)
+        self.by_pid.get_mut(&pid)
     }
 
     pub(super) fn preloader_name(&self, pools: &Pools, pid: i32) -> String {
-        let preloader = self.preloaders.get(&pid);
+        let preloader = self.by_pid.get(&pid);
         preloader.map_or_else(String::new, |it| whose(&pools.generations, it).0)
     }
+}
 
+impl Programs {
     pub(super) fn pids_of(&self, pools: &Pools, id: GenerationId) -> Vec<i32> {
         let resources = pools.generations.get(&id).and_then(|it| it.resources.as_ref());
         let molds = resources.into_iter().flat_map(|it| [it.preloader, it.next_mold]);
-        let program = self.programs.get(&id).into_iter().flat_map(RunningProgram::pids);
+        let program = self.running.get(&id).into_iter().flat_map(RunningProgram::pids);
         molds.flatten().chain(program).collect()
     }
+}
 
+impl Preloaders {
     /// The youngest zygote from the same sources.
     pub(super) fn fitting_preloader(&self, pools: &Pools, id: GenerationId) -> Option<i32> {
         self.zygote_from(&pools.generations.get(&id)?.common()?)
     }
 
     pub(super) fn zygote_from(&self, wanted: &Settings) -> Option<i32> {
-        let fitting = self.preloaders.values().filter(|it| it.members.accepts(wanted));
+        let fitting = self.by_pid.values().filter(|it| it.members.accepts(wanted));
         fitting.map(|preloader| preloader.pid).max()
     }
 
     pub(super) fn take_preloader(&mut self, pools: &mut Pools, id: GenerationId, mut preloader: Preloader) {
         let pid = preloader.pid;
         preloader.members.join(id);
-        self.preloaders.insert(pid, preloader);
+        self.by_pid.insert(pid, preloader);
         if let Some(resources) = pools.resources_mut(id) {
             resources.preloader = Some(pid);
             resources.memory = None;
@@ -201,7 +209,7 @@ impl Pools {
     }
 }
 
-impl Context {
+impl Services {
     pub(super) fn is_as_made(&self, common: &Settings, preloader: &Preloader) -> bool {
         // Facts of a starting process are incomplete.
         let Some(facts) = &preloader.facts else {

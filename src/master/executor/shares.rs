@@ -1,11 +1,11 @@
 //! The pools' shares of the machine: by control groups if available, otherwise by each process's limits.
 
-use super::{Context, Executor};
+use super::{Executor, Services};
 use crate::config::{Cgroup, Pool};
 use crate::confine::{self, GroupParent};
 use std::sync::Arc;
 
-impl Context {
+impl Services {
     /// A pool with the shares in force: its control group, or nice(2) and a limit.
     pub(super) fn in_force(&self, pool: &Arc<Pool>) -> Arc<Pool> {
         let shares = pool.shares;
@@ -68,6 +68,7 @@ impl Context {
 impl Executor {
     pub(in crate::master) fn leave_group_parent(&self) {
         self.context
+            .services
             .group_parent
             .get()
             .into_iter()

@@ -41,13 +41,14 @@ pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
 impl Executor {
     pub(super) fn trace(&mut self, id: WorkerId) {
         if let Err(error) = self.try_trace(id) {
-            let (pool, pid) = self.pools.name_worker(id);
+            let (pool, pid) = self.context.pools.name_worker(id);
             log::error!("[pool {pool}] failed to trace child {pid}: {error}");
         }
     }
 
     fn try_trace(&mut self, id: WorkerId) -> Result<(), Error> {
         let Some((worker, pid)) = self
+            .context
             .pools
             .workers
             .get(&id)
@@ -55,7 +56,7 @@ impl Executor {
         else {
             return Ok(());
         };
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+        let Some(generation) = self.context.pools.generations.get(&worker.generation) else {
             return Ok(());
         };
         let settings = &generation.settings;
@@ -76,13 +77,14 @@ impl Executor {
         let heading = slowlog::heading(
             clock::epoch_micros(),
             clock::utc_offset_seconds(),
-            self.reload.config.global.log_level == LogLevel::Debug,
+            self.context.in_force.config.global.log_level == LogLevel::Debug,
             &settings.pool.name,
             pid,
             &script,
             Some(request).filter(|_| !matches!(application, Application::Php(_))),
         );
         let tracers = self
+            .context
             .processes
             .by_pid
             .values()
@@ -119,11 +121,11 @@ impl Executor {
         ];
         descriptors.extend(look.descriptors);
         let (program, option) = look.program;
-        let path = self.context.libexec.join(program);
+        let path = self.context.services.libexec.join(program);
         let title = format!("{}: tracer {}", settings.pool.title, settings.pool.name);
         let program = Program::new(&path, [title.as_str(), option], [], descriptors);
         let tracer = process::start(&program)?;
-        self.processes.by_pid.insert(tracer, Who::Tracer(pid));
+        self.context.processes.by_pid.insert(tracer, Who::Tracer(pid));
         log::info!("about to trace {pid}");
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Reads the core's input: a pool's slots and its number of waiting connections.
 
-use super::{Context, Pools};
+use super::{Pools, Services};
 use crate::master::event::{Event, GenerationId, Row, WorkerId};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{RequestStage, slot_reader};
@@ -8,7 +8,7 @@ use crate::tick::Tick;
 use std::sync::atomic::AtomicU64;
 
 impl Pools {
-    pub(super) fn take_snapshot(&self, context: &mut Context, id: GenerationId) {
+    pub(super) fn take_snapshot(&self, services: &mut Services, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
@@ -21,7 +21,7 @@ impl Pools {
         let is_first = generation.slots.is_empty();
         let pool = self.by_id.get(&generation.pool);
         let queued = pool.map(|pool| pool.queued(is_first));
-        context
+        services
             .happened
             .push_back(Event::Snapshot(id, rows, queued.flatten()));
     }

@@ -62,7 +62,7 @@ pub(super) struct Started {
 }
 
 #[derive(Debug)]
-pub(super) struct Spawner {
+pub(in crate::master) struct Spawner {
     machine: Machine,
     effects: Effects,
     wishes: BTreeMap<Token, Purpose>,

@@ -1,6 +1,6 @@
 //! The sources of PHP's start as of the daemon's start or last reload; they hold for later processes.
 
-use super::{Context, Executor, Reload};
+use super::{Executor, InForce, Services};
 use crate::config::fpm::release_of;
 use crate::config::{Application, Config, Pool};
 use crate::runtime::php::files::{Fingerprint, Origin};
@@ -45,21 +45,21 @@ pub(super) struct Source {
 impl Executor {
     /// Records a preloader's loaded extensions: later preloaders of the same start must load the same.
     pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
-        let Some(preloader) = self.helpers.preloaders.get(&pid) else {
+        let Some(preloader) = self.preloaders.by_pid.get(&pid) else {
             return;
         };
         let first = preloader.members.all().next();
-        let generation = first.and_then(|id| self.pools.generations.get(&id));
+        let generation = first.and_then(|id| self.context.pools.generations.get(&id));
         let common = preloader.members.sources();
         let settings = common.or(generation.map(|generation| &generation.settings));
         let key = settings.and_then(|settings| start_key(&settings.pool));
-        if let Some(start) = key.and_then(|key| self.reload.starts.0.get_mut(&key)) {
+        if let Some(start) = key.and_then(|key| self.context.in_force.starts.0.get_mut(&key)) {
             start.held.note_extensions(files);
         }
     }
 }
 
-impl Context {
+impl Services {
     /// The present sources for these pools. Read before sockets are bound: a client that finds one may assume that
     /// php.ini was read.
     pub(in crate::master) fn starts(&self, config: &Config) -> Starts {
@@ -73,7 +73,7 @@ impl Context {
     }
 }
 
-impl Reload {
+impl InForce {
     /// Holds until the next reload; continuing pools ([`crate::config::Skipped`]) keep theirs.
     pub(in crate::master) fn hold(&mut self, starts: Starts) {
         let mut before = std::mem::replace(&mut self.starts, starts);
@@ -93,8 +93,8 @@ impl Reload {
     }
 
     /// The sources for a PHP process of a pool. Changed files are logged once per change.
-    pub(super) fn start_source(&mut self, context: &Context, pool: &Pool) -> Source {
-        let found = start_key(pool).and_then(|key| Some((key, context.origin(pool)?)));
+    pub(super) fn start_source(&mut self, services: &Services, pool: &Pool) -> Source {
+        let found = start_key(pool).and_then(|key| Some((key, services.origin(pool)?)));
         let Some((key, origin)) = found else {
             return Source::default();
         };
@@ -125,11 +125,11 @@ impl Reload {
         Source { fingerprint, ini }
     }
 
-    pub(super) fn expected_name(&mut self, context: &Context, pool: &Pool) -> Option<String> {
+    pub(super) fn expected_name(&mut self, services: &Services, pool: &Pool) -> Option<String> {
         let Application::Php(php) = &pool.application else {
             return None;
         };
-        let (key, origin) = (start_key(pool)?, context.origin(pool)?);
+        let (key, origin) = (start_key(pool)?, services.origin(pool)?);
         let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
         if !exposes(php, start.held.ini()) {
             return None;

@@ -5,7 +5,7 @@ use super::logs;
 use super::pools::RunningPool;
 use super::programs::RunningProgram;
 use super::totals::BoardTotals;
-use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
+use super::{Applications, Executor, GenerationId, Pools, Programs, Rights};
 use crate::config::{Address, Application, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, ListenerState};
@@ -23,21 +23,24 @@ impl Executor {
         let orphans = self.orphans.count();
         // Each scoreboard is read once.
         let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
-        let mut uses = self.pools.cpu_of_workers();
-        for (id, generation) in self.pools.generations.iter() {
+        let mut uses = self.context.pools.cpu_of_workers();
+        for (id, generation) in self.context.pools.generations.iter() {
             let mut reading = generation.reading();
             reading.cpu_us = uses.remove(id).unwrap_or(0);
-            let sum = readings.entry(self.pools.shown_with(generation)).or_default();
+            let sum = readings
+                .entry(self.context.pools.shown_with(generation))
+                .or_default();
             sum.add(&reading);
         }
         let mut pools: Vec<protocol::PoolStatus> = self
+            .context
             .pools
             .by_id
             .iter()
             .filter_map(|(id, pool)| Some((id, pool, pool.listener.as_ref()?)))
             .map(|(id, pool, listener)| {
-                let own: Vec<(GenerationId, &Generation)> = self.pools.generations.of(id).collect();
-                let mut counts = self.pools.past(&pool.name);
+                let own: Vec<(GenerationId, &Generation)> = self.context.pools.generations.of(id).collect();
+                let mut counts = self.context.pools.past(&pool.name);
                 let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
                 counts.add(&reading.counts);
                 let queue = pool.listen_queue();
@@ -48,14 +51,14 @@ impl Executor {
                     unreachable: trouble.is_some(),
                     problem: trouble,
                     shares: (own.last())
-                        .and_then(|(_, latest)| self.context.shares_in_words(&latest.settings.pool)),
+                        .and_then(|(_, latest)| self.context.services.shares_in_words(&latest.settings.pool)),
                     logs: logs::of_all(
-                        (self.reload.pool(&pool.name).into_iter())
+                        (self.context.in_force.pool(&pool.name).into_iter())
                             .chain(own.iter().map(|(_, generation)| &generation.settings.pool)),
                     ),
                     queue: queue.map(|queue| queue.current),
                     queue_limit: queue.map(|queue| queue.limit),
-                    limits: self.pools.worker_limits(&self.applications, *id, pool),
+                    limits: self.context.pools.worker_limits(&self.applications, *id, pool),
                     busy: reading.busy,
                     idle: reading.idle,
                     starting: reading.starting,
@@ -63,8 +66,8 @@ impl Executor {
                     counts,
                     memory: None,
                     orphans: orphans.get(&pool.name).copied().unwrap_or(0),
-                    failed_starts: self.pools.errors.count(&pool.name),
-                    last_error: self.pools.errors.last(&pool.name).map(|kept| LastError {
+                    failed_starts: self.context.pools.errors.count(&pool.name),
+                    last_error: self.context.pools.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),
                         time: kept.epoch_s,
                         summary: kept
@@ -76,13 +79,15 @@ impl Executor {
                             .unwrap_or_default()
                             .to_owned(),
                         refusing: self.is_refused(*id, pool),
-                        is_over: !self.is_refused(*id, pool) && self.pools.is_well(pool),
+                        is_over: !self.is_refused(*id, pool) && self.context.pools.is_well(pool),
                     }),
                     applications: self.applications_status(*id, views),
                     generations: own
                         .iter()
                         .map(|(id, generation)| {
-                            self.pools.generation_status(&self.helpers, *id, generation, pool)
+                            self.context
+                                .pools
+                                .generation_status(&self.programs, *id, generation, pool)
                         })
                         .collect(),
                 }
@@ -92,11 +97,11 @@ impl Executor {
         Status {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            config: self.reload.config.path.display().to_string(),
+            config: self.context.in_force.config.path.display().to_string(),
             pools,
-            skipped: self.reload.config.skipped.clone(),
+            skipped: self.context.in_force.config.skipped.clone(),
             last_reload: self.reload.last.clone(),
-            log: Some(logs::of_daemon(&self.reload.config.global.error_log)),
+            log: Some(logs::of_daemon(&self.context.in_force.config.global.error_log)),
             replaced: invocation::get().is_some_and(Invocation::is_replaced),
             jobs: self.jobs_status(),
         }
@@ -106,12 +111,12 @@ impl Executor {
     fn is_refused(&self, id: PoolId, pool: &RunningPool) -> bool {
         let program = pool
             .serving
-            .and_then(|serving| self.helpers.programs.get(&serving));
+            .and_then(|serving| self.programs.running.get(&serving));
         let generation = pool
             .serving
-            .and_then(|serving| self.pools.generations.get(&serving));
+            .and_then(|serving| self.context.pools.generations.get(&serving));
         let programs = generation
-            .map(|it| self.pools.helper_processes_status(it))
+            .map(|it| self.context.pools.helper_processes_status(it))
             .unwrap_or_default();
         let is = |stage: BackendStage| programs.iter().any(|program| program.state == stage.name());
         self.helpers.unavailable_responders.contains_key(&id)
@@ -126,7 +131,7 @@ impl Executor {
             Rights::Own(uid) => found.uid() == uid,
         };
         let refusals = self.applications.refusals().map(KeptReport::Start);
-        let Some(found) = self.pools.errors.find(id, refusals, may_read) else {
+        let Some(found) = self.context.pools.errors.find(id, refusals, may_read) else {
             return Answer::refusal(self.why_no_report(rights, id));
         };
         let report = match (format, found) {
@@ -213,7 +218,7 @@ impl Pools {
 
     fn generation_status(
         &self,
-        helpers: &Helpers,
+        programs: &Programs,
         id: GenerationId,
         generation: &Generation,
         pool: &RunningPool,
@@ -259,7 +264,7 @@ impl Pools {
             .collect();
         workers.sort_by_key(|worker| worker.slot);
         let (preloading, unfit) = generation.preloading();
-        let mut programs = helpers.program_status(id);
+        let mut programs = programs.program_status(id);
         programs.extend(self.helper_processes_status(generation));
         protocol::GenerationStatus {
             id: id.0,

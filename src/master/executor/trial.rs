@@ -18,7 +18,7 @@ impl Executor {
         if !self.may_try(report) {
             return false;
         }
-        let zygote = report.pid.and_then(|pid| self.helpers.preloaders.get(&pid));
+        let zygote = report.pid.and_then(|pid| self.preloaders.by_pid.get(&pid));
         let common = zygote.and_then(|it| it.members.sources());
         match common.map(|common| &common.pool.application) {
             // Its pools get their own preloaders, which search for the setting.
@@ -34,7 +34,7 @@ impl Executor {
             return false;
         };
         let settings = self.start_settings(id);
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
+        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
             return false;
         };
         let trial = generation.make.trial.get_or_insert_with(|| Trial::new(settings));
@@ -44,38 +44,41 @@ impl Executor {
         generation.make.unfit = None;
         let (name, tried) = (generation.settings.pool.name.as_str(), names(trial.left_out()));
         log::debug!("[pool {name}] PHP is started again without {tried}");
-        if let Some(preloader) = self.helpers.preloaders.get_mut(&pid) {
+        if let Some(preloader) = self.preloaders.by_pid.get_mut(&pid) {
             preloader.members.release();
         }
         self.preloader_gone(pid, exit_of_report(report));
-        if let Some(resources) = self.pools.resources_mut(id) {
+        if let Some(resources) = self.context.pools.resources_mut(id) {
             resources.preloader = None;
             resources.memory = None;
         }
-        self.context.happened.push_back(Event::PreloaderAgain(id));
+        self.context
+            .services
+            .happened
+            .push_back(Event::PreloaderAgain(id));
         self.start_preloader(id);
         true
     }
 
     pub(super) fn end_trial(&mut self, id: GenerationId) {
-        if let Some(generation) = self.pools.generations.get_mut(&id) {
+        if let Some(generation) = self.context.pools.generations.get_mut(&id) {
             generation.make.trial = None;
         }
     }
 
     fn may_try(&self, report: &Report) -> bool {
         let is_phps_end = matches!(report.failure.category, Category::Internal | Category::Timeout);
-        self.context.speaks_as_fpm && is_phps_end
+        self.context.services.speaks_as_fpm && is_phps_end
     }
 
     fn on_trial(&self, report: &Report) -> Option<(i32, GenerationId)> {
         let pid = report.pid.filter(|_| self.may_try(report))?;
-        let preloader = self.helpers.preloaders.get(&pid)?;
+        let preloader = self.preloaders.by_pid.get(&pid)?;
         if preloader.members.is_ending() || preloader.is_zygote() {
             return None;
         }
         let id = preloader.members.all().next()?;
-        let make = &self.pools.generations.get(&id)?.make;
+        let make = &self.context.pools.generations.get(&id)?.make;
         // PHP has started with these settings before: they get a second start.
         if make.is_known && !make.has_failed {
             return None;
@@ -89,11 +92,11 @@ impl Executor {
 
     /// The settings that PHP needs at its start, without those of a newer configuration.
     fn start_settings(&self, id: GenerationId) -> Vec<StartSetting> {
-        let Some(generation) = self.pools.generations.get(&id) else {
+        let Some(generation) = self.context.pools.generations.get(&id) else {
             return Vec::new();
         };
         let pool = &generation.settings.pool;
-        let written = self.reload.config.start_settings.get(&pool.name);
+        let written = self.context.in_force.config.start_settings.get(&pool.name);
         let Application::Php(php) = &pool.application else {
             return Vec::new();
         };

@@ -12,7 +12,7 @@ const LONGEST_PAGE: usize = 96 * 1024;
 impl Executor {
     /// Refuses a pool's requests with its generation's last failure.
     pub(super) fn unavailable_responder(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
-        let refusal = self.pools.refusal(id, wait);
+        let refusal = self.context.pools.refusal(id, wait);
         let standing = self.helpers.unavailable_responders.get(&pool);
         if let Some(standing) = standing.filter(|it| it.generation == Some(id)) {
             if standing.send(&refusal, &[]).is_ok() {
@@ -24,11 +24,12 @@ impl Executor {
             let settings = &generation.settings;
             brief.answering_503(&settings.pool, refusal, settings.log_limit)
         });
-        let name = self.pools.pool_name(pool);
+        let name = self.context.pools.pool_name(pool);
         match started {
             Ok(standing) => {
                 log::debug!("[pool {name}] process {} refuses requests", standing.pid);
-                self.processes
+                self.context
+                    .processes
                     .by_pid
                     .insert(standing.pid, Who::UnavailableResponder(pool));
                 self.helpers.unavailable_responders.insert(pool, standing);
@@ -38,6 +39,7 @@ impl Executor {
                     "[pool {name}] requests wait, because the process that would refuse them can't be started: {error}"
                 );
                 self.context
+                    .services
                     .happened
                     .push_back(Event::UnavailableResponderGone(pool));
             }
@@ -48,7 +50,7 @@ impl Executor {
         self.helpers.unavailable_responders.clear();
         let stands_in =
             |(pid, who): (&i32, &Who)| matches!(who, Who::UnavailableResponder(_)).then_some(*pid);
-        for pid in self.processes.by_pid.iter().filter_map(stands_in) {
+        for pid in self.context.processes.by_pid.iter().filter_map(stands_in) {
             process::kill_and_reap(pid);
         }
     }
@@ -58,10 +60,11 @@ impl Executor {
         if standing.is_some_and(|standing| standing.pid == pid) {
             log::warn!(
                 "[pool {}] process {pid}, which refused requests, has ended",
-                self.pools.pool_name(pool)
+                self.context.pools.pool_name(pool)
             );
             self.helpers.stop_unavailable_responder(pool);
             self.context
+                .services
                 .happened
                 .push_back(Event::UnavailableResponderGone(pool));
         }

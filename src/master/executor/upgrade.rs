@@ -2,7 +2,7 @@
 
 use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
-use super::{Context, Executor, Handover, Who};
+use super::{Executor, Handover, Services, Who};
 use crate::handover::document::Stopping;
 use crate::handover::{self, VARIABLES};
 use crate::master::manager::Manager;
@@ -91,7 +91,7 @@ impl Executor {
     ) -> Result<(), Error> {
         let document = handover::publish(
             &self.document(manager, stopping),
-            &self.reload.config,
+            &self.context.in_force.config,
             BTreeMap::new(),
         )?;
         let (output, output_in) = fd::pipe(false)?;
@@ -104,9 +104,9 @@ impl Executor {
         let program = Program::new(&invocation.path, arguments, std::env::vars_os(), descriptors);
         let pid = process::start(&program)?;
         drop(program);
-        self.processes.by_pid.insert(pid, Who::Rehearsal);
-        self.context.sources.watch(&output, Source::Rehearsal)?;
-        self.handover.rehearsal = Some(Rehearsal {
+        self.context.processes.by_pid.insert(pid, Who::Rehearsal);
+        self.context.services.sources.watch(&output, Source::Rehearsal)?;
+        self.context.handover.rehearsal = Some(Rehearsal {
             pid,
             output: Lines::new(Guarded::new(output)),
             words: Vec::new(),
@@ -117,7 +117,7 @@ impl Executor {
 
     /// The state of the upgrade: `None`: none, or not done; `Ok`: exec now.
     pub(in crate::master) fn continue_upgrade(&mut self) -> Option<Result<(), UpgradeError>> {
-        let rehearsal = self.handover.rehearsal.as_mut()?;
+        let rehearsal = self.context.handover.rehearsal.as_mut()?;
         let now = clock::now();
         let is_gone = rehearsal.pid == 0;
         match &rehearsal.state {
@@ -127,7 +127,7 @@ impl Executor {
                 None
             }
             RehearsalState::Running(_) => None,
-            RehearsalState::Killed if is_gone => self.handover.give_up(UpgradeError::Mute),
+            RehearsalState::Killed if is_gone => self.context.handover.give_up(UpgradeError::Mute),
             RehearsalState::Killed => None,
             RehearsalState::Ended(Ended::Code(0)) if rehearsal.words.iter().any(|line| line == ANSWER) => {
                 rehearsal.state = RehearsalState::Able(now + QUIET);
@@ -135,16 +135,16 @@ impl Executor {
             }
             RehearsalState::Ended(ended) => {
                 let error = UpgradeError::Refused(*ended, rehearsal.words.join(" / "));
-                self.handover.give_up(error)
+                self.context.handover.give_up(error)
             }
             // A process is starting: the next master would not know its owner.
             RehearsalState::Able(until)
-                if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) =>
+                if *until > now && self.context.pools.workers.values().any(|w| w.pid.is_none()) =>
             {
                 None
             }
             RehearsalState::Able(_) => {
-                self.handover.rehearsal = None;
+                self.context.handover.rehearsal = None;
                 Some(Ok(()))
             }
         }
@@ -160,14 +160,14 @@ impl Executor {
         let Some(invocation) = invocation::get() else {
             return UpgradeError::Unknown;
         };
-        self.helpers.spawner.abandon();
+        self.context.spawner.abandon();
         let descriptors = self.descriptors();
         let numbers = descriptors
             .iter()
             .map(|(name, fd)| (name.clone(), fd.as_raw_fd()));
         let document = handover::publish(
             &self.document(manager, stopping),
-            &self.reload.config,
+            &self.context.in_force.config,
             numbers.collect(),
         );
         let document = match document {
@@ -196,7 +196,7 @@ impl Executor {
 }
 
 impl Handover {
-    pub(super) fn hear_rehearsal(&mut self, context: &mut Context) -> bool {
+    pub(super) fn hear_rehearsal(&mut self, services: &mut Services) -> bool {
         let Some(rehearsal) = &mut self.rehearsal else {
             return false;
         };
@@ -207,15 +207,15 @@ impl Handover {
             }
         });
         if look == PipeRead::Ended {
-            context.sources.forget(rehearsal.output.pipe());
+            services.sources.forget(rehearsal.output.pipe());
         }
         look == PipeRead::More
     }
 
-    pub(super) fn rehearsal_ended(&mut self, context: &mut Context, ended: Ended) {
-        read_rest(|| self.hear_rehearsal(context));
+    pub(super) fn rehearsal_ended(&mut self, services: &mut Services, ended: Ended) {
+        read_rest(|| self.hear_rehearsal(services));
         if let Some(rehearsal) = &mut self.rehearsal {
-            context.sources.forget(rehearsal.output.pipe());
+            services.sources.forget(rehearsal.output.pipe());
             if !matches!(rehearsal.state, RehearsalState::Killed) {
                 rehearsal.state = RehearsalState::Ended(ended);
             }

@@ -7,7 +7,7 @@ use super::generation::Generation;
 use super::preloader::Command;
 use super::shared::Facts;
 use super::sources::Source;
-use super::{Context, Executor, Helpers, Pools};
+use super::{Executor, Pools, Preloaders, Services};
 use crate::config::{Application, Php};
 use crate::master::event::{Event, GenerationId};
 use crate::runtime::php::protocol::WARM_TIMEOUT;
@@ -34,13 +34,16 @@ pub(super) struct WarmUp {
 impl Executor {
     /// The warm-up is done or late: the generation may have workers.
     pub(super) fn warmed_up(&mut self, id: GenerationId) {
-        if self.helpers.end_warm_up(&mut self.context, id) {
-            self.context.happened.push_back(Event::PreloaderReady(id));
+        if self.preloaders.end_warm_up(&mut self.context.services, id) {
+            self.context
+                .services
+                .happened
+                .push_back(Event::PreloaderReady(id));
         }
     }
 
     pub(super) fn poll_warm_ups(&mut self, now: Tick) {
-        let warm_ups = self.helpers.warm_ups.iter();
+        let warm_ups = self.preloaders.warm_ups.iter();
         let late = warm_ups.filter(|(_, warm_up)| warm_up.until <= now);
         for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.warmed_up(id);
@@ -48,7 +51,7 @@ impl Executor {
     }
 }
 
-impl Helpers {
+impl Preloaders {
     pub(super) fn warm_ups_deadline(&self) -> Option<Tick> {
         self.warm_ups.values().map(|warm_up| warm_up.until).min()
     }
@@ -103,24 +106,29 @@ impl Helpers {
     /// A generation's zygote is ready: starts the warm-up, or reports the generation ready.
     pub(super) fn zygote_serves(
         &mut self,
-        context: &mut Context,
+        services: &mut Services,
         pools: &mut Pools,
         id: GenerationId,
         facts: Facts,
     ) {
         pools.note_facts(id, facts);
-        match self.warm_up(context, pools, id) {
+        match self.warm_up(services, pools, id) {
             Ok(true) => {}
-            Ok(false) => context.happened.push_back(Event::PreloaderReady(id)),
+            Ok(false) => services.happened.push_back(Event::PreloaderReady(id)),
             Err(error) => {
                 log::error!("[pool {}] warm-up: {error}", pools.generation_name(id));
-                context.happened.push_back(Event::PreloaderReady(id));
+                services.happened.push_back(Event::PreloaderReady(id));
             }
         }
     }
 
     /// Returns `false` if there is nothing to compile.
-    fn warm_up(&mut self, context: &mut Context, pools: &mut Pools, id: GenerationId) -> Result<bool, Error> {
+    fn warm_up(
+        &mut self,
+        services: &mut Services,
+        pools: &mut Pools,
+        id: GenerationId,
+    ) -> Result<bool, Error> {
         let Some(names) = self.ask_for_scripts(pools, id) else {
             return Ok(false);
         };
@@ -133,7 +141,7 @@ impl Helpers {
         let memory = template.map(|template| pools.memory(id, template)).transpose()?;
         let (parcel, mut descriptors) = pools.parcel(id, memory)?;
         let (done, until_done) = pipe(false)?;
-        context.sources.watch(&done, Source::WarmUp(id))?;
+        services.sources.watch(&done, Source::WarmUp(id))?;
         descriptors.extend([until_done, names]);
         let command = Command::Warm { parcel: Some(parcel) };
         zygote.send(&command, descriptors);
@@ -143,11 +151,11 @@ impl Helpers {
     }
 
     /// Ends a warm-up. Returns `false` if there is none.
-    pub(super) fn end_warm_up(&mut self, context: &mut Context, id: GenerationId) -> bool {
+    pub(super) fn end_warm_up(&mut self, services: &mut Services, id: GenerationId) -> bool {
         let Some(warm_up) = self.warm_ups.remove(&id) else {
             return false;
         };
-        context.sources.forget(&warm_up.done.as_fd());
+        services.sources.forget(&warm_up.done.as_fd());
         true
     }
 }

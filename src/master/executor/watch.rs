@@ -64,14 +64,19 @@ impl Executor {
             None
         });
         if let Some(open) = &opened {
-            if let Err(error) = self.context.sources.watch(&open.inotify, Source::Directories) {
+            if let Err(error) = self
+                .context
+                .services
+                .sources
+                .watch(&open.inotify, Source::Directories)
+            {
                 log::error!("changes of pools' files are not noticed, reload by hand: {error}");
             }
         }
         // Events before the new watches count.
         self.read_watch();
         if let Some(before) = std::mem::replace(&mut self.watch.open, opened) {
-            self.context.sources.forget(&before.inotify);
+            self.context.services.sources.forget(&before.inotify);
         }
     }
 

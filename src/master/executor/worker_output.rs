@@ -7,7 +7,7 @@
 
 use super::app_log::Outlet;
 use super::output::{Lines, PipeRead, read_rest};
-use super::{Context, Generation, GenerationId, Pools, WorkerId, WorkerProcess};
+use super::{Generation, GenerationId, Pools, Services, WorkerId, WorkerProcess};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{header, slot_reader};
 
@@ -15,7 +15,7 @@ const MOST_FIRST_OUTPUT: usize = 16 * 1024;
 
 impl Pools {
     /// Logs a worker's output. Returns `true` if there is more.
-    pub(super) fn read_output(&mut self, context: &mut Context, id: WorkerId, index: usize) -> bool {
+    pub(super) fn read_output(&mut self, services: &mut Services, id: WorkerId, index: usize) -> bool {
         let has_it = |worker: &WorkerProcess| index < worker.output.len();
         if !self.workers.get(&id).is_some_and(has_it) {
             return false;
@@ -28,7 +28,7 @@ impl Pools {
             return false;
         };
         let pid = pid(generation, worker);
-        let log = context.log;
+        let log = services.log;
         let outlet = |stream| generation.outlet(log, "child", pid, stream);
         let (first_output, is_up) = (&mut worker.first_output, worker.up);
         // As in php-fpm, output on one stream ends a line of the other.
@@ -45,11 +45,11 @@ impl Pools {
         };
         let look = log_lines(&outlet(stream), lines, |line| note(first_output, is_up, line));
         if look == PipeRead::Ended {
-            context.sources.forget(lines.pipe());
+            services.sources.forget(lines.pipe());
         }
         let due = lines.due();
         let is_unfinished = lines.is_unfinished();
-        context.sources.hold_entry(due);
+        services.sources.hold_entry(due);
         self.note_unfinished(id, is_unfinished);
         look == PipeRead::More
     }
@@ -74,7 +74,7 @@ impl Pools {
         }
     }
 
-    pub(super) fn read_last_output(&self, context: &mut Context, worker: &mut WorkerProcess, pid: i32) {
+    pub(super) fn read_last_output(&self, services: &mut Services, worker: &mut WorkerProcess, pid: i32) {
         if worker.unfinished {
             worker.unfinished = false;
             self.count_unfinished(worker.generation, false);
@@ -83,7 +83,7 @@ impl Pools {
             return;
         };
         for (lines, stream) in &mut worker.output {
-            let outlet = generation.outlet(context.log, "child", pid, stream);
+            let outlet = generation.outlet(services.log, "child", pid, stream);
             let (first_output, is_up) = (&mut worker.first_output, worker.up);
             read_rest(|| {
                 let look = log_lines(&outlet, lines, |line| note(first_output, is_up, line));
@@ -94,7 +94,7 @@ impl Pools {
                 outlet.write(line);
                 note(first_output, is_up, line);
             });
-            context.sources.forget(lines.pipe());
+            services.sources.forget(lines.pipe());
         }
     }
 }

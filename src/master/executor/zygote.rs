@@ -6,7 +6,7 @@ use super::launches::{exit_of_report, summary};
 use super::preloader::Command;
 use super::provenance::credible_reason;
 use super::shared::common;
-use super::{Executor, Helpers, Pools};
+use super::{Executor, Pools, Preloaders};
 use crate::config::{Application, Config, Pool, Preloading, sharing};
 use crate::master::event::{Ended, GenerationId};
 use crate::runtime::php::protocol::Parcel;
@@ -76,11 +76,12 @@ impl Generation {
 impl Executor {
     /// Before a start: a zygote that was unfit is not tried again before the next reload.
     pub(super) fn recall_unfit(&mut self, id: GenerationId) {
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
+        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
             return;
         };
         let common = generation.uses_zygote().then(|| generation.common()).flatten();
-        let reason = common.and_then(|common| self.helpers.unfit.reason(&common, self.reload.count));
+        let reason =
+            common.and_then(|common| self.preloaders.unfit.reason(&common, self.context.in_force.count));
         if let Some(reason) = reason {
             generation.make.unfit = Some(reason.to_owned());
         }
@@ -88,15 +89,15 @@ impl Executor {
 
     /// No such zygote can be made: its pools have their own preloaders until the next reload.
     fn note_unfit(&mut self, pid: i32, reason: &str) {
-        let Some(preloader) = self.helpers.preloaders.get(&pid).filter(|it| it.is_zygote()) else {
+        let Some(preloader) = self.preloaders.by_pid.get(&pid).filter(|it| it.is_zygote()) else {
             return;
         };
         if let Some(common) = preloader.members.sources() {
-            let reload = self.reload.count;
-            self.helpers.unfit.note(common.clone(), reload, reason);
+            let reload = self.context.in_force.count;
+            self.preloaders.unfit.note(common.clone(), reload, reason);
         }
         for id in preloader.members.all() {
-            if let Some(generation) = self.pools.generations.get_mut(&id) {
+            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
                 generation.make.unfit = Some(reason.to_owned());
             }
         }
@@ -107,7 +108,7 @@ impl Executor {
     fn give_up_zygote(&mut self, pid: i32, reason: &str, is_preliminary: bool) -> Option<Released> {
         let reason = credible_reason(reason);
         self.note_unfit(pid, &reason);
-        let released = self.helpers.preloaders.get_mut(&pid)?.members.give_up()?;
+        let released = self.preloaders.by_pid.get_mut(&pid)?.members.give_up()?;
         // Most pools use a zygote by default.
         let level = match is_preliminary {
             true => log::Level::Debug,
@@ -125,8 +126,8 @@ impl Executor {
         let (reason, exit) = (summary(report), exit_of_report(report));
         let is_preliminary = self.is_tried_again(report);
         let is_cancelled = self
-            .helpers
             .preloaders
+            .by_pid
             .get(&pid)
             .is_some_and(|it| it.members.is_ending());
         let given_up = (!is_cancelled).then(|| self.give_up_zygote(pid, reason, is_preliminary));
@@ -151,14 +152,14 @@ impl Executor {
         let Some(released) = self.give_up_zygote(pid, reason, false) else {
             return;
         };
-        let Some(preloader) = self.helpers.preloaders.get(&pid) else {
+        let Some(preloader) = self.preloaders.by_pid.get(&pid) else {
             return;
         };
         let start = preloader.start;
         preloader.close();
         if let Some(token) = start {
             // For the kit only; it is reaped like any process.
-            self.helpers.spawner.is_up(token);
+            self.context.spawner.is_up(token);
             self.drain_spawner();
         }
         self.replace_zygote(released);
@@ -167,26 +168,27 @@ impl Executor {
     /// After a reload, pools only join a zygote that would be made the same again; pools that have another keep it.
     /// `is_new`: no present zygote may be joined.
     pub(super) fn outdate_zygotes(&mut self, is_new: bool) {
-        for preloader in self.helpers.preloaders.values_mut() {
+        for preloader in self.preloaders.by_pid.values_mut() {
             let Some(common) = preloader.members.sources() else {
                 continue;
             };
-            if is_new || !self.context.is_as_made(common, preloader) {
+            if is_new || !self.context.services.is_as_made(common, preloader) {
                 preloader.members.outdate();
             }
         }
-        self.helpers.zygotes_to_check = true;
-        self.helpers.zygotes_to_start = true;
+        self.preloaders.zygotes_to_check = true;
+        self.preloaders.zygotes_to_start = true;
     }
 
     /// Starts the zygotes that several pools use, so that the first request does not wait for PHP. One for a single
     /// pool comes with its workers.
     pub(in crate::master) fn start_zygotes(&mut self) {
-        if !std::mem::take(&mut self.helpers.zygotes_to_start) {
+        if !std::mem::take(&mut self.preloaders.zygotes_to_start) {
             return;
         }
-        let latest = self.pools.by_id.values();
-        let latest = latest.filter_map(|pool| self.pools.generations.get(&pool.latest.or(pool.serving)?));
+        let latest = self.context.pools.by_id.values();
+        let latest =
+            latest.filter_map(|pool| self.context.pools.generations.get(&pool.latest.or(pool.serving)?));
         let kinds = latest.filter_map(|it| Some((it.common()?, it.has_applications())));
         for common in shared_sources(kinds, MOST_STARTED_AT_ONCE) {
             self.try_start_zygote(common);
@@ -201,7 +203,7 @@ impl Executor {
         let pools = config.pools.iter().filter(|pool| sharing::wants_zygote(pool));
         let pools = pools.filter(|pool| pool.applications.is_some() || is_users(pool));
         let kinds = pools.map(|pool| {
-            let settings = self.context.bare_settings(pool.clone(), &config.global);
+            let settings = self.context.services.bare_settings(pool.clone(), &config.global);
             (common(&settings), pool.applications.is_some())
         });
         for common in shared_sources(kinds, 1) {
@@ -210,8 +212,12 @@ impl Executor {
     }
 
     fn try_start_zygote(&mut self, common: Settings) {
-        let is_unfit = self.helpers.unfit.reason(&common, self.reload.count).is_some();
-        if is_unfit || self.helpers.zygote_from(&common).is_some() {
+        let is_unfit = self
+            .preloaders
+            .unfit
+            .reason(&common, self.context.in_force.count)
+            .is_some();
+        if is_unfit || self.preloaders.zygote_from(&common).is_some() {
             return;
         }
         if let Err(error) = self.start_zygote(common) {
@@ -220,15 +226,15 @@ impl Executor {
     }
 
     pub(in crate::master) fn end_unused_zygotes(&mut self) {
-        if !std::mem::take(&mut self.helpers.zygotes_to_check) {
+        if !std::mem::take(&mut self.preloaders.zygotes_to_check) {
             return;
         }
-        for zygote in self.helpers.preloaders.values_mut() {
-            if zygote.members.is_unused() && !self.pools.need(&zygote.members) {
+        for zygote in self.preloaders.by_pid.values_mut() {
+            if zygote.members.is_unused() && !self.context.pools.need(&zygote.members) {
                 log::debug!("zygote {} ends: no pools are like it", zygote.pid);
                 zygote.members.end();
                 match zygote.start {
-                    Some(token) => self.helpers.spawner.cancel(token),
+                    Some(token) => self.context.spawner.cancel(token),
                     None => zygote.close(),
                 }
             }
@@ -243,9 +249,9 @@ const MOST_STARTED_AT_ONCE: usize = 4;
 /// The time limit of a killed process before it is left alone.
 const END: Duration = Duration::from_secs(2);
 
-impl Helpers {
+impl Preloaders {
     pub(in crate::master) fn end_zygotes(&mut self) {
-        let zygotes = self.preloaders.values().filter(|it| it.is_zygote());
+        let zygotes = self.by_pid.values().filter(|it| it.is_zygote());
         for pid in zygotes.map(|it| it.pid) {
             let _ = process::send_signal(pid, Signal::SIGKILL);
             process::reap_soon(pid, END);
@@ -262,7 +268,7 @@ impl Helpers {
     ) -> Result<Result<(Command, Vec<OwnedFd>), WorkerContext>, Error> {
         let pid = pools.preloader_pid(id);
         let zygote = pid
-            .and_then(|pid| self.preloaders.get(&pid))
+            .and_then(|pid| self.by_pid.get(&pid))
             .filter(|it| it.is_zygote());
         let Some(zygote) = zygote else {
             return Ok(Err(own));

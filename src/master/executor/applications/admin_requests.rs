@@ -196,7 +196,7 @@ impl Executor {
                 At::Ordered(_) => {
                     looks += 1;
                     let is_read = looks <= MOST_READ;
-                    let start = known.and_then(|it| self.helpers.spawner.progress(it.generation, is_read));
+                    let start = known.and_then(|it| self.context.spawner.progress(it.generation, is_read));
                     match start {
                         Some((start, process)) => {
                             (since, pid) = (start.since.max(since), process);
@@ -206,7 +206,12 @@ impl Executor {
                     }
                 }
                 At::Made(_, worker) => {
-                    pid = self.pools.workers.get(&worker).and_then(|worker| worker.pid);
+                    pid = self
+                        .context
+                        .pools
+                        .workers
+                        .get(&worker)
+                        .and_then(|worker| worker.pid);
                     "made"
                 }
                 At::Up(..) => return None,
@@ -244,12 +249,12 @@ impl Executor {
             let name = application.get("name").and_then(Value::as_str);
             let known = name.and_then(|name| app_pool.applications.get(Path::new(name)));
             let programs = known
-                .map(|known| self.pools.programs_of(&self.helpers, known.pool))
+                .map(|known| self.context.pools.programs_of(&self.programs, known.pool))
                 .unwrap_or_default();
             if let (false, Ok(programs)) = (programs.is_empty(), serde_json::to_value(programs)) {
                 application.insert("programs".to_owned(), programs);
             }
-            let generation = known.and_then(|known| self.pools.generations.get(&known.generation));
+            let generation = known.and_then(|known| self.context.pools.generations.get(&known.generation));
             if let Some(servers) = generation.and_then(|generation| generation.make.connected_to.as_ref()) {
                 application.insert("connected_to".to_owned(), servers.as_str().into());
             }
@@ -269,7 +274,7 @@ impl Executor {
     }
 
     pub(in crate::master) fn instance_with_pid(&self, pid: i32) -> Option<(PoolId, PathBuf)> {
-        let super::super::Who::Worker(worker) = self.processes.by_pid.get(&pid)? else {
+        let super::super::Who::Worker(worker) = self.context.processes.by_pid.get(&pid)? else {
             return None;
         };
         let (id, number) = self.applications.instances.get(worker)?;

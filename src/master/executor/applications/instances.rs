@@ -1,7 +1,7 @@
 //! Instances: from the inspection of a directory to the end of the worker.
 
 use super::super::pools::policy;
-use super::super::{Applications, Context, Executor, Pools, WorkerProcess};
+use super::super::{Applications, Executor, Pools, Services, WorkerProcess};
 use super::denied::{Denied, Matter};
 use super::{AppPool, PreloaderFailure, RunningApplication};
 use crate::config::{Pool, ProcessManager};
@@ -38,7 +38,7 @@ impl Executor {
                 .spawn_instance(id, instance, application, restarts),
             ToMaster::Stop { instance, kill } => {
                 self.applications
-                    .stop_instance(&mut self.context, id, instance, kill)
+                    .stop_instance(&mut self.context.services, id, instance, kill)
             }
             ToMaster::Done {
                 admin_request,
@@ -102,10 +102,11 @@ impl Executor {
         let (root, restarts) = (found.root.clone(), instance.restarts);
         let origin = settings.origin.clone();
         let known = app_pool.applications.get(&root);
-        let known = known.filter(|it| self.pools.by_id.contains_key(&it.pool));
+        let known = known.filter(|it| self.context.pools.by_id.contains_key(&it.pool));
         let present = known.filter(|it| {
             let has_room = it.settings.pm.max_children() >= settings.pm.max_children();
-            let is_present = it.restarts >= restarts && self.pools.generations.contains_key(&it.generation);
+            let is_present =
+                it.restarts >= restarts && self.context.pools.generations.contains_key(&it.generation);
             is_present && has_room && it.settings.has_instances_for(&settings)
         });
         let policy = policy(&settings);
@@ -126,12 +127,15 @@ impl Executor {
             instance.come_to(At::Ordered(order), clock::now());
             (instance.revision, instance.origin) = (revision, origin);
         }
-        self.context.happened.push_back(Event::SpawnRequest(SpawnRequest {
-            order,
-            pool,
-            generation,
-            policy,
-        }));
+        self.context
+            .services
+            .happened
+            .push_back(Event::SpawnRequest(SpawnRequest {
+                order,
+                pool,
+                generation,
+                policy,
+            }));
         Ok(())
     }
 
@@ -150,23 +154,29 @@ impl Executor {
             .map_err(|error| format!("access log: {error}"))?;
         let slow = super::super::slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
         let settings = Arc::new(settings);
-        let global = &self.reload.config.global;
-        let own = self.context.settings(&settings, global, &mut HashMap::new());
+        let global = &self.context.in_force.config.global;
+        let own = self
+            .context
+            .services
+            .settings(&settings, global, &mut HashMap::new());
         let own = own.map_err(|error| error.to_string())?;
-        self.pools
+        self.context
+            .pools
             .groups
-            .extend(group.filter(|group| !self.pools.groups.contains(group)));
+            .extend(group.filter(|group| !self.context.pools.groups.contains(group)));
         let pool = match pool {
             Some(pool) => pool,
             None => self
+                .context
                 .pools
-                .add_pool_of_application(&mut self.handover, &settings.name),
+                .add_pool_of_application(&mut self.context.handover, &settings.name),
         };
-        let generation = self
-            .pools
-            .add_generation(&mut self.handover, pool, own, access, slow);
-        self.pools.serves(pool, generation);
-        if let Some(app_pool) = self.pools.by_id.get_mut(&pool) {
+        let generation =
+            self.context
+                .pools
+                .add_generation(&mut self.context.handover, pool, own, access, slow);
+        self.context.pools.serves(pool, generation);
+        if let Some(app_pool) = self.context.pools.by_id.get_mut(&pool) {
             app_pool.latest = Some(generation);
         }
         if let Some(app_pool) = self.applications.routers.get_mut(&id) {
@@ -194,7 +204,10 @@ impl Executor {
                     app_pool.registry.remove(number);
                 }
                 Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
-                    self.context.happened.push_back(Event::Cancel(order, false));
+                    self.context
+                        .services
+                        .happened
+                        .push_back(Event::Cancel(order, false));
                 }
                 None => {}
             }
@@ -236,7 +249,7 @@ impl Applications {
         app_pool.look_at(app_pool.last_look, &application);
     }
 
-    fn stop_instance(&mut self, context: &mut Context, id: PoolId, number: u64, kill: bool) {
+    fn stop_instance(&mut self, services: &mut Services, id: PoolId, number: u64, kill: bool) {
         let Some(instance) = self.instance(id, number) else {
             return;
         };
@@ -244,7 +257,7 @@ impl Applications {
         match instance.at {
             At::Looking => self.end_instance(id, number, &Denied::for_now(NOT_MADE)),
             At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
-                context.happened.push_back(Event::Cancel(order, kill));
+                services.happened.push_back(Event::Cancel(order, kill));
             }
         }
     }

@@ -13,7 +13,7 @@ mod instances;
 mod router;
 
 use super::helper_process::{HelperId, HelperProcess};
-use super::{Executor, Pools, Reload, Who};
+use super::{Executor, Pools, Who};
 use crate::config::Pool;
 use crate::inspector::protocol::FoundApplication;
 use crate::life::Happened;
@@ -161,7 +161,7 @@ impl Executor {
 
     /// Lets every router finish. Returns `false` if there is none.
     pub(in crate::master) fn finish_routers(&mut self) -> bool {
-        let limit = self.reload.config.global.process_control_timeout;
+        let limit = self.context.in_force.config.global.process_control_timeout;
         let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
         for id in ids {
             self.dismiss_router(id, limit);
@@ -191,7 +191,7 @@ impl Executor {
         let is_old = |(_, who): &(&i32, &Who)| {
             matches!(who, Who::Helper(HelperId::Router(_) | HelperId::Inspector(_)))
         };
-        let old = self.processes.by_pid.iter().filter(is_old);
+        let old = self.context.processes.by_pid.iter().filter(is_old);
         pids.extend(old.map(|(pid, _)| *pid));
         pids.sort_unstable();
         pids.dedup();
@@ -204,7 +204,8 @@ impl Executor {
     /// Starts routers for pools without one, after an upgrade failed that was to end them.
     pub(in crate::master) fn raise_routers(&mut self) {
         let pools: Vec<Arc<Pool>> = self
-            .reload
+            .context
+            .in_force
             .config
             .pools
             .iter()
@@ -212,7 +213,7 @@ impl Executor {
             .cloned()
             .collect();
         for pool in pools {
-            if let Some(id) = self.pools.pools_named(&pool.name).first() {
+            if let Some(id) = self.context.pools.pools_named(&pool.name).first() {
                 self.set_router(*id, &pool, ReloadScope::Changed);
             }
         }
@@ -230,19 +231,16 @@ impl Executor {
             return;
         };
         app_pool.inspector.kill();
-        self.context.forget_helper_processes(&app_pool);
+        self.context.services.forget_helper_processes(&app_pool);
         for application in app_pool.applications.values() {
-            self.context.happened.push_back(Event::Disband(application.pool));
+            self.context
+                .services
+                .happened
+                .push_back(Event::Disband(application.pool));
         }
         for (_, asked) in app_pool.asked {
             self.answered(asked, Err("the pool ends".to_owned()));
         }
-    }
-}
-
-impl Reload {
-    pub(in crate::master) fn config(&self) -> &crate::config::Config {
-        &self.config
     }
 }
 

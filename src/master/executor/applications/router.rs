@@ -3,7 +3,7 @@
 use super::super::helper::{own_user, zone};
 use super::super::helper_process::{HelperId, HelperProcess, Pulse, RunningHelper};
 use super::super::sources::Source;
-use super::super::{Applications, Context, Executor, Pools};
+use super::super::{Applications, Executor, Pools, Services};
 use super::instances::told;
 use super::{AppPool, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
@@ -151,10 +151,11 @@ impl Executor {
         let socket = copy(&app_pool.sockets.master)?;
         let pid = self
             .context
-            .start_helper(&self.reload, title, role, theirs, zone())?;
+            .services
+            .start_helper(&self.context.in_force, title, role, theirs, zone())?;
         let mut running = RunningHelper::new(pid, channel);
         running.pulse = Some(Pulse::new(pid, heartbeat_in));
-        let sources = &mut self.context.sources;
+        let sources = &mut self.context.services.sources;
         running.hear(id, messages, sources)?;
         match &running.channel {
             Some(channel) => {
@@ -163,7 +164,7 @@ impl Executor {
             None => {
                 sources.watch(&socket, Source::Inspector(pool))?;
                 self.applications
-                    .keep_inspector_socket(&mut self.context, pool, socket);
+                    .keep_inspector_socket(&mut self.context.services, pool, socket);
             }
         }
         self.helper_started(id, running);
@@ -171,7 +172,7 @@ impl Executor {
             app_pool.runs_as = runs_as;
         }
         match is_router {
-            true => self.applications.brief_router(&self.pools, pool),
+            true => self.applications.brief_router(&self.context.pools, pool),
             false => self.applications.brief_inspector(pool),
         }
     }
@@ -285,16 +286,16 @@ impl Applications {
         Ok(())
     }
 
-    fn keep_inspector_socket(&mut self, context: &mut Context, id: PoolId, socket: OwnedFd) {
+    fn keep_inspector_socket(&mut self, services: &mut Services, id: PoolId, socket: OwnedFd) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
         let before = std::mem::replace(&mut app_pool.sockets.master, socket);
-        context.sources.forget(&before);
+        services.sources.forget(&before);
     }
 }
 
-impl Context {
+impl Services {
     pub(super) fn forget_helper_processes(&mut self, app_pool: &AppPool) {
         self.sources.forget(&app_pool.sockets.master);
         for helper in [&app_pool.router, &app_pool.inspector] {

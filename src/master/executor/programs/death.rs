@@ -31,9 +31,9 @@ impl Executor {
         delay: Duration,
         refuses: bool,
     ) {
-        let death = self.helpers.slot(id, index).and_then(|slot| slot.death.take());
+        let death = self.programs.slot(id, index).and_then(|slot| slot.death.take());
         let report = death.and_then(|death| self.report_death(id, death));
-        let Some(record) = self.helpers.programs.get_mut(&id) else {
+        let Some(record) = self.programs.running.get_mut(&id) else {
             return;
         };
         record.last_error = report.as_ref().map(|report| report.id).or(record.last_error);
@@ -57,7 +57,7 @@ impl Executor {
     }
 
     fn report_death(&mut self, id: GenerationId, death: Death) -> Option<Arc<Report>> {
-        let generation = self.pools.generations.get(&id)?;
+        let generation = self.context.pools.generations.get(&id)?;
         let mut plan = plan(&generation.settings)?;
         plan.secrets = generation.secrets();
         let report = Arc::new(report_of_end(End {
@@ -73,7 +73,7 @@ impl Executor {
         }));
         self.applications.note_failure(&[id], &report);
         self.applications.note_death(id, &report);
-        self.pools.errors.keep(Kept {
+        self.context.pools.errors.keep(Kept {
             report: Arc::clone(&report),
             epoch_s: clock::epoch_seconds(),
             pools: vec![report.plan.group.clone()],

@@ -1,7 +1,6 @@
 //! The hand-over of programs.
 
-use super::super::Helpers;
-use super::{Executor, ProcessSlot, ProgramProcess, RunningProgram, Who};
+use super::{Executor, ProcessSlot, ProgramProcess, Programs, RunningProgram, Who};
 use crate::handover::{document, names};
 use crate::master::event::{Ended, GenerationId};
 use crate::master::executor::output::Lines;
@@ -28,7 +27,7 @@ impl Executor {
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<bool, Error> {
         let id = GenerationId(left.id);
-        if !self.pools.has_program(id) {
+        if !self.context.pools.has_program(id) {
             return Ok(false);
         }
         let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
@@ -46,12 +45,12 @@ impl Executor {
         if there.is_empty() {
             // Its workers find the next program's processes.
             (0..left.places as usize).for_each(|index| share.table().withdraw(index));
-            if let Some(generation) = self.pools.generations.get_mut(&id) {
+            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
                 generation.share = Some(share);
             }
             return Ok(false);
         }
-        let in_entries = self.pools.logs_entries(id);
+        let in_entries = self.context.pools.logs_entries(id);
         let mut slots: Vec<ProcessSlot> = (0..left.places).map(|_| ProcessSlot::default()).collect();
         for process in there {
             let index = process.place as usize;
@@ -62,10 +61,14 @@ impl Executor {
             let output = output.map(Guarded::with_descriptors);
             if let Some(output) = &output {
                 self.context
+                    .services
                     .sources
                     .watch(output, Source::ProgramOutput(id, index))?;
             }
-            self.processes.by_pid.insert(process.pid, Who::Program(id, index));
+            self.context
+                .processes
+                .by_pid
+                .insert(process.pid, Who::Program(id, index));
             let sockets = process.sockets.iter().map(adopted_socket).collect();
             let remains = Remains::adopt(process.pid, &process.mark).with_sockets(sockets);
             slot.running = Some(ProgramProcess {
@@ -83,7 +86,7 @@ impl Executor {
         for (index, _) in up.iter().enumerate().filter(|(_, is_up)| !**is_up) {
             share.table().withdraw(index);
         }
-        if let Some(generation) = self.pools.generations.get_mut(&id) {
+        if let Some(generation) = self.context.pools.generations.get_mut(&id) {
             generation.share = Some(share.clone());
         }
         let mut actions = Vec::new();
@@ -95,15 +98,15 @@ impl Executor {
             last_error: None,
             failing: false,
         };
-        self.helpers.programs.insert(id, record);
+        self.programs.running.insert(id, record);
         self.change_program(id, |_, out| out.append(&mut actions));
         Ok(true)
     }
 }
 
-impl Helpers {
+impl Programs {
     pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::SavedProgram> {
-        let slots = self.programs.get(&id).map(|record| record.slots.as_slice());
+        let slots = self.running.get(&id).map(|record| record.slots.as_slice());
         let slots = slots.unwrap_or_default();
         let entry = |(index, running): (usize, &ProgramProcess)| {
             Some(document::SavedProgram {
@@ -119,7 +122,7 @@ impl Helpers {
     }
 
     pub(in crate::master::executor) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
-        let slots = self.programs.get(&id).map(|record| record.slots.as_slice());
+        let slots = self.running.get(&id).map(|record| record.slots.as_slice());
         let mut ends = Vec::new();
         for (index, running) in running(slots.unwrap_or_default()) {
             let [input, output] = names::program(id.0, u32::try_from(index).unwrap_or(u32::MAX));
@@ -134,7 +137,7 @@ impl Executor {
     /// Removes sockets of an earlier master's processes that do not continue: the kernel has told them
     /// that it is gone.
     pub(in crate::master::executor) fn remove_sockets_of_others(&mut self, left: &document::Document) {
-        let by_pid = &self.processes.by_pid;
+        let by_pid = &self.context.processes.by_pid;
         let goes_on = |pid: i32| matches!(by_pid.get(&pid), Some(Who::Program(..)));
         let programs = left
             .generations
@@ -143,7 +146,7 @@ impl Executor {
         let others = programs.filter(|program| !goes_on(program.pid));
         let sockets = others.map(|program| program.sockets.iter().map(adopted_socket).collect());
         for sockets in sockets.collect::<Vec<_>>() {
-            self.helpers.spawner.remove_sockets(sockets);
+            self.context.spawner.remove_sockets(sockets);
         }
     }
 }

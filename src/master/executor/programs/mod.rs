@@ -10,7 +10,7 @@ use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
 use super::worker::signal_of;
-use super::{Context, Executor, Helpers, Pools, Who};
+use super::{Executor, Pools, Services, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
 use crate::master::action::Force;
@@ -27,6 +27,7 @@ use crate::tick::Tick;
 use death::Death;
 use nix::sys::signal::Signal;
 use plan::{address_of, plan};
+use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -34,6 +35,12 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The most looks; a process that survives SIGKILL must not block the others.
 const MOST_LOOKS: u32 = 200;
+/// Programs that answer HTTP, and their processes.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Programs {
+    pub(super) running: HashMap<GenerationId, RunningProgram>,
+}
+
 #[derive(Debug)]
 pub(super) struct RunningProgram {
     program: Program,
@@ -99,8 +106,8 @@ impl Executor {
         self.open(id)?;
         // Only a reload checks for changed code.
         let facts = Executor::facts(None, &[], None, true, None, None);
-        self.pools.note_facts(id, facts);
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
+        self.context.pools.note_facts(id, facts);
+        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
             return Ok(());
         };
         let Application::Program(settings) = &generation.settings.pool.application else {
@@ -108,7 +115,7 @@ impl Executor {
         };
         let instances = settings.instances as usize;
         let share = generation.share(instances)?;
-        self.helpers.programs.entry(id).or_insert_with(|| RunningProgram {
+        self.programs.running.entry(id).or_insert_with(|| RunningProgram {
             program: Program::new(instances),
             share,
             slots: (0..instances).map(|_| ProcessSlot::default()).collect(),
@@ -116,8 +123,8 @@ impl Executor {
             last_error: None,
             failing: false,
         });
-        self.handover.keep_program_table(&self.pools, id);
-        let on_trial = self.pools.is_coming(id) || self.pools.has_staying_elder(id);
+        self.context.handover.keep_program_table(&self.context.pools, id);
+        let on_trial = self.context.pools.is_coming(id) || self.context.pools.has_staying_elder(id);
         self.change_program(id, |program, actions| program.start(on_trial, actions));
         Ok(())
     }
@@ -128,14 +135,14 @@ impl Executor {
 
     /// Stops a generation's program. Returns false if it has none.
     pub(super) fn stop_program(&mut self, id: GenerationId, force: Force) -> bool {
-        let is_one = self.helpers.programs.contains_key(&id);
+        let is_one = self.programs.running.contains_key(&id);
         self.change_program(id, |program, actions| program.stop(force, actions));
         is_one
     }
 
     fn change_program(&mut self, id: GenerationId, step: impl FnOnce(&mut Program, &mut Vec<ProgramAction>)) {
         let mut actions = Vec::new();
-        if let Some(record) = self.helpers.programs.get_mut(&id) {
+        if let Some(record) = self.programs.running.get_mut(&id) {
             step(&mut record.program, &mut actions);
         }
         let mut actions = VecDeque::from(actions);
@@ -143,7 +150,7 @@ impl Executor {
             match action {
                 ProgramAction::Start(index) => self.start_process(id, index),
                 ProgramAction::Cancel(index) => {
-                    let token = self.helpers.slot(id, index).and_then(|slot| slot.token);
+                    let token = self.programs.slot(id, index).and_then(|slot| slot.token);
                     self.cancel_start(token);
                 }
                 ProgramAction::BackOff {
@@ -154,45 +161,51 @@ impl Executor {
                     self.program_backs_off(id, index, delay, refuses);
                 }
                 ProgramAction::Stop(index, force) => {
-                    self.helpers.stop_process(id, index, force);
-                    self.handover.generation_changed(id);
+                    self.programs.stop_process(id, index, force);
+                    self.context.handover.generation_changed(id);
                 }
                 ProgramAction::TellReady => {
                     // An application's generation gets the next worker from now on; a pool's only once its workers are
                     // up.
-                    let serves = !self.pools.is_coming(id);
-                    if let Some(record) = self.helpers.programs.get_mut(&id).filter(|_| serves) {
+                    let serves = !self.context.pools.is_coming(id);
+                    if let Some(record) = self.programs.running.get_mut(&id).filter(|_| serves) {
                         record.program.takes_over();
                     }
-                    self.context.happened.push_back(Event::PreloaderReady(id));
+                    self.context
+                        .services
+                        .happened
+                        .push_back(Event::PreloaderReady(id));
                 }
                 ProgramAction::TellGone { failed } => {
-                    let exit = self.helpers.programs.get(&id).map(|record| record.last_exit);
+                    let exit = self.programs.running.get(&id).map(|record| record.last_exit);
                     let exit = exit.filter(|_| failed).unwrap_or(Ended::Code(0));
-                    self.context.happened.push_back(Event::PreloaderGone(id, exit));
+                    self.context
+                        .services
+                        .happened
+                        .push_back(Event::PreloaderGone(id, exit));
                 }
             }
         }
     }
 
     fn start_process(&mut self, id: GenerationId, index: usize) {
-        let problem = self.pools.read_env_file(id).err();
-        let generation = self.pools.generations.get(&id);
+        let problem = self.context.pools.read_env_file(id).err();
+        let generation = self.context.pools.generations.get(&id);
         let Some(mut plan) = generation.and_then(|it| plan(&it.settings_with_secrets())) else {
             return;
         };
-        plan.secrets = self.pools.secrets(id);
+        plan.secrets = self.context.pools.secrets(id);
         plan.problems.extend(problem);
         let purpose = Purpose::Program(id, index);
-        let token = self.helpers.spawner.spawn(plan, Vec::new(), purpose);
-        if let Some(slot) = self.helpers.slot(id, index) {
+        let token = self.context.spawner.spawn(plan, Vec::new(), purpose);
+        if let Some(slot) = self.programs.slot(id, index) {
             slot.token = Some(token);
         }
         self.drain_spawner();
     }
 
     pub(super) fn process_up(&mut self, id: GenerationId, index: usize, started: Started) {
-        let name = self.pools.generation_name(id).to_owned();
+        let name = self.context.pools.generation_name(id).to_owned();
         let address = address_of(&started.up.sockets);
         let Process {
             pid,
@@ -206,9 +219,9 @@ impl Executor {
         // On a busy machine its last output is often read before it is known to be up.
         let has_failed = headline(&written.text()).is_some();
         let words = if has_failed { written } else { Capture::default() };
-        let in_entries = self.pools.logs_entries(id);
+        let in_entries = self.context.pools.logs_entries(id);
         let output = output.map(|output| Lines::resume(output, started.splitter).in_entries(in_entries));
-        let Some(record) = self.helpers.programs.get_mut(&id) else {
+        let Some(record) = self.programs.running.get_mut(&id) else {
             return;
         };
         let is_published = address
@@ -230,7 +243,7 @@ impl Executor {
             words,
         });
         if let Some(output) = &running.output {
-            let sources = &mut self.context.sources;
+            let sources = &mut self.context.services.sources;
             sources.watch_of_pool(&name, output.pipe(), Source::ProgramOutput(id, index));
         }
         match &address {
@@ -245,13 +258,14 @@ impl Executor {
                 running.remains.signal_group(Signal::SIGKILL);
             }
         }
-        self.handover.generation_changed(id);
+        self.context.handover.generation_changed(id);
         if let Some(address) = address.as_ref().filter(|_| is_published) {
-            self.pools
-                .show_heirs(&self.helpers, id, index, Some((address, pid)));
+            self.context
+                .pools
+                .show_heirs(&self.programs, id, index, Some((address, pid)));
         }
         if gone.is_none() {
-            self.processes.by_pid.insert(pid, Who::Program(id, index));
+            self.context.processes.by_pid.insert(pid, Who::Program(id, index));
         }
         self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
         if let Some(ended) = gone {
@@ -261,8 +275,8 @@ impl Executor {
 
     pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
         self.applications.note_failure(&[id], report);
-        self.processes.reported.insert(id);
-        let Some(record) = self.helpers.programs.get_mut(&id) else {
+        self.context.processes.reported.insert(id);
+        let Some(record) = self.programs.running.get_mut(&id) else {
             return;
         };
         (record.last_exit, record.last_error) = (exit_of_report(report), Some(report.id));
@@ -275,11 +289,15 @@ impl Executor {
     }
 
     pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: Ended) {
-        let (helpers, context, pools) = (&mut self.helpers, &mut self.context, &self.pools);
-        read_rest(|| helpers.read_program_output(context, pools, id, index));
-        let name = self.pools.generation_name(id).to_owned();
-        self.pools.show_heirs(&self.helpers, id, index, None);
-        let Some(record) = self.helpers.programs.get_mut(&id) else {
+        let (programs, services, pools) = (
+            &mut self.programs,
+            &mut self.context.services,
+            &self.context.pools,
+        );
+        read_rest(|| programs.read_program_output(services, pools, id, index));
+        let name = self.context.pools.generation_name(id).to_owned();
+        self.context.pools.show_heirs(&self.programs, id, index, None);
+        let Some(record) = self.programs.running.get_mut(&id) else {
             return;
         };
         let table = record.share.table();
@@ -294,17 +312,17 @@ impl Executor {
         let Some(mut running) = slot.running.take() else {
             return;
         };
-        self.handover.generation_changed(id);
+        self.context.handover.generation_changed(id);
         let pid = running.pid;
         if let Some(output) = &mut running.output {
-            if let Some(generation) = self.pools.generations.get(&id) {
-                let outlet = generation.outlet(self.context.log, "process", pid, "");
+            if let Some(generation) = self.context.pools.generations.get(&id) {
+                let outlet = generation.outlet(self.context.services.log, "process", pid, "");
                 output.end_line(|words| {
                     running.words.push(words);
                     outlet.write(words);
                 });
             }
-            self.context.sources.forget(output.pipe());
+            self.context.services.sources.forget(output.pipe());
         }
         if running.is_ending {
             log::debug!("[pool {name}] process {pid} of the application has ended");
@@ -332,8 +350,8 @@ impl Executor {
 
     fn sweep_processes(&mut self, now: Tick) {
         let (mut gone, mut sockets) = (Vec::new(), Vec::new());
-        let pids = &self.processes.by_pid;
-        for (id, record) in &mut self.helpers.programs {
+        let pids = &self.context.processes.by_pid;
+        for (id, record) in &mut self.programs.running {
             for (index, slot) in record.slots.iter_mut().enumerate() {
                 let Some(left) = slot.left.as_mut().filter(|left| left.due <= now) else {
                     continue;
@@ -347,7 +365,7 @@ impl Executor {
             }
         }
         for sockets in sockets {
-            self.helpers.spawner.remove_sockets(sockets);
+            self.context.spawner.remove_sockets(sockets);
         }
         for (id, index, was_at_work) in gone {
             self.change_program(id, |program, actions| {
@@ -357,11 +375,11 @@ impl Executor {
     }
 
     pub(in crate::master) fn poll_programs(&mut self, now: Tick) {
-        if self.helpers.programs_deadline().is_none_or(|due| due > now) {
+        if self.programs.programs_deadline().is_none_or(|due| due > now) {
             return;
         }
         self.sweep_processes(now);
-        for id in self.helpers.programs.keys().copied().collect::<Vec<_>>() {
+        for id in self.programs.running.keys().copied().collect::<Vec<_>>() {
             self.change_program(id, |program, actions| program.pass(now, actions));
         }
     }
@@ -373,7 +391,7 @@ impl Pools {
         generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
     }
 
-    pub(super) fn programs_of(&self, helpers: &Helpers, pool: PoolId) -> Vec<protocol::ProcessStatus> {
+    pub(super) fn programs_of(&self, programs: &Programs, pool: PoolId) -> Vec<protocol::ProcessStatus> {
         let own = self
             .generations
             .iter()
@@ -381,7 +399,7 @@ impl Pools {
         let mut ids: Vec<GenerationId> = own.map(|(id, _)| *id).collect();
         ids.sort_unstable();
         ids.into_iter()
-            .flat_map(|id| helpers.program_status(id))
+            .flat_map(|id| programs.program_status(id))
             .collect()
     }
 
@@ -389,7 +407,7 @@ impl Pools {
     /// gone.
     fn show_heirs(
         &self,
-        helpers: &Helpers,
+        programs: &Programs,
         id: GenerationId,
         index: usize,
         address: Option<(&Address, i32)>,
@@ -397,7 +415,7 @@ impl Pools {
         let pool = self.generations.get(&id).map(|generation| generation.pool);
         let others = self.generations.iter();
         let others =
-            others.filter(|(other, it)| Some(it.pool) == pool && !helpers.programs.contains_key(other));
+            others.filter(|(other, it)| Some(it.pool) == pool && !programs.running.contains_key(other));
         for share in others.filter_map(|(_, generation)| generation.share.as_ref()) {
             match address {
                 Some((address, pid)) => {
@@ -409,9 +427,9 @@ impl Pools {
     }
 }
 
-impl Helpers {
+impl Programs {
     fn slot(&mut self, id: GenerationId, index: usize) -> Option<&mut ProcessSlot> {
-        self.programs.get_mut(&id)?.slots.get_mut(index)
+        self.running.get_mut(&id)?.slots.get_mut(index)
     }
 
     fn stop_process(&mut self, id: GenerationId, index: usize, force: Force) {
@@ -426,7 +444,7 @@ impl Helpers {
     }
 
     pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::ProcessStatus> {
-        let Some(record) = self.programs.get(&id) else {
+        let Some(record) = self.running.get(&id) else {
             return Vec::new();
         };
         let (now, table) = (clock::now(), record.share.table());
@@ -449,10 +467,10 @@ impl Helpers {
 
     pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
         let cores = self
-            .programs
+            .running
             .values()
             .filter_map(|record| record.program.next_deadline());
-        let slots = self.programs.values().flat_map(|record| &record.slots);
+        let slots = self.running.values().flat_map(|record| &record.slots);
         let left = slots.filter_map(|slot| slot.left.as_ref().map(|left| left.due));
         cores.chain(left).min()
     }
@@ -460,7 +478,7 @@ impl Helpers {
     /// Logs a program's output. Returns `true` if there may be more.
     pub(super) fn read_program_output(
         &mut self,
-        context: &mut Context,
+        services: &mut Services,
         pools: &Pools,
         id: GenerationId,
         index: usize,
@@ -473,16 +491,16 @@ impl Helpers {
             return false;
         };
         let look = pools.generations.get(&id).map_or(PipeRead::Ended, |generation| {
-            let outlet = generation.outlet(context.log, "process", pid, "");
+            let outlet = generation.outlet(services.log, "process", pid, "");
             output.read_within(outlet.room(), |words| {
                 running.words.push(words);
                 running.words.push(b"\n");
                 outlet.write(words);
             })
         });
-        context.sources.hold_entry(output.due());
+        services.sources.hold_entry(output.due());
         if look == PipeRead::Ended {
-            context.sources.forget(output.pipe());
+            services.sources.forget(output.pipe());
         } else if let Some(running) = self.slot(id, index).and_then(|slot| slot.running.as_mut()) {
             running.output = Some(output);
         }

@@ -1,0 +1,48 @@
+use super::Handlers;
+use super::sources::{Source, Sources};
+use crate::config::{self, Config, Descriptors};
+use crate::confine::GroupParent;
+use crate::logs::Log;
+use crate::master::action::ExitOutcome;
+use crate::master::event::Event;
+use crate::sys::fd;
+use std::cell::OnceCell;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+pub(in crate::master) struct Services {
+    pub(super) log: &'static Log,
+    pub(super) handlers: Handlers,
+    pub(super) libexec: PathBuf,
+    pub(super) descriptor_limit: Option<(u64, u64)>,
+    /// Whether the log has only php-fpm's words where php-fpm has a line.
+    pub(in crate::master) speaks_as_fpm: bool,
+    pub(super) sources: Sources,
+    pub(in crate::master) again: Vec<Source>,
+    pub(super) told_of_room: Option<(u64, Descriptors)>,
+    /// A keeper or a service manager starts another master if this one is killed.
+    pub(in crate::master) is_followed: bool,
+    /// The parent of control groups, for pools that name none; found at the first use.
+    pub(super) group_parent: OnceCell<GroupParent>,
+    pub(in crate::master) happened: VecDeque<Event>,
+    pub(in crate::master) outcome: Option<ExitOutcome>,
+}
+
+impl Services {
+    /// Raises the descriptor limit to the need of a configuration, or warns that it is too low.
+    pub(super) fn make_room(&mut self, config: &Config) {
+        let needed = config::descriptors(config);
+        let Ok(limit) = fd::raise_descriptor_limit_to(needed.used) else {
+            return;
+        };
+        if limit >= needed.used || self.told_of_room == Some((limit, needed)) {
+            return;
+        }
+        self.told_of_room = Some((limit, needed));
+        let (pools, Descriptors { least, used, .. }) = (config.pools.len(), needed);
+        log::warn!(
+            "the limit of open files is {limit}: {pools} pools need {least} when none is used, and {used} when each has a \
+             worker; raise it (LimitNOFILE= in the unit, ulimit -n)"
+        );
+    }
+}
