@@ -87,7 +87,11 @@ impl Master {
                 self.tell(Event::Deadline);
             }
             self.follow_lifecycle();
-            if self.executor.take_changes() {
+            if self
+                .executor
+                .watch
+                .take_changes(&mut self.executor.context.services.sources)
+            {
                 log::info!("files of pools have changed");
                 if let Err(answer) = self.reload(ReloadScope::Settings, ReloadCause::Files, None) {
                     log::debug!("{answer:?}");
@@ -177,6 +181,7 @@ impl Master {
     }
 
     pub(super) fn perform_actions(&mut self) {
+        self.executor.settle();
         let mut actions: Vec<Action> = Vec::new();
         while let Some(event) = self.executor.context.services.happened.pop_front() {
             log::trace!("{event:?}");

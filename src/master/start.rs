@@ -150,7 +150,7 @@ pub(crate) fn run(
     master.executor.end_helpers();
     master.executor.end_unavailable_responders();
     master.executor.end_routers();
-    master.executor.end_orphans();
+    master.executor.orphans.end();
     master.executor.context.pools.close_app_logs();
     sys::process::finish_appending(LAST_WORDS);
     master.executor.preloaders.end_zygotes();

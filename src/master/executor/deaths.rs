@@ -40,7 +40,7 @@ impl Executor {
                 break;
             };
             // Until it is reaped, its number stands only for its process group.
-            self.part_from(pid, ended);
+            self.orphans.part_from(&self.context, pid, ended);
             let Ok((ended, used)) = process::reap_used(pid) else {
                 break;
             };
@@ -80,7 +80,7 @@ impl Executor {
                 }
             }
         }
-        self.settle_orphans();
+        self.orphans.settle();
     }
 
     pub(super) fn foreign_gone(&mut self, id: WorkerId) {
@@ -88,7 +88,7 @@ impl Executor {
             return;
         };
         let pid = worker.pid.unwrap_or_default();
-        self.part_from_foreign(id);
+        self.orphans.part_from_foreign(&self.context.pools, id);
         self.worker_gone(id, pid, Ended::Unknown);
     }
 

@@ -77,7 +77,7 @@ impl Executor {
                 false
             }
             Source::Directories => {
-                self.read_watch();
+                self.watch.read();
                 false
             }
             Source::ControlSession(id) => {

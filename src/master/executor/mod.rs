@@ -9,6 +9,7 @@ mod context;
 mod control;
 mod deaths;
 mod document;
+mod effect;
 mod end_request;
 mod entries;
 mod env_file;
@@ -75,6 +76,7 @@ use crate::worker::Runtime;
 use applications::Applications;
 use context::{Context, InForce};
 use control::Control;
+use effect::Effect;
 use generation::Generation;
 use handover::Handover;
 use helpers::Helpers;
@@ -113,7 +115,7 @@ pub(super) struct Executor {
     pub(super) reload: Reload,
     pub(super) control: Control,
     pub(super) orphans: Orphans,
-    watch: watch::Watch,
+    pub(super) watch: watch::Watch,
 }
 
 impl Executor {
@@ -143,6 +145,7 @@ impl Executor {
                     told_of_room: None,
                     is_followed: false,
                     group_parent: std::cell::OnceCell::new(),
+                    effects: VecDeque::new(),
                     happened: VecDeque::new(),
                     outcome: None,
                 },
@@ -174,7 +177,7 @@ impl Executor {
             self.context.handover.upgrade_deadline(),
             self.context.services.sources.entries_deadline(),
             self.context.services.log.gathered_deadline(),
-            self.watch_deadline(),
+            self.watch.deadline(),
             self.restart_deadline(),
             self.reload_deadline(),
         ];
@@ -191,6 +194,15 @@ impl Executor {
         self.poll_programs(now);
         self.poll_entries(now);
         self.context.services.log.end_gathered(now);
+    }
+
+    /// Routes the effects of parts on others until none follows.
+    pub(in crate::master) fn settle(&mut self) {
+        while let Some(effect) = self.context.services.effects.pop_front() {
+            match effect {
+                Effect::PoolEnded(name) => self.orphans.end_of(&name),
+            }
+        }
     }
 
     pub(in crate::master) fn perform(&mut self, action: Action) {
@@ -241,5 +253,6 @@ impl Executor {
             Action::Say(notice) => self.say(&notice),
             Action::Exit(outcome) => self.context.services.outcome = Some(outcome),
         }
+        self.settle();
     }
 }

@@ -1,7 +1,9 @@
 //! Processes that workers leave behind. [`crate::master::departed`] decides which end; the rest are counted, and end
 //! with the pool.
 
-use super::{Executor, Pools, Who};
+use super::context::Context;
+use super::pools::Pools;
+use super::processes::Who;
 use crate::config::Application;
 use crate::master::departed::end_with_worker;
 use crate::master::event::{Ended, WorkerId};
@@ -42,81 +44,66 @@ pub(in crate::master) struct Orphans {
     pub(in crate::master) daemon_stops: bool,
 }
 
-impl Executor {
+impl Orphans {
     /// Ends or remembers what a worker has left behind. Call it before the worker is reaped, while its number is still
     /// its own.
-    pub(super) fn part_from(&mut self, pid: i32, exit: Ended) {
-        let Some(Who::Worker(worker)) = self.context.processes.by_pid.get(&pid) else {
+    pub(super) fn part_from(&mut self, context: &Context, pid: i32, exit: Ended) {
+        let Some(Who::Worker(worker)) = context.processes.by_pid.get(&pid) else {
             return;
         };
-        let Some(departed) = self
-            .context
-            .pools
-            .departed(*worker, pid, exit, self.orphans.daemon_stops)
-        else {
+        let Some(departed) = departed(&context.pools, *worker, pid, exit, self.daemon_stops) else {
             return;
         };
         match (departed.ends, departed.kin) {
             (true, Kin::Group) => session::kill_group(pid),
-            (true, Kin::Session) => self.orphans.doomed.push(departed.leader),
+            (true, Kin::Session) => self.doomed.push(departed.leader),
             (false, _) => {
-                self.orphans.left.insert(departed.leader, departed.pool);
+                self.left.insert(departed.leader, departed.pool);
             }
         }
     }
 
     /// For a worker that another process reaps: its number alone proves nothing.
-    pub(super) fn part_from_foreign(&mut self, id: WorkerId) {
-        let known = self
-            .context
-            .pools
-            .workers
-            .get(&id)
-            .and_then(|worker| worker.leader);
-        let Some(leader) = known else { return };
-        let Some(departed) =
-            self.context
-                .pools
-                .departed(id, leader.pid, Ended::Unknown, self.orphans.daemon_stops)
-        else {
+    pub(super) fn part_from_foreign(&mut self, pools: &Pools, id: WorkerId) {
+        let Some(leader) = pools.workers.get(&id).and_then(|worker| worker.leader) else {
+            return;
+        };
+        let Some(departed) = departed(pools, id, leader.pid, Ended::Unknown, self.daemon_stops) else {
             return;
         };
         if departed.ends {
             session::kill_rest(&[leader]);
         } else {
-            self.orphans.left.insert(leader, departed.pool);
+            self.left.insert(leader, departed.pool);
         }
     }
 
-    pub(super) fn settle_orphans(&mut self) {
-        let doomed = std::mem::take(&mut self.orphans.doomed);
-        session::kill_rest(&doomed);
-        if self.orphans.left.len() > self.orphans.room.max(LOOK_AT) {
-            self.orphans.look();
+    pub(super) fn settle(&mut self) {
+        session::kill_rest(&std::mem::take(&mut self.doomed));
+        if self.left.len() > self.room.max(LOOK_AT) {
+            self.look();
             // Twice the present number, so that looks stay rare.
-            self.orphans.room = self.orphans.left.len() * 2;
+            self.room = self.left.len() * 2;
         }
     }
 
-    pub(super) fn end_orphans_of(&mut self, pool: &str) {
-        let all = self.orphans.left.iter();
+    pub(super) fn end_of(&mut self, pool: &str) {
+        let all = self.left.iter();
         let own: Vec<Leader> = all
             .filter(|(_, of)| *of == pool)
             .map(|(leader, _)| *leader)
             .collect();
         session::kill_rest(&own);
         own.iter().for_each(|leader| {
-            self.orphans.left.remove(leader);
+            self.left.remove(leader);
         });
     }
 
-    pub(in crate::master) fn end_orphans(&mut self) {
-        let all: Vec<Leader> = std::mem::take(&mut self.orphans.left).into_keys().collect();
+    pub(in crate::master) fn end(&mut self) {
+        let all: Vec<Leader> = std::mem::take(&mut self.left).into_keys().collect();
         session::kill_rest(&all);
     }
-}
 
-impl Orphans {
     pub(super) fn count(&mut self) -> HashMap<String, u32> {
         let now = clock::now();
         let known = self.counted.as_ref();
@@ -143,29 +130,27 @@ impl Orphans {
     }
 }
 
-impl Pools {
-    /// The facts about an ended worker. `None`: the processes of its kind are left alone, or it can have none.
-    fn departed(&self, id: WorkerId, pid: i32, exit: Ended, daemon_stops: bool) -> Option<Departed> {
-        let worker = self.workers.get(&id)?;
-        let generation = self.generations.get(&worker.generation)?;
-        // A FastCGI program and its children end with the worker.
-        let (kin, is_cut_off) = match generation.settings.pool.application {
-            Application::Wrapped(_) => (Kin::Group, false),
-            Application::Cgi(_) | Application::Rust => (Kin::Session, false),
-            Application::FastCgi(_) => (Kin::Session, exit != Ended::Code(0)),
-            Application::Php(_) | Application::Http(_) | Application::Program(_) => return None,
-        };
-        let leader = worker.leader.or_else(|| Leader::of(pid))?;
-        let page = generation.page(worker.slot);
-        let said = page.and_then(|page| slot_reader::leaving(page).0);
-        let told = worker.told.map(|(told, _)| told);
-        let pool = self.shown_with(generation).to_owned();
-        let pool_stops = daemon_stops || self.pools_named(&pool).is_empty();
-        Some(Departed {
-            ends: is_cut_off || end_with_worker(told, said, pool_stops),
-            leader,
-            kin,
-            pool,
-        })
-    }
+/// The facts about an ended worker. `None`: the processes of its kind are left alone, or it can have none.
+fn departed(pools: &Pools, id: WorkerId, pid: i32, exit: Ended, daemon_stops: bool) -> Option<Departed> {
+    let worker = pools.workers.get(&id)?;
+    let generation = pools.generations.get(&worker.generation)?;
+    // A FastCGI program and its children end with the worker.
+    let (kin, is_cut_off) = match generation.settings.pool.application {
+        Application::Wrapped(_) => (Kin::Group, false),
+        Application::Cgi(_) | Application::Rust => (Kin::Session, false),
+        Application::FastCgi(_) => (Kin::Session, exit != Ended::Code(0)),
+        Application::Php(_) | Application::Http(_) | Application::Program(_) => return None,
+    };
+    let leader = worker.leader.or_else(|| Leader::of(pid))?;
+    let page = generation.page(worker.slot);
+    let said = page.and_then(|page| slot_reader::leaving(page).0);
+    let told = worker.told.map(|(told, _)| told);
+    let pool = pools.shown_with(generation).to_owned();
+    let pool_stops = daemon_stops || pools.pools_named(&pool).is_empty();
+    Some(Departed {
+        ends: is_cut_off || end_with_worker(told, said, pool_stops),
+        leader,
+        kin,
+        pool,
+    })
 }

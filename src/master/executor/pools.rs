@@ -2,6 +2,7 @@
 
 use super::apply_error::ApplyError;
 use super::counters::AllCounters;
+use super::effect::Effect;
 use super::end_request::keeps_time;
 use super::generation::{Generation, Resources};
 use super::prepare::Identities;
@@ -178,7 +179,10 @@ impl Executor {
             listener.remove_file();
             pool.http.iter().for_each(Listener::remove_file);
             if self.context.pools.pools_named(&pool.name).is_empty() {
-                self.end_orphans_of(&pool.name);
+                self.context
+                    .services
+                    .effects
+                    .push_back(Effect::PoolEnded(pool.name.clone()));
                 self.context.pools.errors.end(&pool.name);
                 self.context.pools.counters.end(&pool.name);
             }

@@ -121,7 +121,8 @@ impl Executor {
             Renewal::Changed => self.outdate_zygotes(false),
             Renewal::Nothing => {}
         }
-        self.watch_directories(&config.global.watch);
+        self.watch
+            .follow(&mut self.context.services.sources, &config.global.watch);
         self.context.in_force.take(config);
         self.context.handover.keep_config(&self.context.in_force);
         Ok((wanted, changes))

@@ -1,4 +1,5 @@
 use super::Handlers;
+use super::effect::Effect;
 use super::sources::{Source, Sources};
 use crate::config::{self, Config, Descriptors};
 use crate::confine::GroupParent;
@@ -17,13 +18,15 @@ pub(in crate::master) struct Services {
     pub(super) descriptor_limit: Option<(u64, u64)>,
     /// Whether the log has only php-fpm's words where php-fpm has a line.
     pub(in crate::master) speaks_as_fpm: bool,
-    pub(super) sources: Sources,
+    pub(in crate::master) sources: Sources,
     pub(in crate::master) again: Vec<Source>,
     pub(super) told_of_room: Option<(u64, Descriptors)>,
     /// A keeper or a service manager starts another master if this one is killed.
     pub(in crate::master) is_followed: bool,
     /// The parent of control groups, for pools that name none; found at the first use.
     pub(super) group_parent: OnceCell<GroupParent>,
+    /// Effects of one part on others, until [`super::Executor::settle`] routes them.
+    pub(super) effects: VecDeque<Effect>,
     pub(in crate::master) happened: VecDeque<Event>,
     pub(in crate::master) outcome: Option<ExitOutcome>,
 }

@@ -1,7 +1,6 @@
 //! Watches the directories of `include`: a new, changed or removed file leads to a reload, which decides what to do.
 
-use super::Executor;
-use super::sources::Source;
+use super::sources::{Source, Sources};
 use crate::config::{self, Watched};
 use crate::master::debounce::Debounce;
 use crate::sys::clock;
@@ -28,7 +27,7 @@ const INTERESTS: Flags = Flags::IN_CLOSE_WRITE
     .union(Flags::IN_ONLYDIR);
 
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(in crate::master) struct Watch {
     patterns: Vec<PathBuf>,
     open: Option<Open>,
     changes: Debounce,
@@ -41,21 +40,21 @@ struct Open {
     watched_paths: HashMap<WatchDescriptor, Vec<Watched>>,
 }
 
-impl Executor {
-    pub(super) fn watch_directories(&mut self, patterns: &[PathBuf]) {
-        if self.watch.patterns == patterns {
+impl Watch {
+    pub(super) fn follow(&mut self, sources: &mut Sources, patterns: &[PathBuf]) {
+        if self.patterns == patterns {
             return;
         }
-        let is_first = self.watch.patterns.is_empty();
-        patterns.clone_into(&mut self.watch.patterns);
-        self.open_watch();
-        if is_first && self.watch.open.is_some() && self.watch.has_young_files() {
-            self.watch.changes.note(clock::now());
+        let is_first = self.patterns.is_empty();
+        patterns.clone_into(&mut self.patterns);
+        self.reopen(sources);
+        if is_first && self.open.is_some() && self.has_young_files() {
+            self.changes.note(clock::now());
         }
     }
 
-    fn open_watch(&mut self) {
-        let opened = match self.watch.patterns.as_slice() {
+    fn reopen(&mut self, sources: &mut Sources) {
+        let opened = match self.patterns.as_slice() {
             [] => Ok(None),
             patterns => Open::new(patterns).map(Some),
         };
@@ -64,24 +63,19 @@ impl Executor {
             None
         });
         if let Some(open) = &opened {
-            if let Err(error) = self
-                .context
-                .services
-                .sources
-                .watch(&open.inotify, Source::Directories)
-            {
+            if let Err(error) = sources.watch(&open.inotify, Source::Directories) {
                 log::error!("changes of pools' files are not noticed, reload by hand: {error}");
             }
         }
         // Events before the new watches count.
-        self.read_watch();
-        if let Some(before) = std::mem::replace(&mut self.watch.open, opened) {
-            self.context.services.sources.forget(&before.inotify);
+        self.read();
+        if let Some(before) = std::mem::replace(&mut self.open, opened) {
+            sources.forget(&before.inotify);
         }
     }
 
-    pub(super) fn read_watch(&mut self) {
-        let Some(open) = &self.watch.open else { return };
+    pub(super) fn read(&mut self) {
+        let Some(open) = &self.open else { return };
         let mut is_cause = false;
         loop {
             match open.inotify.read_events() {
@@ -92,29 +86,29 @@ impl Executor {
             }
         }
         if is_cause {
-            self.watch.changes.note(clock::now());
+            self.changes.note(clock::now());
         }
     }
 
-    pub(super) fn watch_deadline(&self) -> Option<Tick> {
-        self.watch.changes.deadline()
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        self.changes.deadline()
     }
 
-    pub(in crate::master) fn take_changes(&mut self) -> bool {
-        if !self.watch.changes.take(clock::now()) {
+    pub(in crate::master) fn take_changes(&mut self, sources: &mut Sources) -> bool {
+        if !self.changes.take(clock::now()) {
             return false;
         }
         // Watches before reading, because the directory may have been replaced.
-        self.open_watch();
-        let missing = config::missing_directory(&self.watch.patterns);
+        self.reopen(sources);
+        let missing = config::missing_directory(&self.patterns);
         let misses = missing.is_some();
-        if let Some(missing) = missing.filter(|_| !self.watch.misses) {
+        if let Some(missing) = missing.filter(|_| !self.misses) {
             log::error!(
                 "{} is gone: its pools go on until it is there again",
                 missing.display()
             );
         }
-        self.watch.misses = misses;
+        self.misses = misses;
         !misses
     }
 }
