@@ -186,7 +186,11 @@ impl Master {
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
-                if let Err(error) = self.executor.open_control(&global) {
+                if let Err(error) = self.executor.control.open(
+                    &mut self.executor.context,
+                    &self.executor.applications,
+                    &global,
+                ) {
                     log::error!("the control socket stays where it was: {error}");
                 }
                 self.executor.set_jobs();

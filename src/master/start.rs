@@ -196,7 +196,10 @@ fn open(
         }
         (Err(error), None) => return Err(RunError::Apply(error)),
     };
-    match executor.open_control(&global) {
+    match executor
+        .control
+        .open(&mut executor.context, &executor.applications, &global)
+    {
         Ok(()) => {}
         Err(error) if is_adopted => log::error!("{error}"),
         Err(error) => return Err(RunError::Control(error)),

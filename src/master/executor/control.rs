@@ -1,7 +1,9 @@
 //! The control sockets: clients and requests.
 
+use super::applications::Applications;
+use super::context::Context;
+use super::effect::Effect;
 use super::sources::Source;
-use super::{Applications, Executor};
 use crate::config::{Address, Global, Listen, Pool};
 use crate::control::protocol::{Answer, Request};
 use crate::control::{Guests, MOST_GUESTS, MOST_SESSIONS, Session, SessionInput, owners_socket};
@@ -75,12 +77,17 @@ impl Control {
     }
 }
 
-impl Executor {
+impl Control {
     /// Listens at the configured path, and for owners next to it if there are application pools. After an error nothing
     /// changes. If the path is only the default, as in a container with a read-only /run, the daemon continues without
     /// the socket.
-    pub(in crate::master) fn open_control(&mut self, global: &Global) -> Result<(), ListenError> {
-        match self.open_control_at(global.control.as_deref()) {
+    pub(in crate::master) fn open(
+        &mut self,
+        context: &mut Context,
+        applications: &Applications,
+        global: &Global,
+    ) -> Result<(), ListenError> {
+        match self.open_at(context, applications, global.control.as_deref()) {
             Err(error @ ListenError::System(_)) if !global.is_control_written => {
                 log::warn!(
                     "there is no control socket, and no command is answered: {error}; write control = \"PATH\" in [global], in a \
@@ -92,29 +99,40 @@ impl Executor {
         }
     }
 
-    fn open_control_at(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
-        self.open_socket(ControlSocket::Main, path)?;
+    fn open_at(
+        &mut self,
+        context: &mut Context,
+        applications: &Applications,
+        path: Option<&Path>,
+    ) -> Result<(), ListenError> {
+        self.open_socket(context, applications, ControlSocket::Main, path)?;
         // Owners of applications other than the daemon's user.
         let is_owned = |pool: &Arc<Pool>| {
             let of_one = pool.user.is_some() && pool.application.root().is_some();
             pool.applications.is_some() || of_one
         };
-        let has_owners = self.context.in_force.config.pools.iter().any(is_owned);
+        let has_owners = context.in_force.config.pools.iter().any(is_owned);
         let owners = path.filter(|_| has_owners).map(owners_socket);
-        self.open_socket(ControlSocket::Owners, owners.as_deref())
+        self.open_socket(context, applications, ControlSocket::Owners, owners.as_deref())
     }
 
-    fn open_socket(&mut self, which: ControlSocket, path: Option<&Path>) -> Result<(), ListenError> {
+    fn open_socket(
+        &mut self,
+        context: &mut Context,
+        applications: &Applications,
+        which: ControlSocket,
+        path: Option<&Path>,
+    ) -> Result<(), ListenError> {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
         let mode = which.mode();
-        let listener = self.control.listener(which);
+        let listener = self.listener(which);
         let path = listener.filter(|it| it.is_ours()).map(Listener::state);
         let is_lost = path.is_some_and(|state| state != ListenerState::Open);
         if is_lost {
             // Connections from before the file was lost.
-            while self.accept_control(which) {}
+            while self.accept(context, applications, which) {}
         }
-        let listener = self.control.listener(which);
+        let listener = self.listener(which);
         let now = listener.map(|listener| &listener.address);
         let is_same = now.is_some() && now == wanted.as_ref();
         if now == wanted.as_ref() && !is_lost {
@@ -123,23 +141,20 @@ impl Executor {
             });
         }
         let listener = match wanted {
-            Some(address) => Some(bind(
-                &private(address, mode),
-                &mut self.context.handover.inherited,
-            )?),
+            Some(address) => Some(bind(&private(address, mode), &mut context.handover.inherited)?),
             None => None,
         };
-        if let Some(before) = self.control.listener_mut(which).take() {
-            self.context.services.sources.forget(&before.socket);
+        if let Some(before) = self.listener_mut(which).take() {
+            context.services.sources.forget(&before.socket);
             before.remove_file();
         }
         if let Some(listener) = &listener {
-            let sources = &mut self.context.services.sources;
+            let sources = &mut context.services.sources;
             if let Err(error) = sources.watch(&listener.socket, Source::Control(which)) {
                 log::error!("control: {error}");
             }
         }
-        *self.control.listener_mut(which) = listener;
+        *self.listener_mut(which) = listener;
         if is_lost && is_same {
             log::warn!("the control socket's file was gone: it is bound again");
         }
@@ -147,34 +162,39 @@ impl Executor {
     }
 
     /// Accepts again after a pause: the edge-triggered socket does not report earlier connections again.
-    pub(in crate::master) fn poll_control(&mut self, now: Tick) {
+    pub(super) fn poll(&mut self, context: &mut Context, applications: &Applications, now: Tick) {
         // At most the backlog; for later ones the socket becomes readable again.
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
-        if self.control.pause.end(now) {
+        if self.pause.end(now) {
             for which in [ControlSocket::Main, ControlSocket::Owners] {
-                let _ = (0..rounds).all(|_| self.accept_control(which));
+                let _ = (0..rounds).all(|_| self.accept(context, applications, which));
             }
         }
     }
 
-    pub(in crate::master) fn answer(&mut self, id: u64, answer: &Answer) {
-        if let Some(session) = self.control.sessions.get_mut(&id) {
+    pub(super) fn answer(&mut self, context: &mut Context, id: u64, answer: &Answer) {
+        if let Some(session) = self.sessions.get_mut(&id) {
             session.answer(answer);
-            self.on_session_ready(id);
+            self.on_session_ready(context, id);
         }
     }
 
     /// Accepts conversations. Returns `true` if there may be more.
-    pub(super) fn accept_control(&mut self, which: ControlSocket) -> bool {
+    pub(super) fn accept(
+        &mut self,
+        context: &mut Context,
+        applications: &Applications,
+        which: ControlSocket,
+    ) -> bool {
         for _ in 0..ACCEPTS {
-            let Some(listener) = self.control.listener(which) else {
+            let Some(listener) = self.listener(which) else {
                 return false;
             };
             match socket::accept(listener.socket.as_fd()) {
-                Ok(Some(connection)) => self.begin_session(connection, which),
+                Ok(Some(connection)) => self.begin_session(context, applications, connection, which),
                 Ok(None) => return false,
                 Err(error) => {
-                    if self.control.pause.begin(clock::now()) {
+                    if self.pause.begin(clock::now()) {
                         log::error!("control: {error}; trying again");
                     }
                     return false;
@@ -184,7 +204,13 @@ impl Executor {
         true
     }
 
-    fn begin_session(&mut self, connection: OwnedFd, which: ControlSocket) {
+    fn begin_session(
+        &mut self,
+        context: &mut Context,
+        applications: &Applications,
+        connection: OwnedFd,
+        which: ControlSocket,
+    ) {
         let who = socket::peer_user(connection.as_fd());
         let mut session = Session::new(connection, clock::now());
         let rights = match who {
@@ -197,48 +223,46 @@ impl Executor {
             session.poll(clock::now());
             return;
         };
-        if let Some(longest) = self.control.to_end_for(&self.applications, rights) {
-            self.end_session(longest);
+        if let Some(longest) = self.to_end_for(applications, rights) {
+            self.end_session(context, longest);
         }
-        self.control.last += 1;
-        let id = self.control.last;
-        let sources = &mut self.context.services.sources;
+        self.last += 1;
+        let id = self.last;
+        let sources = &mut context.services.sources;
         match sources.watch_both(session.socket(), Source::ControlSession(id)) {
             Ok(()) => {
-                self.control.sessions.insert(id, session);
+                self.sessions.insert(id, session);
                 if let Rights::Own(uid) = rights {
-                    self.control.guests.add(id, uid);
+                    self.guests.add(id, uid);
                 }
-                self.on_session_ready(id);
+                self.on_session_ready(context, id);
             }
             Err(error) => log::error!("control: {error}"),
         }
     }
 
-    fn end_session(&mut self, id: u64) {
-        if let Some(session) = self.control.sessions.remove(&id) {
-            self.context.services.sources.forget(session.socket());
-            self.control.guests.remove(id);
-            self.applications.end_leases(id);
+    fn end_session(&mut self, context: &mut Context, id: u64) {
+        if let Some(session) = self.sessions.remove(&id) {
+            context.services.sources.forget(session.socket());
+            self.guests.remove(id);
+            context.services.effects.push_back(Effect::SessionEnded(id));
         }
     }
 
-    pub(super) fn on_session_ready(&mut self, id: u64) {
-        let Some(session) = self.control.sessions.get_mut(&id) else {
+    pub(super) fn on_session_ready(&mut self, context: &mut Context, id: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
         match session.poll(clock::now()) {
             SessionInput::Nothing => {}
-            SessionInput::Request(request) => match self.control.rights(id) {
-                Rights::All => self.control.asked.push_back((id, request)),
-                Rights::Own(_) => self.control.asked_by_guests.push_back((id, request)),
+            SessionInput::Request(request) => match self.rights(id) {
+                Rights::All => self.asked.push_back((id, request)),
+                Rights::Own(_) => self.asked_by_guests.push_back((id, request)),
             },
-            SessionInput::End => self.end_session(id),
+            SessionInput::End => self.end_session(context, id),
         }
     }
-}
 
-impl Control {
     pub(in crate::master) fn remove_control_file(&self) {
         let listeners = self.listener.iter().chain(&self.owners_listener);
         listeners.for_each(Listener::remove_file);
@@ -261,7 +285,7 @@ impl Control {
         !self.asked.is_empty() || !self.asked_by_guests.is_empty()
     }
 
-    pub(in crate::master) fn control_deadline(&self) -> Option<Tick> {
+    pub(in crate::master) fn deadline(&self) -> Option<Tick> {
         self.pause.deadline()
     }
 

@@ -71,7 +71,7 @@ impl Executor {
                 false
             }
             Source::Rehearsal => self.context.handover.hear_rehearsal(&mut self.context.services),
-            Source::Control(which) => self.accept_control(which),
+            Source::Control(which) => self.control.accept(&mut self.context, &self.applications, which),
             Source::WarmUp(id) => {
                 self.warmed_up(id);
                 false
@@ -81,7 +81,7 @@ impl Executor {
                 false
             }
             Source::ControlSession(id) => {
-                self.on_session_ready(id);
+                self.control.on_session_ready(&mut self.context, id);
                 false
             }
         }

@@ -69,6 +69,7 @@ mod zygote;
 use super::action::Action;
 use super::event::{GenerationId, PoolId, WorkerId};
 use crate::config::Config;
+use crate::control::protocol::Answer;
 use crate::logs::Log;
 use crate::master::manager::Manager;
 use crate::tick::Tick;
@@ -173,7 +174,7 @@ impl Executor {
             self.preloaders.warm_ups_deadline(),
             self.programs.programs_deadline(),
             self.applications.asking_deadline(),
-            self.control.control_deadline(),
+            self.control.deadline(),
             self.context.handover.upgrade_deadline(),
             self.context.services.sources.entries_deadline(),
             self.context.services.log.gathered_deadline(),
@@ -188,7 +189,7 @@ impl Executor {
         self.poll_reporters(|pool| manager.serving(pool));
         self.poll_helpers(now);
         self.poll_asked(now);
-        self.poll_control(now);
+        self.control.poll(&mut self.context, &self.applications, now);
         self.poll_spawner(now);
         self.poll_warm_ups(now);
         self.poll_programs(now);
@@ -196,11 +197,18 @@ impl Executor {
         self.context.services.log.end_gathered(now);
     }
 
+    pub(in crate::master) fn answer(&mut self, asker: u64, answer: &Answer) {
+        self.control.answer(&mut self.context, asker, answer);
+        self.settle();
+    }
+
     /// Routes the effects of parts on others until none follows.
     pub(in crate::master) fn settle(&mut self) {
         while let Some(effect) = self.context.services.effects.pop_front() {
             match effect {
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
+                Effect::Answer(asker, answer) => self.control.answer(&mut self.context, asker, &answer),
+                Effect::SessionEnded(session) => self.applications.end_leases(session),
             }
         }
     }
