@@ -119,7 +119,11 @@ impl Master {
 
     pub(super) fn restart_if_asked(&mut self) {
         let is_ending = self.lifecycle.stopping().is_some();
-        let Some(id) = self.executor.pool_to_restart(is_ending) else {
+        let Some(id) = self
+            .executor
+            .reload
+            .pool_to_restart(&self.executor.context.pools, is_ending)
+        else {
             return;
         };
         if let Err(error) = self.begin_restart(id, None) {

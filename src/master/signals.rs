@@ -215,7 +215,9 @@ impl Master {
         };
         log::info!("the configuration that is written is compared with the one in force");
         match (self.read_config)() {
-            Ok(config) => Answer::Changes(Box::new(self.executor.what_a_reload_changes(config, scope))),
+            Ok(config) => Answer::Changes(Box::new(
+                self.executor.context.what_a_reload_changes(config, scope),
+            )),
             Err(errors) => Answer::Error {
                 message: "the configuration would not be reloaded, the old one would stay in force"
                     .to_owned(),

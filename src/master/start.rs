@@ -156,7 +156,7 @@ pub(crate) fn run(
     master.executor.preloaders.end_zygotes();
     master.executor.context.spawner.end_spawner();
     master.executor.context.pools.remove_socket_files();
-    master.executor.leave_group_parent();
+    master.executor.context.services.leave_group_parent();
     master.executor.clear_fd_store();
     master.executor.control.remove_control_file();
     if let Some(path) = &pid_file {

@@ -1,6 +1,6 @@
 //! Compares the file with the configuration in force, without opening or starting anything.
 
-use super::Executor;
+use super::context::Context;
 use super::prepare::Identities;
 use crate::config::{Application, Config, Pool, difference};
 use crate::control::changes::{Changes, Outcome, PoolChange};
@@ -11,15 +11,15 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-impl Executor {
+impl Context {
     pub(in crate::master) fn what_a_reload_changes(&self, mut config: Config, scope: ReloadScope) -> Changes {
-        config.go_on_with(&self.context.in_force.config);
+        config.go_on_with(&self.in_force.config);
         let _accounts = accounts::hold();
         let mut identities = Identities::new();
         let mut fingerprints = FingerprintCache::default();
         let mut pools = Vec::new();
         for pool in &config.pools {
-            let Some(before) = self.context.in_force.pool(&pool.name) else {
+            let Some(before) = self.in_force.pool(&pool.name) else {
                 pools.push(change(&pool.name, Outcome::Added, None));
                 continue;
             };
@@ -28,7 +28,6 @@ impl Executor {
         }
         let names: HashSet<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
         let gone = self
-            .context
             .in_force
             .config
             .pools
@@ -36,8 +35,8 @@ impl Executor {
             .filter(|pool| !names.contains(pool.name.as_str()));
         pools.extend(gone.map(|pool| change(&pool.name, Outcome::Removed, None)));
         Changes {
-            global: difference::global(&self.context.in_force.config, &config),
-            jobs: difference::jobs(&self.context.in_force.config, &config),
+            global: difference::global(&self.in_force.config, &config),
+            jobs: difference::jobs(&self.in_force.config, &config),
             pools,
             skipped: config.skipped,
         }
@@ -65,16 +64,15 @@ impl Executor {
                 ..replaced(Reason::Settings)
             });
         }
-        let settings = match self.context.services.settings(pool, &config.global, identities) {
+        let settings = match self.services.settings(pool, &config.global, identities) {
             Ok(settings) => settings,
             Err(error) => return Some(change(&pool.name, Outcome::Failed, Some(error.to_string()))),
         };
         let keys = difference::pool(before, &settings.pool);
-        let known = self.context.pools.pool_listening_as(pool);
+        let known = self.pools.pool_listening_as(pool);
         let kept = known.map(|id| {
-            self.context
-                .pools
-                .kept(&self.context.services, id, &settings, scope, fingerprints)
+            self.pools
+                .kept(&self.services, id, &settings, scope, fingerprints)
         });
         let change = match kept {
             Some(Ok(_)) => change(&pool.name, Outcome::Kept, None),

@@ -1,14 +1,32 @@
 //! Effects of one part of the executor on others.
 
+use crate::config::Pool;
 use crate::control::protocol::Answer;
+use crate::listen::Listener;
+use crate::master::event::{GenerationId, PoolId};
+use crate::master::reload_diff::ReloadScope;
+use std::sync::Arc;
 
 /// A part pushes it to `Services::effects`; [`super::Executor::settle`] routes it.
 #[derive(Debug)]
 pub(super) enum Effect {
+    GenerationDropped(GenerationId),
+    PoolClosed(PoolId),
+    /// A pool was configured, for the first time or again. The configuration in force is still the one before.
+    PoolConfigured(Box<PoolConfigured>),
     /// The last pool of this name has closed.
     PoolEnded(String),
     /// The answer to a request on the control socket.
     Answer(u64, Box<Answer>),
     /// A control session has ended.
     SessionEnded(u64),
+}
+
+#[derive(Debug)]
+pub(super) struct PoolConfigured {
+    pub(super) pool: PoolId,
+    pub(super) settings: Arc<Pool>,
+    /// The status socket, if it was opened.
+    pub(super) status: Option<Listener>,
+    pub(super) extent: ReloadScope,
 }

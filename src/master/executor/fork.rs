@@ -242,7 +242,7 @@ impl Executor {
         }
         let pool = generation.pool;
         self.context.handover.keep_generation(&self.context.pools, id);
-        self.open_queue(pool)
+        self.context.open_queue(pool)
     }
 }
 

@@ -66,14 +66,18 @@ mod worker;
 mod worker_output;
 mod zygote;
 
-use super::action::Action;
-use super::event::{GenerationId, PoolId, WorkerId};
+use super::action::{Action, Fact};
+use super::event::{CoreConfig, Event, GenerationId, PoolId, WorkerId};
+use super::reload_diff::ReloadScope;
+use super::reload_plan::Changes;
 use crate::config::Config;
+use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
 use crate::logs::Log;
 use crate::master::manager::Manager;
 use crate::tick::Tick;
 use crate::worker::Runtime;
+use crate::zygotes::Renewal;
 use applications::Applications;
 use context::{Context, InForce};
 use control::Control;
@@ -87,7 +91,7 @@ use pools::Pools;
 use preloader::Preloaders;
 use processes::{Processes, Who};
 use programs::Programs;
-use reload::Reload;
+use reload::{NamedSocket, Reload};
 use services::Services;
 use sources::Sources;
 use spawner::Spawner;
@@ -179,8 +183,7 @@ impl Executor {
             self.context.services.sources.entries_deadline(),
             self.context.services.log.gathered_deadline(),
             self.watch.deadline(),
-            self.restart_deadline(),
-            self.reload_deadline(),
+            self.reload.deadline(&self.context.pools),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -197,6 +200,68 @@ impl Executor {
         self.context.services.log.end_gathered(now);
     }
 
+    /// Prepares a configuration: binds sockets, looks up users, and returns the core's event. After an error nothing
+    /// has changed.
+    pub(in crate::master) fn prepare(
+        &mut self,
+        config: Config,
+        extent: ReloadScope,
+    ) -> Result<(CoreConfig, Changes), ApplyError> {
+        let prepared = self.context.prepare(&mut self.helpers, config, extent)?;
+        self.settle();
+        match prepared.renewal {
+            Renewal::Start => self.preloaders.zygotes_to_start = true,
+            Renewal::All => self.outdate_zygotes(true),
+            Renewal::Changed => self.outdate_zygotes(false),
+            Renewal::Nothing => {}
+        }
+        let sources = &mut self.context.services.sources;
+        self.watch.follow(sources, &prepared.config.global.watch);
+        self.context.in_force.take(prepared.config);
+        self.context.handover.keep_config(&self.context.in_force);
+        Ok((prepared.wanted, prepared.changes))
+    }
+
+    fn renew(&mut self) {
+        let sockets = self.named_sockets();
+        match self.prepare(self.context.in_force.config.clone(), ReloadScope::All) {
+            Ok((wanted, changes)) => {
+                self.begin_reload(changes, sockets, None, None);
+                self.context.services.happened.push_back(Event::Apply(wanted));
+            }
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
+    }
+
+    pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
+        reload::named_sockets(&self.context, &self.helpers)
+    }
+
+    /// Begins to follow a reload. Must run before the core learns of it.
+    pub(in crate::master) fn begin_reload(
+        &mut self,
+        changes: Changes,
+        sockets: Vec<NamedSocket>,
+        asker: Option<u64>,
+        by: Option<ReloadCause>,
+    ) {
+        self.reload
+            .begin(&mut self.context.services, changes, sockets, asker, by);
+    }
+
+    pub(in crate::master) fn remember_reload(&mut self, last: LastReload) {
+        self.reload.remember(&mut self.context.handover, last);
+    }
+
+    /// The work that follows all actions of the core.
+    pub(in crate::master) fn end_turn(&mut self) {
+        self.reload.finish(&mut self.context);
+        self.start_zygotes();
+        self.end_unused_zygotes();
+        self.context.rest_generations(&self.preloaders, &self.helpers);
+        self.settle();
+    }
+
     pub(in crate::master) fn answer(&mut self, asker: u64, answer: &Answer) {
         self.control.answer(&mut self.context, asker, answer);
         self.settle();
@@ -206,6 +271,22 @@ impl Executor {
     pub(in crate::master) fn settle(&mut self) {
         while let Some(effect) = self.context.services.effects.pop_front() {
             match effect {
+                Effect::GenerationDropped(generation) => {
+                    self.reload.forget_reload_of(generation);
+                    self.programs.running.remove(&generation);
+                    self.preloaders.zygotes_to_check = true;
+                }
+                Effect::PoolClosed(pool) => {
+                    let limit = self.context.in_force.config.global.process_control_timeout;
+                    self.close_reporter(pool);
+                    self.dismiss_router(pool, limit);
+                    self.applications.forget_application(pool);
+                }
+                Effect::PoolConfigured(it) => {
+                    let pool = &it.settings;
+                    self.set_reporter(it.pool, &pool.name, pool.status_listen.as_deref(), it.status);
+                    self.set_router(it.pool, pool, it.extent);
+                }
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
                 Effect::Answer(asker, answer) => self.control.answer(&mut self.context, asker, &answer),
                 Effect::SessionEnded(session) => self.applications.end_leases(session),
@@ -255,9 +336,15 @@ impl Executor {
             Action::Publish(generation, figures) => self.context.pools.publish(generation, figures),
             Action::Trace(worker) => self.trace(worker),
             Action::Renew => self.renew(),
-            Action::DropGeneration(generation) => self.drop_generation(generation),
-            Action::ClosePool(pool) => self.close_pool(pool),
-            Action::Note(fact) => self.note(fact),
+            Action::DropGeneration(generation) => self.context.drop_generation(generation),
+            Action::ClosePool(pool) => self.context.close_pool(pool),
+            Action::Note(fact) => {
+                self.reload.note(&mut self.context, fact);
+                if let Fact::Serves(id) = fact {
+                    self.program_takes_over(id);
+                }
+                self.context.pools.note(fact);
+            }
             Action::Say(notice) => self.say(&notice),
             Action::Exit(outcome) => self.context.services.outcome = Some(outcome),
         }

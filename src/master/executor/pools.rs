@@ -1,6 +1,7 @@
 //! Pools: their sockets and their generations' settings.
 
 use super::apply_error::ApplyError;
+use super::context::Context;
 use super::counters::AllCounters;
 use super::effect::Effect;
 use super::end_request::keeps_time;
@@ -8,7 +9,7 @@ use super::generation::{Generation, Resources};
 use super::prepare::Identities;
 use super::sources::Source;
 use super::worker::WorkerProcess;
-use super::{Executor, Handover, Rights, Services, opcache_cache};
+use super::{Handover, Rights, Services, opcache_cache};
 use crate::config::{Address, Application, Config, Global, Listen, Pool};
 use crate::confine::{self, Group};
 use crate::handover::document::Had;
@@ -127,9 +128,9 @@ pub(in crate::master) struct Pools {
     pub(super) last_generation: u32,
 }
 
-impl Executor {
+impl Context {
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(pool) = self.context.pools.by_id.get_mut(&id) else {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return Ok(());
         };
         if pool.queue.is_some() {
@@ -139,30 +140,28 @@ impl Executor {
         let (out, into) = socket_pair(SockType::SeqPacket)?;
         let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
         if pool.watched {
-            self.context.services.sources.watch(&queue.0, Source::Work(id))?;
+            self.services.sources.watch(&queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
-        self.context.handover.keep_pool(&self.context.pools, id);
+        self.handover.keep_pool(&self.pools, id);
         Ok(())
     }
 
     pub(super) fn drop_generation(&mut self, id: GenerationId) {
-        self.reload.forget_reload_of(id);
-        self.context.pools.take_over_counts(id);
-        let Some(mut generation) = self.context.pools.generations.remove(&id) else {
+        self.pools.take_over_counts(id);
+        let Some(mut generation) = self.pools.generations.remove(&id) else {
             return;
         };
-        generation.rest_app_log(&mut self.context.services.sources);
-        self.programs.running.remove(&id);
-        self.preloaders.zygotes_to_check = true;
+        generation.rest_app_log(&mut self.services.sources);
+        self.services.effects.push_back(Effect::GenerationDropped(id));
         if generation.share.is_some() {
-            self.context.handover.unkeep([names::program_table(id.0)]);
+            self.handover.unkeep([names::program_table(id.0)]);
         }
         let Some(resources) = generation.resources.take() else {
             return;
         };
         if !generation.is_ordered() {
-            self.context.handover.unkeep([names::board(id.0)]);
+            self.handover.unkeep([names::board(id.0)]);
         }
         if let Some(pipes) = resources.pipes {
             self.disconnect(id, &generation, pipes);
@@ -170,28 +169,25 @@ impl Executor {
     }
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
-        self.context.pools.unwatch(&mut self.context.services, id);
-        self.close_reporter(id);
-        if let Some(pool) = self.context.pools.by_id.remove(&id) {
+        self.pools.unwatch(&mut self.services, id);
+        self.services.effects.push_back(Effect::PoolClosed(id));
+        if let Some(pool) = self.pools.by_id.remove(&id) {
             let Some(listener) = pool.listener else {
-                return self.applications.forget_application(id);
+                return;
             };
             listener.remove_file();
             pool.http.iter().for_each(Listener::remove_file);
-            if self.context.pools.pools_named(&pool.name).is_empty() {
-                self.context
-                    .services
+            if self.pools.pools_named(&pool.name).is_empty() {
+                self.services
                     .effects
                     .push_back(Effect::PoolEnded(pool.name.clone()));
-                self.context.pools.errors.end(&pool.name);
-                self.context.pools.counters.end(&pool.name);
+                self.pools.errors.end(&pool.name);
+                self.pools.counters.end(&pool.name);
             }
             let http = pool.http.iter().map(|_| names::http(id.0));
             let listener = std::iter::once(names::listener(id.0));
-            self.context
-                .handover
+            self.handover
                 .unkeep(listener.chain(http).chain(names::queue(id.0)));
-            self.dismiss_router(id, self.context.in_force.config.global.process_control_timeout);
         }
     }
 }

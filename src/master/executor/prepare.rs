@@ -2,9 +2,12 @@
 //! decides about each pool.
 
 use super::apply_error::ApplyError;
+use super::context::Context;
+use super::effect::{Effect, PoolConfigured};
+use super::helpers::Helpers;
+use super::pools::Pools;
 use super::pools::policy;
 use super::sockets::Sockets;
-use super::{Executor, Pools};
 use crate::config::{Config, Global, OnError, Pool, ReloadWhen};
 use crate::confine::{self, Group};
 use crate::logs::open_file;
@@ -27,6 +30,14 @@ pub(super) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Ide
 /// A pool that had a worker within this time is tried before another generation takes over.
 const LATELY: Duration = Duration::from_secs(3600);
 
+/// A configuration that can be applied.
+pub(super) struct Prepared {
+    pub(super) renewal: Renewal,
+    pub(super) wanted: CoreConfig,
+    pub(super) changes: Changes,
+    pub(super) config: Config,
+}
+
 enum Prospect {
     Open(Box<Opened>),
     Unchanged(PoolId, GenerationId, Arc<Pool>),
@@ -41,25 +52,26 @@ struct Opened {
     group: Option<Group>,
 }
 
-impl Executor {
+impl Context {
     /// Prepares a configuration: binds sockets, looks up users, and returns the core's event. After an error nothing
     /// has changed.
     pub(in crate::master) fn prepare(
         &mut self,
+        helpers: &mut Helpers,
         mut config: Config,
         extent: ReloadScope,
-    ) -> Result<(CoreConfig, Changes), ApplyError> {
-        self.context.in_force.count += 1;
-        self.context.services.make_room(&config);
-        self.context.handover.measure_store(&config);
-        config.go_on_with(&self.context.in_force.config);
+    ) -> Result<Prepared, ApplyError> {
+        self.in_force.count += 1;
+        self.services.make_room(&config);
+        self.handover.measure_store(&config);
+        config.go_on_with(&self.in_force.config);
         let _accounts = accounts::hold();
-        self.prepare_jobs_tcp(&config)?;
-        let prospects = match self.prospects(&mut config, extent) {
+        helpers.jobs_tcp.prepare(&mut self.handover, &config)?;
+        let prospects = match self.prospects(helpers, &mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
-                if reload_plan::gives_up_sockets(self.context.in_force.count == 1) {
-                    self.helpers.jobs_tcp.give_up();
+                if reload_plan::gives_up_sockets(self.in_force.count == 1) {
+                    helpers.jobs_tcp.give_up();
                 }
                 return Err(error);
             }
@@ -69,7 +81,6 @@ impl Executor {
         let mut groups = Vec::new();
         let mut wanted = Vec::new();
         let configured = self
-            .context
             .pools
             .by_id
             .iter()
@@ -84,7 +95,7 @@ impl Executor {
                     self.begin(*opened, extent, &mut fingerprints, &mut changes)
                 }
                 Prospect::Unchanged(pool, generation, settings) => {
-                    groups.extend(confine::group(&self.context.services.in_force(&settings)));
+                    groups.extend(confine::group(&self.services.in_force(&settings)));
                     Some(WantedPool {
                         pool,
                         generation,
@@ -94,51 +105,44 @@ impl Executor {
                 }
             };
             let Some(next) = next else { continue };
-            if let Some(running) = self.context.pools.by_id.get_mut(&next.pool) {
+            if let Some(running) = self.pools.by_id.get_mut(&next.pool) {
                 running.latest = Some(next.generation);
             }
             wanted.push(next);
         }
         let goes_on: Vec<PoolId> = wanted.iter().map(|pool: &WantedPool| pool.pool).collect();
         let removed = reload_plan::removed(&before, &goes_on, &lost).into_iter();
-        changes.removed = removed
-            .map(|id| self.context.pools.pool_name(id).to_owned())
-            .collect();
+        changes.removed = removed.map(|id| self.pools.pool_name(id).to_owned()).collect();
         changes.skipped.clone_from(&config.skipped);
-        self.context.pools.take_groups(groups);
+        self.pools.take_groups(groups);
         let global = &config.global;
         let wanted = CoreConfig {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
             emergency: global.emergency_restart,
-            gives_up: self.context.services.speaks_as_fpm,
+            gives_up: self.services.speaks_as_fpm,
             pools: wanted,
         };
         let replaces_always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
-        match zygotes::renewal(extent, self.context.in_force.count == 1, replaces_always) {
-            Renewal::Start => self.preloaders.zygotes_to_start = true,
-            Renewal::All => self.outdate_zygotes(true),
-            Renewal::Changed => self.outdate_zygotes(false),
-            Renewal::Nothing => {}
-        }
-        self.watch
-            .follow(&mut self.context.services.sources, &config.global.watch);
-        self.context.in_force.take(config);
-        self.context.handover.keep_config(&self.context.in_force);
-        Ok((wanted, changes))
+        Ok(Prepared {
+            renewal: zygotes::renewal(extent, self.in_force.count == 1, replaces_always),
+            wanted,
+            changes,
+            config,
+        })
     }
 
     /// Opens what each pool needs. Removes from `config` what can't be applied.
-    fn prospects(&mut self, config: &mut Config, extent: ReloadScope) -> Result<Vec<Prospect>, ApplyError> {
+    fn prospects(
+        &mut self,
+        helpers: &Helpers,
+        config: &mut Config,
+        extent: ReloadScope,
+    ) -> Result<Vec<Prospect>, ApplyError> {
         let mut written = std::mem::take(&mut config.pools);
         // Unchanged pools share the memory of the previous configuration, which makes a reload of many cheap.
         for pool in &mut written {
-            if let Some(before) = self
-                .context
-                .in_force
-                .pool(&pool.name)
-                .filter(|before| *before == pool)
-            {
+            if let Some(before) = self.in_force.pool(&pool.name).filter(|before| *before == pool) {
                 *pool = before.clone();
             }
         }
@@ -147,17 +151,17 @@ impl Executor {
         let mut prospects = Vec::new();
         let mut trouble = None;
         for pool in &written {
-            let unchanged = self.context.pools.unchanged(pool);
+            let unchanged = self.pools.unchanged(pool);
             let found = PoolFacts {
                 goes_on: config.goes_on(&pool.name),
                 runs: unchanged.is_some(),
-                has_lost_socket: self.context.pools.has_lost_socket(pool),
+                has_lost_socket: self.pools.has_lost_socket(pool),
             };
             if found.stays(extent) {
                 prospects.extend(unchanged);
                 continue;
             }
-            let error = match self.open_pool(pool, &config.global, &mut identities) {
+            let error = match self.open_pool(helpers, pool, &config.global, &mut identities) {
                 Ok(opened) => {
                     prospects.push(Prospect::Open(Box::new(opened)));
                     continue;
@@ -165,8 +169,8 @@ impl Executor {
                 Err(error) => error,
             };
             if skips {
-                let before = self.context.in_force.pool(&pool.name);
-                let unchanged = before.and_then(|before| self.context.pools.unchanged(before));
+                let before = self.in_force.pool(&pool.name);
+                let unchanged = before.and_then(|before| self.pools.unchanged(before));
                 config.skip(&pool.name, error.matter(), unchanged.is_some());
                 prospects.extend(unchanged);
             }
@@ -190,6 +194,7 @@ impl Executor {
 
     fn open_pool<'p>(
         &mut self,
+        helpers: &Helpers,
         pool: &'p Arc<Pool>,
         global: &Global,
         identities: &mut Identities<'p>,
@@ -202,13 +207,13 @@ impl Executor {
             let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
-        let settings = self.context.services.settings(pool, global, identities)?;
+        let settings = self.services.settings(pool, global, identities)?;
         let failed = |e| ApplyError::Confine(pool.name.clone(), e);
         let group = confine::check(&settings.pool).map_err(failed)?;
         // Only checked here; the pool opens it later.
         super::app_log::check(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
         let sockets = self
-            .open_sockets(pool)
+            .open_sockets(helpers, pool)
             .map_err(|e| ApplyError::Listen(pool.name.clone(), e))?;
         Ok(Opened {
             sockets,
@@ -241,24 +246,17 @@ impl Executor {
         }
         let (pool, kept) = match (sockets.known, sockets.own) {
             (Some(pool), _) => {
-                self.context
-                    .pools
-                    .adjust_listener(&self.context.in_force, pool, &settings.pool);
+                self.pools.adjust_listener(&self.in_force, pool, &settings.pool);
                 (
                     pool,
-                    Some(self.context.pools.kept(
-                        &self.context.services,
-                        pool,
-                        &settings,
-                        extent,
-                        fingerprints,
-                    )),
+                    Some(
+                        self.pools
+                            .kept(&self.services, pool, &settings, extent, fingerprints),
+                    ),
                 )
             }
             (None, Some(listener)) => (
-                self.context
-                    .pools
-                    .add_pool(&mut self.context.handover, &name, Some(listener)),
+                self.pools.add_pool(&mut self.handover, &name, Some(listener)),
                 None,
             ),
             (None, None) => return None,
@@ -269,27 +267,28 @@ impl Executor {
         if sockets.status_lost {
             log::warn!("[pool {name}] the file of its status' socket was gone: it is bound again");
         }
-        let status_listen = settings.pool.status_listen.as_deref();
-        self.set_reporter(pool, &name, status_listen, sockets.status);
         let http_listen = settings.pool.http_listen.as_deref();
-        let before = self
-            .context
-            .in_force
-            .pool(&name)
-            .and_then(|it| it.http_listen.as_deref());
-        self.context.pools.set_http(
-            &mut self.context.services,
-            &mut self.context.handover,
+        let before = self.in_force.pool(&name).and_then(|it| it.http_listen.as_deref());
+        self.pools.set_http(
+            &mut self.services,
+            &mut self.handover,
             pool,
             (before, http_listen),
             sockets.http,
         );
-        self.set_router(pool, &settings.pool, extent);
+        self.services
+            .effects
+            .push_back(Effect::PoolConfigured(Box::new(PoolConfigured {
+                pool,
+                settings: settings.pool.clone(),
+                status: sockets.status,
+                extent,
+            })));
         let is_routed = settings.pool.applications.is_some();
         let mut trial = false;
         let generation = match Next::of(kept) {
             Next::Keep(kept) => {
-                self.context.pools.keep(kept, access, slow_log);
+                self.pools.keep(kept, access, slow_log);
                 changes.kept.push(name);
                 kept
             }
@@ -297,43 +296,29 @@ impl Executor {
                 trial = match extent {
                     _ if is_routed => false,
                     ReloadScope::One(asked) => asked == pool,
-                    ReloadScope::Changed => self.context.pools.was_used_lately(pool),
+                    ReloadScope::Changed => self.pools.was_used_lately(pool),
                     ReloadScope::All | ReloadScope::Settings => false,
                 };
-                let generation = self.context.pools.add_generation(
-                    &mut self.context.handover,
-                    pool,
-                    settings,
-                    access,
-                    slow_log,
-                );
+                let generation =
+                    self.pools
+                        .add_generation(&mut self.handover, pool, settings, access, slow_log);
                 changes.replaced.push((pool, generation, name, reason));
                 // A pool without a worker at an upgrade has no adopted generation that could serve.
-                if self
-                    .context
-                    .pools
-                    .by_id
-                    .get(&pool)
-                    .is_some_and(|it| it.serving.is_none())
-                {
-                    self.context.pools.serves(pool, generation);
+                if self.pools.by_id.get(&pool).is_some_and(|it| it.serving.is_none()) {
+                    self.pools.serves(pool, generation);
                 }
                 generation
             }
             Next::Add => {
-                let generation = self.context.pools.add_generation(
-                    &mut self.context.handover,
-                    pool,
-                    settings,
-                    access,
-                    slow_log,
-                );
+                let generation =
+                    self.pools
+                        .add_generation(&mut self.handover, pool, settings, access, slow_log);
                 let begins = match sockets.lost {
                     Some(_) => &mut changes.bound_again,
                     None => &mut changes.added,
                 };
                 begins.push((pool, generation, name));
-                self.context.pools.serves(pool, generation);
+                self.pools.serves(pool, generation);
                 generation
             }
         };

@@ -1,16 +1,20 @@
 //! The configuration in force, its reload ([`ReloadProgress`] decides when it is done), and the single pool that a
 //! worker asks to restart (`pool_to_restart`).
 
+use super::context::Context;
+use super::effect::Effect;
 use super::generation::Generation;
-use super::{Executor, Pools};
+use super::handover::Handover;
+use super::helpers::Helpers;
+use super::pools::Pools;
+use super::services::Services;
 use crate::config::{Address, Application};
 use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
 use crate::listen::{Listener, local_address};
 use crate::master::action::Fact;
-use crate::master::event::{Event, GenerationId, PoolId, WorkerId};
+use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::master::pool_restart::{self, RestartReason, RestartRequest, RestartRequests, Situation};
-use crate::master::reload_diff::ReloadScope;
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
 use crate::master::service::say_interval;
@@ -101,23 +105,26 @@ fn say_as_fpm(sockets: &[NamedSocket], interval: Option<Duration>) {
     say_interval(interval);
 }
 
-impl Executor {
+impl Reload {
     /// Begins to follow a reload. Must run before the core learns of it.
-    pub(in crate::master) fn begin_reload(
+    pub(in crate::master) fn begin(
         &mut self,
+        services: &mut Services,
         changes: Changes,
         sockets: Vec<NamedSocket>,
         asker: Option<u64>,
         by: Option<ReloadCause>,
     ) {
-        if let Some(asker) = self.reload.under_way.take().and_then(|reload| reload.asker) {
+        if let Some(asker) = self.under_way.take().and_then(|reload| reload.asker) {
             let message = "another reload came before everything was up".to_owned();
-            self.answer(asker, &Answer::refusal(message));
+            services
+                .effects
+                .push_back(Effect::Answer(asker, Box::new(Answer::refusal(message))));
         }
         for (_, _, name, reason) in &changes.replaced {
             log::debug!("[pool {name}] gets new workers: {reason}");
         }
-        self.reload.under_way = Some(UnderWay {
+        self.under_way = Some(UnderWay {
             progress: ReloadProgress::new(changes),
             sockets,
             asker,
@@ -125,64 +132,32 @@ impl Executor {
         });
     }
 
-    pub(in crate::master) fn remember_reload(&mut self, last: LastReload) {
-        self.reload.last = Some(last);
-        self.context.handover.last_reload_changed();
+    pub(in crate::master) fn remember(&mut self, handover: &mut Handover, last: LastReload) {
+        self.last = Some(last);
+        handover.last_reload_changed();
     }
 
-    pub(super) fn renew(&mut self) {
-        let sockets = self.named_sockets();
-        match self.prepare(self.context.in_force.config.clone(), ReloadScope::All) {
-            Ok((wanted, changes)) => {
-                self.begin_reload(changes, sockets, None, None);
-                self.context.services.happened.push_back(Event::Apply(wanted));
-            }
-            Err(error) => log::error!("the old processes stay: {error}"),
-        }
-    }
-
-    /// All pools' listening sockets, in the configuration's order.
-    pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
-        let mut sockets = Vec::new();
-        for wanted in &self.context.in_force.config.pools {
-            let Some((id, pool)) = self.context.pools.by_id.of(&wanted.name).next() else {
-                continue;
-            };
-            sockets.extend(pool.listener.as_ref().map(named));
-            sockets.extend(
-                self.helpers
-                    .reporters
-                    .get(&id)
-                    .map(|reporter| named(&reporter.listener)),
-            );
-        }
-        sockets
-    }
-
-    pub(super) fn note(&mut self, fact: Fact) {
-        if let Some(reload) = &mut self.reload.under_way {
-            let pools = &self.context.pools.by_id;
+    pub(super) fn note(&mut self, context: &mut Context, fact: Fact) {
+        if let Some(reload) = &mut self.under_way {
+            let pools = &context.pools.by_id;
             let serving = |id| pools.get(&id).and_then(|pool| pool.serving);
-            let said = |id| self.context.pools.report_named(id) + &self.context.processes.last_lines(id);
+            let said = |id| context.pools.report_named(id) + &context.processes.last_lines(id);
             reload.progress.note(fact, serving, said);
         }
-        if let Fact::Serves(id) = fact {
-            self.program_takes_over(id);
-        }
-        self.context.pools.note(fact);
     }
 
-    pub(super) fn restart_deadline(&self) -> Option<Tick> {
-        (!self.reload.restarts.is_empty()).then(|| clock::now() + JUDGED_AGAIN)
+    pub(super) fn deadline(&self, pools: &Pools) -> Option<Tick> {
+        let judged = (!self.restarts.is_empty()).then(|| clock::now() + JUDGED_AGAIN);
+        judged.into_iter().chain(self.reload_deadline(pools)).min()
     }
 
     /// The pool to restart because a worker asks for it.
-    pub(in crate::master) fn pool_to_restart(&mut self, is_ending: bool) -> Option<PoolId> {
-        let mut restarts = std::mem::take(&mut self.reload.restarts);
-        let next = restarts.next(clock::now(), |request| self.situation(request, is_ending));
-        self.reload.restarts = restarts;
+    pub(in crate::master) fn pool_to_restart(&mut self, pools: &Pools, is_ending: bool) -> Option<PoolId> {
+        let mut restarts = std::mem::take(&mut self.restarts);
+        let next = restarts.next(clock::now(), |request| self.situation(pools, request, is_ending));
+        self.restarts = restarts;
         let (pool, why) = next?;
-        let name = &self.context.pools.by_id.get(&pool)?.name;
+        let name = &pools.by_id.get(&pool)?.name;
         log::info!("[pool {name}] {why}: it gets new processes");
         if why == RestartReason::CodeFull {
             log::warn!(
@@ -193,20 +168,25 @@ impl Executor {
         Some(pool)
     }
 
-    fn situation(&self, request: RestartRequest, is_daemon_ending: bool) -> Option<(PoolId, Situation)> {
+    fn situation(
+        &self,
+        pools: &Pools,
+        request: RestartRequest,
+        is_daemon_ending: bool,
+    ) -> Option<(PoolId, Situation)> {
         let RestartRequest {
             generation: id,
             why,
             since,
         } = request;
-        let generation = self.context.pools.generations.get(&id)?;
-        let pool = self.context.pools.by_id.get(&generation.pool)?;
+        let generation = pools.generations.get(&id)?;
+        let pool = pools.by_id.get(&generation.pool)?;
         // A pool without a listener is an application's, which its router restarts.
         pool.listener.as_ref()?;
         let latest_id = pool.latest?;
-        let latest = self.context.pools.generations.get(&latest_id)?;
+        let latest = pools.generations.get(&latest_id)?;
         let (latest, began) = (&latest.settings, latest.began);
-        let is_reloading = self.reload.is_reloading();
+        let is_reloading = self.is_reloading();
         // Read only if needed: the disk may be slow.
         let is_touched = || {
             let mark = latest.restart_file().and_then(|path| RestartMark::of(&path));
@@ -227,17 +207,17 @@ impl Executor {
         Some((generation.pool, situation))
     }
 
-    pub(super) fn reload_deadline(&self) -> Option<Tick> {
-        self.reload.under_way.as_ref()?;
+    fn reload_deadline(&self, pools: &Pools) -> Option<Tick> {
+        self.under_way.as_ref()?;
         let now = clock::now();
-        let generations = self.context.pools.generations.values();
-        let told = generations.flat_map(|generation| waiting_workers(&self.context.pools, generation));
+        let generations = pools.generations.values();
+        let told = generations.flat_map(|generation| waiting_workers(pools, generation));
         let due = told.filter_map(|(_, told)| Some(told? + LAST_CONNECTION));
         due.filter(|due| *due > now).min()
     }
 
-    pub(in crate::master) fn finish_reload(&mut self) {
-        let (pools, now) = (&self.context.pools, clock::now());
+    pub(super) fn finish(&mut self, context: &mut Context) {
+        let (pools, now) = (&context.pools, clock::now());
         let takes_up = |id: GenerationId| {
             let Some(generation) = pools.generations.get(&id) else {
                 return false;
@@ -255,36 +235,35 @@ impl Executor {
             }
             false
         };
-        let done = self.reload.under_way.take_if(|it| it.progress.is_done(takes_up));
+        let done = self.under_way.take_if(|it| it.progress.is_done(takes_up));
         let Some(reload) = done else {
             return;
         };
         let report = reload.progress.into_report();
         let level = match (
             reload_progress::is_complete(&report),
-            self.context.services.speaks_as_fpm,
+            context.services.speaks_as_fpm,
         ) {
             (true, true) => log::Level::Debug,
             (true, false) => log::Level::Info,
             (false, _) => log::Level::Warn,
         };
         log::log!(level, "{}", reload_progress::line(&report));
-        if self.context.services.speaks_as_fpm && report.failed.is_empty() {
-            say_as_fpm(
-                &reload.sockets,
-                self.context.in_force.config.global.systemd_interval,
-            );
+        if context.services.speaks_as_fpm && report.failed.is_empty() {
+            say_as_fpm(&reload.sockets, context.in_force.config.global.systemd_interval);
         }
         if let Some(by) = reload.by {
-            self.remember_reload(LastReload::over(clock::epoch_seconds(), by, &report));
+            self.remember(
+                &mut context.handover,
+                LastReload::over(clock::epoch_seconds(), by, &report),
+            );
         }
         if let Some(asker) = reload.asker {
-            self.answer(asker, &Answer::Reloaded(Box::new(report)));
+            let answer = Box::new(Answer::Reloaded(Box::new(report)));
+            context.services.effects.push_back(Effect::Answer(asker, answer));
         }
     }
-}
 
-impl Reload {
     /// The last reload, if the written configuration is not in force.
     pub(in crate::master) fn trouble(&self) -> Option<&LastReload> {
         self.last.as_ref().filter(|last| !last.is_done())
@@ -299,4 +278,18 @@ impl Reload {
             reload.progress.forget(id);
         }
     }
+}
+
+/// All pools' listening sockets, in the configuration's order.
+pub(in crate::master) fn named_sockets(context: &Context, helpers: &Helpers) -> Vec<NamedSocket> {
+    let mut sockets = Vec::new();
+    for wanted in &context.in_force.config.pools {
+        let Some((id, pool)) = context.pools.by_id.of(&wanted.name).next() else {
+            continue;
+        };
+        sockets.extend(pool.listener.as_ref().map(named));
+        let reporter = helpers.reporters.get(&id);
+        sockets.extend(reporter.map(|reporter| named(&reporter.listener)));
+    }
+    sockets
 }

@@ -1,9 +1,14 @@
 //! Releases the pipes and the hand-off queue of a pool without a process, until it needs one. Its listening socket,
 //! scoreboard, and a zygote pool's OPcache memory remain.
 
+use super::context::Context;
 use super::generation::{Generation, Pipes};
+use super::handover::Handover;
+use super::helpers::Helpers;
+use super::pools::Pools;
 use super::preloader::Preloader;
-use super::{Executor, Handover, Helpers, Pools, Preloaders, Services};
+use super::preloader::Preloaders;
+use super::services::Services;
 use crate::handover::names;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::resting::{Holder, Holdings};
@@ -11,48 +16,45 @@ use crate::sys::socket::{self, Readiness};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-impl Executor {
-    pub(in crate::master) fn rest_generations(&mut self) {
-        for id in std::mem::take(&mut self.context.pools.vacated) {
-            if !self.context.pools.rests(&self.preloaders, &self.helpers, id) {
+impl Context {
+    pub(in crate::master) fn rest_generations(&mut self, preloaders: &Preloaders, helpers: &Helpers) {
+        for id in std::mem::take(&mut self.pools.vacated) {
+            if !self.pools.rests(preloaders, helpers, id) {
                 continue;
             }
             // The last output is logged by these settings.
-            let Some(mut generation) = self.context.pools.generations.remove(&id) else {
+            let Some(mut generation) = self.pools.generations.remove(&id) else {
                 continue;
             };
             let pipes = generation.resources.as_mut().and_then(|it| it.pipes.take());
             if let Some(pipes) = pipes {
                 self.disconnect(id, &generation, pipes);
             }
-            let waiting = generation.rest_app_log(&mut self.context.services.sources);
-            self.context.services.again.extend(waiting);
+            let waiting = generation.rest_app_log(&mut self.services.sources);
+            self.services.again.extend(waiting);
             let pool = generation.pool;
-            self.context.pools.generations.insert(id, generation);
-            self.context
-                .pools
-                .close_queue(&mut self.context.services, &mut self.context.handover, pool);
+            self.pools.generations.insert(id, generation);
+            self.pools
+                .close_queue(&mut self.services, &mut self.handover, pool);
         }
     }
 
     pub(super) fn disconnect(&mut self, id: GenerationId, generation: &Generation, mut pipes: Pipes) {
         if !generation.is_ordered() {
-            self.context.handover.generation_changed(id);
-            self.context.handover.unkeep(names::of_processes(id.0));
+            self.handover.generation_changed(id);
+            self.handover.unkeep(names::of_processes(id.0));
             if pipes.reports.is_some() {
-                self.context.handover.unkeep(names::reports(id.0));
+                self.handover.unkeep(names::reports(id.0));
             }
         }
         if let Some(reports) = &mut pipes.reports {
-            self.context
-                .pools
+            self.pools
                 .hear_last_reports(&generation.settings, &generation.secrets, reports);
         }
-        self.context
-            .services
+        self.services
             .drain_messages(&generation.settings.pool.name, &mut pipes.messages);
         for (fd, _) in pipes.sources(id) {
-            self.context.services.sources.forget(fd);
+            self.services.sources.forget(fd);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The pools' shares of the machine: by control groups if available, otherwise by each process's limits.
 
-use super::{Executor, Services};
+use super::services::Services;
 use crate::config::{Cgroup, Pool};
 use crate::confine::{self, GroupParent};
 use std::sync::Arc;
@@ -63,13 +63,9 @@ impl Services {
             group_parent
         })
     }
-}
 
-impl Executor {
     pub(in crate::master) fn leave_group_parent(&self) {
-        self.context
-            .services
-            .group_parent
+        self.group_parent
             .get()
             .into_iter()
             .for_each(confine::leave_group_parent);

@@ -1,7 +1,9 @@
 //! The sockets of a configuration: open, missing, or unreachable and to be bound again.
 
+use super::context::{Context, InForce};
+use super::helpers::Helpers;
+use super::pools::Pools;
 use super::pools::RunningPool;
-use super::{Executor, InForce, Pools};
 use crate::config::Pool;
 use crate::listen::{ListenError, Listener, ListenerState, bind};
 use crate::master::event::PoolId;
@@ -36,11 +38,11 @@ impl Sockets {
     }
 }
 
-impl Executor {
+impl Context {
     /// Opens the missing sockets of a pool. After an error none stays open.
-    pub(super) fn open_sockets(&mut self, pool: &Pool) -> Result<Sockets, ListenError> {
+    pub(super) fn open_sockets(&mut self, helpers: &Helpers, pool: &Pool) -> Result<Sockets, ListenError> {
         let mut sockets = Sockets {
-            known: self.context.pools.pool_listening_as(pool),
+            known: self.pools.pool_listening_as(pool),
             own: None,
             status: None,
             http: None,
@@ -48,27 +50,27 @@ impl Executor {
             lost: None,
             problem: None,
         };
-        match self.context.pools.socket_state_of(sockets.known) {
+        match self.pools.socket_state_of(sockets.known) {
             Some(ListenerState::Open) => {}
             Some(state) => {
-                match bind(&pool.listen, &mut self.context.handover.inherited) {
+                match bind(&pool.listen, &mut self.handover.inherited) {
                     Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
                     // Another program owns the file now. The pool serves its connected clients.
                     Err(error) => sockets.problem = Some(problem(state, &error)),
                 }
             }
             None if sockets.known.is_none() => {
-                sockets.own = Some(bind(&pool.listen, &mut self.context.handover.inherited)?)
+                sockets.own = Some(bind(&pool.listen, &mut self.handover.inherited)?)
             }
             None => {}
         }
         if let Some(wanted) = &pool.status_listen {
-            let open = self.helpers.reporter_at(&self.context.pools, &pool.name, wanted);
-            let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
+            let open = helpers.reporter_at(&self.pools, &pool.name, wanted);
+            let listener = open.and_then(|id| Some(&helpers.reporters.get(&id)?.listener));
             let path = listener.filter(|it| it.is_ours()).map(Listener::state);
             let is_lost = path.is_some_and(|state| state != ListenerState::Open);
             if open.is_none() || is_lost {
-                match (bind(wanted, &mut self.context.handover.inherited), path) {
+                match (bind(wanted, &mut self.handover.inherited), path) {
                     (Ok(listener), path) => {
                         (sockets.status, sockets.status_lost) = (Some(listener), path.is_some());
                     }
@@ -84,11 +86,11 @@ impl Executor {
             let known = sockets
                 .known
                 .or(sockets.lost)
-                .and_then(|id| self.context.pools.by_id.get(&id));
+                .and_then(|id| self.pools.by_id.get(&id));
             let open = known.and_then(|pool| pool.http.as_ref());
             let is_other = open.is_none_or(|open| open.address != wanted.address || is_own_shut_down(open));
             if is_other || sockets.lost.is_some() {
-                match bind(wanted, &mut self.context.handover.inherited) {
+                match bind(wanted, &mut self.handover.inherited) {
                     Ok(listener) => sockets.http = Some(listener),
                     Err(error) => {
                         sockets.remove_files();
@@ -103,15 +105,15 @@ impl Executor {
     /// Moves waiting connections from a pool's unreachable socket to its new one. No more can come. A router accepts
     /// its last ones itself.
     pub(super) fn empty_socket(&mut self, from: PoolId, to: PoolId, has_router: bool) {
-        let name = self.context.pools.pool_name(to).to_owned();
+        let name = self.pools.pool_name(to).to_owned();
         let mut passed = 0;
-        let is_shut_down = self.context.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
+        let is_shut_down = self.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
         // A socket that was shut down has refused its waiting connections.
         if !has_router && !is_shut_down {
             if let Err(error) = self.open_queue(to) {
                 log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
             }
-            match self.context.pools.pass_on(from, to) {
+            match self.pools.pass_on(from, to) {
                 Ok(count) => passed = count,
                 Err(problem) => {
                     log::error!(
