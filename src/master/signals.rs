@@ -239,7 +239,7 @@ impl Master {
         if self.lifecycle.waits_for_routers() && !self.executor.applications.has_routers() {
             self.advance(LifecycleCause::RoutersGone);
         }
-        match self.executor.continue_upgrade() {
+        match self.executor.context.continue_upgrade() {
             None => {}
             Some(Ok(())) => {
                 let routers = self.executor.applications.has_routers();

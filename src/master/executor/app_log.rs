@@ -1,14 +1,17 @@
 //! The output of a pool's processes: into the daemon's log, or into a file of their user.
 
+use super::context::Context;
 use super::generation::Generation;
 use super::output::Lines;
-use super::preloader::Preloader;
+use super::pools::Pools;
+use super::preloader::{Preloader, Preloaders};
+use super::programs::Programs;
 use super::sources::{Source, Sources};
 use super::worker_output::note;
-use super::{Context, Executor, GenerationId, Pools};
 use crate::config::sharing;
 use crate::indexed::Indexed;
 use crate::logs::{Log, LogError, Speaker};
+use crate::master::event::GenerationId;
 use crate::master::frontend::FPM_TITLE;
 use crate::sys::file::{open_in_time, open_log_for, open_owned_log};
 use crate::sys::identity;
@@ -266,13 +269,9 @@ impl Pools {
     }
 }
 
-impl Executor {
-    pub(super) fn has_room(&mut self, source: Source) -> bool {
-        let Executor {
-            context: Context { pools, services, .. },
-            preloaders,
-            ..
-        } = self;
+impl Context {
+    pub(super) fn has_room(&mut self, preloaders: &Preloaders, source: Source) -> bool {
+        let Context { pools, services, .. } = self;
         let id = match source {
             Source::Output(worker, _) => pools.workers.get(&worker).map(|worker| worker.generation),
             Source::PreloaderOutput(pid) => preloaders
@@ -290,23 +289,28 @@ impl Executor {
     }
 
     pub(super) fn room_in_app_log(&mut self, id: GenerationId, now: Tick) {
-        let Some(log) = self.context.pools.app_log(id) else {
+        let Some(log) = self.pools.app_log(id) else {
             return;
         };
-        let held = log.release(&mut self.context.services.sources);
-        self.context.services.again.extend(held);
-        self.context.services.sources.hold_entry(Some(now));
+        let held = log.release(&mut self.services.sources);
+        self.services.again.extend(held);
+        self.services.sources.hold_entry(Some(now));
     }
 
-    pub(in crate::master) fn poll_entries(&mut self, now: Tick) {
-        if self.context.services.sources.take_entries_due(now).is_none() {
+    pub(in crate::master) fn poll_entries(
+        &mut self,
+        preloaders: &mut Preloaders,
+        programs: &mut Programs,
+        now: Tick,
+    ) {
+        if self.services.sources.take_entries_due(now).is_none() {
             return;
         }
-        let log = self.context.services.log;
+        let log = self.services.log;
         let Pools {
             generations, workers, ..
-        } = &mut self.context.pools;
-        let sources = &mut self.context.services.sources;
+        } = &mut self.pools;
+        let sources = &mut self.services.sources;
         let mut next = None;
         let mut end = |lines: &mut Lines,
                        id: Option<GenerationId>,
@@ -340,7 +344,7 @@ impl Executor {
                 });
             }
         }
-        for preloader in self.preloaders.by_pid.values_mut() {
+        for preloader in preloaders.by_pid.values_mut() {
             let id = own(generations, preloader);
             let (name, file) = whose(generations, preloader);
             if let Some(output) = &mut preloader.output {
@@ -352,7 +356,7 @@ impl Executor {
                 preloader.note_output(&entries);
             }
         }
-        for (id, program) in &mut self.programs.running {
+        for (id, program) in &mut programs.running {
             let Some(generation) = generations.get(id) else {
                 continue;
             };
@@ -361,7 +365,7 @@ impl Executor {
                 end(output, Some(*id), &outlet, &mut |_| {});
             }
         }
-        self.context.services.sources.hold_entry(next);
+        self.services.sources.hold_entry(next);
     }
 }
 

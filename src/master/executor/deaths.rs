@@ -101,7 +101,8 @@ impl Executor {
             .get(&id)
             .map(|worker| worker.generation)
         {
-            self.accept_notify(generation);
+            self.context.accept_notify(generation);
+            self.settle();
         }
         let had_work = self.context.processes.note_death(&self.context.pools, id, pid);
         self.tell_jobs_of_death(id, pid, exit);

@@ -1,9 +1,14 @@
 //! Builds the hand-over document and its named descriptors.
 
+use super::context::Context;
 use super::generation::Generation as ExecutorGeneration;
 use super::handover_changes::Stale;
+use super::helpers::Helpers;
+use super::pools::Pools;
 use super::pools::RunningPool;
-use super::{Executor, Pools, WorkerProcess};
+use super::programs::Programs;
+use super::worker::WorkerProcess;
+use crate::control::last_reload::LastReload;
 use crate::handover::changes::Changes;
 use crate::handover::document::{
     Document, HttpSocket, SavedGeneration, SavedPool, SavedWorker, Stopping, VERSION,
@@ -16,8 +21,16 @@ use crate::sys::process;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-impl Executor {
-    pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
+/// The parts whose state is left to the next master.
+pub(super) struct LeftState<'e> {
+    pub(super) context: &'e Context,
+    pub(super) programs: &'e Programs,
+    pub(super) helpers: &'e Helpers,
+    pub(super) last_reload: Option<&'e LastReload>,
+}
+
+impl<'e> LeftState<'e> {
+    pub(super) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
         let ending = self.context.pools.counted_by_ordered();
         let pools = self.context.pools.by_id.iter();
         let mut pools: Vec<SavedPool> = pools
@@ -37,7 +50,7 @@ impl Executor {
             descriptor_limit: self.context.services.descriptor_limit,
             last_pool: self.context.pools.last_pool,
             last_generation: self.context.pools.last_generation,
-            last_reload: self.reload.last.clone(),
+            last_reload: self.last_reload.cloned(),
             pools,
             generations,
         }
@@ -48,7 +61,7 @@ impl Executor {
             stopping,
             last_pool: self.context.pools.last_pool,
             last_generation: self.context.pools.last_generation,
-            last_reload: self.reload.last.clone(),
+            last_reload: self.last_reload.cloned(),
             ..Changes::default()
         };
         let mut stale_pools = stale.pools.clone();
@@ -106,7 +119,7 @@ impl Executor {
         })
     }
 
-    pub(in crate::master) fn descriptors(&self) -> Vec<(String, BorrowedFd<'_>)> {
+    pub(super) fn descriptors(&self) -> Vec<(String, BorrowedFd<'e>)> {
         let mut all: Vec<(String, &OwnedFd)> = Vec::new();
         for (id, pool) in self.context.pools.by_id.iter() {
             let Some(listener) = &pool.listener else {

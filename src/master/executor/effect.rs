@@ -3,13 +3,17 @@
 use crate::config::Pool;
 use crate::control::protocol::Answer;
 use crate::listen::Listener;
-use crate::master::event::{GenerationId, PoolId};
+use crate::master::event::{GenerationId, PoolId, WorkerId};
+use crate::master::pool_restart::RestartRequest;
 use crate::master::reload_diff::ReloadScope;
 use std::sync::Arc;
 
 /// A part pushes it to `Services::effects`; [`super::Executor::settle`] routes it.
 #[derive(Debug)]
 pub(super) enum Effect {
+    /// A worker asks for new processes of its pool.
+    RestartAsked(RestartRequest),
+    WorkerUp(WorkerId),
     GenerationDropped(GenerationId),
     PoolClosed(PoolId),
     /// A pool was configured, for the first time or again. The configuration in force is still the one before.

@@ -1,7 +1,9 @@
 //! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
 
 use super::app_log::{outlet_of_preloader, whose};
+use super::context::Context;
 use super::deaths::request_and_script;
+use super::effect::Effect;
 use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::{Executor, GenerationId, PoolId, Pools, Preloaders, Processes, Services, WorkerId};
@@ -20,7 +22,7 @@ const ACCEPT_NOTIFY_READS: usize = 17;
 impl Executor {
     /// Handles a ready source. Returns `true` if it has more.
     pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
-        if !self.has_room(source) {
+        if !self.context.has_room(&self.preloaders, source) {
             return false;
         }
         match source {
@@ -28,7 +30,7 @@ impl Executor {
                 self.context.pools.work_waits(&mut self.context.services, pool);
                 false
             }
-            Source::ChildAccept(generation) => self.accept_notify(generation),
+            Source::ChildAccept(generation) => self.context.accept_notify(generation),
             Source::Messages(generation) => self
                 .context
                 .pools
@@ -63,7 +65,7 @@ impl Executor {
                     .read_program_output(&mut self.context.services, &self.context.pools, id, index)
             }
             Source::AppLogRoom(id) => {
-                self.room_in_app_log(id, clock::now());
+                self.context.room_in_app_log(id, clock::now());
                 false
             }
             Source::Foreign(worker) => {
@@ -86,17 +88,19 @@ impl Executor {
             }
         }
     }
+}
 
+impl Context {
     /// Reads accept notifications. Returns `true` if there are more; an endless sender must not block the master.
     pub(super) fn accept_notify(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.context.pools.generations.get(&id) else {
+        let Some(generation) = self.pools.generations.get(&id) else {
             return false;
         };
         let Some(pipes) = generation.pipes() else {
             return false;
         };
         let mut buffer = [0; 4096];
-        let (mut up, mut mold_candidate) = (Vec::new(), Vec::new());
+        let (mut up, mut mold_candidate, mut restarts) = (Vec::new(), Vec::new(), Vec::new());
         let (mut told, mut more) = (false, true);
         for _ in 0..ACCEPT_NOTIFY_READS {
             match pipes.accept_notify.0.receive(&mut buffer) {
@@ -109,11 +113,11 @@ impl Executor {
                             continue;
                         }
                         if let Some((why, since)) = restart_reason(word) {
-                            self.reload.restarts.add(RestartRequest {
+                            restarts.push(Effect::RestartAsked(RestartRequest {
                                 generation: id,
                                 why,
                                 since,
-                            });
+                            }));
                             continue;
                         }
                         told = true;
@@ -128,31 +132,31 @@ impl Executor {
                 }
             }
         }
+        self.services.effects.extend(restarts);
         let mut generation_is_well = false;
         for id in up {
-            if let Some(worker) = self.context.pools.workers.get_mut(&id) {
+            if let Some(worker) = self.pools.workers.get_mut(&id) {
                 // A worker may be up before its fork was announced.
                 if !worker.up {
                     worker.up = true;
-                    self.context.handover.generation_changed(worker.generation);
+                    self.handover.generation_changed(worker.generation);
                     generation_is_well = true;
-                    self.context.services.happened.push_back(Event::WorkerUp(id));
+                    self.services.happened.push_back(Event::WorkerUp(id));
                 }
             }
-            self.applications.instance_up(&self.context.pools, id);
+            self.services.effects.push_back(Effect::WorkerUp(id));
         }
         if generation_is_well {
-            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
+            if let Some(generation) = self.pools.generations.get_mut(&id) {
                 generation.make.has_failed = false;
                 generation.make.came_up = true;
             }
         }
-        self.context
-            .services
+        self.services
             .happened
             .extend(mold_candidate.into_iter().map(Event::MoldCandidate));
         if told {
-            self.context.services.happened.push_back(Event::ChildAccept(id));
+            self.services.happened.push_back(Event::ChildAccept(id));
         }
         more
     }

@@ -1,12 +1,15 @@
 //! Stores descriptors and the document with the service manager, so that another master can follow a killed one.
 
+use super::context::InForce;
+use super::handover::Handover;
 use super::handover_changes::Stale;
-use super::{Executor, Handover, Helpers, InForce, Pools, WorkerProcess};
+use super::helpers::Helpers;
+use super::pools::Pools;
+use super::worker::WorkerProcess;
 use crate::config::{self, Config};
-use crate::handover::document::{Document, Stopping};
+use crate::handover::document::Document;
 use crate::handover::{frame, names};
 use crate::master::event::{GenerationId, PoolId, WorkerId};
-use crate::master::manager::Manager;
 use crate::scoreboard::counters::PoolCounters;
 use crate::sys::notify::Notifier;
 use crate::sys::{Error, clock, memfile};
@@ -124,71 +127,55 @@ impl FdStore {
     }
 }
 
-impl Executor {
-    pub(in crate::master) fn open_fd_store(
+impl Handover {
+    /// Stores the state with the service manager from now on. `ours`: the names of the descriptors in use; others of
+    /// the `stored` ones are removed.
+    pub(super) fn begin_store(
         &mut self,
         notifier: Notifier,
+        document: &Document,
+        ours: &HashSet<String>,
         stored: &[String],
-        manager: &Manager,
     ) {
         let mut store = match FdStore::new(notifier) {
             Ok(store) => store,
             Err(error) => return log::error!("nothing is left for a next master: {error}"),
         };
-        store.leave_copies(&self.document(manager, None));
-        let ours: HashSet<String> = self.descriptors().into_iter().map(|(name, _)| name).collect();
+        store.leave_copies(document);
         for name in stored {
             let is_copy = names::COPIES.contains(&name.as_str()) || name == names::CONFIG;
             if !is_copy && !ours.contains(name) {
                 store.forget(name);
             }
         }
-        self.context.handover.fd_store = Some(store);
+        self.fd_store = Some(store);
     }
 
-    pub(in crate::master) fn save(&mut self, manager: &Manager, stopping: Option<Stopping>) {
-        let Some(store) = self
-            .context
-            .handover
-            .fd_store
-            .as_mut()
-            .filter(|it| !it.stale.is_empty())
-        else {
-            return;
-        };
-        let stale = std::mem::take(&mut store.stale);
-        let changes = self.changes(manager, stopping, &stale).encode();
-        let is_written = self
-            .context
-            .handover
-            .fd_store
-            .as_mut()
-            .is_some_and(|it| it.write_behind(&changes));
-        if !is_written {
-            let document = self.document(manager, stopping);
-            if let Some(store) = &mut self.context.handover.fd_store {
-                store.write(&document);
-            }
-        }
-        if cfg!(debug_assertions) {
-            self.compare(manager, stopping);
+    pub(super) fn take_stale(&mut self) -> Option<Stale> {
+        let store = self.fd_store.as_mut().filter(|it| !it.stale.is_empty())?;
+        Some(std::mem::take(&mut store.stale))
+    }
+
+    /// Appends changes to the document. Returns `false` if it has to be written again.
+    pub(super) fn append(&mut self, changes: &[u8]) -> bool {
+        self.fd_store.as_mut().is_none_or(|it| it.write_behind(changes))
+    }
+
+    pub(super) fn write(&mut self, document: &Document) {
+        if let Some(store) = &mut self.fd_store {
+            store.write(document);
         }
     }
 
-    fn compare(&self, manager: &Manager, stopping: Option<Stopping>) {
-        let Some(store) = self
-            .context
-            .handover
-            .fd_store
-            .as_ref()
-            .filter(|it| !it.has_failed)
-        else {
+    /// Checks that the stored document is the present state.
+    pub(super) fn compare(&self, in_force: &InForce, present: Document) {
+        let Some(store) = self.fd_store.as_ref().filter(|it| !it.has_failed) else {
             return;
         };
         // Counters of applications' workers change during this comparison.
         let without_counters = |mut document: Document| {
             let is_counting = |name: &str| {
-                let pool = self.context.in_force.pool(name);
+                let pool = in_force.pool(name);
                 pool.is_none_or(|pool| pool.applications.is_some())
             };
             let counting = document.pools.iter_mut().filter(|pool| is_counting(&pool.name));
@@ -197,21 +184,16 @@ impl Executor {
         };
         assert_eq!(
             store.read().map(without_counters),
-            Some(without_counters(self.document(manager, stopping))),
+            Some(without_counters(present)),
             "the hand-over state"
         );
     }
 
-    pub(in crate::master) fn clear_fd_store(&mut self) {
-        let ours: Vec<String> = self.descriptors().into_iter().map(|(name, _)| name).collect();
-        self.context
-            .handover
-            .unkeep(ours.into_iter().chain(names::COPIES.map(str::to_owned)));
-        self.context.handover.unkeep([names::CONFIG.to_owned()]);
+    pub(super) fn clear_store(&mut self, ours: HashSet<String>) {
+        self.unkeep(ours.into_iter().chain(names::COPIES.map(str::to_owned)));
+        self.unkeep([names::CONFIG.to_owned()]);
     }
-}
 
-impl Handover {
     /// Warns that the service manager stores fewer descriptors than may be needed.
     pub(super) fn measure_store(&mut self, config: &Config) {
         let Some(store) = &mut self.fd_store else {

@@ -73,14 +73,17 @@ use super::reload_plan::Changes;
 use crate::config::Config;
 use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
+use crate::handover::document::Stopping;
 use crate::logs::Log;
 use crate::master::manager::Manager;
+use crate::sys::notify::Notifier;
 use crate::tick::Tick;
 use crate::worker::Runtime;
 use crate::zygotes::Renewal;
 use applications::Applications;
 use context::{Context, InForce};
 use control::Control;
+use document::LeftState;
 use effect::Effect;
 use generation::Generation;
 use handover::Handover;
@@ -95,7 +98,8 @@ use reload::{NamedSocket, Reload};
 use services::Services;
 use sources::Sources;
 use spawner::Spawner;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use worker::WorkerProcess;
@@ -196,7 +200,8 @@ impl Executor {
         self.poll_spawner(now);
         self.poll_warm_ups(now);
         self.poll_programs(now);
-        self.poll_entries(now);
+        self.context
+            .poll_entries(&mut self.preloaders, &mut self.programs, now);
         self.context.services.log.end_gathered(now);
     }
 
@@ -253,6 +258,79 @@ impl Executor {
         self.reload.remember(&mut self.context.handover, last);
     }
 
+    fn left_state(&self) -> LeftState<'_> {
+        LeftState {
+            context: &self.context,
+            programs: &self.programs,
+            helpers: &self.helpers,
+            last_reload: self.reload.last.as_ref(),
+        }
+    }
+
+    fn stored_names(&self) -> HashSet<String> {
+        let descriptors = self.left_state().descriptors();
+        descriptors.into_iter().map(|(name, _)| name).collect()
+    }
+
+    pub(in crate::master) fn open_fd_store(
+        &mut self,
+        notifier: Notifier,
+        stored: &[String],
+        manager: &Manager,
+    ) {
+        let (document, ours) = (self.left_state().document(manager, None), self.stored_names());
+        self.context
+            .handover
+            .begin_store(notifier, &document, &ours, stored);
+    }
+
+    /// Stores the changes for another master that follows if this one is killed.
+    pub(in crate::master) fn save(&mut self, manager: &Manager, stopping: Option<Stopping>) {
+        let Some(stale) = self.context.handover.take_stale() else {
+            return;
+        };
+        let changes = self.left_state().changes(manager, stopping, &stale);
+        if !self.context.handover.append(&changes.encode()) {
+            let document = self.left_state().document(manager, stopping);
+            self.context.handover.write(&document);
+        }
+        if cfg!(debug_assertions) {
+            let present = self.left_state().document(manager, stopping);
+            self.context.handover.compare(&self.context.in_force, present);
+        }
+    }
+
+    pub(in crate::master) fn clear_fd_store(&mut self) {
+        let ours = self.stored_names();
+        self.context.handover.clear_store(ours);
+    }
+
+    pub(in crate::master) fn rehearse(
+        &mut self,
+        manager: &Manager,
+        stopping: Option<Stopping>,
+    ) -> Result<(), UpgradeError> {
+        let document = self.left_state().document(manager, stopping);
+        self.context.rehearse(&document)
+    }
+
+    /// Replaces this program. Returns only on failure; nothing has changed then, except that starting preloaders fail.
+    pub(in crate::master) fn hand_over(
+        &mut self,
+        manager: &Manager,
+        stopping: Option<Stopping>,
+        variables: &[(&'static str, OsString)],
+    ) -> UpgradeError {
+        self.context.spawner.abandon();
+        let state = self.left_state();
+        upgrade::hand_over(
+            &state.document(manager, stopping),
+            &self.context.in_force.config,
+            &state.descriptors(),
+            variables,
+        )
+    }
+
     /// The work that follows all actions of the core.
     pub(in crate::master) fn end_turn(&mut self) {
         self.reload.finish(&mut self.context);
@@ -271,6 +349,8 @@ impl Executor {
     pub(in crate::master) fn settle(&mut self) {
         while let Some(effect) = self.context.services.effects.pop_front() {
             match effect {
+                Effect::RestartAsked(request) => self.reload.restarts.add(request),
+                Effect::WorkerUp(worker) => self.applications.instance_up(&self.context.pools, worker),
                 Effect::GenerationDropped(generation) => {
                     self.reload.forget_reload_of(generation);
                     self.programs.running.remove(&generation);
@@ -345,7 +425,16 @@ impl Executor {
                 }
                 self.context.pools.note(fact);
             }
-            Action::Say(notice) => self.say(&notice),
+            Action::Say(notice) => {
+                let is_reloading = self.reload.is_reloading();
+                notices::say(
+                    &mut self.context,
+                    &self.preloaders,
+                    &self.programs,
+                    is_reloading,
+                    &notice,
+                );
+            }
             Action::Exit(outcome) => self.context.services.outcome = Some(outcome),
         }
         self.settle();

@@ -1,6 +1,9 @@
 //! Words the core's notices, with php-fpm's words where it has them.
 
-use super::{Executor, InForce, Pools, Preloaders};
+use super::context::{Context, InForce};
+use super::pools::Pools;
+use super::preloader::Preloaders;
+use super::programs::Programs;
 use crate::config::ProcessManager;
 use crate::master::action::Notice;
 use crate::master::event::{Ended, GenerationId, PoolId};
@@ -18,176 +21,176 @@ pub(super) struct Death {
     pub(super) sender: Option<(i32, String)>,
 }
 
-impl Executor {
-    pub(super) fn say(&mut self, notice: &Notice) {
-        match notice {
-            Notice::MaxChildrenReached(pool, max) => log::warn!(
-                "[pool {}] server reached {}max_children setting ({max}), consider raising it",
-                self.context.pools.pool_name(*pool),
-                self.context
-                    .pools
-                    .prefix_of_settings(&self.context.in_force, *pool)
-            ),
-            Notice::ProcessMaxReached(_) => log::warn!(
-                "The maximum number of processes has been reached. Please review your configuration and consider raising \
-                 'process.max'"
-            ),
-            Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
-                "[pool {}] no worker is left and none can be made; trying again in {}",
-                self.context.pools.pool_name(*pool),
-                seconds(*wait)
-            ),
-            Notice::NoWorkerPossible(pool, None) => log::error!(
-                "[pool {}] no worker is left and process.max allows none; requests wait until a worker of another \
-                 pool ends",
-                self.context.pools.pool_name(*pool)
-            ),
-            Notice::BackingOff(pool, wait) => log::warn!(
-                "[pool {}] workers can't be made or end right after they were made; the next try is in {}",
-                self.context.pools.pool_name(*pool),
-                seconds(*wait)
-            ),
-            Notice::CrashingFast(pool, most, wait) => log::error!(
-                "[pool {}] more than {most} workers a second crash while they serve requests; the next is made in {}, \
-                 and no more than {most} a second",
-                self.context.pools.pool_name(*pool),
-                seconds(*wait)
-            ),
-            Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
-                "[pool {}] seems busy (you may need to increase pm.start_servers, or pm.min/max_spare_servers), spawning \
-                 {made} children, there are {idle} idle, and {running} total children",
-                self.context.pools.pool_name(*pool)
-            ),
-            Notice::RequestSlow(worker, age) => {
-                let (pool, pid) = self.context.pools.name_worker(*worker);
-                log::warn!(
-                    "[pool {pool}] child {pid}{} executing too slow ({:.6} sec), logging",
-                    self.context.pools.request_of(*worker),
-                    age.as_secs_f64()
-                );
-            }
-            Notice::EmergencyRestart(rule) => {
-                log::warn!(
-                    "failed processes threshold ({} in {} sec) is reached, initiating reload",
-                    rule.threshold,
-                    rule.interval.as_secs_f64()
-                );
-                // php-fpm replaces none of them one by one.
-                let generations = self.context.pools.generations.values_mut();
-                generations.for_each(|generation| generation.unreplaced = 0);
-            }
-            Notice::RequestTimedOut(worker, age, force) => {
-                let (pool, pid) = self.context.pools.name_worker(*worker);
-                log::warn!(
-                    "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",
-                    self.context.pools.request_of(*worker),
-                    age.as_secs_f64()
-                );
-            }
-            Notice::RequestEnded(worker, force) => {
-                let (pool, pid) = self.context.pools.name_worker(*worker);
-                log::warn!(
-                    "[pool {pool}] child {pid}{} is ended by forkyard terminate, {force}",
-                    self.context.pools.request_of(*worker)
-                );
-            }
-            Notice::RetireTimedOut(worker, force) => {
-                let (pool, pid) = self.context.pools.name_worker(*worker);
-                log::warn!(
-                    "[pool {pool}] child {pid}{} did not exit in time, {force}",
-                    self.context.pools.request_of(*worker)
-                );
-            }
-            Notice::WorkerStays(worker) => {
-                let (pool, pid) = self.context.pools.name_worker(*worker);
+pub(super) fn say(
+    context: &mut Context,
+    preloaders: &Preloaders,
+    programs: &Programs,
+    is_reloading: bool,
+    notice: &Notice,
+) {
+    match notice {
+        Notice::MaxChildrenReached(pool, max) => log::warn!(
+            "[pool {}] server reached {}max_children setting ({max}), consider raising it",
+            context.pools.pool_name(*pool),
+            context.pools.prefix_of_settings(&context.in_force, *pool)
+        ),
+        Notice::ProcessMaxReached(_) => log::warn!(
+            "The maximum number of processes has been reached. Please review your configuration and consider raising \
+             'process.max'"
+        ),
+        Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
+            "[pool {}] no worker is left and none can be made; trying again in {}",
+            context.pools.pool_name(*pool),
+            seconds(*wait)
+        ),
+        Notice::NoWorkerPossible(pool, None) => log::error!(
+            "[pool {}] no worker is left and process.max allows none; requests wait until a worker of another \
+             pool ends",
+            context.pools.pool_name(*pool)
+        ),
+        Notice::BackingOff(pool, wait) => log::warn!(
+            "[pool {}] workers can't be made or end right after they were made; the next try is in {}",
+            context.pools.pool_name(*pool),
+            seconds(*wait)
+        ),
+        Notice::CrashingFast(pool, most, wait) => log::error!(
+            "[pool {}] more than {most} workers a second crash while they serve requests; the next is made in {}, \
+             and no more than {most} a second",
+            context.pools.pool_name(*pool),
+            seconds(*wait)
+        ),
+        Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
+            "[pool {}] seems busy (you may need to increase pm.start_servers, or pm.min/max_spare_servers), spawning \
+             {made} children, there are {idle} idle, and {running} total children",
+            context.pools.pool_name(*pool)
+        ),
+        Notice::RequestSlow(worker, age) => {
+            let (pool, pid) = context.pools.name_worker(*worker);
+            log::warn!(
+                "[pool {pool}] child {pid}{} executing too slow ({:.6} sec), logging",
+                context.pools.request_of(*worker),
+                age.as_secs_f64()
+            );
+        }
+        Notice::EmergencyRestart(rule) => {
+            log::warn!(
+                "failed processes threshold ({} in {} sec) is reached, initiating reload",
+                rule.threshold,
+                rule.interval.as_secs_f64()
+            );
+            // php-fpm replaces none of them one by one.
+            let generations = context.pools.generations.values_mut();
+            generations.for_each(|generation| generation.unreplaced = 0);
+        }
+        Notice::RequestTimedOut(worker, age, force) => {
+            let (pool, pid) = context.pools.name_worker(*worker);
+            log::warn!(
+                "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",
+                context.pools.request_of(*worker),
+                age.as_secs_f64()
+            );
+        }
+        Notice::RequestEnded(worker, force) => {
+            let (pool, pid) = context.pools.name_worker(*worker);
+            log::warn!(
+                "[pool {pool}] child {pid}{} is ended by forkyard terminate, {force}",
+                context.pools.request_of(*worker)
+            );
+        }
+        Notice::RetireTimedOut(worker, force) => {
+            let (pool, pid) = context.pools.name_worker(*worker);
+            log::warn!(
+                "[pool {pool}] child {pid}{} did not exit in time, {force}",
+                context.pools.request_of(*worker)
+            );
+        }
+        Notice::WorkerStays(worker) => {
+            let (pool, pid) = context.pools.name_worker(*worker);
+            log::error!(
+                "[pool {pool}] the daemon ends without child {pid}: {}",
+                stays(pid)
+            );
+        }
+        Notice::PreloaderStays(generation) => {
+            let pool = context.pools.generation_name(*generation);
+            for pid in programs.pids_of(&context.pools, *generation) {
                 log::error!(
-                    "[pool {pool}] the daemon ends without child {pid}: {}",
+                    "[pool {pool}] the daemon ends without process {pid}: {}",
                     stays(pid)
                 );
             }
-            Notice::PreloaderStays(generation) => {
-                let pool = self.context.pools.generation_name(*generation);
-                for pid in self.programs.pids_of(&self.context.pools, *generation) {
-                    log::error!(
-                        "[pool {pool}] the daemon ends without process {pid}: {}",
-                        stays(pid)
-                    );
+        }
+        // The failed start's report has it.
+        Notice::PreloaderTimedOut(generation, _) if preloaders.is_starting(*generation) => {}
+        Notice::PreloaderTimedOut(generation, limit) => log::error!(
+            "[pool {}] the {} did not answer within {}, killing",
+            context.pools.generation_name(*generation),
+            if context.pools.has_program(*generation) {
+                "application"
+            } else {
+                "preloader"
+            },
+            seconds(*limit)
+        ),
+        Notice::WorkerGone(worker, exit, was_told) => {
+            if let Some(death) = context.processes.deaths.remove(worker) {
+                let level = death_level(*exit, *was_told, context.services.speaks_as_fpm);
+                say_death(&death, *exit, level);
+                let generation = context.pools.generations.get_mut(&death.generation);
+                if let Some(generation) = generation.filter(|_| !*was_told) {
+                    generation.unreplaced = generation.unreplaced.saturating_add(1);
                 }
             }
-            // The failed start's report has it.
-            Notice::PreloaderTimedOut(generation, _) if self.preloaders.is_starting(*generation) => {}
-            Notice::PreloaderTimedOut(generation, limit) => log::error!(
-                "[pool {}] the {} did not answer within {}, killing",
-                self.context.pools.generation_name(*generation),
-                if self.context.pools.has_program(*generation) {
-                    "application"
-                } else {
-                    "preloader"
-                },
-                seconds(*limit)
-            ),
-            Notice::WorkerGone(worker, exit, was_told) => {
-                if let Some(death) = self.context.processes.deaths.remove(worker) {
-                    let level = death_level(*exit, *was_told, self.context.services.speaks_as_fpm);
-                    say_death(&death, *exit, level);
-                    let generation = self.context.pools.generations.get_mut(&death.generation);
-                    if let Some(generation) = generation.filter(|_| !*was_told) {
-                        generation.unreplaced = generation.unreplaced.saturating_add(1);
-                    }
-                }
-            }
-            Notice::PreloaderLost(generation, _, wait)
-                if self.context.processes.reported.remove(generation) =>
-            {
-                log::info!(
-                    "[pool {}] the application is started again in {}",
-                    self.context.pools.generation_name(*generation),
-                    seconds(*wait)
-                );
-            }
-            Notice::PreloaderLost(generation, exit, wait) => log::error!(
-                "[pool {}] the preloader exited {}{}; {}the next try is in {}",
-                self.context.pools.generation_name(*generation),
-                how(*exit),
-                self.context.processes.last_lines(*generation),
-                if self.context.pools.has_workers(*generation) {
-                    "its workers go on, "
-                } else {
-                    ""
-                },
+        }
+        Notice::PreloaderLost(generation, _, wait) if context.processes.reported.remove(generation) => {
+            log::info!(
+                "[pool {}] the application is started again in {}",
+                context.pools.generation_name(*generation),
                 seconds(*wait)
-            ),
-            Notice::Promoting(worker) => {
-                let (pool, pid) = self.context.pools.name_worker(*worker);
-                log::debug!("[pool {pool}] a preloader is made from child {pid}");
-            }
-            Notice::MoldSwitched(generation) => {
-                let pid = self.context.pools.preloader_pid(*generation).unwrap_or_default();
-                log::info!(
-                    "[pool {}] preloader {pid}, made from a worker, makes the workers from now on; the old ones are replaced",
-                    self.context.pools.generation_name(*generation)
-                );
-            }
-            Notice::PromotionFailed(generation, exit, wait) => log::warn!(
-                "[pool {}] no preloader could be made from a worker ({}{}); the pool continues unchanged, and \
-                 the next try is in {} at the earliest",
-                self.context.pools.generation_name(*generation),
-                how(*exit),
-                self.context.processes.last_lines(*generation),
-                seconds(*wait)
-            ),
-            Notice::GenerationServes(generation) => {
-                let level = if self.context.services.speaks_as_fpm && self.reload.is_reloading() {
-                    log::Level::Debug
-                } else {
-                    log::Level::Info
-                };
-                log::log!(
-                    level,
-                    "[pool {}] the new workers serve, the old ones finish",
-                    self.context.pools.generation_name(*generation)
-                );
-            }
+            );
+        }
+        Notice::PreloaderLost(generation, exit, wait) => log::error!(
+            "[pool {}] the preloader exited {}{}; {}the next try is in {}",
+            context.pools.generation_name(*generation),
+            how(*exit),
+            context.processes.last_lines(*generation),
+            if context.pools.has_workers(*generation) {
+                "its workers go on, "
+            } else {
+                ""
+            },
+            seconds(*wait)
+        ),
+        Notice::Promoting(worker) => {
+            let (pool, pid) = context.pools.name_worker(*worker);
+            log::debug!("[pool {pool}] a preloader is made from child {pid}");
+        }
+        Notice::MoldSwitched(generation) => {
+            let pid = context.pools.preloader_pid(*generation).unwrap_or_default();
+            log::info!(
+                "[pool {}] preloader {pid}, made from a worker, makes the workers from now on; the old ones are replaced",
+                context.pools.generation_name(*generation)
+            );
+        }
+        Notice::PromotionFailed(generation, exit, wait) => log::warn!(
+            "[pool {}] no preloader could be made from a worker ({}{}); the pool continues unchanged, and \
+             the next try is in {} at the earliest",
+            context.pools.generation_name(*generation),
+            how(*exit),
+            context.processes.last_lines(*generation),
+            seconds(*wait)
+        ),
+        Notice::GenerationServes(generation) => {
+            let level = if context.services.speaks_as_fpm && is_reloading {
+                log::Level::Debug
+            } else {
+                log::Level::Info
+            };
+            log::log!(
+                level,
+                "[pool {}] the new workers serve, the old ones finish",
+                context.pools.generation_name(*generation)
+            );
         }
     }
 }

@@ -55,7 +55,7 @@ struct Opened {
 impl Context {
     /// Prepares a configuration: binds sockets, looks up users, and returns the core's event. After an error nothing
     /// has changed.
-    pub(in crate::master) fn prepare(
+    pub(super) fn prepare(
         &mut self,
         helpers: &mut Helpers,
         mut config: Config,

@@ -1,11 +1,14 @@
 //! Replaces this program by the one on disk: first a child tries, then exec.
 
+use super::context::Context;
+use super::handover::Handover;
 use super::output::{Lines, PipeRead, read_rest};
+use super::processes::Who;
+use super::services::Services;
 use super::sources::Source;
-use super::{Executor, Handover, Services, Who};
-use crate::handover::document::Stopping;
+use crate::config::Config;
+use crate::handover::document::Document;
 use crate::handover::{self, VARIABLES};
-use crate::master::manager::Manager;
 use crate::sys::guarded::Guarded;
 use crate::sys::invocation::{self, Invocation};
 use crate::sys::process::{self, Ended, Program};
@@ -14,7 +17,7 @@ use crate::tick::Tick;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 pub(crate) const OPTION: &str = "--can-take-over=";
@@ -72,28 +75,16 @@ enum RehearsalState {
     Able(Tick),
 }
 
-impl Executor {
-    pub(in crate::master) fn rehearse(
-        &mut self,
-        manager: &Manager,
-        stopping: Option<Stopping>,
-    ) -> Result<(), UpgradeError> {
+impl Context {
+    /// Starts the new program, which tries to take over `document`.
+    pub(super) fn rehearse(&mut self, document: &Document) -> Result<(), UpgradeError> {
         let invocation = invocation::get().ok_or(UpgradeError::Unknown)?;
-        self.start_rehearsal(invocation, manager, stopping)
+        self.start_rehearsal(invocation, document)
             .map_err(UpgradeError::Start)
     }
 
-    fn start_rehearsal(
-        &mut self,
-        invocation: &Invocation,
-        manager: &Manager,
-        stopping: Option<Stopping>,
-    ) -> Result<(), Error> {
-        let document = handover::publish(
-            &self.document(manager, stopping),
-            &self.context.in_force.config,
-            BTreeMap::new(),
-        )?;
+    fn start_rehearsal(&mut self, invocation: &Invocation, document: &Document) -> Result<(), Error> {
+        let document = handover::publish(document, &self.in_force.config, BTreeMap::new())?;
         let (output, output_in) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
         let output_twice = fd::copy(&output_in)?;
@@ -104,9 +95,9 @@ impl Executor {
         let program = Program::new(&invocation.path, arguments, std::env::vars_os(), descriptors);
         let pid = process::start(&program)?;
         drop(program);
-        self.context.processes.by_pid.insert(pid, Who::Rehearsal);
-        self.context.services.sources.watch(&output, Source::Rehearsal)?;
-        self.context.handover.rehearsal = Some(Rehearsal {
+        self.processes.by_pid.insert(pid, Who::Rehearsal);
+        self.services.sources.watch(&output, Source::Rehearsal)?;
+        self.handover.rehearsal = Some(Rehearsal {
             pid,
             output: Lines::new(Guarded::new(output)),
             words: Vec::new(),
@@ -117,7 +108,7 @@ impl Executor {
 
     /// The state of the upgrade: `None`: none, or not done; `Ok`: exec now.
     pub(in crate::master) fn continue_upgrade(&mut self) -> Option<Result<(), UpgradeError>> {
-        let rehearsal = self.context.handover.rehearsal.as_mut()?;
+        let rehearsal = self.handover.rehearsal.as_mut()?;
         let now = clock::now();
         let is_gone = rehearsal.pid == 0;
         match &rehearsal.state {
@@ -127,7 +118,7 @@ impl Executor {
                 None
             }
             RehearsalState::Running(_) => None,
-            RehearsalState::Killed if is_gone => self.context.handover.give_up(UpgradeError::Mute),
+            RehearsalState::Killed if is_gone => self.handover.give_up(UpgradeError::Mute),
             RehearsalState::Killed => None,
             RehearsalState::Ended(Ended::Code(0)) if rehearsal.words.iter().any(|line| line == ANSWER) => {
                 rehearsal.state = RehearsalState::Able(now + QUIET);
@@ -135,63 +126,19 @@ impl Executor {
             }
             RehearsalState::Ended(ended) => {
                 let error = UpgradeError::Refused(*ended, rehearsal.words.join(" / "));
-                self.context.handover.give_up(error)
+                self.handover.give_up(error)
             }
             // A process is starting: the next master would not know its owner.
             RehearsalState::Able(until)
-                if *until > now && self.context.pools.workers.values().any(|w| w.pid.is_none()) =>
+                if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) =>
             {
                 None
             }
             RehearsalState::Able(_) => {
-                self.context.handover.rehearsal = None;
+                self.handover.rehearsal = None;
                 Some(Ok(()))
             }
         }
-    }
-
-    /// Replaces this program. Returns only on failure; nothing has changed then, except that starting preloaders fail.
-    pub(in crate::master) fn hand_over(
-        &mut self,
-        manager: &Manager,
-        stopping: Option<Stopping>,
-        variables: &[(&'static str, OsString)],
-    ) -> UpgradeError {
-        let Some(invocation) = invocation::get() else {
-            return UpgradeError::Unknown;
-        };
-        self.context.spawner.abandon();
-        let descriptors = self.descriptors();
-        let numbers = descriptors
-            .iter()
-            .map(|(name, fd)| (name.clone(), fd.as_raw_fd()));
-        let document = handover::publish(
-            &self.document(manager, stopping),
-            &self.context.in_force.config,
-            numbers.collect(),
-        );
-        let document = match document {
-            Ok(document) => document,
-            Err(error) => return UpgradeError::Exec(error),
-        };
-        let number = document.as_raw_fd().to_string();
-        let own = VARIABLES.map(|name| (name, number.clone().into()));
-        let variables = variables.iter().cloned().chain(own);
-        let variables = variables.map(|(name, value)| (name.into(), value));
-        let environment = std::env::vars_os().chain(variables);
-        let next = Program::new(&invocation.path, &invocation.arguments, environment, Vec::new());
-        let all = || descriptors.iter().map(|(_, fd)| *fd).chain([document.as_fd()]);
-        let survive = |survives: bool| -> Result<(), Error> {
-            all().try_for_each(|fd| fd::set_close_on_exec(fd, !survives))
-        };
-        let failure = match survive(true) {
-            Ok(()) => process::replace(&invocation.path, &next.arguments, &next.environment),
-            Err(error) => error,
-        };
-        if let Err(error) = survive(false) {
-            log::error!("{error}");
-        }
-        UpgradeError::Exec(failure)
     }
 }
 
@@ -235,4 +182,41 @@ impl Handover {
         self.rehearsal = None;
         Some(Err(error))
     }
+}
+
+/// Replaces this program. Returns only on failure; nothing has changed then, except that starting preloaders fail.
+pub(super) fn hand_over(
+    document: &Document,
+    config: &Config,
+    descriptors: &[(String, BorrowedFd<'_>)],
+    variables: &[(&'static str, OsString)],
+) -> UpgradeError {
+    let Some(invocation) = invocation::get() else {
+        return UpgradeError::Unknown;
+    };
+    let numbers = descriptors
+        .iter()
+        .map(|(name, fd)| (name.clone(), fd.as_raw_fd()));
+    let document = match handover::publish(document, config, numbers.collect()) {
+        Ok(document) => document,
+        Err(error) => return UpgradeError::Exec(error),
+    };
+    let number = document.as_raw_fd().to_string();
+    let own = VARIABLES.map(|name| (name, number.clone().into()));
+    let variables = variables.iter().cloned().chain(own);
+    let variables = variables.map(|(name, value)| (name.into(), value));
+    let environment = std::env::vars_os().chain(variables);
+    let next = Program::new(&invocation.path, &invocation.arguments, environment, Vec::new());
+    let all = || descriptors.iter().map(|(_, fd)| *fd).chain([document.as_fd()]);
+    let survive = |survives: bool| -> Result<(), Error> {
+        all().try_for_each(|fd| fd::set_close_on_exec(fd, !survives))
+    };
+    let failure = match survive(true) {
+        Ok(()) => process::replace(&invocation.path, &next.arguments, &next.environment),
+        Err(error) => error,
+    };
+    if let Err(error) = survive(false) {
+        log::error!("{error}");
+    }
+    UpgradeError::Exec(failure)
 }
