@@ -111,7 +111,10 @@ impl Executor {
             gives_up: self.context.speaks_as_fpm,
             pools: wanted,
         };
-        let replaces_always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
+        let replaces_always = config
+            .pools
+            .iter()
+            .any(|pool| pool.replacement.reload == ReloadWhen::Always);
         match zygotes::renewal(extent, self.reload.count == 1, replaces_always) {
             Renewal::Start => self.helpers.zygotes_to_start = true,
             Renewal::All => self.outdate_zygotes(true),
@@ -185,12 +188,12 @@ impl Executor {
         global: &Global,
         identities: &mut Identities<'p>,
     ) -> Result<Opened, ApplyError> {
-        let access = pool.access.as_ref().map(|access| open_file(&access.path));
+        let access = pool.logs.access.as_ref().map(|access| open_file(&access.path));
         let access = access
             .transpose()
             .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
         let slow_log = super::slow::open(pool).map_err(|error| {
-            let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
+            let path = pool.logs.slow_log.as_ref().map(|slow| slow.path.clone());
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
         let settings = self.context.settings(pool, global, identities)?;
@@ -253,7 +256,7 @@ impl Executor {
         if sockets.status_lost {
             log::warn!("[pool {name}] the file of its status' socket was gone: it is bound again");
         }
-        let status_listen = settings.pool.status_listen.as_deref();
+        let status_listen = settings.pool.pages.status_listen.as_deref();
         self.set_reporter(pool, &name, status_listen, sockets.status);
         let http_listen = settings.pool.http_listen.as_deref();
         let before = self.reload.pool(&name).and_then(|it| it.http_listen.as_deref());

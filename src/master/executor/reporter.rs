@@ -61,7 +61,10 @@ impl Executor {
             self.handover.keep_status(&self.helpers, pool);
             self.watch_status(pool);
         } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
-            let before = self.reload.pool(name).and_then(|it| it.status_listen.as_deref());
+            let before = self
+                .reload
+                .pool(name)
+                .and_then(|it| it.pages.status_listen.as_deref());
             if let Err(error) = reporter.listener.adjust(wanted, before) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
             }

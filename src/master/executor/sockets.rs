@@ -62,7 +62,7 @@ impl Executor {
             }
             None => {}
         }
-        if let Some(wanted) = &pool.status_listen {
+        if let Some(wanted) = &pool.pages.status_listen {
             let open = self.helpers.reporter_at(&self.pools, &pool.name, wanted);
             let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
             let path = listener.filter(|it| it.is_ours()).map(Listener::state);
