@@ -168,7 +168,7 @@ impl Stand {
         pool.name = format!("stand:{}", application.display());
         // As an application's own pool is.
         let applications = pool.applications.take();
-        pool.told_memory_limit = applications.and_then(|all| all.options.memory_limit);
+        pool.retirement.told_memory_limit = applications.and_then(|all| all.options.memory_limit);
         let context = GenerationContext {
             settings: Settings {
                 pool: pool.into(),

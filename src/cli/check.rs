@@ -219,7 +219,7 @@ fn starts(pools: &[Arc<Pool>]) -> Vec<Start<'_>> {
             continue;
         };
         let arguments = php_start::arguments(php, |name| name != PRELOAD);
-        let named = |name| pool.env.iter().find(move |(known, _)| known == name);
+        let named = |name| pool.environment.env.iter().find(move |(known, _)| known == name);
         let variables = VARIABLES
             .iter()
             .filter_map(|name| Some((*name, named(name)?.1.as_str())));

@@ -61,7 +61,7 @@ pub(super) fn denied(pools: &[Arc<Pool>]) -> Vec<Denied<'_>> {
     let of_pool = |pool: &'_ Arc<Pool>| {
         let sockets = [
             ("listen", Some(&pool.listen)),
-            ("status_listen", pool.status_listen.as_deref()),
+            ("status_listen", pool.pages.status_listen.as_deref()),
             ("http_listen", pool.http_listen.as_deref()),
         ];
         let found = sockets.map(|(key, listen)| listen.map_or_else(Vec::new, |it| said(key, it)));

@@ -81,7 +81,7 @@ impl Start {
     fn of(pool: &Pool, php: &Php) -> Start {
         let user = user(pool);
         // The first definition of a variable wins.
-        let mut variables: HashMap<String, String> = pool.env.iter().rev().cloned().collect();
+        let mut variables: HashMap<String, String> = pool.environment.env.iter().rev().cloned().collect();
         if let Some(user) = &user {
             let own = [
                 ("USER", user.name.clone()),
@@ -94,12 +94,13 @@ impl Start {
             }
         }
         let directory = pool
+            .setup
             .chdir
             .as_deref()
-            .filter(|path| pool.chroot.is_none() && path.is_dir());
+            .filter(|path| pool.setup.chroot.is_none() && path.is_dir());
         Start {
             arguments: arguments(php, |_| true),
-            inherits: !pool.clear_env,
+            inherits: !pool.environment.clear_env,
             variables,
             user: user.map(|user| (user.uid, user.gid)),
             directory: directory.unwrap_or(Path::new("/")).into(),
@@ -206,9 +207,9 @@ fn describe(status: ExitStatus) -> String {
 
 /// Returns the user that PHP starts as. The daemon starts PHP before it changes the root directory.
 pub(super) fn user(pool: &Pool) -> Option<Identity> {
-    let user = pool.user.as_deref();
-    let user = user.filter(|_| pool.chroot.is_none() && identity::is_root())?;
-    Identity::look_up(user, pool.group.as_deref()).ok()
+    let user = pool.account.user.as_deref();
+    let user = user.filter(|_| pool.setup.chroot.is_none() && identity::is_root())?;
+    Identity::look_up(user, pool.account.group.as_deref()).ok()
 }
 
 /// Returns PHP's start options, with the start settings that are wanted.

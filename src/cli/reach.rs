@@ -32,9 +32,9 @@ type RequiredDirectory<'c> = (&'c Pool, &'c Path);
 pub(super) fn barred(pools: &[Arc<Pool>]) -> Vec<Barred<'_>> {
     let mut wanted: BTreeMap<(Option<&str>, Option<&str>), Vec<RequiredDirectory<'_>>> = BTreeMap::new();
     for pool in pools {
-        if pool.applications.is_none() && pool.chroot.is_none() {
-            let user = pool.user.as_deref().filter(|_| identity::is_root());
-            let of_user = wanted.entry((user, pool.group.as_deref())).or_default();
+        if pool.applications.is_none() && pool.setup.chroot.is_none() {
+            let user = pool.account.user.as_deref().filter(|_| identity::is_root());
+            let of_user = wanted.entry((user, pool.account.group.as_deref())).or_default();
             of_user.extend(directories(&pool.application).map(|directory| (&**pool, directory)));
         }
     }

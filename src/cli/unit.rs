@@ -33,7 +33,8 @@ pub(super) fn stops_late(loaded: &Loaded) -> Vec<Diagnostic> {
         return Vec::new();
     };
     let control = loaded.config.global.process_control_timeout;
-    let late = |pool: &&std::sync::Arc<crate::config::Pool>| control + pool.stop_timeout > stop.limit;
+    let late =
+        |pool: &&std::sync::Arc<crate::config::Pool>| control + pool.replacement.stop_timeout > stop.limit;
     let pools = loaded.config.pools.iter().filter(late);
     let warnings = pools.filter_map(|pool| {
         let key = match pool.applications {
@@ -49,7 +50,7 @@ pub(super) fn stops_late(loaded: &Loaded) -> Vec<Diagnostic> {
                 problem: format!(
                     "with process_control_timeout a stop may take {} s, and systemd kills the remaining \
                      processes after {} s (TimeoutStopSec in {})",
-                    (control + pool.stop_timeout).as_secs_f64(),
+                    (control + pool.replacement.stop_timeout).as_secs_f64(),
                     stop.limit.as_secs_f64(),
                     stop.said_by
                 ),

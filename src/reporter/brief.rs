@@ -78,8 +78,8 @@ impl Brief {
         started: u64,
         descriptor_limit: Option<(u64, u64)>,
     ) -> Brief {
-        let status_path = pool.status_path.as_deref().unwrap_or(DEFAULT_STATUS_PATH);
-        let listen = pool.status_listen.as_deref().unwrap_or(&pool.listen);
+        let status_path = pool.pages.status_path.as_deref().unwrap_or(DEFAULT_STATUS_PATH);
+        let listen = pool.pages.status_listen.as_deref().unwrap_or(&pool.listen);
         Brief {
             title: title(&pool.title, &pool.name),
             process_name: crate::sys::title::name(),
@@ -87,11 +87,11 @@ impl Brief {
             pool: pool.name.clone(),
             pm: pool.pm,
             status_path: Some(status_path.to_owned()),
-            ping_path: pool.ping_path.clone(),
-            ping_response: pool.ping_response.clone(),
+            ping_path: pool.pages.ping_path.clone(),
+            ping_response: pool.pages.ping_response.clone(),
             allowed_clients: listen.allowed_clients.clone(),
-            limits: pool.limits,
-            keepalive_timeout: pool.keepalive_timeout,
+            limits: pool.serving.limits,
+            keepalive_timeout: pool.serving.keepalive_timeout,
             identity,
             has_memory_peak: pool.application.has_memory_peak(),
             started,
@@ -110,10 +110,10 @@ impl Brief {
                 "php-fpm" => format!("php-fpm: pool {}", pool.name),
                 frontend => format!("{frontend}: 503 responder {}", pool.name),
             },
-            status_path: pool.status_path.clone(),
+            status_path: pool.pages.status_path.clone(),
             allowed_clients: pool.listen.allowed_clients.clone(),
             refusal: Some(refusal),
-            access: pool.access.clone(),
+            access: pool.logs.access.clone(),
             log_limit,
             ..self
         }

@@ -27,15 +27,15 @@ fn comparable(mut config: Config) -> Config {
     for pool in &mut config.pools {
         let pool = std::sync::Arc::make_mut(pool);
         pool.title.clear();
-        pool.env = last_of_each(&pool.env);
-        if pool.status_path.as_deref() == Some("/") {
-            pool.status_path = None;
+        pool.environment.env = last_of_each(&pool.environment.env);
+        if pool.pages.status_path.as_deref() == Some("/") {
+            pool.pages.status_path = None;
         }
-        if pool.ping_path.as_deref() == Some("/") || pool.ping_path == pool.status_path {
-            pool.ping_path = None;
+        if pool.pages.ping_path.as_deref() == Some("/") || pool.pages.ping_path == pool.pages.status_path {
+            pool.pages.ping_path = None;
         }
-        if pool.ping_path.is_none() {
-            "pong".clone_into(&mut pool.ping_response);
+        if pool.pages.ping_path.is_none() {
+            "pong".clone_into(&mut pool.pages.ping_response);
         }
         pool.listen.backlog = pool.listen.backlog.max(-1);
         let is_unix = matches!(pool.listen.address, Address::Unix(_));

@@ -7,11 +7,9 @@ impl Pool {
     /// Whether the pool's workers can keep running under the new settings. Ignores attributes that can be set on an
     /// open socket.
     pub fn has_workers_for(&self, wanted: &Pool) -> bool {
-        let wanted = Pool {
-            listen: wanted.listen.with_attributes_of(&self.listen),
-            drain_timeout: self.drain_timeout,
-            ..wanted.clone()
-        };
+        let mut wanted = wanted.clone();
+        wanted.listen = wanted.listen.with_attributes_of(&self.listen);
+        wanted.replacement.drain_timeout = self.replacement.drain_timeout;
         *self == wanted
     }
 

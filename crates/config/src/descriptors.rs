@@ -47,20 +47,21 @@ pub fn descriptors(config: &Config) -> Descriptors {
 }
 
 fn listening(pool: &Pool) -> u64 {
-    UNUSED + u64::from(pool.status_listen.is_some()) + u64::from(pool.http_listen.is_some())
+    UNUSED + u64::from(pool.pages.status_listen.is_some()) + u64::from(pool.http_listen.is_some())
 }
 
 fn unused(pool: &Pool) -> u64 {
-    let logs = [
-        pool.access.is_some(),
-        pool.slow_log.is_some(),
-        pool.app_log.is_some(),
+    let logs = &pool.logs;
+    let open = [
+        logs.access.is_some(),
+        logs.slow_log.is_some(),
+        logs.app_log.is_some(),
     ];
-    listening(pool) + logs.into_iter().map(u64::from).sum::<u64>()
+    listening(pool) + open.into_iter().map(u64::from).sum::<u64>()
 }
 
 fn used(pool: &Pool) -> u64 {
-    let app_log = if pool.app_log.is_some() { APP_LOG } else { 0 };
+    let app_log = if pool.logs.app_log.is_some() { APP_LOG } else { 0 };
     unused(pool) + USED + app_log + with_workers(pool)
 }
 
@@ -69,8 +70,8 @@ fn left(pool: &Pool) -> u64 {
 }
 
 fn with_workers(pool: &Pool) -> u64 {
-    let access = if pool.access.is_some() { ACCESS } else { 0 };
-    let worker = WORKER + if pool.catch_workers_output { OUTPUT } else { 0 };
+    let access = if pool.logs.access.is_some() { ACCESS } else { 0 };
+    let worker = WORKER + if pool.logs.catch_workers_output { OUTPUT } else { 0 };
     access + worker * u64::from(workers_at_rest(pool.pm).max(1))
 }
 

@@ -21,7 +21,7 @@ pub const PUSH_TIMEOUT_VARIABLE: &str = "FORKYARD_JOBS_TIMEOUT";
 
 impl Pool {
     pub fn pushes_jobs(&self) -> bool {
-        self.env.iter().any(|(name, _)| name == JOBS_VARIABLE)
+        self.environment.env.iter().any(|(name, _)| name == JOBS_VARIABLE)
     }
 }
 

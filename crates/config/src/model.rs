@@ -124,35 +124,62 @@ pub struct Pool {
     pub name: String,
     pub title: String,
     pub listen: Listen,
-    /// User the workers run as (name or decimal id); `None`: the master's user. Only used by a root master.
+    #[serde(default)]
+    pub http_listen: Option<Box<Listen>>,
+    pub pm: ProcessManager,
+    #[serde(flatten)]
+    pub account: Account,
+    #[serde(flatten)]
+    pub setup: ProcessSetup,
+    #[serde(flatten)]
+    pub environment: Environment,
+    pub confine: Confine,
+    /// Its shares of CPU and memory, if `cgroup` doesn't set them.
+    #[serde(default)]
+    pub shares: Shares,
+    #[serde(flatten)]
+    pub serving: Serving,
+    #[serde(flatten)]
+    pub retirement: Retirement,
+    #[serde(flatten)]
+    pub replacement: Replacement,
+    #[serde(flatten)]
+    pub pages: Pages,
+    #[serde(flatten)]
+    pub logs: Logs,
+    pub application: Application,
+    /// `Some`: an application pool. The settings above then apply to each of its applications.
+    pub applications: Option<Box<super::applications::Applications>>,
+}
+
+/// The user of the workers. Only a root master uses it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// A name or a decimal id; `None`: the master's user.
     pub user: Option<String>,
     pub group: Option<String>,
-    pub pm: ProcessManager,
-    /// A worker retires after this many requests; `None`: never.
-    pub max_requests: Option<u64>,
-    #[serde(default)]
-    pub max_requests_jitter: u64,
-    /// A worker that uses more memory retires after its request; bytes. `None`: never.
-    #[serde(default)]
-    pub memory_limit: Option<u64>,
-    /// The longest a request may run before its worker is stopped; `None`: unlimited.
-    pub request_terminate_timeout: Option<Duration>,
-    /// Whether `request_terminate_timeout` also covers the time after the application finished its response.
-    #[serde(default)]
-    pub request_terminate_timeout_track_finished: bool,
-    /// The time between SIGTERM and SIGKILL when a worker or program is stopped.
-    #[serde(default = "default_stop_timeout")]
-    pub stop_timeout: Duration,
-    /// Where and after which time a slow request is logged; `None`: never.
-    pub slow_log: Option<SlowLog>,
-    pub client_timeout: Duration,
-    pub keepalive_timeout: Duration,
-    /// Whether workers accept no connection while as many workers as there are CPUs are computing.
-    #[serde(default)]
-    pub wait_for_cpu: bool,
-    pub limits: Limits,
+}
+
+/// What a process sets up before it runs the application.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSetup {
     pub chdir: Option<PathBuf>,
     pub chroot: Option<PathBuf>,
+    pub rlimit_files: Option<u64>,
+    pub rlimit_core: Option<CoreLimit>,
+    #[serde(default)]
+    pub rlimit_data: Option<u64>,
+    pub process_priority: Option<i32>,
+    pub process_dumpable: bool,
+    pub no_new_privs: bool,
+    /// Identifies the files of an application in an application pool, so that its processes don't run files that
+    /// replaced them. `None`: not such an application, or the owner of the files does not matter.
+    #[serde(default)]
+    pub origin: Option<Origin>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
     pub clear_env: bool,
     /// The workers' environment, in the order written; a value `$NAME` is already expanded.
     pub env: Vec<(String, String)>,
@@ -162,41 +189,68 @@ pub struct Pool {
     pub own_env: Vec<(String, String)>,
     #[serde(default)]
     pub env_file: Option<EnvFile>,
-    /// Identifies the files of an application in an application pool, so that its processes don't run files that
-    /// replaced them. `None`: not such an application, or the owner of the files does not matter.
+}
+
+/// Limits of connections and requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Serving {
+    pub client_timeout: Duration,
+    pub keepalive_timeout: Duration,
+    /// The longest a request may run before its worker is stopped; `None`: unlimited.
+    pub request_terminate_timeout: Option<Duration>,
+    /// Whether `request_terminate_timeout` also covers the time after the application finished its response.
     #[serde(default)]
-    pub origin: Option<Origin>,
+    pub request_terminate_timeout_track_finished: bool,
+    /// Whether workers accept no connection while as many workers as there are CPUs are computing.
+    #[serde(default)]
+    pub wait_for_cpu: bool,
+    pub limits: Limits,
+}
+
+/// When a worker retires.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retirement {
+    /// A worker retires after this many requests; `None`: never.
+    pub max_requests: Option<u64>,
+    #[serde(default)]
+    pub max_requests_jitter: u64,
+    /// A worker that uses more memory retires after its request; bytes. `None`: never.
+    #[serde(default)]
+    pub memory_limit: Option<u64>,
     /// `memory_limit` of an application pool: workers report their memory to the router, which enforces the limit.
     #[serde(default)]
     pub told_memory_limit: Option<u64>,
-    pub rlimit_files: Option<u64>,
-    pub rlimit_core: Option<CoreLimit>,
-    pub process_priority: Option<i32>,
-    pub process_dumpable: bool,
-    pub no_new_privs: bool,
-    pub confine: Confine,
-    /// Its shares of CPU and memory, if `cgroup` doesn't set them.
-    #[serde(default)]
-    pub shares: Shares,
-    #[serde(default)]
-    pub rlimit_data: Option<u64>,
-    pub status_path: Option<String>,
-    pub status_listen: Option<Box<Listen>>,
-    #[serde(default)]
-    pub http_listen: Option<Box<Listen>>,
-    pub ping_path: Option<String>,
-    pub ping_response: String,
-    pub catch_workers_output: bool,
-    pub decorate_workers_output: bool,
-    pub app_log: Option<AppLog>,
-    pub friendly_error_pages: bool,
+}
+
+/// When and how processes are replaced or stopped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacement {
     pub reload: ReloadWhen,
+    /// The time between SIGTERM and SIGKILL when a worker or program is stopped.
+    #[serde(default = "default_stop_timeout")]
+    pub stop_timeout: Duration,
     #[serde(default)]
     pub drain_timeout: Option<Duration>,
+}
+
+/// The pages that forkyard answers itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pages {
+    pub status_path: Option<String>,
+    pub status_listen: Option<Box<Listen>>,
+    pub ping_path: Option<String>,
+    pub ping_response: String,
+    pub friendly_error_pages: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Logs {
     pub access: Option<AccessLog>,
-    pub application: Application,
-    /// `Some`: an application pool. The settings above then apply to each of its applications.
-    pub applications: Option<Box<super::applications::Applications>>,
+    /// Where and after which time a slow request is logged; `None`: never.
+    pub slow_log: Option<SlowLog>,
+    pub app_log: Option<AppLog>,
+    pub catch_workers_output: bool,
+    pub decorate_workers_output: bool,
 }
 
 /// The default for a pool of one application.

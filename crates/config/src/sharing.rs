@@ -3,7 +3,7 @@
 
 use super::application::{Application, Php, Preloading, RequestSettings};
 use super::jobs::JOBS_VARIABLE;
-use super::model::Pool;
+use super::model::{Environment, Pool};
 use std::time::Duration;
 
 const START_VARIABLES: [&str; 3] = ["PHPRC", "PHP_INI_SCAN_DIR", JOBS_VARIABLE];
@@ -88,9 +88,10 @@ const EARLY_VARIABLES: [&str; 2] = ["LD_", "USE_ZEND_"];
 /// setting needs a separate preloader. `is_root`: the daemon can start workers as any user.
 pub fn choose(pool: &mut Pool, is_root: bool) {
     let is_root_s = |user: &str| user == "root" || user == "0";
-    let is_users = pool.applications.is_some() || pool.user.as_deref().is_some_and(|user| !is_root_s(user));
+    let is_users =
+        pool.applications.is_some() || pool.account.user.as_deref().is_some_and(|user| !is_root_s(user));
     let is_early = |name: &String| EARLY_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
-    let may = is_root && is_users && !pool.env.iter().any(|(name, _)| is_early(name));
+    let may = is_root && is_users && !pool.environment.env.iter().any(|(name, _)| is_early(name));
     if may && zygote_refusal(pool).is_none() {
         if let Application::Php(php) = &mut pool.application {
             php.preloading = Preloading::Zygote;
@@ -114,14 +115,17 @@ pub fn label(pool: &Pool) -> &str {
 pub fn common(pool: &Pool) -> Pool {
     Pool {
         title: pool.title.clone(),
-        clear_env: pool.clear_env,
-        env: START_VARIABLES
-            .into_iter()
-            .filter_map(|name| Some((name.to_owned(), variable(pool, name)?.to_owned())))
-            .collect(),
         application: match &pool.application {
             Application::Php(php) => Application::Php(common_php(php)),
             other => other.clone(),
+        },
+        environment: Environment {
+            clear_env: pool.environment.clear_env,
+            env: START_VARIABLES
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), variable(pool, name)?.to_owned())))
+                .collect(),
+            ..Environment::default()
         },
         ..Pool::default()
     }
@@ -152,7 +156,7 @@ fn common_settings(php: &Php) -> Vec<(String, String)> {
 }
 
 fn variable<'p>(pool: &'p Pool, name: &str) -> Option<&'p str> {
-    let found = pool.env.iter().find(|(known, _)| known == name);
+    let found = pool.environment.env.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str())
 }
 

@@ -81,7 +81,8 @@ pub(crate) fn run(
     notes: Option<Notes>,
 ) -> ExitCode {
     let pool = &preloader.settings.pool;
-    let most = pool.max_requests.map(|most| most + pool.max_requests_jitter);
+    let retirement = &pool.retirement;
+    let most = (retirement.max_requests).map(|most| most + retirement.max_requests_jitter);
     let warm_up = match WarmUp::new(application, most) {
         Ok(warm_up) => warm_up,
         Err(error) => return failed(&preloader, notes.as_ref(), &error),

@@ -263,7 +263,7 @@ fn start(
     };
     // Before PHP code such as opcache.preload runs, so that none runs as root. A chroot waits until everything is
     // loaded.
-    let is_jailed = settings.pool.chroot.is_some();
+    let is_jailed = settings.pool.setup.chroot.is_some();
     if !is_jailed {
         worker::apply_process_settings(settings)?;
     }

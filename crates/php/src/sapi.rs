@@ -56,7 +56,7 @@ impl<'p> PhpRuntime<'p> {
             Application::Php(php) => php.script_root.as_ref(),
             _ => None,
         };
-        let paths = [&pool.status_path, &pool.ping_path];
+        let paths = [&pool.pages.status_path, &pool.pages.ping_path];
         PhpRuntime {
             php,
             rules: rules(&facts, &php.version),

@@ -136,6 +136,7 @@ impl Executor {
             .map_err(|error| error.to_string())?;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = pool
+            .logs
             .access
             .as_ref()
             .and_then(|access| open_file(&access.path).ok());

@@ -176,7 +176,11 @@ pub(super) fn check(settings: &Settings) -> Result<(), LogError> {
 fn try_open(settings: &Settings) -> Option<(&Path, io::Result<File>)> {
     let pool = &settings.pool;
     // With a template, each application has its own file.
-    let log = pool.app_log.as_ref().filter(|_| pool.applications.is_none())?;
+    let log = pool
+        .logs
+        .app_log
+        .as_ref()
+        .filter(|_| pool.applications.is_none())?;
     let (uid, gid) = owner(settings);
     let open = if log.is_owners {
         open_owned_log
@@ -233,7 +237,7 @@ impl Generation {
     /// Whether a multi-line entry is logged as one; php-fpm logs each line.
     pub(super) fn logs_entries(&self) -> bool {
         let pool = &self.settings.pool;
-        pool.title != FPM_TITLE && (pool.decorate_workers_output || self.app_log.is_some())
+        pool.title != FPM_TITLE && (pool.logs.decorate_workers_output || self.app_log.is_some())
     }
 }
 
@@ -386,7 +390,7 @@ impl Generation {
                 kind,
                 pid,
                 stream,
-                decorate: pool.decorate_workers_output,
+                decorate: pool.logs.decorate_workers_output,
             },
         }
     }

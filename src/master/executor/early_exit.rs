@@ -67,7 +67,7 @@ impl Executor {
             ended,
             began: worker.begun,
             output,
-            is_output_seen: settings.pool.catch_workers_output,
+            is_output_seen: settings.pool.logs.catch_workers_output,
             words: if loads { CANT_LOAD } else { CANT_BEGIN },
         }));
         // The output is in the log already.

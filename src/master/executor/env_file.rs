@@ -30,7 +30,7 @@ impl Generation {
     /// The file's fault: path, line, and the right form.
     pub(super) fn read_env_file(&mut self) -> Result<(), String> {
         // Each application of an application pool has its own file.
-        let file = self.settings.pool.env_file.as_ref();
+        let file = self.settings.pool.environment.env_file.as_ref();
         let Some(file) = file.filter(|_| !self.has_applications()) else {
             return Ok(());
         };
@@ -43,12 +43,12 @@ impl Generation {
     pub(super) fn settings_with_secrets(&self) -> Settings {
         let mut settings = self.settings_in_use();
         // The application's own settings take precedence.
-        let own = &settings.pool.own_env;
+        let own = &settings.pool.environment.own_env;
         let is_new = |name: &str| own.iter().all(|(known, _)| known != name);
         let more = self.secrets.iter().filter(|(name, _)| is_new(name));
         let more: Vec<(String, String)> = more.map(|(name, value)| (name.clone(), value.clone())).collect();
         if !more.is_empty() {
-            Arc::make_mut(&mut settings.pool).own_env.extend(more);
+            Arc::make_mut(&mut settings.pool).environment.own_env.extend(more);
         }
         settings
     }

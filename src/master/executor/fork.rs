@@ -91,7 +91,7 @@ impl Executor {
             questions: questions.map(Guarded::new),
             channel: ours.map(Guarded::new),
         };
-        let catch = generation.settings.pool.catch_workers_output;
+        let catch = generation.settings.pool.logs.catch_workers_output;
         let application = generation.settings.pool.application.clone();
         self.context.pools.workers.insert(worker, unforked);
         let output = if catch {
@@ -150,7 +150,7 @@ impl Executor {
         let has_reports = reports.is_some();
         descriptors.extend(reports);
         let title = format!("{}: pool {}", settings.pool.title, settings.pool.name);
-        let environment: Vec<(OsString, OsString)> = match settings.pool.clear_env {
+        let environment: Vec<(OsString, OsString)> = match settings.pool.environment.clear_env {
             true => zone(),
             false => std::env::vars_os().collect(),
         };

@@ -228,7 +228,7 @@ impl Generation {
 
     /// Opens the access log again; workers use it from their next line on. Returns whether there is one.
     pub(super) fn reopen_access_log(&mut self) -> Result<bool, LogError> {
-        let Some(settings) = &self.settings.pool.access else {
+        let Some(settings) = &self.settings.pool.logs.access else {
             return Ok(false);
         };
         let file = open_file(&settings.path)?;
@@ -237,7 +237,7 @@ impl Generation {
     }
 
     pub(super) fn take_access_log(&mut self, file: OwnedFd) -> Result<(), LogError> {
-        let Some(settings) = &self.settings.pool.access else {
+        let Some(settings) = &self.settings.pool.logs.access else {
             return Ok(());
         };
         let failed = |error: Error| LogError::new(&settings.path, error.errno.into());

@@ -454,7 +454,7 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
         | Application::FastCgi(_)
         | Application::Http(_)
         | Application::Program(_)
-        | Application::Rust => (pool.chdir.clone(), "php"),
+        | Application::Rust => (pool.setup.chdir.clone(), "php"),
     };
     let words = std::iter::once(launch.path.display().to_string()).chain(launch.arguments.iter().cloned());
     let command = words.collect::<Vec<_>>().join(" ");
@@ -470,7 +470,7 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     plan.app_type = language.to_owned();
     plan.switch_user = identity.is_some() && is_root;
     plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
-    plan.no_new_privileges = pool.no_new_privs;
+    plan.no_new_privileges = pool.setup.no_new_privs;
     plan.cgroup = confine::group(pool);
     if let Some(policy) = super::pools::policy(pool).preloader {
         plan.start_timeout = policy.start_timeout;

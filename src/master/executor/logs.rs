@@ -36,7 +36,7 @@ fn of_pool(pool: &Pool) -> Vec<PoolLog> {
         }
         _ => None,
     };
-    let output = pool.app_log.as_ref().map(|log| match pool.applications {
+    let output = pool.logs.app_log.as_ref().map(|log| match pool.applications {
         // Relative to each application's root.
         Some(_) => log.path.strip_prefix("/").unwrap_or(&log.path).to_owned(),
         None => log.path.clone(),
@@ -46,11 +46,11 @@ fn of_pool(pool: &Pool) -> Vec<PoolLog> {
         (PoolLogKind::Php, of_php.map(Path::to_owned)),
         (
             PoolLogKind::Slow,
-            pool.slow_log.as_ref().map(|log| log.path.clone()),
+            pool.logs.slow_log.as_ref().map(|log| log.path.clone()),
         ),
         (
             PoolLogKind::Access,
-            pool.access.as_ref().map(|log| log.path.clone()),
+            pool.logs.access.as_ref().map(|log| log.path.clone()),
         ),
     ];
     let found = logs

@@ -481,8 +481,8 @@ impl Services {
         global: &Global,
         identities: &mut Identities<'p>,
     ) -> Result<Settings, ApplyError> {
-        let user = pool.user.as_deref().filter(|_| identity::is_root());
-        let wanted = user.map(|user| (user, pool.group.as_deref()));
+        let user = pool.account.user.as_deref().filter(|_| identity::is_root());
+        let wanted = user.map(|user| (user, pool.account.group.as_deref()));
         let identity = match identities.entry(wanted) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => place.insert(match wanted {
@@ -568,10 +568,13 @@ pub(super) fn policy(pool: &Pool) -> Policy {
     Policy {
         pm: pool.pm,
         concurrency,
-        terminate_timeout: pool.request_terminate_timeout.map(|limit| limit + by_itself),
-        slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
-        drain_timeout: pool.drain_timeout,
-        stop_timeout: pool.stop_timeout,
+        terminate_timeout: pool
+            .serving
+            .request_terminate_timeout
+            .map(|limit| limit + by_itself),
+        slow_timeout: pool.logs.slow_log.as_ref().map(|slow| slow.timeout),
+        drain_timeout: pool.replacement.drain_timeout,
+        stop_timeout: pool.replacement.stop_timeout,
         preloader,
         starts_from_disk: matches!(pool.application, Application::FastCgi(_)),
     }

@@ -123,7 +123,7 @@ impl Context {
             gives_up: self.services.speaks_as_fpm,
             pools: wanted,
         };
-        let replaces_always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
+        let replaces_always = config.pools.iter().any(|pool| pool.replacement.reload == ReloadWhen::Always);
         Ok(Prepared {
             renewal: zygotes::renewal(extent, self.in_force.count == 1, replaces_always),
             wanted,
@@ -199,12 +199,12 @@ impl Context {
         global: &Global,
         identities: &mut Identities<'p>,
     ) -> Result<Opened, ApplyError> {
-        let access = pool.access.as_ref().map(|access| open_file(&access.path));
+        let access = pool.logs.access.as_ref().map(|access| open_file(&access.path));
         let access = access
             .transpose()
             .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
         let slow_log = super::slow::open(pool).map_err(|error| {
-            let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
+            let path = pool.logs.slow_log.as_ref().map(|slow| slow.path.clone());
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
         let settings = self.services.settings(pool, global, identities)?;

@@ -192,7 +192,7 @@ impl Services {
             pool: generation.pool,
             is_same_user: now.identity == wanted.identity,
             has_same_settings: is_alike(now, wanted),
-            is_always_replaced: wanted.pool.reload == ReloadWhen::Always,
+            is_always_replaced: wanted.pool.replacement.reload == ReloadWhen::Always,
             // The left-out settings may be right by now.
             has_failed: make.has_failed || make.trial.is_some(),
             is_code_cached: make.is_code_cached || matches!(wanted.pool.application, Application::FastCgi(_)),

@@ -199,7 +199,8 @@ impl Reload {
             is_young: latest.started >= Generation::started_now(),
             is_latest: latest_id == id && pool.serving == Some(id),
             is_limited: matches!(latest.pool.application, Application::Program(_))
-                && (latest.pool.max_requests.is_some() || latest.pool.memory_limit.is_some()),
+                && (latest.pool.retirement.max_requests.is_some()
+                    || latest.pool.retirement.memory_limit.is_some()),
             is_touched: reads && is_touched(),
             boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
             is_older: began.is_none_or(|began| pool_restart::is_older(began, since)),

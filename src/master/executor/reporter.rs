@@ -65,7 +65,7 @@ impl Executor {
                 .context
                 .in_force
                 .pool(name)
-                .and_then(|it| it.status_listen.as_deref());
+                .and_then(|it| it.pages.status_listen.as_deref());
             if let Err(error) = reporter.listener.adjust(wanted, before) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
             }

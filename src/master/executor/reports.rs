@@ -139,7 +139,7 @@ fn kept(
     let Application::FastCgi(application) = &pool.application else {
         return None;
     };
-    let root = application.root.clone().or_else(|| pool.chdir.clone());
+    let root = application.root.clone().or_else(|| pool.setup.chdir.clone());
     let mut plan = fastcgi::plan(
         &pool.name,
         application,

@@ -9,7 +9,7 @@ pub(crate) fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {
         pool.application,
         Application::Php(_) | Application::Wrapped(_) | Application::Rust
     );
-    let has_helpers = pool.status_listen.is_some() || pool.applications.is_some() || is_native;
+    let has_helpers = pool.pages.status_listen.is_some() || pool.applications.is_some() || is_native;
     let helper = has_helpers.then(|| super::helper::program(directory));
     let mut programs: Vec<PathBuf> = helper.into_iter().collect();
     match &pool.application {

@@ -26,8 +26,8 @@ impl Services {
             GroupParent::Nowhere(_) => {
                 // No pool may have a higher priority than the daemon.
                 let nice = shares.nice().map(|nice| nice.max(0));
-                own.process_priority = own.process_priority.or(nice);
-                own.rlimit_data = shares.memory_max;
+                own.setup.process_priority = own.setup.process_priority.or(nice);
+                own.setup.rlimit_data = shares.memory_max;
             }
         }
         Arc::new(own)
@@ -42,9 +42,10 @@ impl Services {
         let GroupParent::Nowhere(why) = self.group_parent() else {
             return group;
         };
-        let nice = own.shares.nice().zip(own.process_priority);
+        let nice = own.shares.nice().zip(own.setup.process_priority);
         let nice = nice.map(|(_, nice)| format!("nice {nice}"));
         let data = own
+            .setup
             .rlimit_data
             .map(|bytes| format!("RLIMIT_DATA {bytes} in each process"));
         let both: Vec<String> = nice.into_iter().chain(data).collect();

@@ -29,7 +29,11 @@ pub(super) struct Traceable {
 
 pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
     let open = |path| open_in_time(&format!("pool {}", pool.name), || open_log(path));
-    pool.slow_log.as_ref().map(|slow| open(&slow.path)).transpose()
+    pool.logs
+        .slow_log
+        .as_ref()
+        .map(|slow| open(&slow.path))
+        .transpose()
 }
 
 /// Device and inode of a file; `None` if it can't be examined.
@@ -63,7 +67,7 @@ impl Executor {
         let (Some(resources), Some(log), Some(slow)) = (
             &generation.resources,
             &generation.slow_log,
-            &settings.pool.slow_log,
+            &settings.pool.logs.slow_log,
         ) else {
             return Ok(());
         };
@@ -158,7 +162,7 @@ impl Pools {
 
 /// A socket pair, the master's end first, to ask a worker for its present calls; `None`: it is not asked.
 pub(super) fn questions(pool: &Pool) -> Result<Option<(OwnedFd, OwnedFd)>, Error> {
-    let is_asked = pool.slow_log.is_some() && matches!(pool.application, Application::Wrapped(_));
+    let is_asked = pool.logs.slow_log.is_some() && matches!(pool.application, Application::Wrapped(_));
     is_asked.then(|| socket_pair(SockType::Stream)).transpose()
 }
 

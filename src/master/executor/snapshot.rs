@@ -12,7 +12,11 @@ impl Pools {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let tracks_finished = generation.settings.pool.request_terminate_timeout_track_finished;
+        let tracks_finished = generation
+            .settings
+            .pool
+            .serving
+            .request_terminate_timeout_track_finished;
         let pages = generation.pages();
         let rows = pages
             .map(|(_, worker, page)| row(worker, page, tracks_finished))

@@ -64,7 +64,7 @@ impl Context {
             }
             None => {}
         }
-        if let Some(wanted) = &pool.status_listen {
+        if let Some(wanted) = &pool.pages.status_listen {
             let open = helpers.reporter_at(&self.pools, &pool.name, wanted);
             let listener = open.and_then(|id| Some(&helpers.reporters.get(&id)?.listener));
             let path = listener.filter(|it| it.is_ours()).map(Listener::state);

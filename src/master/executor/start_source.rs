@@ -160,8 +160,12 @@ fn start_key(pool: &Pool) -> Option<Key> {
 
 /// PHP_INI_SCAN_DIR of a preloader's environment; must agree with [`crate::worker::environment`].
 pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
-    let mut own = pool.env.iter().filter(|(name, _)| name == SCAN_DIR);
-    let inherited = || (!pool.clear_env).then(|| std::env::var_os(SCAN_DIR)).flatten();
+    let mut own = pool.environment.env.iter().filter(|(name, _)| name == SCAN_DIR);
+    let inherited = || {
+        (!pool.environment.clear_env)
+            .then(|| std::env::var_os(SCAN_DIR))
+            .flatten()
+    };
     own.next()
         .map(|(_, value)| OsString::from(value))
         .or_else(inherited)

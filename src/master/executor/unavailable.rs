@@ -93,7 +93,7 @@ impl Pools {
             .get(&id)
             .map(|generation| &generation.settings.pool);
         let kept = self.errors.last(self.generation_name(id));
-        let is_shown = settings.is_some_and(|pool| pool.friendly_error_pages);
+        let is_shown = settings.is_some_and(|pool| pool.pages.friendly_error_pages);
         let page = kept
             .filter(|_| is_shown)
             .map(|kept| kept.report.page_within(LONGEST_PAGE));

@@ -66,7 +66,7 @@ impl Preloaders {
         pools.generations.get(&old).filter(|old| {
             php(old).is_some()
                 && old.settings.identity == settings.identity
-                && old.settings.pool.chroot == settings.pool.chroot
+                && old.settings.pool.setup.chroot == settings.pool.setup.chroot
         })?;
         let asked = self.try_ask_for_scripts(pools, old, most);
         asked

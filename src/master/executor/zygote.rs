@@ -199,7 +199,8 @@ impl Executor {
     /// long as PHP's start.
     pub(in crate::master) fn start_first_zygote(&mut self, config: &Config) {
         let is_root = identity::is_root();
-        let is_users = |pool: &Pool| !is_root || pool.user.as_deref().is_some_and(|user| user != "root");
+        let is_users =
+            |pool: &Pool| !is_root || pool.account.user.as_deref().is_some_and(|user| user != "root");
         let pools = config.pools.iter().filter(|pool| sharing::wants_zygote(pool));
         let pools = pools.filter(|pool| pool.applications.is_some() || is_users(pool));
         let kinds = pools.map(|pool| {

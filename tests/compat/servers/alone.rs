@@ -1,7 +1,10 @@
 //! forkyard-php without its master: the test plays the master.
 
 use super::{Setup, directory, is_root, wait_for};
-use forkyard::config::{Address, Application, Limits, Listen, LogLevel, Php, Pool, ProcessManager};
+use forkyard::config::{
+    Address, Application, Environment, Limits, Listen, LogLevel, Logs, Pages, Php, Pool, ProcessManager,
+    Replacement, Serving,
+};
 use forkyard::runtime::php::protocol::{Answer, Command, SOCKET};
 use forkyard::scoreboard::Board;
 use forkyard::sys::fd::{pipe, send_with, socket_pair};
@@ -221,20 +224,35 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         pm: ProcessManager::Static {
             max_children: setup.workers,
         },
-        stop_timeout: Duration::from_secs(10),
-        client_timeout: Duration::from_secs(20),
-        keepalive_timeout: Duration::from_secs(20),
-        wait_for_cpu: true,
-        limits: Limits {
-            params_bytes: 1 << 20,
-            params_count: 10_000,
-        },
-        clear_env: true,
-        env: setup.env.clone(),
-        ping_path: setup.ping.then(|| "/ping".to_owned()),
-        ping_response: "pong".into(),
-        decorate_workers_output: true,
         application: Application::Php(php),
+        replacement: Replacement {
+            stop_timeout: Duration::from_secs(10),
+            ..Replacement::default()
+        },
+        serving: Serving {
+            client_timeout: Duration::from_secs(20),
+            keepalive_timeout: Duration::from_secs(20),
+            wait_for_cpu: true,
+            limits: Limits {
+                params_bytes: 1 << 20,
+                params_count: 10_000,
+            },
+            ..Serving::default()
+        },
+        environment: Environment {
+            clear_env: true,
+            env: setup.env.clone(),
+            ..Environment::default()
+        },
+        pages: Pages {
+            ping_path: setup.ping.then(|| "/ping".to_owned()),
+            ping_response: "pong".into(),
+            ..Pages::default()
+        },
+        logs: Logs {
+            decorate_workers_output: true,
+            ..Logs::default()
+        },
         ..Pool::default()
     };
     let identity = if is_root() {

@@ -79,7 +79,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
 fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     TITLE.clone_into(&mut pool.title);
     if let Some(mode) = values.full("listen.mode") {
-        let sockets = [Some(&mut pool.listen), pool.status_listen.as_deref_mut()];
+        let sockets = [Some(&mut pool.listen), pool.pages.status_listen.as_deref_mut()];
         for socket in sockets.into_iter().flatten() {
             socket.mode = octal(mode);
         }

@@ -41,7 +41,7 @@ pub(super) fn pool(said: &FpmSetting, pool: &Pool, has_more: bool) -> Converted 
     let lost = |reason: &str| Converted::Lost(reason.to_owned());
     let listen = &pool.listen;
     // The status address shares the pool socket's attributes.
-    let status = pool.status_listen.as_ref().map(|status| &status.address);
+    let status = pool.pages.status_listen.as_ref().map(|status| &status.address);
     let all = || std::iter::once(&listen.address).chain(status);
     let is_tcp = all().any(|address| !is_unix(address));
     let is_unix = all().any(is_unix);
@@ -75,15 +75,15 @@ pub(super) fn pool(said: &FpmSetting, pool: &Pool, has_more: bool) -> Converted 
             lost("php-fpm has no use for it with pm = dynamic; forkyard would")
         }
         "pm.status_path" | "ping.path"
-            if text.len() == 1 && (said.name == "ping.path" || pool.status_listen.is_none()) =>
+            if text.len() == 1 && (said.name == "ping.path" || pool.pages.status_listen.is_none()) =>
         {
             lost("the path / needs its own address; name another path")
         }
-        "ping.path" if pool.ping_path.is_some() && pool.ping_path == pool.status_path => {
+        "ping.path" if pool.pages.ping_path.is_some() && pool.pages.ping_path == pool.pages.status_path => {
             lost("it is the same as the path of the status; give it another one")
         }
         "security.limit_extensions" => extensions(said),
-        "access.format" if pool.access.is_none() => Converted::Nothing,
+        "access.format" if pool.logs.access.is_none() => Converted::Nothing,
         _ => plain(said),
     }
 }

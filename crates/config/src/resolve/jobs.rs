@@ -194,8 +194,8 @@ pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
             (PUSH_TIMEOUT_VARIABLE, limit.to_string()),
         ] {
             // The operator's value wins.
-            if pool.env.iter().all(|(name, _)| name != variable) {
-                pool.env.push((variable.to_owned(), value));
+            if pool.environment.env.iter().all(|(name, _)| name != variable) {
+                pool.environment.env.push((variable.to_owned(), value));
             }
         }
     }
@@ -203,7 +203,8 @@ pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
         let Some((_, pool)) = pools.iter_mut().find(|(_, pool)| pool.name == queue.pool) else {
             continue;
         };
-        pool.drain_timeout = pool.drain_timeout.max(Some(queue.timeout + END_PATIENCE));
+        let drain_timeout = &mut pool.replacement.drain_timeout;
+        *drain_timeout = (*drain_timeout).max(Some(queue.timeout + END_PATIENCE));
         let is_open = pool.listen.mode & 0o006 == 0o006 || !matches!(pool.listen.address, Address::Unix(_));
         let is_owner = pool.listen.owner == jobs.user;
         if let (Some(user), false, false) = (&jobs.user, is_open, is_owner) {
@@ -273,6 +274,7 @@ fn queue(
     limited_by_pool(draft, timeout, pool, written, report);
     let (first, factor, most, jitter) = DEFAULT_BACKOFF;
     let mut may_push: Vec<u32> = pool
+        .account
         .user
         .iter()
         .filter_map(|user| report.world.uid(user))
@@ -345,7 +347,8 @@ fn limited_by_pool(
     named: &Written<Text>,
     report: &mut Report<'_>,
 ) {
-    let Some(limit) = pool.request_terminate_timeout.filter(|limit| *limit < timeout) else {
+    let limit = pool.serving.request_terminate_timeout;
+    let Some(limit) = limit.filter(|limit| *limit < timeout) else {
         return;
     };
     let problem = format!(
@@ -399,7 +402,7 @@ fn script(
     }
     let path = absolute(written, report)?;
     // The path refers to another file inside a chroot.
-    if pool.chroot.is_none() && !report.world.exists(&path) {
+    if pool.setup.chroot.is_none() && !report.world.exists(&path) {
         let problem = format!("{} does not exist", path.display());
         report.warn(written, problem, "jobs fail until it does");
     }

@@ -442,7 +442,10 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) 
     let mut ports: Vec<(&Address, &Pool)> = Vec::new();
     for (text, pool) in pools {
         let own = (listen::written(&text.draft), Some(&pool.listen));
-        let status = (text.draft.status_listen.written(), pool.status_listen.as_deref());
+        let status = (
+            text.draft.status_listen.written(),
+            pool.pages.status_listen.as_deref(),
+        );
         let http = (text.draft.http_listen.written(), pool.http_listen.as_deref());
         for (written, listen) in [own, status, http] {
             let (Some(written), Some(listen)) = (written, listen) else {

@@ -10,7 +10,10 @@ use crate::draft::{ApplicationDraft, ApplicationsDraft, PoolDraft, PoolText};
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::known::Section;
-use crate::model::{DEFAULT_STOP_TIMEOUT, Limits, Pool, ReloadWhen};
+use crate::model::{
+    Account, DEFAULT_STOP_TIMEOUT, Environment, Limits, Listen, Logs, Pages, Pool, ProcessSetup, ReloadWhen,
+    Replacement, Retirement, Serving,
+};
 use crate::report::{Report, WorldReport};
 use crate::units::{Text, Time};
 use crate::value::quoted;
@@ -59,77 +62,112 @@ pub(super) fn resolve(
     let draft = &text.draft;
     name(text, report);
     let listen = listen::resolve(text, report);
-    let (user, group) = identity(text, allow_root, report);
+    let account = account(text, allow_root, report);
     let applications = applications::resolve(text, report);
     let pm = match &applications {
         Some(Some(applications)) => Some(applications::manager(applications)),
         _ if text.is_routed() => None,
         _ => manager::resolve(text, memory, report),
     };
-    let (chdir, chroot) = directories(draft, report);
-    let (status_path, ping_path) = uris(draft, report);
-    let status_listen = (listen.as_ref()).and_then(|listen| listen::status(text, listen, report));
-    let http_listen = (listen.as_ref()).and_then(|listen| listen::http(text, listen, report));
     positive(&draft.push_timeout, super::jobs::DEFAULT_PUSH_TIMEOUT, report);
-    let most = (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0);
-    let jitter = report.range(&draft.max_requests_jitter, 0, i64::MAX).unwrap_or(0);
-    let (max_requests, max_requests_jitter) = worker_script::requests(text, most, jitter, report);
-    let memory_limit = memory_limit(text, report);
-    let memory_limit = worker_script::memory(text, memory_limit, report);
-    // As in php-fpm, a PHP pool's script errors go to the web server.
-    let catches = text.is_routed() || !matches!(text.application, ApplicationDraft::Php(_));
     Some(Pool {
         name: text.name.clone(),
         title: TITLE.to_owned(),
-        user,
-        group,
-        max_requests,
-        max_requests_jitter,
-        memory_limit,
-        request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
-        request_terminate_timeout_track_finished: draft.request_terminate_timeout_track_finished.or(false),
-        stop_timeout: match &applications {
-            Some(Some(applications)) => applications.options.stop_timeout,
-            _ => positive(&draft.stop_timeout, DEFAULT_STOP_TIMEOUT, report),
+        account,
+        setup: setup(draft, report),
+        environment: Environment {
+            clear_env: draft.clear_env.or(true),
+            env: environment(draft, report),
+            own_env: Vec::new(),
+            env_file: super::slow::env_file(text, report),
         },
-        slow_log: super::slow::resolve(draft, report),
-        client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
-        keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
-        wait_for_cpu: draft.wait_for_cpu.or(true),
-        limits: limits(draft, report),
-        chdir,
-        chroot,
-        clear_env: draft.clear_env.or(true),
-        env: environment(draft, report),
-        own_env: Vec::new(),
-        env_file: super::slow::env_file(text, report),
-        origin: None,
-        told_memory_limit: None,
-        rlimit_files: rlimit_files(&draft.rlimit_files, report),
-        rlimit_core: draft.rlimit_core.get(),
-        process_priority: priority(&draft.process_priority, report),
-        process_dumpable: draft.process_dumpable.or(false),
-        no_new_privs: draft.no_new_privs.or(false),
         shares: confine::shares(draft, report),
-        rlimit_data: None,
         confine: confine::resolve(text, report),
-        status_path,
-        status_listen: status_listen.map(Box::new),
-        http_listen: http_listen.map(Box::new),
-        drain_timeout: None,
-        ping_path,
-        ping_response: ping_response(draft, report),
-        catch_workers_output: draft.catch_workers_output.or(catches) || !draft.app_log.is_absent(),
-        app_log: super::slow::app_log(text, report),
-        decorate_workers_output: draft.decorate_workers_output.or(true),
-        friendly_error_pages: draft.friendly_error_pages.or(false),
-        reload: draft.reload.or(ReloadWhen::Changed),
-        access: access(draft, report),
+        serving: Serving {
+            client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
+            keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
+            request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
+            request_terminate_timeout_track_finished: draft
+                .request_terminate_timeout_track_finished
+                .or(false),
+            wait_for_cpu: draft.wait_for_cpu.or(true),
+            limits: limits(draft, report),
+        },
+        retirement: retirement(text, report),
+        replacement: Replacement {
+            reload: draft.reload.or(ReloadWhen::Changed),
+            stop_timeout: match &applications {
+                Some(Some(applications)) => applications.options.stop_timeout,
+                _ => positive(&draft.stop_timeout, DEFAULT_STOP_TIMEOUT, report),
+            },
+            drain_timeout: None,
+        },
+        pages: pages(text, listen.as_ref(), report),
+        http_listen: (listen.as_ref())
+            .and_then(|listen| listen::http(text, listen, report))
+            .map(Box::new),
+        logs: logs(text, report),
         application: application::resolve(text, report)?,
         applications: applications?.map(Box::new),
         listen: listen?,
         pm: pm?,
     })
+}
+
+fn setup(draft: &PoolDraft, report: &mut WorldReport<'_>) -> ProcessSetup {
+    let (chdir, chroot) = directories(draft, report);
+    ProcessSetup {
+        chdir,
+        chroot,
+        rlimit_files: rlimit_files(&draft.rlimit_files, report),
+        rlimit_core: draft.rlimit_core.get(),
+        rlimit_data: None,
+        process_priority: priority(&draft.process_priority, report),
+        process_dumpable: draft.process_dumpable.or(false),
+        no_new_privs: draft.no_new_privs.or(false),
+        origin: None,
+    }
+}
+
+fn retirement(text: &PoolText, report: &mut WorldReport<'_>) -> Retirement {
+    let draft = &text.draft;
+    let most = (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0);
+    let jitter = report.range(&draft.max_requests_jitter, 0, i64::MAX).unwrap_or(0);
+    let (max_requests, max_requests_jitter) = worker_script::requests(text, most, jitter, report);
+    let memory_limit = memory_limit(text, report);
+    Retirement {
+        max_requests,
+        max_requests_jitter,
+        memory_limit: worker_script::memory(text, memory_limit, report),
+        told_memory_limit: None,
+    }
+}
+
+fn pages(text: &PoolText, listen: Option<&Listen>, report: &mut WorldReport<'_>) -> Pages {
+    let draft = &text.draft;
+    let (status_path, ping_path) = uris(draft, report);
+    Pages {
+        status_path,
+        status_listen: listen
+            .and_then(|listen| listen::status(text, listen, report))
+            .map(Box::new),
+        ping_path,
+        ping_response: ping_response(draft, report),
+        friendly_error_pages: draft.friendly_error_pages.or(false),
+    }
+}
+
+fn logs(text: &PoolText, report: &mut WorldReport<'_>) -> Logs {
+    let draft = &text.draft;
+    // As in php-fpm, a PHP pool's script errors go to the web server.
+    let catches = text.is_routed() || !matches!(text.application, ApplicationDraft::Php(_));
+    Logs {
+        access: access(draft, report),
+        slow_log: super::slow::resolve(draft, report),
+        app_log: super::slow::app_log(text, report),
+        catch_workers_output: draft.catch_workers_output.or(catches) || !draft.app_log.is_absent(),
+        decorate_workers_output: draft.decorate_workers_output.or(true),
+    }
 }
 
 /// forkyard can't replace a program that it didn't start.
@@ -167,16 +205,12 @@ pub(super) fn positive(field: &Field<Time>, default: Duration, report: &mut Repo
     field.or(default)
 }
 
-fn identity(
-    text: &PoolText,
-    allow_root: bool,
-    report: &mut WorldReport<'_>,
-) -> (Option<String>, Option<String>) {
+fn account(text: &PoolText, allow_root: bool, report: &mut WorldReport<'_>) -> Account {
     let PoolDraft { user, group, .. } = &text.draft;
     if !report.world.is_root() {
         report.ignored_without_root(user);
         report.ignored_without_root(group);
-        return (None, None);
+        return Account::default();
     }
     if user.is_absent() && !allow_root && !text.is_routed() {
         report.missing(
@@ -213,7 +247,10 @@ fn identity(
             refuse_root(written, entry.map(|ids| ids.gid), "group", report);
         }
     }
-    (user.get(), group.get())
+    Account {
+        user: user.get(),
+        group: group.get(),
+    }
 }
 
 fn refuse_root(written: &Written<Text>, id: Option<u32>, kind: &str, report: &mut Report<'_>) {

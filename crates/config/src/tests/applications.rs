@@ -22,8 +22,8 @@ fn little_has_to_be_written() {
     assert!(applications.user_switching);
     assert_eq!(applications.min_uid, 1000);
     assert_eq!(pool.pm, ProcessManager::Ordered { max_children: 7 });
-    assert_eq!(pool.user, None);
-    assert_eq!(pool.stop_timeout, Duration::from_secs(60));
+    assert_eq!(pool.account.user, None);
+    assert_eq!(pool.replacement.stop_timeout, Duration::from_secs(60));
     let Application::Php(php) = pool.application else {
         panic!("what holds for PHP applications");
     };

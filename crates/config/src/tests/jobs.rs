@@ -34,7 +34,10 @@ fn a_queue_has_what_its_pool_gives_it() {
     // The job process may connect, and a retiring worker may finish its job.
     let pool = &config.pools[0];
     assert_eq!(pool.listen.acl_users, ["forkyard-jobs"]);
-    assert_eq!(pool.drain_timeout.map(|time| time.as_secs()), Some(125));
+    assert_eq!(
+        pool.replacement.drain_timeout.map(|time| time.as_secs()),
+        Some(125)
+    );
     let plain = parsed(&self::jobs(QUEUE, ""), &USER).expect("valid").config;
     assert_eq!(plain.jobs.expect("jobs").user, None);
     assert!(plain.pools[0].listen.acl_users.is_empty());
@@ -202,7 +205,11 @@ fn every_pool_s_applications_are_told_where_jobs_are_pushed() {
                  env = { FORKYARD_JOBS = \"/own\" }\npush_timeout = \"300ms\"\n[pool.other.application]\nruntime = \"php\"\nversion = \"8.2\"\n";
     let told = |text: &str| -> Vec<Vec<(String, String)>> {
         let config = valid(text);
-        config.pools.iter().map(|pool| pool.env.clone()).collect()
+        config
+            .pools
+            .iter()
+            .map(|pool| pool.environment.env.clone())
+            .collect()
     };
     let variables = |socket: &str, millis: &str| {
         let variables = [("FORKYARD_JOBS", socket), ("FORKYARD_JOBS_TIMEOUT", millis)];

@@ -158,12 +158,12 @@ fn the_status_address_is_like_the_pool_s() {
         Ok(loaded) => loaded.config.pools[0].as_ref().clone(),
         Err(errors) => panic!("{errors}"),
     };
-    assert_eq!(pool("").status_listen, None);
+    assert_eq!(pool("").pages.status_listen, None);
     let both = pool("status_listen = \"127.0.0.1:9001\"\nstatus_path = \"/\"");
-    let status = both.status_listen.expect("it is given");
+    let status = both.pages.status_listen.expect("it is given");
     assert_eq!(status.address, Address::Tcp("127.0.0.1:9001".parse().unwrap()));
     assert_eq!((status.mode, status.backlog), (0o600, -1));
-    assert_eq!(both.status_path.as_deref(), Some("/"));
+    assert_eq!(both.pages.status_path.as_deref(), Some("/"));
     cases(
         with,
         &ROOT,

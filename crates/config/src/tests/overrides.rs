@@ -43,9 +43,10 @@ fn variables_stand_over_the_files() {
     let www = &config.pools[0];
     assert_eq!(www.pm.max_children(), 20);
     assert_eq!(www.listen.address, Address::Unix("/run/b.sock".into()));
-    assert!(!www.clear_env);
+    assert!(!www.environment.clear_env);
     assert!(
-        www.env
+        www.environment
+            .env
             .contains(&("DATABASE_URL".to_owned(), "postgres://a=b".to_owned()))
     );
     let Application::Php(php) = &www.application else {

@@ -166,7 +166,12 @@ fn what_needs_root_is_ignored_without_it() {
     let config = parsed(&text, &USER).unwrap().config;
     let pool = &config.pools[0];
     assert_eq!(
-        (&pool.user, &pool.group, &pool.chroot, pool.process_priority),
+        (
+            &pool.account.user,
+            &pool.account.group,
+            &pool.setup.chroot,
+            pool.setup.process_priority
+        ),
         (&None, &None, &None, None)
     );
     assert_eq!(
@@ -190,5 +195,5 @@ fn the_environment() {
         ("NAME", "www"),
     ];
     let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    assert_eq!(valid(&text).pools[0].env, expected);
+    assert_eq!(valid(&text).pools[0].environment.env, expected);
 }

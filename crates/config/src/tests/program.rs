@@ -158,7 +158,7 @@ fn rules_of_programs() {
 fn a_program_that_forkyard_starts_may_be_limited() {
     for runtime in ["http", "node"] {
         let loaded = parsed(&app(runtime, "memory_limit = \"100M\"", START), &ROOT).unwrap();
-        assert_eq!(loaded.config.pools[0].memory_limit, Some(100 << 20));
+        assert_eq!(loaded.config.pools[0].retirement.memory_limit, Some(100 << 20));
     }
 }
 

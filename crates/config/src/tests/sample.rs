@@ -19,7 +19,7 @@ fn the_sample_is_valid() {
         pool.listen.address,
         Address::Unix(PathBuf::from("/run/forkyard-www.sock"))
     );
-    assert_eq!(pool.user.as_deref(), Some("www-data"));
+    assert_eq!(pool.account.user.as_deref(), Some("www-data"));
 }
 
 fn whole_sample() -> String {
@@ -61,30 +61,45 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     assert_eq!(php.start_timeout, plain_php.start_timeout);
     let (all, plain) = (config.pools[0].as_ref(), plain.pools[0].as_ref().clone());
     let examples = Pool {
-        status_path: all.status_path.clone(),
-        access: all.access.clone(),
-        app_log: all.app_log.clone(),
-        env_file: all.env_file.clone(),
-        catch_workers_output: all.catch_workers_output,
-        status_listen: all.status_listen.clone(),
         http_listen: all.http_listen.clone(),
-        ping_path: all.ping_path.clone(),
-        chdir: all.chdir.clone(),
-        chroot: all.chroot.clone(),
         confine: all.confine.clone(),
         shares: all.shares,
-        env: all.env.clone(),
-        own_env: Vec::new(),
-        origin: None,
-        told_memory_limit: all.told_memory_limit,
-        memory_limit: all.memory_limit,
-        max_requests_jitter: 0,
-        rlimit_core: all.rlimit_core,
-        process_priority: all.process_priority,
         application: all.application.clone(),
         listen: Listen {
             allowed_clients: all.listen.allowed_clients.clone(),
             ..plain.listen.clone()
+        },
+        pages: Pages {
+            status_path: all.pages.status_path.clone(),
+            status_listen: all.pages.status_listen.clone(),
+            ping_path: all.pages.ping_path.clone(),
+            ..plain.pages.clone()
+        },
+        logs: Logs {
+            access: all.logs.access.clone(),
+            app_log: all.logs.app_log.clone(),
+            catch_workers_output: all.logs.catch_workers_output,
+            ..plain.logs.clone()
+        },
+        environment: Environment {
+            env_file: all.environment.env_file.clone(),
+            env: all.environment.env.clone(),
+            own_env: Vec::new(),
+            ..plain.environment.clone()
+        },
+        setup: ProcessSetup {
+            chdir: all.setup.chdir.clone(),
+            chroot: all.setup.chroot.clone(),
+            origin: None,
+            rlimit_core: all.setup.rlimit_core,
+            process_priority: all.setup.process_priority,
+            ..plain.setup.clone()
+        },
+        retirement: Retirement {
+            told_memory_limit: all.retirement.told_memory_limit,
+            memory_limit: all.retirement.memory_limit,
+            max_requests_jitter: 0,
+            ..plain.retirement
         },
         ..plain
     };

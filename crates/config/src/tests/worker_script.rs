@@ -15,8 +15,11 @@ fn only(text: &str) -> Arc<Pool> {
 #[test]
 fn a_worker_script_has_limits_and_a_preloader_of_its_own() {
     let pool = only(&text("", WORKER));
-    assert_eq!((pool.max_requests, pool.max_requests_jitter), (Some(500), 50));
-    assert_eq!(pool.memory_limit, Some(128 << 20));
+    assert_eq!(
+        (pool.retirement.max_requests, pool.retirement.max_requests_jitter),
+        (Some(500), 50)
+    );
+    assert_eq!(pool.retirement.memory_limit, Some(128 << 20));
     let Application::Php(php) = &pool.application else {
         panic!("PHP");
     };
@@ -29,8 +32,11 @@ fn a_worker_script_has_limits_and_a_preloader_of_its_own() {
     let more = "loop_requests = 0\nloop_memory = \"1G\"\nboot_timeout = \"5s\"\nboot_connections = \"keep\"\n\
                 watch = [\"/srv/app/src/**/*.php\"]\nwarm_up_requests = [\"/\", \"/a?b=c\"]\nwarm_up_server = { HTTP_HOST = \"a.example\" }\n";
     let pool = only(&text("", &format!("{WORKER}{more}")));
-    assert_eq!((pool.max_requests, pool.max_requests_jitter), (None, 0));
-    assert_eq!(pool.memory_limit, Some(1 << 30));
+    assert_eq!(
+        (pool.retirement.max_requests, pool.retirement.max_requests_jitter),
+        (None, 0)
+    );
+    assert_eq!(pool.retirement.memory_limit, Some(1 << 30));
     let Application::Php(php) = &pool.application else {
         panic!("PHP");
     };
@@ -51,8 +57,11 @@ fn a_worker_script_has_limits_and_a_preloader_of_its_own() {
 
     let own = "max_requests = 7\nmax_requests_jitter = 2\nmemory_limit = \"64M\"\n";
     let pool = only(&text(own, WORKER));
-    assert_eq!((pool.max_requests, pool.max_requests_jitter), (Some(7), 2));
-    assert_eq!(pool.memory_limit, Some(64 << 20));
+    assert_eq!(
+        (pool.retirement.max_requests, pool.retirement.max_requests_jitter),
+        (Some(7), 2)
+    );
+    assert_eq!(pool.retirement.memory_limit, Some(64 << 20));
 }
 
 #[test]
@@ -71,17 +80,23 @@ fn a_worker_that_is_put_back_has_limits_of_its_own() {
     };
     let pool = only(&with("", ""));
     assert_eq!(
-        (pool.max_requests, pool.max_requests_jitter),
+        (pool.retirement.max_requests, pool.retirement.max_requests_jitter),
         (Some(10_000), 1000)
     );
-    assert_eq!((pool.memory_limit, isolation(&pool)), (None, Isolation::Auto));
+    assert_eq!(
+        (pool.retirement.memory_limit, isolation(&pool)),
+        (None, Isolation::Auto)
+    );
     let pool = only(&with(
         "max_requests = 7\nmemory_limit = \"1G\"\n",
         "isolation = \"rewind\"\n",
     ));
-    assert_eq!((pool.max_requests, pool.max_requests_jitter), (Some(7), 0));
     assert_eq!(
-        (pool.memory_limit, isolation(&pool)),
+        (pool.retirement.max_requests, pool.retirement.max_requests_jitter),
+        (Some(7), 0)
+    );
+    assert_eq!(
+        (pool.retirement.memory_limit, isolation(&pool)),
         (Some(1 << 30), Isolation::Rewind)
     );
     for (own, application, expected) in [

@@ -84,7 +84,7 @@ pub fn begin(pool: &Pool, is_in_group: bool) -> Result<(), ConfineError> {
         group::join(cgroup, &pool.name)?;
     }
     if pool.confine.private_tmp {
-        tmp::make_private(pool.chroot.as_deref())?;
+        tmp::make_private(pool.setup.chroot.as_deref())?;
     }
     Ok(())
 }

@@ -382,9 +382,9 @@ pub fn stream_of(target: &LogTarget) -> Option<OwnStream> {
 /// Returns the standard streams that a configuration's logs use.
 pub fn streams_of(config: &Config) -> Vec<OwnStream> {
     let logs = config.pools.iter().flat_map(|pool| {
-        let access = pool.access.as_ref().map(|access| &access.path);
-        let slow = pool.slow_log.as_ref().map(|slow| &slow.path);
-        let app = pool.app_log.as_ref().map(|app| &app.path);
+        let access = pool.logs.access.as_ref().map(|access| &access.path);
+        let slow = pool.logs.slow_log.as_ref().map(|slow| &slow.path);
+        let app = pool.logs.app_log.as_ref().map(|app| &app.path);
         access.into_iter().chain(slow).chain(app)
     });
     stream_of(&config.global.error_log)

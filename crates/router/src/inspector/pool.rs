@@ -4,8 +4,8 @@ use super::own_settings::{at_once, has_concurrency, has_threads, is_concurrent, 
 use super::protocol::{FoundApplication, Handshake, Kind, Settings};
 use super::signs::OWN_FILE;
 use crate::config::{
-    AppLog, Application, Applications, Cgi, EnvFile, FastCgi, Interface, Listens, Paths, Php, Pool, Program,
-    ScriptRoot, StartCommand, Wrapped, site,
+    Account, AppLog, Application, Applications, Cgi, EnvFile, FastCgi, Interface, Listens, Paths, Php, Pool,
+    Program, ScriptRoot, StartCommand, Wrapped, site,
 };
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
 use forkyard_base::text::is_control;
@@ -76,7 +76,7 @@ pub fn pool_of(
     let Some(applications) = &template.applications else {
         return Err(Refused::NoApplications(template.name.clone()));
     };
-    if template.chroot.is_some() {
+    if template.setup.chroot.is_some() {
         return Err(Refused::Chroot(template.name.clone()));
     }
     // A uid, because the name could refer to another user by the next lookup.
@@ -98,47 +98,46 @@ pub fn pool_of(
         name: name(template, applications, &found.root)?,
         application: application(template, applications, found, own)?,
         applications: None,
-        user,
-        group,
-        chdir: Some(found.root.clone()),
-        own_env: own
-            .env
-            .iter()
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
-        origin: found.origin.clone(),
-        told_memory_limit: lower(applications.options.memory_limit, own.memory_limit),
-        status_listen: None,
         http_listen: None,
-        drain_timeout: None,
+        account: Account { user, group },
         ..template.clone()
     };
+    pool.pages.status_listen = None;
+    pool.replacement.drain_timeout = None;
+    pool.setup.chdir = Some(found.root.clone());
+    pool.setup.origin.clone_from(&found.origin);
+    pool.environment.own_env = own
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    pool.retirement.told_memory_limit = lower(applications.options.memory_limit, own.memory_limit);
     // Concurrent instances end an overdue request themselves. The router kills other instances: see `lasted` in
     // `crates/core/src/applications/departure.rs`.
     if is_concurrent(found.kind, own) {
-        pool.request_terminate_timeout =
-            lower(pool.request_terminate_timeout, request_time(applications, own));
+        let limit = &mut pool.serving.request_terminate_timeout;
+        *limit = lower(*limit, request_time(applications, own));
     }
     let own_log = own.app_log.as_ref().map(PathBuf::from);
     if let Some(path) = own_log.filter(|path| site::is_below(path)) {
-        pool.app_log = Some(AppLog {
+        pool.logs.app_log = Some(AppLog {
             path,
             is_owners: true,
         });
     }
-    if let Some(log) = &mut pool.app_log {
+    if let Some(log) = &mut pool.logs.app_log {
         log.path = found.root.join(&log.path);
-        pool.catch_workers_output = true;
+        pool.logs.catch_workers_output = true;
     }
     let own_file = own.env_file.as_ref().map(PathBuf::from);
     if let Some(path) = own_file.filter(|path| site::is_below(path)) {
-        pool.env_file = Some(EnvFile {
+        pool.environment.env_file = Some(EnvFile {
             path,
             is_optional: false,
             is_owners: true,
         });
     }
-    if let Some(file) = &mut pool.env_file {
+    if let Some(file) = &mut pool.environment.env_file {
         file.path = found.root.join(&file.path);
     }
     // The application needs access to its own files.

@@ -108,10 +108,13 @@ fn applications(pool: &mut Pool) -> &mut Applications {
 #[test]
 fn its_workers_tell_their_memory_where_that_is_limited() {
     let mut template = template();
-    assert_eq!(make(&template, &php()).unwrap().told_memory_limit, None);
+    assert_eq!(
+        make(&template, &php()).unwrap().retirement.told_memory_limit,
+        None
+    );
     applications(&mut template).options.memory_limit = Some(1 << 20);
     let pool = make(&template, &php()).unwrap();
-    assert_eq!(pool.told_memory_limit, Some(1 << 20));
+    assert_eq!(pool.retirement.told_memory_limit, Some(1 << 20));
     assert!(pool.applications.is_none());
 }
 
@@ -119,7 +122,7 @@ fn its_workers_tell_their_memory_where_that_is_limited() {
 fn it_runs_as_its_owner() {
     let pool = make(&template(), &owned(1001)).unwrap();
     assert_eq!(
-        (pool.user.as_deref(), pool.group.as_deref()),
+        (pool.account.user.as_deref(), pool.account.group.as_deref()),
         (Some("1001"), Some("1001"))
     );
     let refusals = [
@@ -137,15 +140,23 @@ fn it_runs_as_its_owner() {
         );
         assert_eq!(error, text);
         let pool = make(&answering_503, &owned(uid)).unwrap();
-        assert_eq!(pool.user.as_deref(), Some("65534"));
+        assert_eq!(pool.account.user.as_deref(), Some("65534"));
     }
     assert_eq!(
-        make(&answering_503, &owned(1001)).unwrap().user.as_deref(),
+        make(&answering_503, &owned(1001))
+            .unwrap()
+            .account
+            .user
+            .as_deref(),
         Some("1001")
     );
     applications(&mut answering_503).user_switching = false;
     assert_eq!(
-        make(&answering_503, &owned(1001)).unwrap().user.as_deref(),
+        make(&answering_503, &owned(1001))
+            .unwrap()
+            .account
+            .user
+            .as_deref(),
         Some("65534")
     );
     for wrong in ["root", "ghost", "wheel", "0"] {
@@ -164,7 +175,7 @@ fn it_runs_as_its_owner() {
 fn a_daemon_that_is_not_root_runs_everything_as_its_user() {
     for owner in [0, 33, 1001, 4711] {
         let pool = pool_of(&template(), &owned(owner), &Users, false).unwrap();
-        assert_eq!((pool.user, pool.group), (None, None));
+        assert_eq!((pool.account.user, pool.account.group), (None, None));
     }
 }
 
@@ -175,8 +186,8 @@ fn php_has_the_pool_s_settings_and_its_kind_of_preloader() {
         panic!("{:?}", pool.application);
     };
     assert_eq!((php.version.as_str(), php.preloading), ("8.2", Preloading::Own));
-    assert_eq!(pool.chdir.as_deref(), Some(Path::new("/srv/shop")));
-    assert!(pool.applications.is_none() && pool.status_listen.is_none());
+    assert_eq!(pool.setup.chdir.as_deref(), Some(Path::new("/srv/shop")));
+    assert!(pool.applications.is_none() && pool.pages.status_listen.is_none());
     let mut python = template();
     python.application = Application::Rust;
     assert_eq!(
@@ -305,7 +316,7 @@ fn programs_that_speak_http_are_started() {
 #[test]
 fn what_can_not_be_run_is_said() {
     let mut jailed = template();
-    jailed.chroot = Some("/srv".into());
+    jailed.setup.chroot = Some("/srv".into());
     assert!(make(&jailed, &php()).unwrap_err().contains("chroot"));
     let mut plain = template();
     plain.applications = None;
@@ -327,9 +338,9 @@ fn its_variables_are_kept_from_what_runs_as_root() {
     };
     let pool = make(&template(), &with(php(), own)).unwrap();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    assert_eq!(pool.env, [pair("A", "pool"), pair("B", "pool")]);
+    assert_eq!(pool.environment.env, [pair("A", "pool"), pair("B", "pool")]);
     assert_eq!(
-        pool.own_env,
+        pool.environment.own_env,
         [pair("B", "own"), pair("LD_PRELOAD", "/srv/shop/evil.so")]
     );
 }

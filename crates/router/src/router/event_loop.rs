@@ -331,7 +331,10 @@ impl Router {
 
     pub(super) fn limit(&mut self, id: u64) {
         let now = self.now;
-        let (client_timeout, keepalive) = (self.pool.client_timeout, self.pool.keepalive_timeout);
+        let (client_timeout, keepalive) = (
+            self.pool.serving.client_timeout,
+            self.pool.serving.keepalive_timeout,
+        );
         let Some(client) = self.clients.get(id) else {
             return;
         };

@@ -303,7 +303,7 @@ impl Router {
         };
         let id = ErrorId(refusal.id);
         let report = || Report::refused(id, &self.pool.name, &refusal.root, refusal.owner, why, self.now);
-        let page = self.pool.friendly_error_pages.then(|| report().page());
+        let page = self.pool.pages.friendly_error_pages.then(|| report().page());
         let error = Some(id.to_string());
         match refusal.is_no_application {
             true => Problem::NotFound { error, page },

@@ -26,8 +26,8 @@ const MOST_REPLIES: usize = 16 * 1024;
 impl Router {
     fn limits(&self) -> Limits {
         Limits {
-            params_bytes: self.pool.limits.params_bytes,
-            params_count: self.pool.limits.params_count,
+            params_bytes: self.pool.serving.limits.params_bytes,
+            params_count: self.pool.serving.limits.params_count,
         }
     }
 

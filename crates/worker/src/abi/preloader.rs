@@ -227,7 +227,7 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
                 }
                 notes.advance(Step::SubprocessWrapperPreparation, next);
             }
-            if preloader.preloader.settings.pool.chroot.is_some() {
+            if preloader.preloader.settings.pool.setup.chroot.is_some() {
                 // A descriptor from outside would lead out of the chroot.
                 preloader.notes = None;
             }

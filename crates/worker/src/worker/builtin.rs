@@ -30,9 +30,9 @@ pub(super) fn of(
 ) -> Option<StatusAnswer> {
     let is = |path: &Option<String>| path.as_ref().is_some_and(|path| path.as_bytes() == uri);
     let param = |name: &[u8]| params.get(name).unwrap_or_default();
-    if is(&pool.ping_path) {
-        Some(status::ping(param(b"REQUEST_METHOD"), &pool.ping_response))
-    } else if is(&pool.status_path) {
+    if is(&pool.pages.ping_path) {
+        Some(status::ping(param(b"REQUEST_METHOD"), &pool.pages.ping_response))
+    } else if is(&pool.pages.status_path) {
         begins();
         Some(status::status(
             param(b"REQUEST_METHOD"),

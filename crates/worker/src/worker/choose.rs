@@ -286,7 +286,7 @@ impl Acceptor {
         };
         let (mut came, mut waiting) = (QueueMessage::Wake, note.waiting);
         let pool = &service.settings.pool;
-        let most = now + pool.client_timeout.max(pool.keepalive_timeout);
+        let most = now + pool.serving.client_timeout.max(pool.serving.keepalive_timeout);
         let mut expires = note.expires.into_iter();
         for socket in sockets {
             let mut connection = service.connection(socket);

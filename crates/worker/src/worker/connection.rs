@@ -40,7 +40,7 @@ impl Connection {
                 spare
             }
             None => {
-                let limits = &settings.pool.limits;
+                let limits = &settings.pool.serving.limits;
                 Box::new(Connection::new(socket, limits, settings.repeated()))
             }
         }

@@ -28,7 +28,10 @@ pub(super) enum Occasion {
 
 impl Scale {
     pub(super) fn new(pool: &Pool) -> Option<Scale> {
-        let limit = pool.memory_limit.or(pool.told_memory_limit)?;
+        let limit = pool
+            .retirement
+            .memory_limit
+            .or(pool.retirement.told_memory_limit)?;
         let (statm, now) = (open_statm(None)?, clock::now());
         let resident = resident_bytes(&statm)?;
         Some(Scale {

@@ -52,28 +52,28 @@ fn apply_settings_as(
     is_in_group: bool,
 ) -> Result<(), ProcessSettingsError> {
     let pool = &settings.pool;
-    if let Some(files) = pool.rlimit_files {
+    if let Some(files) = pool.setup.rlimit_files {
         log_failure(id::limit_descriptors(files, files));
     } else if let Some((soft, hard)) = settings.descriptor_limit {
         log_failure(id::limit_descriptors(soft, hard));
     }
-    match pool.rlimit_core {
+    match pool.setup.rlimit_core {
         Some(CoreLimit::Bytes(bytes)) => log_failure(id::limit_core(Some(bytes))),
         Some(CoreLimit::Unlimited) => log_failure(id::limit_core(None)),
         None => {}
     }
-    if let Some(bytes) = pool.rlimit_data {
+    if let Some(bytes) = pool.setup.rlimit_data {
         log_failure(id::limit("data", Some(bytes), Some(bytes)));
     }
     confine::begin(pool, is_in_group)?;
     let outlook = confine::look_around(&pool.confine)?;
-    if let (Some(root), true) = (&pool.chroot, is_privileged) {
+    if let (Some(root), true) = (&pool.setup.chroot, is_privileged) {
         id::change_root(root)?;
     }
-    if let Some(directory) = &pool.chdir {
+    if let Some(directory) = &pool.setup.chdir {
         id::change_directory(directory)?;
     }
-    if let (Some(nice), true) = (pool.process_priority, is_privileged) {
+    if let (Some(nice), true) = (pool.setup.process_priority, is_privileged) {
         id::set_priority(nice)?;
     }
     if let (Some(identity), true) = (&settings.identity, is_privileged) {
@@ -89,13 +89,13 @@ fn apply_settings_as(
         }
     }
     // The directory was entered with the master's rights; from here on the user's apply.
-    if let Some(origin) = pool.origin.as_ref().filter(|origin| !is_here(origin)) {
+    if let Some(origin) = pool.setup.origin.as_ref().filter(|origin| !is_here(origin)) {
         return Err(ProcessSettingsError::Moved(origin.path.clone()));
     }
-    if pool.process_dumpable {
+    if pool.setup.process_dumpable {
         id::allow_dumps()?;
     }
-    if pool.no_new_privs {
+    if pool.setup.no_new_privs {
         id::give_up_new_privileges()?;
     }
     Ok(confine::finish(pool, &outlook)?)
@@ -145,13 +145,17 @@ pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// variables.
 pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let pool = &settings.pool;
-    let mut environment = if pool.clear_env { Vec::new() } else { inherited };
+    let mut environment = if pool.environment.clear_env {
+        Vec::new()
+    } else {
+        inherited
+    };
     let mut set = |name: &str, value: OsString| match environment.iter_mut().find(|(known, _)| known == name)
     {
         Some(variable) => variable.1 = value,
         None => environment.push((name.into(), value)),
     };
-    for (name, value) in pool.env.iter().rev() {
+    for (name, value) in pool.environment.env.iter().rev() {
         set(name, value.into());
     }
     let is_php = matches!(pool.application, Application::Php(_));
@@ -173,7 +177,7 @@ pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) ->
         variables.push(("SHELL", account.shell.map(OsString::from)));
     }
     for (name, value) in variables {
-        if let (Some(value), false) = (value, pool.env.iter().any(|(known, _)| known == name)) {
+        if let (Some(value), false) = (value, pool.environment.env.iter().any(|(known, _)| known == name)) {
             set(name, value);
         }
     }
@@ -190,7 +194,7 @@ pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) ->
 /// Applies the environment, including the application's own files, after the switch to the application's user.
 pub fn apply_environment(settings: &Settings) {
     let mut whole = environment(settings, std::env::vars_os().collect());
-    let own = &settings.pool.own_env;
+    let own = &settings.pool.environment.own_env;
     whole.retain(|(name, _)| !own.iter().any(|(own, _)| name == own.as_str()));
     whole.extend(own.iter().map(|(name, value)| (name.into(), value.into())));
     process::replace_environment(whole);

@@ -156,7 +156,7 @@ impl<'w> Request<'w> {
     }
 
     pub(crate) fn client_timeout(&self) -> Duration {
-        self.service.settings.pool.client_timeout
+        self.service.settings.pool.serving.client_timeout
     }
 
     /// The pool's name, for the log.
@@ -165,7 +165,7 @@ impl<'w> Request<'w> {
     }
 
     pub(crate) fn catches_output(&self) -> bool {
-        self.service.settings.pool.catch_workers_output
+        self.service.settings.pool.logs.catch_workers_output
     }
 
     /// Writes output, buffered: the CGI response's headers, an empty line, the body.

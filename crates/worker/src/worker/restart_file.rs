@@ -58,7 +58,7 @@ impl Settings {
         let is_routed = matches!(self.pool.pm, ProcessManager::Ordered { .. });
         let is_loaded = !matches!(self.pool.application, Application::Cgi(_));
         let root = self.pool.application.root()?;
-        (is_loaded && !is_routed && self.pool.chroot.is_none()).then(|| root.join(NAME))
+        (is_loaded && !is_routed && self.pool.setup.chroot.is_none()).then(|| root.join(NAME))
     }
 }
 

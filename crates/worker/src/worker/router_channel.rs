@@ -124,7 +124,7 @@ impl RouterChannel {
 impl Settings {
     /// Whether the application's path leads elsewhere, so that no more code may be loaded from it.
     pub(super) fn has_moved(&self) -> bool {
-        let origin = self.pool.origin.as_ref();
+        let origin = self.pool.setup.origin.as_ref();
         origin.is_some_and(|origin| !is_there(origin))
     }
 }

@@ -105,7 +105,7 @@ fn may_leave_connections(pool: &Pool) -> bool {
         ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => false,
         ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => true,
     };
-    pool.wait_for_cpu && has_siblings && !forks_for_connections
+    pool.serving.wait_for_cpu && has_siblings && !forks_for_connections
 }
 
 impl Worker {
@@ -126,12 +126,12 @@ impl Worker {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         let listener = Arc::new(context.listener);
         let failed = |errno| Error::new("eventfd2", "", errno);
-        let time_limit = context.settings.pool.request_terminate_timeout;
+        let time_limit = context.settings.pool.serving.request_terminate_timeout;
         let (for_watch, its_board) = (Arc::clone(&listener), Arc::clone(&board));
         let idle_watch =
             IdleWatch::new(epoll, context.queue_in, for_watch, its_board, time_limit).map_err(failed)?;
         let settings = &context.settings;
-        let access = settings.pool.access.clone().zip(context.access);
+        let access = settings.pool.logs.access.clone().zip(context.access);
         let recorder = access.map(|(access, shelf)| {
             let name = settings.pool.name.clone();
             let recorder = Recorder::new(access, name, settings.log_limit, shelf, board.header());
@@ -275,7 +275,7 @@ impl Worker {
     /// Makes the worker exit if the runtime's heap alone exceeds the memory limit. All memory is measured only now and
     /// then.
     pub fn limit_heap(&mut self, bytes: u64) {
-        let limit = self.service.settings.pool.memory_limit;
+        let limit = self.service.settings.pool.retirement.memory_limit;
         if !self.service.leaving && limit.is_some_and(|limit| bytes > limit) {
             super::memory::say_replaced(bytes >> 20);
             self.service.leaving = true;
@@ -448,8 +448,10 @@ impl Worker {
 /// How many requests this worker serves; random per process if the pool has a jitter.
 pub(super) fn most_requests(pool: &Pool) -> Option<u64> {
     let seed = clock::now().as_nanos() ^ (u64::from(std::process::id()) << 40);
-    let jitter = spread::within(seed, pool.max_requests_jitter);
-    pool.max_requests.map(|most| most.saturating_add(jitter))
+    let jitter = spread::within(seed, pool.retirement.max_requests_jitter);
+    pool.retirement
+        .max_requests
+        .map(|most| most.saturating_add(jitter))
 }
 
 impl Service {
@@ -484,9 +486,9 @@ impl Service {
     pub(super) fn hold(&mut self, mut connection: Box<super::connection::Connection>, now: Tick) {
         let pool = &self.settings.pool;
         if std::mem::take(&mut connection.asked) {
-            connection.expires = now + pool.keepalive_timeout;
+            connection.expires = now + pool.serving.keepalive_timeout;
         } else if connection.expires == Tick::ZERO {
-            connection.expires = now + pool.client_timeout;
+            connection.expires = now + pool.serving.client_timeout;
         }
         self.make_room_to_hold();
         let result = self

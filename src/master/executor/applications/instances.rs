@@ -100,7 +100,7 @@ impl Executor {
         let settings = resolve(&app_pool.template, app_pool.max, &found).map_err(for_owner)?;
         may_run_beside(app_pool, &settings).map_err(for_owner)?;
         let (root, restarts) = (found.root.clone(), instance.restarts);
-        let origin = settings.origin.clone();
+        let origin = settings.setup.origin.clone();
         let known = app_pool.applications.get(&root);
         let known = known.filter(|it| self.context.pools.by_id.contains_key(&it.pool));
         let present = known.filter(|it| {
@@ -148,7 +148,11 @@ impl Executor {
         restarts: u32,
     ) -> Result<(PoolId, GenerationId), String> {
         let group = confine::check(&settings).map_err(|error| error.to_string())?;
-        let access = settings.access.as_ref().map(|access| open_file(&access.path));
+        let access = settings
+            .logs
+            .access
+            .as_ref()
+            .map(|access| open_file(&access.path));
         let access = access
             .transpose()
             .map_err(|error| format!("access log: {error}"))?;
@@ -358,7 +362,7 @@ impl Applications {
         for app_pool in self.routers.values_mut() {
             let applications = app_pool.applications.values_mut();
             for application in applications.filter(|application| ids.contains(&application.generation)) {
-                let is_shown = application.settings.friendly_error_pages;
+                let is_shown = application.settings.pages.friendly_error_pages;
                 application.failure = Some(PreloaderFailure {
                     error: report.id.to_string(),
                     why: report.sentence(),
@@ -461,7 +465,7 @@ impl AppPool {
     ) -> Option<String> {
         let pool = &self.template.name;
         let report = Report::refused(id, pool, root, owner, why, clock::now());
-        let page = (self.template.friendly_error_pages).then(|| report.page_within(LONGEST_PAGE));
+        let page = (self.template.pages.friendly_error_pages).then(|| report.page_within(LONGEST_PAGE));
         let kept = Kept {
             report: Arc::new(report),
             epoch_s: clock::epoch_seconds(),
@@ -540,7 +544,7 @@ fn error_id() -> ErrorId {
 /// An application with the user of router and inspector could stop or inspect them for all others.
 fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
     let is_switching = (app_pool.template.applications.as_ref()).is_some_and(|it| it.user_switching);
-    let user = settings.user.as_deref();
+    let user = settings.account.user.as_deref();
     match (app_pool.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
         (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(format!(
             "it would run as user {uid}, which the router also runs as; let it run as another user, or give \

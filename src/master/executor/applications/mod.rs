@@ -92,6 +92,7 @@ impl RunningApplication {
     pub(super) fn is_owned_by(&self, uid: u32) -> bool {
         let runs_as = self
             .settings
+            .account
             .user
             .as_deref()
             .and_then(|user| user.parse::<u32>().ok());

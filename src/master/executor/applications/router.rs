@@ -331,8 +331,8 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
     let is_switching = template.applications.as_ref().is_some_and(|it| it.user_switching);
     match named {
         Some(user) => Identity::look_up(user, None),
-        None => match template.user.as_deref() {
-            Some(user) => Identity::look_up(user, template.group.as_deref()),
+        None => match template.account.user.as_deref() {
+            Some(user) => Identity::look_up(user, template.account.group.as_deref()),
             None => match own_user() {
                 Some(own) => Ok(own),
                 None if is_switching => Identity::look_up(OWN_USER, None),

@@ -40,13 +40,19 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
     plan.switch_user = settings.identity.is_some() && identity::is_root();
     plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
     // Set after the switch to the application's user.
-    plan.environment = pool.env.iter().chain(&pool.own_env).cloned().collect();
+    plan.environment = pool
+        .environment
+        .env
+        .iter()
+        .chain(&pool.environment.own_env)
+        .cloned()
+        .collect();
     plan.app_env.clone_from(&program.app_env);
     plan.load_shell_envvars = program.load_shell_envvars;
     plan.limits = limits(settings);
     plan.umask = program.umask;
-    plan.no_new_privileges = pool.no_new_privs;
-    plan.origin.clone_from(&pool.origin);
+    plan.no_new_privileges = pool.setup.no_new_privs;
+    plan.origin.clone_from(&pool.setup.origin);
     plan.start_timeout = program.start_timeout;
     plan.dies_with_parent = true;
     Some(plan)
@@ -74,10 +80,10 @@ fn limits(settings: &Settings) -> Vec<Limit> {
             });
         }
     };
-    if pool.rlimit_files.is_some() {
-        add("nofile", pool.rlimit_files);
+    if pool.setup.rlimit_files.is_some() {
+        add("nofile", pool.setup.rlimit_files);
     }
-    match pool.rlimit_core {
+    match pool.setup.rlimit_core {
         Some(CoreLimit::Bytes(bytes)) => add("core", Some(bytes)),
         Some(CoreLimit::Unlimited) => add("core", None),
         None => {}

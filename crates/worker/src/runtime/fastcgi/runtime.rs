@@ -50,9 +50,9 @@ impl FastCgi {
     pub fn new(pool: &Pool, settings: config::FastCgi, reports: Option<OwnedFd>) -> FastCgi {
         FastCgi {
             pool: pool.name.clone(),
-            catches_output: pool.catch_workers_output,
-            shows_report: pool.friendly_error_pages,
-            stop_timeout: pool.stop_timeout,
+            catches_output: pool.logs.catch_workers_output,
+            shows_report: pool.pages.friendly_error_pages,
+            stop_timeout: pool.replacement.stop_timeout,
             within: settings
                 .script_root
                 .as_ref()

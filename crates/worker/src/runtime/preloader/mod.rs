@@ -239,7 +239,7 @@ impl Preloader {
     /// # Errors
     /// A step failed; the error names it.
     pub fn apply_process_settings_again(&self) -> Result<(), Error> {
-        if !self.settings.pool.process_dumpable && self.settings.identity.is_some() {
+        if !self.settings.pool.setup.process_dumpable && self.settings.identity.is_some() {
             sys::identity::forbid_dumps()?;
         }
         worker::apply_environment(&self.settings);

@@ -75,7 +75,7 @@ fn become_it(
     let mut path = PathBuf::from(interpreter);
     let mut own_env = None;
     // A new root contains neither the interpreter nor its libraries, so the wrapper enters it after loading them.
-    if settings.pool.chroot.is_none() {
+    if settings.pool.setup.chroot.is_none() {
         worker::apply_process_settings(&settings).map_err(|error| InterpreterFailure {
             step: Step::SubprocessSetupperBeforeShell,
             category: Category::OperatingSystem,
@@ -87,7 +87,7 @@ fn become_it(
         if let Application::Wrapped(wrapped) = &settings.pool.application {
             path = wrapped.interpreter_now();
         }
-        own_env = Some(&settings.pool.own_env);
+        own_env = Some(&settings.pool.environment.own_env);
         if let Some(notes) = notes {
             notes.settled(Step::SubprocessExecWrapper);
         }

@@ -56,7 +56,7 @@ impl WorkerState {
             return;
         };
         let pool = &self.settings.pool;
-        let most = now + pool.client_timeout.max(pool.keepalive_timeout);
+        let most = now + pool.serving.client_timeout.max(pool.serving.keepalive_timeout);
         let mut expires = note.expires.into_iter();
         for socket in sockets {
             let index = self.take_in(socket, now);

@@ -116,7 +116,7 @@ impl WorkerState {
             ClientPhase::Idle | ClientPhase::Reading if understood.is_request => self.take_up(index, now),
             ClientPhase::Idle if !client.is_portable() => {
                 client.phase = ClientPhase::Reading;
-                let limit = now + self.settings.pool.client_timeout;
+                let limit = now + self.settings.pool.serving.client_timeout;
                 client.deadline = Some(limit);
                 self.alarm.set_by(limit);
             }
@@ -157,6 +157,7 @@ impl WorkerState {
         let limit = self
             .settings
             .pool
+            .serving
             .request_terminate_timeout
             .map(|limit| now + limit);
         if let Some(limit) = limit {

@@ -118,7 +118,7 @@ impl WorkerState {
             match send(connection.socket(), pending) {
                 Ok(Progress::Done(count)) => output.consume(count),
                 Ok(Progress::WouldBlock) => {
-                    let limit = now + self.settings.pool.client_timeout;
+                    let limit = now + self.settings.pool.serving.client_timeout;
                     client.deadline = Some(limit);
                     self.alarm.set_by(limit);
                     self.watch_room(index, true);
@@ -239,7 +239,7 @@ impl WorkerState {
     }
 
     pub(super) fn keep(&mut self, index: usize, now: Tick) {
-        let limit = now + self.settings.pool.keepalive_timeout;
+        let limit = now + self.settings.pool.serving.keepalive_timeout;
         let client = &mut self.clients[index];
         if client.session.is_some() {
             return self.rest(index, now);
@@ -329,7 +329,7 @@ impl WorkerState {
             let Some(connection) = self.clients[index].connection.as_deref() else {
                 break;
             };
-            let timeout = self.settings.pool.client_timeout;
+            let timeout = self.settings.pool.serving.client_timeout;
             if !wait(connection.socket(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
                 break;
             }

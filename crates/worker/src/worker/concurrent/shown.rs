@@ -88,7 +88,7 @@ impl WorkerState {
         if self.shown.now != Some(next) {
             self.shown.since = now;
         }
-        let slow = self.settings.pool.slow_log.as_ref().map(|log| log.timeout);
+        let slow = self.settings.pool.logs.slow_log.as_ref().map(|log| log.timeout);
         let found = slow.map(|slow| client.taken.max(self.shown.since) + slow + FOUND_WITHIN);
         self.shown.due = found.filter(|_| self.in_flight > 1 && !client.was_found);
         if let Some(due) = self.shown.due {

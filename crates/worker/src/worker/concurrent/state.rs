@@ -159,7 +159,7 @@ impl WorkerState {
             _ if is_native => most_requests_by_descriptors(),
             _ => 1,
         };
-        let access = context.settings.pool.access.clone().zip(context.access);
+        let access = context.settings.pool.logs.access.clone().zip(context.access);
         let mut state = WorkerState {
             board,
             slot,
@@ -344,7 +344,7 @@ impl WorkerState {
         client.connection = Some(connection);
         client.phase = ClientPhase::Idle;
         client.readable = true;
-        let limit = now + self.settings.pool.client_timeout;
+        let limit = now + self.settings.pool.serving.client_timeout;
         client.deadline = Some(limit);
         self.alarm.set_by(limit);
         index

@@ -306,7 +306,7 @@ impl WorkerState {
     }
 
     fn expect_more(&mut self, index: usize) -> Option<Piece> {
-        let limit = clock::now() + self.settings.pool.client_timeout;
+        let limit = clock::now() + self.settings.pool.serving.client_timeout;
         let client = &mut self.clients[index];
         client.wants_body = false;
         if client.deadline.is_none() {

@@ -93,7 +93,7 @@ impl WorkerState {
     }
 
     fn deadline(&mut self, index: usize) {
-        let timeout = self.settings.pool.client_timeout.as_secs_f64();
+        let timeout = self.settings.pool.serving.client_timeout.as_secs_f64();
         match self.clients[index].phase {
             ClientPhase::Idle => {
                 self.close(index);

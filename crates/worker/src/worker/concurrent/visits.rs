@@ -95,7 +95,7 @@ impl Concurrent {
 
     /// The client timeout.
     pub fn client_timeout(&self) -> Duration {
-        self.lock().settings.pool.client_timeout
+        self.lock().settings.pool.serving.client_timeout
     }
 
     /// Whether the worker accepts no new requests.
@@ -110,7 +110,7 @@ impl WorkerState {
         self.in_flight += 1;
         self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
         let taken = self.last_taken;
-        let limit = self.settings.pool.request_terminate_timeout;
+        let limit = self.settings.pool.serving.request_terminate_timeout;
         let expires = limit.map(|limit| now + limit);
         if let Some(limit) = expires {
             self.alarm.set_by(limit);

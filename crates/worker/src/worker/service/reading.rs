@@ -93,7 +93,7 @@ impl Service {
                         return Err(NoRequest::Silent);
                     }
                     let now = clock::now();
-                    let timeout = self.settings.pool.client_timeout;
+                    let timeout = self.settings.pool.serving.client_timeout;
                     let left = limit.get_or_insert(now + timeout).since(now);
                     let is_answered = self.current().is_some_and(|c| c.responder.is_draining());
                     match self.fill(left) {
@@ -169,7 +169,7 @@ impl Service {
             if self.client_gone {
                 return Err(ClientGone);
             }
-            if !self.look_at_body() && self.fill(self.settings.pool.client_timeout).is_err() {
+            if !self.look_at_body() && self.fill(self.settings.pool.serving.client_timeout).is_err() {
                 self.client_gone = true;
             }
         }

@@ -67,7 +67,7 @@ impl Service {
         let Some(connection) = self.current.as_deref() else {
             return Err(ClientGone);
         };
-        let timeout = self.settings.pool.client_timeout;
+        let timeout = self.settings.pool.serving.client_timeout;
         loop {
             let pending = self.output.pending();
             if pending.is_empty() {
@@ -109,7 +109,7 @@ impl Service {
                 return Err(ClientGone);
             };
             self.timeout_response.begin_output();
-            send_pieces(connection, &mut pieces, self.settings.pool.client_timeout)?;
+            send_pieces(connection, &mut pieces, self.settings.pool.serving.client_timeout)?;
             self.output.consume(before);
         }
         Ok(())
@@ -123,7 +123,7 @@ impl Service {
             match send(connection.socket(), bytes) {
                 Ok(Progress::Done(count)) => bytes = &bytes[count..],
                 Ok(Progress::WouldBlock) => {
-                    let timeout = self.settings.pool.client_timeout;
+                    let timeout = self.settings.pool.serving.client_timeout;
                     if !wait(connection.socket(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
                         return Err(ClientGone);
                     }

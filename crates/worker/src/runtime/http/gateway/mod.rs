@@ -52,10 +52,10 @@ pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Shar
             return EXIT_SOFTWARE;
         }
     };
-    let most = pool.max_requests.filter(|_| !own.is_routed());
-    let most = most.map(|most| (most, pool.max_requests_jitter));
+    let most = pool.retirement.max_requests.filter(|_| !own.is_routed());
+    let most = most.map(|most| (most, pool.retirement.max_requests_jitter));
     let links = Links::new(server, most);
-    if pool.rlimit_files.is_none() {
+    if pool.setup.rlimit_files.is_none() {
         if let Err(error) = crate::sys::identity::raise_descriptors() {
             log::warn!("{error}");
         }
