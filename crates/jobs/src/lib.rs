@@ -13,6 +13,7 @@ mod failures;
 mod figures;
 mod foreign;
 #[cfg(any(test, fuzzing))]
+#[path = "../fuzz/targets.rs"]
 pub mod fuzz;
 mod lease;
 mod listener;
