@@ -113,10 +113,8 @@ fn words(text: &str) -> usize {
 }
 
 fn has_messages(name: &str) -> bool {
-    let is_test = name.contains("/tests/")
-        || ["/tests.rs", "_tests.rs", "/fuzz.rs"]
-            .iter()
-            .any(|end| name.ends_with(end));
+    let is_test = ["/tests/", "/fuzz/"].iter().any(|folder| name.contains(folder))
+        || ["/tests.rs", "_tests.rs"].iter().any(|end| name.ends_with(end));
     SOURCES.iter().any(|folder| name.starts_with(folder)) && !is_test
 }
 

@@ -22,6 +22,7 @@ mod flat_keys;
 pub mod fpm;
 mod fpm_setting;
 #[cfg(any(test, fuzzing))]
+#[path = "../fuzz/targets.rs"]
 pub mod fuzz;
 mod glob;
 mod host;

@@ -3,6 +3,7 @@
 
 pub mod confine;
 #[cfg(any(test, fuzzing))]
+#[path = "../fuzz/targets.rs"]
 pub mod fuzz;
 pub mod listen;
 pub mod logs;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-#[path = "../../jobs/src/store/cases.rs"]
+#[path = "../../jobs/src/store/tests/cases/mod.rs"]
 mod cases;
 mod encryption;
 mod network;

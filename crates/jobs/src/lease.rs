@@ -1,8 +1,9 @@
 //! Jobs that run here: their requests, the results, and the scheduler's actions.
 
 use crate::call::{Call, Press, connect};
+use crate::connections::Peer;
 use crate::core::{Action, Answer, Becomes, Event, JobId, TaskStatus, Why};
-use crate::process::{Peer, Process};
+use crate::process::Process;
 use crate::store::{Claimed, Finished, Operation, Output, Progress, StepDone};
 use forkyard_protocol::jobs::FromJobs;
 use forkyard_sys::Error;
@@ -11,8 +12,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 const DOUBT_MS: u64 = 500;
 
 #[derive(Debug)]
-pub(crate) struct Lease {
-    pub(crate) job: Claimed,
+struct Lease {
+    job: Claimed,
     call: Option<usize>,
     last: Output,
     step_ms: u64,
@@ -20,32 +21,87 @@ pub(crate) struct Lease {
 }
 
 #[derive(Debug)]
-pub(crate) struct Doubt {
+struct Doubt {
     id: JobId,
     attempt: u32,
     pool: String,
     query: String,
-    pub(crate) until_ms: u64,
+    until_ms: u64,
 }
 
 /// The jobs that run here, and their unexplained ends.
 #[derive(Debug, Default)]
 pub(crate) struct RunningHere {
-    pub(crate) leases: HashMap<JobId, Lease>,
-    pub(crate) doubts: Vec<Doubt>,
+    leases: HashMap<JobId, Lease>,
+    doubts: Vec<Doubt>,
     deaths: VecDeque<(String, String, String)>,
     told_unreached: BTreeSet<String>,
 }
 
-impl Lease {
-    pub(crate) fn new(job: Claimed) -> Lease {
-        Lease {
+impl RunningHere {
+    pub(crate) fn begin(&mut self, job: Claimed) {
+        let lease = Lease {
             job,
             call: None,
             last: Output::default(),
             step_ms: 0,
             total_ms: 0,
+        };
+        self.leases.insert(lease.job.start.id, lease);
+    }
+
+    pub(crate) fn is_any(&self) -> bool {
+        !self.leases.is_empty()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.doubts.iter().map(|doubt| doubt.until_ms).min()
+    }
+
+    fn queue_of(&self, id: JobId) -> String {
+        let lease = self.leases.get(&id);
+        lease.map(|lease| lease.job.queue.clone()).unwrap_or_default()
+    }
+
+    fn end_call(&mut self, token: usize, call: &Call, output: Output, now_ms: u64) -> bool {
+        let lease = self.leases.get_mut(&call.id);
+        let Some(lease) = lease.filter(|lease| lease.call == Some(token)) else {
+            return false;
+        };
+        lease.call = None;
+        lease.step_ms = call.duration_ms(now_ms);
+        lease.total_ms += lease.step_ms;
+        let why = lease.last.error.take();
+        lease.last = output;
+        // The reason of the abort says more than the way it ended.
+        lease.last.error = why.or(lease.last.error.take());
+        true
+    }
+
+    /// Returns how the worker died whose connection ended, if the master has already said.
+    fn take_death(&mut self, doubt: &Doubt) -> Option<String> {
+        let is_its = |(pool, query, _): &_| *pool == doubt.pool && *query == doubt.query;
+        let at = self.deaths.iter().position(is_its)?;
+        self.deaths.remove(at).map(|(_, _, how)| how)
+    }
+
+    /// Returns the end that a worker's death explains. Without one, the connection's end may still come.
+    fn died(&mut self, pool: String, query: String, how: String) -> Option<(Doubt, String)> {
+        const MOST: usize = 64;
+        let is_its = |doubt: &Doubt| doubt.pool == pool && doubt.query == query;
+        if let Some(at) = self.doubts.iter().position(is_its) {
+            return Some((self.doubts.swap_remove(at), how));
         }
+        if self.deaths.len() >= MOST {
+            self.deaths.pop_front();
+        }
+        self.deaths.push_back((pool, query, how));
+        None
+    }
+
+    fn take_old_doubts(&mut self, now_ms: u64) -> Vec<Doubt> {
+        let is_old = |doubt: &mut Doubt| doubt.until_ms <= now_ms;
+        self.doubts.extract_if(.., is_old).collect()
     }
 }
 
@@ -96,9 +152,7 @@ impl Process {
                     },
                     duration_ms: lease.total_ms,
                 })));
-                if self.requests.waiters.contains_key(&id) {
-                    self.requests.finishing.insert(number, id);
-                }
+                self.requests.finishes(number, id);
             }
         }
     }
@@ -123,7 +177,7 @@ impl Process {
         let begun = connect(&queue.address)
             .map(|socket| socket.map(|socket| Call::new(socket, queue, &lease.job, step, most, now_ms)));
         let added = begun.and_then(|call| match call {
-            Some(call) => self.add(Peer::Call(Box::new(call))).map(Some),
+            Some(call) => self.connections.add(Peer::Call(Box::new(call))).map(Some),
             None => Ok(None),
         });
         match added {
@@ -131,7 +185,7 @@ impl Process {
                 if let Some(lease) = self.running.leases.get_mut(&id) {
                     lease.call = Some(token);
                 }
-                self.begin_call(token);
+                self.connections.begin_call(token);
             }
             Ok(None) => self.answered(id, attempt, Answer::Unreached, "the pool's listen queue is full"),
             Err(error) => self.unreached(id, attempt, &error),
@@ -139,14 +193,9 @@ impl Process {
     }
 
     fn unreached(&mut self, id: JobId, attempt: u32, error: &Error) {
-        let pool = self
-            .running
-            .leases
-            .get(&id)
-            .map(|lease| lease.job.queue.clone())
-            .unwrap_or_default();
-        if self.running.told_unreached.insert(pool.clone()) {
-            log::warn!("jobs: the pool of queue {pool} can't be reached: {error}; trying again");
+        let queue = self.running.queue_of(id);
+        if self.running.told_unreached.insert(queue.clone()) {
+            log::warn!("jobs: the pool of queue {queue} can't be reached: {error}; trying again");
         }
         self.answered(id, attempt, Answer::Unreached, "the pool can't be reached");
     }
@@ -163,9 +212,9 @@ impl Process {
         let now_ms = self.now().mono_ms;
         let token = self.running.leases.get(&id).and_then(|lease| lease.call);
         let Some(token) = token else { return };
-        if let Some(Peer::Call(call)) = self.peers.get_mut(&token) {
+        if let Some(call) = self.connections.call(token) {
             call.abort(why, now_ms);
-            self.again.push(token);
+            self.connections.look_again(token);
         }
         if let Some(lease) = self.running.leases.get_mut(&id) {
             lease.last.error = Some(match why {
@@ -203,31 +252,24 @@ impl Process {
             "jobs: the store was not reached for too long; {} jobs are ended here, and may be started by another machine",
             self.running.leases.len()
         );
-        for (token, peer) in &mut self.peers {
-            if let Peer::Call(call) = peer {
-                call.abort(Why::Cancelled, now_ms);
-                self.again.push(*token);
-            }
-        }
+        self.connections.abort_calls(Why::Cancelled, now_ms);
     }
 
     pub(crate) fn call_over(&mut self, token: usize, call: &Call, answer: Answer, output: Output) {
         let now_ms = self.now().mono_ms;
         let is_told = output.payload.is_none();
-        if !self.end_call(token, call, output, now_ms) {
+        if !self.running.end_call(token, call, output, now_ms) {
             return;
         }
         if answer != Answer::Unreached {
-            let queue = self
-                .running
-                .leases
-                .get(&call.id)
-                .map(|lease| lease.job.queue.clone());
-            self.running.told_unreached.remove(&queue.unwrap_or_default());
+            let queue = self.running.queue_of(call.id);
+            self.running.told_unreached.remove(&queue);
         }
         let answer = match answer {
             // The pool's workers end with the daemon, and may report failures.
-            Answer::Failed | Answer::Snooze(_) if is_told && (self.is_stopping || self.is_cut_off) => {
+            Answer::Failed | Answer::Snooze(_)
+                if is_told && (self.master.is_stopping() || self.heartbeat.is_cut_off()) =>
+            {
                 Answer::Stopped
             }
             answer => answer,
@@ -237,13 +279,13 @@ impl Process {
 
     pub(crate) fn call_broken(&mut self, token: usize, call: &Call, output: Output) {
         let now_ms = self.now().mono_ms;
-        if !self.end_call(token, call, output, now_ms) {
+        if !self.running.end_call(token, call, output, now_ms) {
             return;
         }
-        if self.is_stopping {
+        if self.master.is_stopping() {
             return self.answered(call.id, call.attempt, Answer::Stopped, "the daemon ended");
         }
-        if self.is_cut_off {
+        if self.heartbeat.is_cut_off() {
             let why = "the machine was cut off from the store";
             return self.answered(call.id, call.attempt, Answer::Stopped, why);
         }
@@ -254,80 +296,25 @@ impl Process {
             query: call.query(),
             until_ms: now_ms + DOUBT_MS,
         };
-        match self
-            .running
-            .deaths
-            .iter()
-            .position(|(pool, query, _)| *pool == doubt.pool && *query == doubt.query)
-        {
-            Some(at) => {
-                let how = self
-                    .running
-                    .deaths
-                    .remove(at)
-                    .map(|(_, _, how)| how)
-                    .unwrap_or_default();
-                self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
-            }
+        match self.running.take_death(&doubt) {
+            Some(how) => self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how),
             None => self.running.doubts.push(doubt),
         }
     }
 
-    fn end_call(&mut self, token: usize, call: &Call, output: Output, now_ms: u64) -> bool {
-        let Some(lease) = self
-            .running
-            .leases
-            .get_mut(&call.id)
-            .filter(|lease| lease.call == Some(token))
-        else {
-            return false;
-        };
-        lease.call = None;
-        lease.step_ms = call.duration_ms(now_ms);
-        lease.total_ms += lease.step_ms;
-        let why = lease.last.error.take();
-        lease.last = output;
-        // The reason of the abort says more than the way it ended.
-        lease.last.error = why.or(lease.last.error.take());
-        true
-    }
-
     pub(crate) fn worker_died(&mut self, pool: String, query: String, how: String) {
-        const MOST: usize = 64;
-        match self
-            .running
-            .doubts
-            .iter()
-            .position(|doubt| doubt.pool == pool && doubt.query == query)
-        {
-            Some(at) => {
-                let doubt = self.running.doubts.swap_remove(at);
-                self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
-            }
-            None => {
-                if self.running.deaths.len() >= MOST {
-                    self.running.deaths.pop_front();
-                }
-                self.running.deaths.push_back((pool, query, how));
-            }
+        if let Some((doubt, how)) = self.running.died(pool, query, how) {
+            self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
         }
     }
 
     pub(crate) fn poll_calls(&mut self, now_ms: u64) {
-        let (over, left) = std::mem::take(&mut self.running.doubts)
-            .into_iter()
-            .partition(|doubt: &Doubt| doubt.until_ms <= now_ms);
-        self.running.doubts = left;
-        for doubt in over {
+        for doubt in self.running.take_old_doubts(now_ms) {
             let why = "the connection ended before the answer did";
             self.answered(doubt.id, doubt.attempt, Answer::Crashed, why);
         }
-        let tokens: Vec<usize> = (self.peers.iter())
-            .filter(|(_, peer)| matches!(peer, Peer::Call(call) if call.deadline().is_some_and(|due| due <= now_ms)))
-            .map(|(token, _)| *token)
-            .collect();
-        for token in tokens {
-            let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
+        for token in self.connections.due_calls(now_ms) {
+            let Some(call) = self.connections.call(token) else {
                 continue;
             };
             if let Some((percent, text)) = call.take_progress(now_ms) {
@@ -346,7 +333,7 @@ impl Process {
                         query: call.query(),
                         is_forced,
                     };
-                    if self.is_draining {
+                    if self.master.is_gone() {
                         // The next process has a master.
                         let (id, attempt) = (call.id, call.attempt);
                         self.store.ask(Operation::Press {
@@ -358,7 +345,7 @@ impl Process {
                     self.tell_master(&message);
                 }
                 Press::GiveUp => {
-                    if let Some(Peer::Call(mut call)) = self.remove(token) {
+                    if let Some(mut call) = self.connections.remove_call(token) {
                         log::error!("jobs: job {} does not end: its connection is closed", call.id);
                         let output = call.remains();
                         self.call_broken(token, &call, output);

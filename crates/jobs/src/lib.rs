@@ -8,12 +8,15 @@ mod backup;
 mod call;
 mod client;
 mod commands;
+mod connections;
 pub mod core;
 mod failures;
 mod figures;
 mod foreign;
 #[cfg(any(test, fuzzing))]
+#[path = "../fuzz/targets.rs"]
 pub mod fuzz;
+mod heartbeat;
 mod lease;
 mod listener;
 mod master;
@@ -23,6 +26,7 @@ mod requests;
 mod sample;
 mod start;
 pub mod store;
+mod store_state;
 mod tcp;
 
 pub use backup::back_up;

@@ -3,12 +3,13 @@
 use crate::core::schedule::{Fire, Kept, Schedules, spec};
 use crate::core::{Becomes, End, Event, Limits, PoolSettings, QueueSettings, Why, verdict};
 use crate::listener::Listener;
-use crate::process::{LISTENER, Peer, Process};
+use crate::process::{LISTENER, Process};
 use crate::start::is_there;
 use crate::store::{Finished, Fired, ForeignJob, Operation, Output};
 use forkyard_config::{Jobs, JobsTold, Overlap, Queue};
 use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs, query};
-use forkyard_sys::fd::{receive_with, send_with};
+use forkyard_sys::Error;
+use forkyard_sys::fd::{Received, receive_with, send_with};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,6 +17,57 @@ use std::time::Duration;
 
 pub(crate) const FOREIGN_MS: u64 = 500;
 const BEAT_MS: u64 = 5_000;
+
+/// The connection to the master. Without one, another process continues with the waiting jobs, and this one ends its own.
+#[derive(Debug)]
+pub(crate) struct Master {
+    channel: Option<OwnedFd>,
+    /// The daemon ends.
+    is_stopping: bool,
+}
+
+impl Master {
+    pub(crate) fn new(channel: OwnedFd) -> Master {
+        Master {
+            channel: Some(channel),
+            is_stopping: false,
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.channel.is_none()
+    }
+
+    /// Whether this process begins nothing new.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_stopping || self.is_gone()
+    }
+
+    fn send(&self, message: &FromJobs) -> Result<(), Error> {
+        let Some(channel) = &self.channel else {
+            return Ok(());
+        };
+        let bytes = serde_json::to_vec(message).unwrap_or_default();
+        send_with(channel.as_fd(), &bytes, &[]).map(drop)
+    }
+
+    /// Returns the next message, or `None` if there is none yet. The end of the connection is remembered.
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<Received> {
+        let channel = self.channel.as_ref()?;
+        match receive_with(channel.as_fd(), buffer, false) {
+            Ok(received) if received.bytes > 0 => Some(received),
+            Err(error) if error.errno == Errno::EAGAIN => None,
+            Ok(_) | Err(_) => {
+                self.channel = None;
+                None
+            }
+        }
+    }
+}
 
 impl Process {
     pub(crate) fn fire(&mut self, fire: &Fire) {
@@ -44,14 +96,13 @@ impl Process {
             self.events.push_back(Event::Paused { queue, is_paused });
         }
         self.kept_schedules(kept);
-        self.is_loaded = true;
-        self.store_error = None;
-        self.look_at_clients();
+        self.store_state.loaded();
+        self.connections.look_at_clients();
         self.events.push_back(Event::StoreWell);
     }
 
     pub(crate) fn kept_schedules(&mut self, kept: &[Kept]) {
-        let now_ms = self.now().wall_ms.saturating_sub(self.ahead_ms);
+        let now_ms = self.now().wall_ms.saturating_sub(self.store_state.ahead_ms);
         let (schedules, complaints) = Schedules::new(&self.jobs.schedules, kept, now_ms);
         for complaint in complaints {
             log::error!("jobs: {complaint}");
@@ -69,9 +120,7 @@ impl Process {
     }
 
     pub(crate) fn see_foreign(&mut self, jobs: Vec<ForeignJob>, owners: Vec<String>, paused: &[String]) {
-        self.is_foreign_asked = false;
-        self.heard_ms = self.foreign_asked_ms;
-        self.is_cut_off = false;
+        self.heartbeat.heard();
         for (queue, view) in self.scheduler.view() {
             let is_paused = paused.iter().any(|name| name == queue);
             if is_paused != view.is_paused {
@@ -91,9 +140,9 @@ impl Process {
             }
         }
         let now_ms = self.now().mono_ms;
-        if self.is_draining {
+        if self.master.is_gone() {
             // The next process takes care of the rest.
-            self.foreign_due_ms = Some(now_ms + FOREIGN_MS);
+            self.heartbeat.due_before(now_ms + FOREIGN_MS);
             return;
         }
         if self.store.is_shared() {
@@ -101,21 +150,23 @@ impl Process {
             self.show_to_all_waiters();
         }
         if self.foreign.is_empty() && owners.is_empty() {
-            let often = if self.requests.waiters.is_empty() {
-                BEAT_MS
-            } else {
+            let often = if self.requests.has_waiters() {
                 FOREIGN_MS
+            } else {
+                BEAT_MS
             };
-            self.foreign_due_ms = self.store.is_shared().then_some(now_ms + often);
+            if self.store.is_shared() {
+                self.heartbeat.due_before(now_ms + often);
+            }
             return;
         }
-        self.foreign_due_ms = Some(now_ms + FOREIGN_MS);
+        self.heartbeat.due_before(now_ms + FOREIGN_MS);
         let jobs = &self.jobs;
         let pool_of = |name: &str| jobs.queue(name).map(|queue| queue.pool.clone());
         let (pools, homeless) = self.foreign.ask(pool_of);
         let now = self.now();
         let timeout_ms = |name: &str| jobs.queue(name).map(|queue| millis(queue.timeout));
-        let wall_ms = now.wall_ms.saturating_sub(self.ahead_ms);
+        let wall_ms = now.wall_ms.saturating_sub(self.store_state.ahead_ms);
         let mut pressed: Vec<(ForeignJob, bool)> = self.foreign.pressed().collect();
         pressed.extend(self.foreign.overdue(wall_ms, now.mono_ms, timeout_ms));
         let terminate = |(job, is_forced): (ForeignJob, bool)| {
@@ -172,18 +223,14 @@ impl Process {
             },
             duration_ms: 0,
         })));
-        if self.requests.waiters.contains_key(&job.start.id) {
-            self.requests.finishing.insert(number, job.start.id);
-        }
+        self.requests.finishes(number, job.start.id);
         if let Some((group, change)) = self.foreign.remove(job.start.id) {
             self.events.push_back(Event::Elsewhere(group, change));
         }
     }
 
     pub(crate) fn tell_master(&mut self, message: &FromJobs) {
-        let Some(channel) = &self.channel else { return };
-        let bytes = serde_json::to_vec(message).unwrap_or_default();
-        if let Err(error) = send_with(channel.as_fd(), &bytes, &[]) {
+        if let Err(error) = self.master.send(message) {
             log::debug!("jobs: can't send to the master: {error}");
             self.foreign.forget_questions();
         }
@@ -192,13 +239,7 @@ impl Process {
     pub(crate) fn hear_master(&mut self) {
         let mut buffer = vec![0; MOST_BYTES];
         // Edge-triggered: read everything.
-        loop {
-            let Some(channel) = &self.channel else { return };
-            let received = match receive_with(channel.as_fd(), &mut buffer, false) {
-                Ok(received) if received.bytes > 0 => received,
-                Err(error) if error.errno == Errno::EAGAIN => return,
-                Ok(_) | Err(_) => return self.drain(),
-            };
+        while let Some(received) = self.master.receive(&mut buffer) {
             match serde_json::from_slice::<ToJobs<JobsTold>>(&buffer[..received.bytes]) {
                 Ok(ToJobs::Settings(told)) => {
                     let (jobs, secret) = *told;
@@ -207,7 +248,7 @@ impl Process {
                     self.set_tcp(sockets.next().zip(secret));
                 }
                 Ok(ToJobs::Stopping) => {
-                    self.is_stopping = true;
+                    self.master.is_stopping = true;
                     self.events.push_back(Event::Drain);
                 }
                 Ok(ToJobs::Running {
@@ -223,28 +264,24 @@ impl Process {
                 Err(error) => log::error!("jobs: unknown message from the master: {error}"),
             }
         }
+        if self.master.is_gone() {
+            self.drain();
+        }
     }
 
     /// The master is gone or was replaced: the next process continues with waiting jobs, and this one ends its own.
     fn drain(&mut self) {
-        self.channel = None;
-        self.is_draining = true;
         // The next process has the same socket, where clients can also cancel jobs that run here.
         self.stop_listening_tcp();
-        self.foreign_due_ms = Some(0);
+        self.heartbeat.due_before(0);
         self.events.push_back(Event::Drain);
-        for (token, peer) in &mut self.peers {
-            if let Peer::Client(client) = peer {
-                client.is_last = true;
-                self.again.push(*token);
-            }
-        }
+        self.connections.end_clients();
     }
 
     fn take_settings(&mut self, jobs: Jobs, listener: Option<OwnedFd>) {
         if let Some(listener) = listener {
-            self.listener.forget(self.poll.registry());
-            match Listener::watch(listener, self.poll.registry(), LISTENER) {
+            self.listener.forget(self.connections.registry());
+            match Listener::watch(listener, self.connections.registry(), LISTENER) {
                 Ok(listener) => self.listener = listener,
                 Err(error) => log::error!("jobs: epoll_ctl: {error}"),
             }
@@ -252,7 +289,7 @@ impl Process {
         let kept = self.schedules.kept();
         self.jobs = jobs;
         self.events.push_back(configured(&self.jobs));
-        if self.is_loaded {
+        if self.store_state.is_loaded() {
             self.kept_schedules(&kept);
         }
     }

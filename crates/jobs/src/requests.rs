@@ -1,12 +1,10 @@
 //! Clients' requests to the store, and their answers.
 
-use crate::client::Rights;
 use crate::commands::{self, For, Plan};
 use crate::core::schedule::Planned;
 use crate::core::{Event, JobId};
-use crate::lease::Lease;
 use crate::master::FOREIGN_MS;
-use crate::process::{Peer, Process};
+use crate::process::Process;
 use crate::store::sql::Notice;
 use crate::store::{Changes, Operation, Reply, State, StateCount, StoreEvent};
 use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, QueueView, Stats};
@@ -25,38 +23,84 @@ pub(crate) struct Requests {
     asked: HashMap<u64, PendingReply>,
     /// What the portions before have changed.
     portions: HashMap<u64, (u64, Vec<JobId>, Option<HeldKeys>)>,
-    pub(crate) waiters: BTreeMap<JobId, Vec<usize>>,
-    pub(crate) wait_limits: HashMap<usize, (u64, JobId)>,
-    pub(crate) push_limits: BTreeSet<(u64, u64)>,
-    pub(crate) finishing: HashMap<u64, JobId>,
+    waiters: BTreeMap<JobId, Vec<usize>>,
+    wait_limits: HashMap<usize, (u64, JobId)>,
+    push_limits: BTreeSet<(u64, u64)>,
+    finishing: HashMap<u64, JobId>,
 }
 
 const NOBODY: usize = usize::MAX;
 
+impl Requests {
+    fn add(&mut self, number: u64, client: usize, what: For, id: JobId) {
+        self.asked.insert(number, PendingReply { client, what, id });
+    }
+
+    /// The end of a job is being written under this number; its waiters see it then.
+    pub(crate) fn finishes(&mut self, number: u64, id: JobId) {
+        if self.waiters.contains_key(&id) {
+            self.finishing.insert(number, id);
+        }
+    }
+
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    pub(crate) fn forget_client(&mut self, client: usize) {
+        self.wait_limits.remove(&client);
+    }
+
+    fn stop_waiting(&mut self, client: usize, id: JobId) -> bool {
+        self.wait_limits.remove(&client);
+        let Some(waiting) = self.waiters.get_mut(&id) else {
+            return false;
+        };
+        let count = waiting.len();
+        waiting.retain(|other| *other != client);
+        let has_waited = waiting.len() < count;
+        if waiting.is_empty() {
+            self.waiters.remove(&id);
+        }
+        has_waited
+    }
+
+    /// Whether a waiting client gets this answer and stops waiting. Several lookups may find the end at once; the first
+    /// one answers.
+    fn ends_wait(&mut self, asked: PendingReply, reply: &Reply) -> bool {
+        let has_ended = match reply {
+            Reply::Show(Some(job)) => State::of_name(&job.state).is_some_and(State::is_end),
+            _ => true,
+        };
+        has_ended && self.stop_waiting(asked.client, asked.id)
+    }
+
+    /// The clients that have waited for too long, and their jobs. They wait no longer.
+    fn take_overdue(&mut self, now_ms: u64) -> Vec<(usize, JobId)> {
+        let over = self.wait_limits.iter().filter(|(_, (due, _))| *due <= now_ms);
+        let mut over: Vec<(usize, JobId)> = over.map(|(client, (_, id))| (*client, *id)).collect();
+        over.retain(|(client, id)| self.stop_waiting(*client, *id));
+        over
+    }
+
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let push = self.push_limits.first().map(|(due, _)| *due);
+        let waits = self.wait_limits.values().map(|(due, _)| *due);
+        waits.chain(push).min()
+    }
+}
+
 impl Process {
-    pub(crate) fn answer(&mut self, token: usize, answer: &JobsAnswer) {
-        if let Some(Peer::Client(client)) = self.peers.get_mut(&token) {
-            client.answer(answer);
-            self.again.push(token);
-        }
-    }
-
-    fn rights(&self, token: usize) -> Rights {
-        match self.peers.get(&token) {
-            Some(Peer::Client(client)) => client.rights,
-            _ => Rights::Own(u32::MAX),
-        }
-    }
-
     pub(crate) fn want(&mut self, client: usize, wanted: Plan) {
         let refusal = self.refusal();
         match wanted {
             Plan::Store(_, For::Stats) if refusal.is_some() => {
                 let answer = self.stats(client, Vec::new());
-                self.answer(client, &answer);
+                self.connections.answer(client, &answer);
             }
-            wanted if refusal.is_some() && (wanted.is_of_store() || !self.is_loaded) => {
-                self.answer(client, &JobsAnswer::not_now(refusal.unwrap_or_default()));
+            wanted if refusal.is_some() && (wanted.is_of_store() || !self.store_state.is_loaded()) => {
+                self.connections
+                    .answer(client, &JobsAnswer::not_now(refusal.unwrap_or_default()));
             }
             Plan::Push(jobs, limit_ms) => {
                 let limit_ms = limit_ms.unwrap_or_else(|| self.push_timeout_ms());
@@ -69,29 +113,24 @@ impl Process {
             Plan::Wait(show, limit_ms) => _ = self.ask(client, For::Await(limit_ms), show),
             Plan::Schedules => {
                 let schedules = self.schedules.all().iter().map(Planned::view).collect();
-                self.answer(client, &JobsAnswer::Schedules { schedules });
+                self.connections
+                    .answer(client, &JobsAnswer::Schedules { schedules });
             }
             Plan::Kinds => {
                 let kinds = self.figures.kinds(&self.jobs);
-                self.answer(client, &JobsAnswer::Kinds { kinds });
+                self.connections.answer(client, &JobsAnswer::Kinds { kinds });
             }
             Plan::Connections => {
-                let now_ms = self.now().mono_ms;
-                let mut connections: Vec<_> = (self.peers.iter())
-                    .filter_map(|(token, peer)| match peer {
-                        Peer::Client(other) => Some(other.view(*token, now_ms)),
-                        Peer::Call(_) => None,
-                    })
-                    .collect();
-                connections.sort_by_key(|connection| connection.id);
-                self.answer(client, &JobsAnswer::Connections { connections });
+                let connections = self.connections.views(self.now().mono_ms);
+                self.connections
+                    .answer(client, &JobsAnswer::Connections { connections });
             }
             Plan::RunNow(name) => match self.schedules.find(&name) {
                 Some(planned) => {
                     let jobs = vec![planned.job()];
                     self.ask(client, For::Answer, Operation::Push(jobs));
                 }
-                None => self.answer(
+                None => self.connections.answer(
                     client,
                     &JobsAnswer::error(format!("there is no schedule \"{name}\"")),
                 ),
@@ -101,9 +140,7 @@ impl Process {
 
     fn ask(&mut self, client: usize, what: For, operation: Operation) -> u64 {
         let number = self.store.ask(operation);
-        self.requests
-            .asked
-            .insert(number, PendingReply { client, what, id: 0 });
+        self.requests.add(number, client, what, 0);
         number
     }
 
@@ -113,10 +150,9 @@ impl Process {
             let until_ms = self.now().mono_ms.saturating_add(limit_ms);
             self.requests.wait_limits.insert(client, (until_ms, id));
         }
-        self.look_for(client, id);
+        self.look_for(client, For::Wait, id);
         if self.store.is_shared() {
-            let soon = self.now().mono_ms + FOREIGN_MS;
-            self.foreign_due_ms = Some(self.foreign_due_ms.map_or(soon, |due| due.min(soon)));
+            self.heartbeat.due_before(self.now().mono_ms + FOREIGN_MS);
         }
     }
 
@@ -126,20 +162,22 @@ impl Process {
 
     /// The time limit of opening the store. `None`: it is open, or known to fail.
     pub(crate) fn opening_limit_ms(&self) -> Option<u64> {
-        let is_opening = !self.is_loaded && self.store_error.is_none();
-        is_opening.then(|| self.begun_ms.saturating_add(self.push_timeout_ms()))
+        self.store_state.opening_limit_ms(self.push_timeout_ms())
     }
 
     /// Why the store can't be used now, or `None`.
     pub(crate) fn refusal(&self) -> Option<String> {
-        if let Some(why) = &self.store_error {
+        if let Some(why) = self.store_state.why_not() {
             return Some(format!("the store: {why}"));
         }
         let now_ms = self.now().mono_ms;
         if self.store.is_full() {
             return Some("the store can't keep up; try again".to_owned());
         }
-        let since_ms = self.store.waits_since_ms().filter(|_| self.is_loaded)?;
+        let since_ms = self
+            .store
+            .waits_since_ms()
+            .filter(|_| self.store_state.is_loaded())?;
         let waited_ms = now_ms.saturating_sub(since_ms);
         (waited_ms >= self.push_timeout_ms()).then(|| {
             format!(
@@ -168,46 +206,15 @@ impl Process {
                     is_unknown: true,
                 },
             };
-            self.answer(client, &answer);
+            self.connections.answer(client, &answer);
         }
-        let over = self
-            .requests
-            .wait_limits
-            .iter()
-            .filter(|(_, (due, _))| *due <= now_ms);
-        let over: Vec<(usize, JobId)> = over.map(|(client, (_, id))| (*client, *id)).collect();
-        for (client, id) in over {
-            if self.stop_waiting(client, id) {
-                let number = self.store.ask(Operation::Show(id));
-                let what = For::Show;
-                self.requests
-                    .asked
-                    .insert(number, PendingReply { client, what, id });
-            }
+        for (client, id) in self.requests.take_overdue(now_ms) {
+            self.look_for(client, For::Show, id);
         }
         if self.opening_limit_ms().is_some_and(|due| due <= now_ms) {
-            self.store_error = Some("it is not open yet".to_owned());
-            self.look_at_clients();
+            self.store_state.failed("it is not open yet".to_owned());
+            self.connections.look_at_clients();
         }
-    }
-
-    pub(crate) fn look_at_clients(&mut self) {
-        let clients = (self.peers.iter()).filter(|(_, peer)| matches!(peer, Peer::Client(_)));
-        self.again.extend(clients.map(|(token, _)| *token));
-    }
-
-    fn stop_waiting(&mut self, client: usize, id: JobId) -> bool {
-        self.requests.wait_limits.remove(&client);
-        let Some(waiting) = self.requests.waiters.get_mut(&id) else {
-            return false;
-        };
-        let count = waiting.len();
-        waiting.retain(|other| *other != client);
-        let has_waited = waiting.len() < count;
-        if waiting.is_empty() {
-            self.requests.waiters.remove(&id);
-        }
-        has_waited
     }
 
     /// The totals of the queues that a client may see.
@@ -215,7 +222,7 @@ impl Process {
         JobsAnswer::Stats(Box::new(Stats {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            store_up: self.store_up && self.is_loaded,
+            store_up: self.store_state.is_open(),
             store_error: self.refusal(),
             queues: self.queues(client, counts),
         }))
@@ -223,7 +230,7 @@ impl Process {
 
     fn queues(&self, client: usize, counts: Vec<StateCount>) -> Vec<QueueView> {
         let mut queues = (self.figures).views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
-        let rights = self.rights(client);
+        let rights = self.connections.rights(client);
         queues.retain(|queue| commands::may_use(rights, &self.jobs, &queue.name));
         queues
     }
@@ -233,37 +240,28 @@ impl Process {
             match event {
                 StoreEvent::Reply(number, reply) => self.replied(number, reply),
                 StoreEvent::Opened(waiting) => {
-                    if self.store_error.take().is_some() {
-                        log::warn!("jobs: the store is open now");
-                    }
-                    self.store_up = true;
+                    self.store_state.opened();
                     self.count_waiting(waiting);
                     self.store.ask(Operation::Load);
                 }
                 StoreEvent::Unopened(why) => {
-                    self.store_up = false;
-                    if self.store_error.as_ref() != Some(&why) {
-                        log::error!("jobs: the store can't be opened: {why}; trying again");
-                        self.store_error = Some(why);
-                    }
-                    self.look_at_clients();
+                    self.store_state.unopened(why);
+                    self.connections.look_at_clients();
                 }
                 StoreEvent::Changes(changes) => self.count_waiting(changes),
                 StoreEvent::Due(due) => self.events.push_back(Event::Due(due)),
-                StoreEvent::Noticed(Notice::News) => self.foreign_due_ms = Some(0),
+                StoreEvent::Noticed(Notice::News) => self.heartbeat.due_before(0),
                 StoreEvent::Noticed(Notice::Cancel(id)) => self.events.push_back(Event::Cancel(id)),
                 StoreEvent::Failed(why) => {
                     log::error!("jobs: the store can't be written to: {why}; no job starts until it can");
-                    self.store_up = false;
-                    self.store_error = Some(why);
+                    self.store_state.failed(why);
                     self.events.push_back(Event::StoreFailed);
-                    self.look_at_clients();
+                    self.connections.look_at_clients();
                 }
                 StoreEvent::Well => {
                     log::warn!("jobs: the store can be written to again");
-                    self.store_up = true;
-                    self.store_error = None;
-                    if self.is_loaded {
+                    self.store_state.well();
+                    if self.store_state.is_loaded() {
                         self.events.push_back(Event::StoreWell);
                     }
                 }
@@ -291,7 +289,7 @@ impl Process {
                 let start = job.as_ref().map(|job| job.start.clone());
                 if let Some(job) = job {
                     self.figures.started(&job.queue, job.waited_ms);
-                    self.running.leases.insert(job.start.id, Lease::new(*job));
+                    self.running.begin(*job);
                 }
                 return self.events.push_back(Event::Claimed(group, start));
             }
@@ -300,7 +298,7 @@ impl Process {
                 schedules,
                 ahead_ms,
             } => {
-                self.ahead_ms = ahead_ms;
+                self.store_state.ahead_ms = ahead_ms;
                 return self.loaded(paused, &schedules);
             }
             Reply::Foreign {
@@ -310,14 +308,14 @@ impl Process {
                 cancelled,
                 ahead_ms,
             } => {
-                self.ahead_ms = ahead_ms;
+                self.store_state.ahead_ms = ahead_ms;
                 // A second cancel has no effect.
                 self.events.extend(cancelled.into_iter().map(Event::Cancel));
                 return self.see_foreign(jobs, owners, &paused);
             }
             Reply::Cleaned { is_more } => {
                 if is_more {
-                    self.clean_due_ms = 0;
+                    self.store_state.clean_due_ms = 0;
                 }
                 return;
             }
@@ -326,7 +324,7 @@ impl Process {
         let Some(asked) = self.requests.asked.remove(&number) else {
             if let Reply::Failed(why) = reply {
                 log::error!("jobs: an answer is lost: {why}");
-                self.is_foreign_asked = false;
+                self.heartbeat.lost();
             }
             return;
         };
@@ -352,7 +350,7 @@ impl Process {
         told.extend(running);
         let held = HeldKeys::sum(before_held, held);
         match rest {
-            Some(_) if self.is_stopping || self.is_draining => Some(Reply::Failed(format!(
+            Some(_) if self.master.is_leaving() => Some(Reply::Failed(format!(
                 "{count} were changed, and the daemon ends; try again"
             ))),
             Some(rest) => {
@@ -371,10 +369,11 @@ impl Process {
     }
 
     fn reply_to(&mut self, asked: PendingReply, reply: Reply) {
-        if asked.what == For::Wait && !self.ends_wait(asked, &reply) {
+        if asked.what == For::Wait && !self.requests.ends_wait(asked, &reply) {
             return;
         }
-        let is_allowed = |queue: &str| commands::may_use(self.rights(asked.client), &self.jobs, queue);
+        let is_allowed =
+            |queue: &str| commands::may_use(self.connections.rights(asked.client), &self.jobs, queue);
         let none = || commands::answer(Reply::Show(None));
         let answer = match (asked.what, reply) {
             (For::Show | For::Wait | For::Await(_), Reply::Show(Some(job))) if !is_allowed(&job.queue) => {
@@ -413,18 +412,8 @@ impl Process {
             }
         };
         if let Some(answer) = answer {
-            self.answer(asked.client, &answer);
+            self.connections.answer(asked.client, &answer);
         }
-    }
-
-    /// Whether a waiting client gets this answer and stops waiting. Several lookups may find the end at once; the first
-    /// one answers.
-    fn ends_wait(&mut self, asked: PendingReply, reply: &Reply) -> bool {
-        let has_ended = match reply {
-            Reply::Show(Some(job)) => State::of_name(&job.state).is_some_and(State::is_end),
-            _ => true,
-        };
-        has_ended && self.stop_waiting(asked.client, asked.id)
     }
 
     pub(crate) fn show_to_all_waiters(&mut self) {
@@ -433,22 +422,19 @@ impl Process {
     }
 
     pub(crate) fn show_to_waiters(&mut self, id: JobId) {
-        let peers = &self.peers;
+        let connections = &self.connections;
         if let Some(waiting) = self.requests.waiters.get_mut(&id) {
-            waiting.retain(|client| peers.contains_key(client));
+            waiting.retain(|client| connections.has(*client));
         }
         let waiting = self.requests.waiters.get(&id).cloned().unwrap_or_default();
         for client in waiting {
-            self.look_for(client, id);
+            self.look_for(client, For::Wait, id);
         }
     }
 
-    fn look_for(&mut self, client: usize, id: JobId) {
+    fn look_for(&mut self, client: usize, what: For, id: JobId) {
         let number = self.store.ask(Operation::Show(id));
-        let what = For::Wait;
-        self.requests
-            .asked
-            .insert(number, PendingReply { client, what, id });
+        self.requests.add(number, client, what, id);
     }
 }
 

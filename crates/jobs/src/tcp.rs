@@ -1,8 +1,9 @@
 //! Clients over TCP. The kernel does not identify them: before the secret, nothing else is read, and the time is short.
 
 use crate::client::{Client, Origin, Rights};
+use crate::connections::Peer;
 use crate::listener::Listener;
-use crate::process::{Peer, Process, TCP};
+use crate::process::{Process, TCP};
 use forkyard_config::Secret;
 use forkyard_protocol::jobs::{JobsAnswer, SecretRequest};
 use forkyard_sys::socket;
@@ -41,14 +42,14 @@ impl Process {
     pub(crate) fn set_tcp(&mut self, listening: Option<(OwnedFd, Secret)>) {
         self.stop_listening_tcp();
         let Some((socket, secret)) = listening else {
-            return self.end_tcp_clients();
+            return self.connections.drop_tcp_clients();
         };
         // Clients with the old secret are closed.
         if self.tcp.secret.as_ref().is_some_and(|before| *before != secret) {
-            self.end_tcp_clients();
+            self.connections.drop_tcp_clients();
         }
         self.tcp.secret = Some(secret);
-        match Listener::watch(socket, self.poll.registry(), TCP) {
+        match Listener::watch(socket, self.connections.registry(), TCP) {
             Ok(listener) => self.tcp.listener = Some(listener),
             Err(error) => log::error!("jobs: epoll_ctl: {error}"),
         }
@@ -56,15 +57,8 @@ impl Process {
 
     pub(crate) fn stop_listening_tcp(&mut self) {
         if let Some(before) = self.tcp.listener.take() {
-            before.forget(self.poll.registry());
+            before.forget(self.connections.registry());
         }
-    }
-
-    fn end_tcp_clients(&mut self) {
-        self.peers.retain(|_, peer| match peer {
-            Peer::Client(client) => matches!(client.conversation.origin, Origin::Unix { .. }),
-            Peer::Call(_) => true,
-        });
     }
 
     pub(crate) fn accept_tcp(&mut self) {
@@ -76,12 +70,12 @@ impl Process {
             let from = socket::peer_name(accepted.as_fd()).unwrap_or_default();
             let now_ms = self.now().mono_ms;
             let client = Client::new(accepted, Rights::Stranger, Origin::Tcp(from), now_ms);
-            match self.add(Peer::Client(client)) {
+            match self.connections.add(Peer::Client(client)) {
                 Ok(token) => {
                     self.tcp.strangers.push_back((token, now_ms + PATIENCE_MS));
                     // Reads the secret before others take the place.
                     self.on_ready(token);
-                    self.again.push(token);
+                    self.connections.look_again(token);
                 }
                 Err(error) => log::error!("jobs: {error}"),
             }
@@ -90,7 +84,7 @@ impl Process {
     }
 
     fn is_stranger(&self, token: usize) -> bool {
-        matches!(self.peers.get(&token), Some(Peer::Client(client)) if client.rights == Rights::Stranger)
+        self.connections.rights(token) == Rights::Stranger
     }
 
     fn make_room(&mut self) {
@@ -130,20 +124,16 @@ impl Process {
         let told = told.filter(|told| told.command == "secret");
         let own = self.tcp.secret.as_ref();
         let is_right = matches!((&told, own), (Some(told), Some(own)) if own.is(&told.secret));
-        let Some(Peer::Client(client)) = self.peers.get_mut(&token) else {
-            return;
-        };
-        if is_right {
+        if let Some(client) = self.connections.client(token).filter(|_| is_right) {
             client.rights = Rights::All;
-            return self.answer(token, &JobsAnswer::Done {});
+            return self.connections.answer(token, &JobsAnswer::Done {});
         }
-        client.give_up();
         let why = match told {
             Some(_) => "this is not the secret",
             None => {
                 "over TCP the first request of a connection is the secret: {\"command\":\"secret\",\"secret\":\"…\"}"
             }
         };
-        self.answer(token, &JobsAnswer::error(why));
+        self.connections.dismiss(token, &JobsAnswer::error(why));
     }
 }

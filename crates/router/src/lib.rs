@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 #[cfg(any(test, fuzzing))]
+#[path = "../fuzz/targets.rs"]
 pub mod fuzz;
 pub mod inspector;
 pub mod router;

@@ -9,6 +9,7 @@
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
 pub mod abi;
 #[cfg(any(test, fuzzing))]
+#[path = "../fuzz/targets.rs"]
 pub mod fuzz;
 pub mod runtime;
 pub mod slowlog;

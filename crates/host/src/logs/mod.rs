@@ -2,6 +2,7 @@
 
 mod diagnostics;
 #[cfg(any(test, fuzzing))]
+#[path = "../../fuzz/logs.rs"]
 pub(crate) mod fuzz;
 mod gathered;
 mod handout;

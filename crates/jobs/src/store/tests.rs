@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-#[path = "cases.rs"]
 mod cases;
 
 struct TestDatabase {

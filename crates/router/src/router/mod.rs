@@ -25,6 +25,7 @@ mod connections;
 mod counters;
 mod event_loop;
 #[cfg(any(test, fuzzing))]
+#[path = "../../fuzz/router.rs"]
 pub(crate) mod fuzz;
 mod gathered;
 mod groups;

@@ -14,6 +14,7 @@
 
 mod family;
 #[cfg(any(test, fuzzing))]
+#[path = "../../fuzz/slowlog.rs"]
 pub(crate) mod fuzz;
 mod job;
 mod memory;

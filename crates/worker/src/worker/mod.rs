@@ -16,6 +16,7 @@ mod connection;
 mod context;
 mod cpu;
 #[cfg(any(test, fuzzing))]
+#[path = "../../fuzz/worker.rs"]
 pub(crate) mod fuzz;
 mod gauge;
 mod idle_watch;

@@ -4,6 +4,7 @@
 //! parses the header of its answer.
 
 #[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/cgi.rs"]
 pub(crate) mod fuzz;
 mod head;
 mod meta;

@@ -5,6 +5,7 @@
 mod answer;
 mod chunks;
 #[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/http.rs"]
 pub(crate) mod fuzz;
 pub mod gateway;
 mod head;

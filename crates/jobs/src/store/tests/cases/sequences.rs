@@ -1,4 +1,4 @@
-//! Tests of sequences on every database; `cases.rs` includes this file.
+//! Tests of sequences on every database.
 
 use super::super::SequenceChange;
 use super::*;

@@ -7,9 +7,7 @@ use super::{
 };
 use std::cell::RefCell;
 
-#[path = "later_cases.rs"]
 mod later;
-#[path = "sequence_cases.rs"]
 mod sequences;
 
 struct Bench {
