@@ -9,7 +9,7 @@ use crate::control::protocol::Answer;
 use crate::listen::{Listener, local_address};
 use crate::master::action::Fact;
 use crate::master::event::{Event, GenerationId, PoolId, WorkerId};
-use crate::master::pool_restart::{self, RestartReason, RestartRequest, RestartRequests, Situation};
+use crate::master::pool_restart::{RestartRequest, RestartRequests, Situation};
 use crate::master::reload_diff::ReloadScope;
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
@@ -19,6 +19,7 @@ use crate::sys::socket::Bound;
 use crate::sys::{clock, invocation};
 use crate::tick::Tick;
 use crate::worker::RestartMark;
+use forkyard_protocol::accept_notify::RestartReason;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
@@ -228,7 +229,7 @@ impl Executor {
                 && (latest.pool.max_requests.is_some() || latest.pool.memory_limit.is_some()),
             is_touched: reads && is_touched(),
             boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
-            is_older: began.is_none_or(|began| pool_restart::is_older(began, since)),
+            is_older: began.is_none_or(|began| forkyard_protocol::accept_notify::is_older(began, since)),
         };
         Some((generation.pool, situation))
     }
