@@ -11,13 +11,13 @@
 use forkyard::applications::Options;
 use forkyard::config::{self, Applications, Pool};
 use forkyard::inspector::protocol::{FoundApplication, InspectReply, InspectRequest, Kind};
-use forkyard::router::messages::{AdminRequest, Instance, ToMaster, ToRouter, Unstarted};
 use forkyard::router::{self, RouterStart};
 use forkyard::scoreboard::{Board, header};
 use forkyard::sys::fd::{close_all_but, pipe, receive_with, send_with, socket_pair};
 use forkyard::sys::process::{self, Side, exit_now, fork};
 use forkyard::sys::{pidfd, signal, socket, title};
 use forkyard::worker::{self, GenerationContext, Request, Settings, WorkerContext};
+use forkyard_protocol::router::{AdminRequest, Instance, ToMaster, ToRouter, Unstarted};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
@@ -142,7 +142,7 @@ impl Stand {
         say(&json!({ "router": self.router }));
     }
 
-    fn tell(&self, what: &ToRouter, descriptors: &[RawFd]) {
+    fn tell(&self, what: &ToRouter<forkyard::config::Pool>, descriptors: &[RawFd]) {
         let message = serde_json::to_vec(what).expect("plain values");
         let _ = send_with(self.master.as_fd(), &message, descriptors);
     }

@@ -1,5 +1,6 @@
 //! The repository's own rules: dependencies, unsafe code, file lengths, documents.
 
+mod messages;
 mod prose;
 mod questions;
 mod writers;

@@ -7,8 +7,8 @@ use super::reload_diff::ReloadScope;
 use crate::control::last_reload::ReloadCause;
 use crate::control::program::Program;
 use crate::control::protocol::{Answer, DaemonMode, Request};
-use crate::router::messages::AdminRequest;
 use crate::sys::invocation;
+use forkyard_protocol::router::AdminRequest;
 use serde_json::Value;
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! JSON messages survive a round trip.
 
 use forkyard_fuzz::survives;
-use forkyard_protocol::channel::{self, HEAD_BYTES, MOST_BYTES, MessageKind, ToRouter as Said, ToWorker};
+use forkyard_protocol::channel::{self, FromWorker, HEAD_BYTES, MOST_BYTES, MessageKind, ToWorker};
 use forkyard_protocol::control::{Answer as ControlAnswer, Request};
 use forkyard_protocol::inspector::{self, InspectReply, InspectRequest};
 use forkyard_protocol::preloader::Answer;
-use forkyard_router::router::messages::{ToMaster, ToRouter};
+use forkyard_protocol::router::{ToMaster, ToRouter};
 
 pub(super) fn preloader_answer(input: &[u8]) {
     survives::<Answer>(input);
@@ -13,7 +13,7 @@ pub(super) fn preloader_answer(input: &[u8]) {
 
 pub(super) fn router_orders(input: &[u8]) {
     survives::<ToMaster>(input);
-    survives::<ToRouter>(input);
+    survives::<ToRouter<forkyard_config::Pool>>(input);
 }
 
 pub(super) fn inspector_messages(input: &[u8]) {
@@ -45,6 +45,6 @@ fn message<K: MessageKind>(input: &[u8]) {
 }
 
 pub(super) fn router_channel(input: &[u8]) {
-    message::<Said>(input);
+    message::<FromWorker>(input);
     message::<ToWorker>(input);
 }

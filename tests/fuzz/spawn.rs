@@ -5,9 +5,10 @@ use forkyard_core::spawn::capture::Capture;
 use forkyard_core::spawn::handshake::properties::{Address, SocketOwner, check, parse, to_look_at};
 use forkyard_core::spawn::handshake::response::{Complaint, Properties, Response, StepFiles};
 use forkyard_core::spawn::plan::{Account, Kind, Plan};
-use forkyard_core::spawn::start_failure::{MOST_BYTES, StartFailure};
+use forkyard_core::spawn::start_failure::report;
 use forkyard_core::spawn::step::Step;
 use forkyard_fuzz::{in_pieces, number_of};
+use forkyard_protocol::start_failure::{MOST_BYTES, StartFailure};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -129,7 +130,7 @@ pub(super) fn start_failure(input: &[u8]) {
     assert!(again.len() <= MOST_BYTES);
     assert_eq!(StartFailure::decode(&again), Some(start_failure.clone()));
     let now = Tick::from_nanos(1 << number_of(input, 64));
-    let report = start_failure.report(Arc::clone(&PLAN), now);
+    let report = report(&start_failure, Arc::clone(&PLAN), now);
     assert!(report.started <= report.ended && report.ended <= now);
     assert_eq!(report.plan.group, "app");
     assert!(!report.text().contains('\u{1b}') && !report.line().contains('\n'));

@@ -16,20 +16,20 @@ pub enum ToWorker {
     Serve,
     /// Serves the attached connection and shuts it down after the answer.
     ServeLast,
-    /// Requests [`ToRouter::Here`] once every earlier session has ended or was reported as [`ToRouter::Has`].
+    /// Requests [`FromWorker::Here`] once every earlier session has ended or was reported as [`FromWorker::Has`].
     Where,
-    /// Requests out-of-band work, reported by [`ToRouter::Worked`].
+    /// Requests out-of-band work, reported by [`FromWorker::Worked`].
     Work,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToRouter {
+pub enum FromWorker {
     /// The answer is complete. The payload is the start of the next request on the connection.
     Kept,
     /// The connection is shut down.
     Closed,
-    /// The answer is complete, but the application still works on the request. Otherwise like [`ToRouter::Kept`].
-    /// [`ToRouter::Done`] follows.
+    /// The answer is complete, but the application still works on the request. Otherwise like [`FromWorker::Kept`].
+    /// [`FromWorker::Done`] follows.
     Released,
     /// The end of a released session.
     Done,
@@ -37,7 +37,7 @@ pub enum ToRouter {
     NotBegun,
     /// Not begun, because the application's path now belongs to another application.
     Moved,
-    /// A session from an earlier router that is still running. Precedes [`ToRouter::Here`].
+    /// A session from an earlier router that is still running. Precedes [`FromWorker::Here`].
     Has,
     /// The answer to [`ToWorker::Where`].
     Here,
@@ -59,20 +59,20 @@ impl ToWorker {
     ];
 }
 
-impl ToRouter {
-    const ALL: [(u8, ToRouter); 12] = [
-        (b'K', ToRouter::Kept),
-        (b'C', ToRouter::Closed),
-        (b'R', ToRouter::Released),
-        (b'D', ToRouter::Done),
-        (b'N', ToRouter::NotBegun),
-        (b'X', ToRouter::Moved),
-        (b'=', ToRouter::Has),
-        (b'!', ToRouter::Here),
-        (b'h', ToRouter::HeldUp),
-        (b'o', ToRouter::WorkWanted),
-        (b'd', ToRouter::Worked),
-        (b'M', ToRouter::Memory),
+impl FromWorker {
+    const ALL: [(u8, FromWorker); 12] = [
+        (b'K', FromWorker::Kept),
+        (b'C', FromWorker::Closed),
+        (b'R', FromWorker::Released),
+        (b'D', FromWorker::Done),
+        (b'N', FromWorker::NotBegun),
+        (b'X', FromWorker::Moved),
+        (b'=', FromWorker::Has),
+        (b'!', FromWorker::Here),
+        (b'h', FromWorker::HeldUp),
+        (b'o', FromWorker::WorkWanted),
+        (b'd', FromWorker::Worked),
+        (b'M', FromWorker::Memory),
     ];
 }
 
@@ -84,8 +84,8 @@ impl MessageKind for ToWorker {
     const TABLE: &'static [(u8, ToWorker)] = &ToWorker::ALL;
 }
 
-impl MessageKind for ToRouter {
-    const TABLE: &'static [(u8, ToRouter)] = &ToRouter::ALL;
+impl MessageKind for FromWorker {
+    const TABLE: &'static [(u8, FromWorker)] = &FromWorker::ALL;
 }
 
 /// Encodes kind and session number.
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(parse::<K>(b"S"), None);
         }
         round::<ToWorker>();
-        round::<ToRouter>();
+        round::<FromWorker>();
         let long = [&head(ToWorker::Serve, 1)[..], &vec![0; MOST_BYTES + 1]].concat();
         assert_eq!(parse::<ToWorker>(&long), None);
     }

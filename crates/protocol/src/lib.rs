@@ -1,16 +1,24 @@
-//! Messages between forkyard's processes, and the hand-over document between masters. Plain serde values without
+//! Every message between forkyard's processes, and the hand-over document between masters. Plain values without
 //! descriptors or system calls.
 //!
-//! * [`preloader`]: master and preloader. [`stack`]: where workers keep their call stacks.
-//! * [`channel`]: router and worker.
+//! Between processes of the daemon:
+//! * [`router`]: master and router. [`channel`]: router and worker.
 //! * [`inspector`]: router or master, and directory inspector.
-//! * [`control`]: daemon and its clients. [`skipped`], [`counters`], [`last_reload`] and [`refusals`] are shared with
-//!   the hand-over document.
+//! * [`preloader`]: master and preloader. [`stack`]: where workers keep their call stacks.
+//! * [`accept_notify`], [`start_failure`]: from workers to the master. [`stop_pipe`]: from the master to a worker.
 //! * [`keeper`]: master and keeper.
+//! * [`handover`]: old and new master.
+//!
+//! With clients of the daemon:
+//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`counters`], [`last_reload`], [`logs`], [`program`],
+//!   [`refusals`] and [`skipped`] are parts of its answers, some of the hand-over document too.
+//! * [`jobs`]: the jobs process, its clients and the master.
 //! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
-//! * [`handover`]: old and new master. [`address`]: listening addresses.
+//!
+//! [`startup`] lists the files that identify an application.
 #![forbid(unsafe_code)]
 
+pub mod accept_notify;
 pub mod address;
 pub mod changes;
 pub mod channel;
@@ -25,7 +33,10 @@ pub mod logs;
 pub mod preloader;
 pub mod program;
 pub mod refusals;
+pub mod router;
 pub mod skipped;
 pub mod stack;
+pub mod start_failure;
 pub mod startup;
+pub mod stop_pipe;
 pub mod upgrade;

@@ -5,7 +5,7 @@ use super::{Executor, Rights, Who};
 use crate::config::{Application, Pool};
 use crate::master::event::{Event, WorkerId};
 use crate::scoreboard::{RequestStage, slot_reader};
-use crate::worker::TERMINATE;
+use forkyard_protocol::stop_pipe::TERMINATE;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 

@@ -13,7 +13,7 @@ use crate::master::pool_restart::RestartRequest;
 use crate::scoreboard::slot_reader;
 use crate::sys::clock;
 use crate::sys::socket::Progress;
-use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
+use forkyard_protocol::accept_notify::AcceptNotice;
 use mio::Token;
 
 /// Reads of the accept-notify pipe per turn: 16 hold more than the pipe.
@@ -106,23 +106,22 @@ impl Context {
             match pipes.accept_notify.0.receive(&mut buffer) {
                 Ok(Progress::Done(count)) if count > 0 => {
                     for word in buffer[..count].chunks_exact(4) {
-                        let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
-                        let worker = generation.slots.get(&slot(word)).copied();
-                        if word & IS_CANDIDATE != 0 {
-                            mold_candidate.extend(worker);
-                            continue;
-                        }
-                        if let Some((why, since)) = restart_reason(word) {
-                            restarts.push(Effect::RestartAsked(RestartRequest {
-                                generation: id,
-                                why,
-                                since,
-                            }));
-                            continue;
-                        }
-                        told = true;
-                        if word & IS_UP != 0 {
-                            up.extend(worker);
+                        match AcceptNotice::decode([word[0], word[1], word[2], word[3]]) {
+                            AcceptNotice::Candidate(slot) => {
+                                mold_candidate.extend(generation.slots.get(&slot).copied());
+                            }
+                            AcceptNotice::Restart { reason: why, since } => {
+                                restarts.push(Effect::RestartAsked(RestartRequest {
+                                    generation: id,
+                                    why,
+                                    since,
+                                }));
+                            }
+                            AcceptNotice::Up(slot) => {
+                                told = true;
+                                up.extend(generation.slots.get(&slot).copied());
+                            }
+                            AcceptNotice::Accepted(_) => told = true,
                         }
                     }
                 }

@@ -364,7 +364,12 @@ impl Executor {
                 }
                 Effect::PoolConfigured(it) => {
                     let pool = &it.settings;
-                    self.set_reporter(it.pool, &pool.name, pool.pages.status_listen.as_deref(), it.status);
+                    self.set_reporter(
+                        it.pool,
+                        &pool.name,
+                        pool.pages.status_listen.as_deref(),
+                        it.status,
+                    );
                     self.set_router(it.pool, pool, it.extent);
                 }
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),

@@ -123,7 +123,10 @@ impl Context {
             gives_up: self.services.speaks_as_fpm,
             pools: wanted,
         };
-        let replaces_always = config.pools.iter().any(|pool| pool.replacement.reload == ReloadWhen::Always);
+        let replaces_always = config
+            .pools
+            .iter()
+            .any(|pool| pool.replacement.reload == ReloadWhen::Always);
         Ok(Prepared {
             renewal: zygotes::renewal(extent, self.in_force.count == 1, replaces_always),
             wanted,

@@ -14,7 +14,7 @@ use crate::control::protocol::Answer;
 use crate::listen::{Listener, local_address};
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId, WorkerId};
-use crate::master::pool_restart::{self, RestartReason, RestartRequest, RestartRequests, Situation};
+use crate::master::pool_restart::{RestartRequest, RestartRequests, Situation};
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
 use crate::master::service::say_interval;
@@ -23,6 +23,7 @@ use crate::sys::socket::Bound;
 use crate::sys::{clock, invocation};
 use crate::tick::Tick;
 use crate::worker::RestartMark;
+use forkyard_protocol::accept_notify::RestartReason;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -203,7 +204,7 @@ impl Reload {
                     || latest.pool.retirement.memory_limit.is_some()),
             is_touched: reads && is_touched(),
             boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
-            is_older: began.is_none_or(|began| pool_restart::is_older(began, since)),
+            is_older: began.is_none_or(|began| forkyard_protocol::accept_notify::is_older(began, since)),
         };
         Some((generation.pool, situation))
     }

@@ -8,13 +8,14 @@ use super::{GenerationId, Pools};
 use crate::config::Application;
 use crate::master::failed_starts::Kept;
 use crate::runtime::fastcgi;
-use crate::spawn::start_failure::{MOST_BYTES, StartFailure};
+use crate::spawn::start_failure::report;
 use crate::sys::fd::{copy, set_send_buffer, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::socket::Progress;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::Settings;
+use forkyard_protocol::start_failure::{MOST_BYTES, StartFailure};
 use nix::sys::socket::SockType;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -148,7 +149,7 @@ fn kept(
     );
     plan.secrets.clone_from(secrets);
     Some(Kept {
-        report: Arc::new(start_failure.report(Arc::new(plan), now)),
+        report: Arc::new(report(start_failure, Arc::new(plan), now)),
         epoch_s: clock::epoch_seconds(),
         pools: vec![pool.name.clone()],
     })

@@ -3,87 +3,15 @@
 
 use super::event::{GenerationId, PoolId};
 use crate::tick::Tick;
+use forkyard_protocol::accept_notify::RestartReason;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RestartReason {
-    /// `tmp/restart.txt` changed since the generation started.
-    RestartFile,
-    /// A process of its program has served `max_requests`.
-    MaxRequests,
-    /// It exceeds `memory_limit`.
-    Memory,
-    /// An application that boots once called `opcache_reset()`.
-    CodeReset,
-    /// OPcache of an application that boots once is full.
-    CodeFull,
-    /// A file in `watch` of an application that boots once changed.
-    Watched,
-}
-
-/// Low bits of the monotonic clock in milliseconds: 37 hours, half of which can be compared.
-pub const TIMESTAMP_BITS: u32 = 27;
-const TIMESTAMP: u64 = (1 << TIMESTAMP_BITS) - 1;
-
-impl RestartReason {
-    /// As a nonzero number of three bits.
-    pub fn bits(self) -> u32 {
-        match self {
-            RestartReason::RestartFile => 1,
-            RestartReason::MaxRequests => 2,
-            RestartReason::Memory => 3,
-            RestartReason::CodeReset => 4,
-            RestartReason::CodeFull => 5,
-            RestartReason::Watched => 6,
-        }
-    }
-
-    /// The reason with this number.
-    pub fn from_bits(bits: u32) -> Option<RestartReason> {
-        ALL.into_iter().find(|it| it.bits() == bits)
-    }
-
-    /// Whether it concerns code older than a timestamp, so that a later restart settles it.
-    pub fn has_timestamp(self) -> bool {
-        match self {
-            RestartReason::CodeReset | RestartReason::CodeFull | RestartReason::Watched => true,
-            RestartReason::RestartFile | RestartReason::MaxRequests | RestartReason::Memory => false,
-        }
-    }
-}
-
-const ALL: [RestartReason; 6] = [
-    RestartReason::RestartFile,
-    RestartReason::MaxRequests,
-    RestartReason::Memory,
-    RestartReason::CodeReset,
-    RestartReason::CodeFull,
-    RestartReason::Watched,
-];
-
-/// Returns a timestamp for a message.
-pub fn timestamp(at: Tick) -> u32 {
-    ((at.as_nanos() / 1_000_000) & TIMESTAMP) as u32
-}
-
-/// Whether a generation started before this timestamp.
-pub fn is_older(began: Tick, of: u32) -> bool {
-    let after = u64::from(of).wrapping_sub(u64::from(timestamp(began))) & TIMESTAMP;
-    after <= TIMESTAMP / 2
-}
-
-impl fmt::Display for RestartReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RestartReason::RestartFile => "tmp/restart.txt has changed",
-            RestartReason::MaxRequests => "its program has had max_requests",
-            RestartReason::Memory => "its program uses more than memory_limit",
-            RestartReason::CodeReset => "opcache_reset() was called",
-            RestartReason::CodeFull => "its OPcache has no memory left for new code",
-            RestartReason::Watched => "a watched file has changed",
-        })
+/// Whether a reason concerns code older than a timestamp, so that a later restart settles it.
+fn has_timestamp(why: RestartReason) -> bool {
+    match why {
+        RestartReason::CodeReset | RestartReason::CodeFull | RestartReason::Watched => true,
+        RestartReason::RestartFile | RestartReason::MaxRequests | RestartReason::Memory => false,
     }
 }
 
@@ -92,7 +20,7 @@ impl fmt::Display for RestartReason {
 pub struct RestartRequest {
     pub generation: GenerationId,
     pub why: RestartReason,
-    /// The reason's [`timestamp`].
+    /// The reason's [`timestamp`](forkyard_protocol::accept_notify::timestamp).
     pub since: u32,
 }
 
@@ -168,7 +96,7 @@ impl Situation {
     /// Whether the reason is kept until the pool is ready; workers repeat reasons without a timestamp.
     fn postpones(self, why: RestartReason) -> bool {
         let is_early = !self.is_daemon_ending && (self.is_reloading || self.is_young);
-        is_early && why.has_timestamp() && self.boots_once && self.is_older
+        is_early && has_timestamp(why) && self.boots_once && self.is_older
     }
 
     /// Whether to restart now (`begin_restart` in `src/master/pool_requests.rs`). The old processes serve until the new
@@ -223,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_new_boot_is_granted_once_for_a_moment() {
-        for why in ALL.into_iter().filter(|why| why.has_timestamp()) {
+        for why in RestartReason::ALL.into_iter().filter(|why| has_timestamp(*why)) {
             let is_latest = false;
             assert!(CALM.grants(why, false) && Situation { is_latest, ..CALM }.grants(why, false));
             let is_older = false;
@@ -236,20 +164,11 @@ mod tests {
             assert!(!Situation { boots_once, ..CALM }.grants(why, false));
             assert_eq!(CALM.grants(why, true), why != RestartReason::CodeFull);
         }
-        let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
-        for began in [100_000_000, u64::from(u32::MAX), (5 << TIMESTAMP_BITS) - 1] {
-            for after in [0, 1, 86_400, 36_000_000] {
-                assert!(is_older(at(began), timestamp(at(began + after))));
-            }
-            for before in [1, 86_400, 36_000_000] {
-                assert!(!is_older(at(began), timestamp(at(began - before))));
-            }
-        }
     }
 
     #[test]
     fn nothing_is_granted_during_a_reload_or_just_after_one() {
-        for why in ALL {
+        for why in RestartReason::ALL {
             let touched = Situation {
                 is_touched: true,
                 ..CALM
@@ -270,9 +189,7 @@ mod tests {
             assert!(!ending.grants(why, false) && !ending.postpones(why));
             let is_young = true;
             assert!(!Situation { is_young, ..touched }.grants(why, false));
-            assert_eq!(RestartReason::from_bits(why.bits()), Some(why));
         }
-        assert_eq!(RestartReason::from_bits(0), None);
     }
 
     #[test]

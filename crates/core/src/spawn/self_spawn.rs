@@ -1,15 +1,14 @@
 //! The start of a program by its user, without kit, env setupper and work directory.
 
 use super::capture::Capture;
-use super::error::{Category, DOES_NOT_STAY, Ended, Failure, Fault, Trouble, explain, explain_end};
-use super::handshake::response::{CommandCheck, Response, Surroundings, Text};
+use super::error::{Category, DOES_NOT_STAY, Failure, Trouble, explain, explain_end};
+use super::handshake::response::{Response, Surroundings, Text};
 use super::journey::Journey;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
-use super::start_failure::StartFailure;
 use super::step::{Route, Step};
 use crate::tick::Tick;
-use serde::{Deserialize, Serialize};
+use forkyard_protocol::start_failure::{Fall, StartFailure};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -21,24 +20,6 @@ pub struct Attempt {
     executed: Option<Tick>,
     pid: Option<i32>,
     output: Capture,
-}
-
-/// Why a program failed to start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fall {
-    /// A resource could not be created.
-    Preparation(Fault),
-    Fork(Fault),
-    /// The execution failed; with the check of the command.
-    Exec(Fault, CommandCheck),
-    /// It exited; with the check of the command, and whether the OOM killer was active.
-    Exited(Ended, CommandCheck, bool),
-    /// It exited idle after it was up; and whether the OOM killer was active.
-    Left(Ended, bool),
-    /// It exceeded the timeout.
-    Timeout,
-    /// Its answer was invalid.
-    Stranger(String),
 }
 
 impl Attempt {
@@ -206,8 +187,10 @@ pub fn error_id(seed: u64) -> ErrorId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spawn::error::Ended;
     use crate::spawn::journey::StepState;
     use crate::spawn::plan::{Kind, sample};
+    use forkyard_protocol::start_failure::{CommandCheck, Fault};
 
     fn attempt() -> Attempt {
         let mut plan = sample();

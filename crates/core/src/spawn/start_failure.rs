@@ -1,110 +1,41 @@
-//! The facts of a failed start ([`super::self_spawn`]) for the process that makes the report. They are untrusted and
-//! bounded; only output and system errors become text.
+//! The report of a failed start from the facts that another process sent.
 
-use super::error::Ended;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
-use super::self_spawn::{Attempt, Fall};
+use super::self_spawn::Attempt;
 use crate::tick::Tick;
-use serde::{Deserialize, Serialize};
+use forkyard_protocol::start_failure::StartFailure;
 use std::sync::Arc;
 
-/// The longest encoding in bytes.
-pub const MOST_BYTES: usize = 192 * 1024;
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StartFailure {
-    pub(super) id: u32,
-    pub(super) pid: Option<i32>,
-    pub(super) fall: Fall,
-    /// Monotonic nanoseconds.
-    pub(super) started: u64,
-    pub(super) prepared: Option<u64>,
-    pub(super) executed: Option<u64>,
-    pub(super) ended: u64,
-    pub(super) output: String,
-    pub(super) envvars: Option<String>,
-}
-
-impl StartFailure {
-    /// Encodes it in at most [`MOST_BYTES`]: shortens the output and drops the environment if needed.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut start_failure = self.clone();
-        loop {
-            // Serializing plain values can't fail.
-            let bytes = serde_json::to_vec(&start_failure).unwrap_or_default();
-            if bytes.len() <= MOST_BYTES {
-                return bytes;
-            }
-            match start_failure.envvars.take() {
-                Some(_) => {}
-                None if start_failure.output.is_empty() => return Vec::new(),
-                None => start_failure.output = last_half(&start_failure.output).to_owned(),
-            }
+/// Returns the report of a start by this plan that ended by `now`.
+pub fn report(failure: &StartFailure, plan: Arc<Plan>, now: Tick) -> Report {
+    let ended = Tick::from_nanos(failure.ended).min(now);
+    let by = |nanos: u64, after: Tick| Tick::from_nanos(nanos).clamp(after.min(ended), ended);
+    let started = by(failure.started, Tick::ZERO);
+    let mut attempt = Attempt::begin(plan, started);
+    if let Some(prepared) = failure.prepared {
+        let prepared = by(prepared, started);
+        attempt.prepared(prepared);
+        if let (Some(executed), Some(pid)) = (failure.executed, failure.pid) {
+            attempt.executed(pid, by(executed, prepared));
         }
     }
-
-    /// Decodes it; `None`: invalid.
-    pub fn decode(bytes: &[u8]) -> Option<StartFailure> {
-        let start_failure: StartFailure = serde_json::from_slice(bytes).ok()?;
-        let has_pid = start_failure.pid.is_none_or(|pid| pid > 1);
-        let has_end = match start_failure.fall {
-            Fall::Exited(Ended::Signal { number, .. }, ..) | Fall::Left(Ended::Signal { number, .. }, _) => {
-                (1..=64).contains(&number)
-            }
-            Fall::Exited(Ended::Code(code), ..) | Fall::Left(Ended::Code(code), _) => {
-                (0..=255).contains(&code)
-            }
-            Fall::Exited(Ended::Unknown, ..)
-            | Fall::Left(Ended::Unknown, _)
-            | Fall::Preparation(_)
-            | Fall::Fork(_)
-            | Fall::Exec(..)
-            | Fall::Timeout
-            | Fall::Stranger(_) => true,
-        };
-        (has_pid && has_end).then_some(start_failure)
+    attempt.wrote(failure.output.as_bytes());
+    let id = ErrorId(failure.id);
+    let report = attempt.fail(&failure.fall, failure.envvars.clone(), id, ended);
+    Report {
+        output: failure.output.clone(),
+        ..report
     }
-
-    pub fn id(&self) -> ErrorId {
-        ErrorId(self.id)
-    }
-
-    /// Returns the report of a start by this plan that ended by `now`.
-    pub fn report(&self, plan: Arc<Plan>, now: Tick) -> Report {
-        let ended = Tick::from_nanos(self.ended).min(now);
-        let by = |nanos: u64, after: Tick| Tick::from_nanos(nanos).clamp(after.min(ended), ended);
-        let started = by(self.started, Tick::ZERO);
-        let mut attempt = Attempt::begin(plan, started);
-        if let Some(prepared) = self.prepared {
-            let prepared = by(prepared, started);
-            attempt.prepared(prepared);
-            if let (Some(executed), Some(pid)) = (self.executed, self.pid) {
-                attempt.executed(pid, by(executed, prepared));
-            }
-        }
-        attempt.wrote(self.output.as_bytes());
-        let report = attempt.fail(&self.fall, self.envvars.clone(), self.id(), ended);
-        Report {
-            output: self.output.clone(),
-            ..report
-        }
-        .without_secrets()
-    }
-}
-
-fn last_half(text: &str) -> &str {
-    let middle = (text.len() / 2 + 1..=text.len()).find(|at| text.is_char_boundary(*at));
-    &text[middle.unwrap_or(text.len())..]
+    .without_secrets()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spawn::error::Fault;
-    use crate::spawn::handshake::response::CommandCheck;
+    use crate::spawn::error::Ended;
     use crate::spawn::plan::{Kind, sample};
+    use forkyard_protocol::start_failure::{CommandCheck, Fall, Fault, MOST_BYTES};
     use std::time::Duration;
 
     fn plan() -> Arc<Plan> {
@@ -146,7 +77,7 @@ mod tests {
             let start_failure = own.start_failure(&fall, envvars.clone(), id, at(13));
             let read = StartFailure::decode(&start_failure.encode()).expect("a letter");
             assert_eq!(read, start_failure);
-            let there = read.report(plan(), at(20));
+            let there = super::report(&read, plan(), at(20));
             let here = own.fail(&fall, envvars, id, at(13));
             assert_eq!(there.text(), here.text());
             assert_eq!(there.json(5), here.json(5));
@@ -198,7 +129,7 @@ mod tests {
             ended: 7,
             ..good
         };
-        let report = odd.report(plan(), at(20));
+        let report = super::report(&odd, plan(), at(20));
         assert!(report.started <= report.ended && report.ended <= at(20));
         assert!(!report.text().is_empty());
     }

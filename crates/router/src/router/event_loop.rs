@@ -82,7 +82,7 @@ pub(super) struct Router {
     pub(super) finishing: Option<Option<Tick>>,
     pub(super) is_orphan: bool,
     pub(super) disabling: HashMap<u64, Vec<u64>>,
-    pub(super) running: Vec<(super::messages::Instance, OwnedFd)>,
+    pub(super) running: Vec<(forkyard_protocol::router::Instance, OwnedFd)>,
     pub(super) now: Tick,
     pub(super) accepted: u64,
 }
@@ -526,7 +526,7 @@ impl Router {
     }
 
     fn say_finished(&mut self) -> Result<(), Error> {
-        self.say(&super::messages::ToMaster::Finished);
+        self.say(&forkyard_protocol::router::ToMaster::Finished);
         self.flush_outbox()
     }
 

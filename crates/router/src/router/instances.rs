@@ -1,10 +1,9 @@
 //! Performs the pool's actions and handles messages from instances.
 
 use super::answer::Problem;
-use super::channel::{HEAD_BYTES, ToRouter, ToWorker, head, parse};
+use super::channel::{FromWorker, HEAD_BYTES, ToWorker, head, parse};
 use super::counters::RequestOutcome;
 use super::event_loop::{INSTANCE, Router};
-use super::messages::{Instance, ToMaster};
 use super::shortage::is_shortage;
 use super::state::{ClientCause, ClientState};
 use crate::applications::RestartMethod;
@@ -15,6 +14,7 @@ use crate::sys::fd::send_gathered_with;
 use crate::sys::guarded::receive_bytes;
 use crate::sys::socket::{Progress, receive, refuses_descriptors};
 use crate::tick::Tick;
+use forkyard_protocol::router::{Instance, ToMaster};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -384,7 +384,7 @@ impl Router {
             self.channel_ended(number);
             return None;
         }
-        match parse::<ToRouter>(&self.buffer[..count]) {
+        match parse::<FromWorker>(&self.buffer[..count]) {
             Some((kind, session, bytes)) => {
                 let bytes = bytes.to_vec();
                 self.heard(number, kind, SessionId(session), bytes);
@@ -416,12 +416,12 @@ impl Router {
     }
 
     /// Handles a message. An instance may name only its own sessions.
-    fn heard(&mut self, number: u64, kind: ToRouter, session: SessionId, bytes: Vec<u8>) {
+    fn heard(&mut self, number: u64, kind: FromWorker, session: SessionId, bytes: Vec<u8>) {
         let id = InstanceId(number);
         let holder = self.sessions.get(&session).copied();
         let holder = holder.filter(|holder| holder.instance == Some(number));
         match (kind, holder) {
-            (ToRouter::Here, _) => {
+            (FromWorker::Here, _) => {
                 let adopted = self
                     .instances
                     .get_mut(&number)
@@ -430,7 +430,7 @@ impl Router {
                     self.tell(Event::Close(session, Return::Ok));
                 }
             }
-            (ToRouter::Has, None) => {
+            (FromWorker::Has, None) => {
                 let process = self.instances.get_mut(&number);
                 let process = process.filter(|it| it.adopted.is_some() && it.found < MOST_FOUND);
                 if let (Some(process), false) = (process, self.sessions.contains_key(&session)) {
@@ -441,11 +441,11 @@ impl Router {
                     self.tell(Event::Found(id, session));
                 }
             }
-            (ToRouter::Has, Some(_)) => {}
-            (ToRouter::HeldUp, _) => self.tell(Event::HeldUp(id, bytes == [1])),
-            (ToRouter::WorkWanted, _) => self.tell(Event::WorkWanted(id)),
-            (ToRouter::Worked, _) => self.tell(Event::Worked(id)),
-            (ToRouter::Memory, _) => {
+            (FromWorker::Has, Some(_)) => {}
+            (FromWorker::HeldUp, _) => self.tell(Event::HeldUp(id, bytes == [1])),
+            (FromWorker::WorkWanted, _) => self.tell(Event::WorkWanted(id)),
+            (FromWorker::Worked, _) => self.tell(Event::Worked(id)),
+            (FromWorker::Memory, _) => {
                 if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {
                     let bytes = u64::from_le_bytes(bytes);
                     if let Some(process) = self.instances.get_mut(&number) {
@@ -455,7 +455,7 @@ impl Router {
                 }
             }
             (
-                ToRouter::Released,
+                FromWorker::Released,
                 Some(Session {
                     who: Who::Client(client),
                     ..
@@ -467,7 +467,11 @@ impl Router {
                 self.is_kept(client, bytes);
             }
             (
-                ToRouter::Kept | ToRouter::Closed | ToRouter::NotBegun | ToRouter::Moved | ToRouter::Done,
+                FromWorker::Kept
+                | FromWorker::Closed
+                | FromWorker::NotBegun
+                | FromWorker::Moved
+                | FromWorker::Done,
                 Some(holder),
             ) => {
                 if matches!(holder.who, Who::AdminRequest(_)) {
@@ -475,27 +479,27 @@ impl Router {
                 }
                 self.sessions.remove(&session);
                 let back = match kind {
-                    ToRouter::NotBegun | ToRouter::Moved => Return::Failed,
+                    FromWorker::NotBegun | FromWorker::Moved => Return::Failed,
                     _ => Return::Ok,
                 };
                 self.tell(Event::Close(session, back));
-                if kind == ToRouter::Moved {
+                if kind == FromWorker::Moved {
                     self.instance_moved(number);
                 }
                 let Who::Client(client) = holder.who else { return };
                 match kind {
-                    ToRouter::Kept => self.is_kept(client, bytes),
-                    ToRouter::NotBegun | ToRouter::Moved => self.retry(client),
+                    FromWorker::Kept => self.is_kept(client, bytes),
+                    FromWorker::NotBegun | FromWorker::Moved => self.retry(client),
                     _ => self.close(client),
                 }
             }
             (
-                ToRouter::Kept
-                | ToRouter::Closed
-                | ToRouter::NotBegun
-                | ToRouter::Moved
-                | ToRouter::Done
-                | ToRouter::Released,
+                FromWorker::Kept
+                | FromWorker::Closed
+                | FromWorker::NotBegun
+                | FromWorker::Moved
+                | FromWorker::Done
+                | FromWorker::Released,
                 _,
             ) => {}
         }

@@ -5,18 +5,19 @@ use super::app_index::Refused;
 use super::event_loop::Router;
 use super::groups::MEMBER;
 use super::instances::{Session, Who};
-use super::messages::{AdminRequest, ToMaster, ToRouter, Unstarted};
 use super::settings::Bounds;
 use super::start_requests::STARTER;
 use super::state::ClientState;
 use crate::applications::action::{Disabling, Notice, Refusal};
 use crate::applications::event::{Adopted, Event, InstanceId, Return, SessionId};
 use crate::applications::{Options, RestartMethod};
+use crate::config::Pool;
 use crate::inspector::protocol::{InspectReply, InspectRequest};
 use crate::spawn::report::{ErrorId, Report};
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with};
 use crate::sys::socket::{Progress, receive};
+use forkyard_protocol::router::{AdminRequest, ToMaster, ToRouter, Unstarted};
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use serde_json::{Value, json};
@@ -94,7 +95,7 @@ impl Router {
         }
     }
 
-    fn told(&mut self, message: ToRouter, descriptors: Vec<OwnedFd>) {
+    fn told(&mut self, message: ToRouter<Pool>, descriptors: Vec<OwnedFd>) {
         let mut descriptors = descriptors.into_iter();
         match message {
             ToRouter::Settings(pool) => self.settings_changed(*pool, descriptors.next(), descriptors.next()),
@@ -126,12 +127,7 @@ impl Router {
         }
     }
 
-    fn settings_changed(
-        &mut self,
-        pool: crate::config::Pool,
-        _listener: Option<OwnedFd>,
-        inspector: Option<OwnedFd>,
-    ) {
+    fn settings_changed(&mut self, pool: Pool, _listener: Option<OwnedFd>, inspector: Option<OwnedFd>) {
         if let Some(inspector) = inspector {
             self.inspector_changed(inspector);
         }

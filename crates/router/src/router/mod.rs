@@ -32,7 +32,6 @@ mod groups;
 mod instances;
 mod master;
 mod memory;
-pub mod messages;
 mod reading;
 mod request;
 mod serving;

@@ -1,12 +1,12 @@
 //! Turns a process into a router.
 
 use super::event_loop::Router;
-use super::messages::ToRouter;
 use crate::confine::{self, Helper};
 use crate::logs::Log;
 use crate::sys::fd::receive_with;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket, title};
+use forkyard_protocol::router::ToRouter;
 use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct RouterStart {
     pub title: String,
-    /// The socket to the master ([`super::messages`]).
+    /// The socket to the master ([`forkyard_protocol::router`]).
     pub master: OwnedFd,
     pub messages: OwnedFd,
     /// Bytes from the master that must be read.

@@ -4,10 +4,10 @@
 use super::app_index::{Known, Lookup, Refused, is_possible};
 use super::event_loop::Router;
 use super::instances::{Session, Who};
-use super::messages::Unstarted;
 use crate::applications::RestartMethod;
 use crate::applications::action::{Refusal, Trouble};
 use crate::applications::event::{Event, Get, Return, SessionId, Target, Wait};
+use forkyard_protocol::router::Unstarted;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

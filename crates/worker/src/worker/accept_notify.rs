@@ -3,20 +3,13 @@
 use super::context::{GenerationContext, Settings};
 use super::pool_view::count;
 use super::restart_file::RestartFile;
-use crate::master::pool_restart::{RestartReason, TIMESTAMP_BITS, timestamp};
 use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{Reader, header};
 use crate::tick::Tick;
+use forkyard_protocol::accept_notify::{AcceptNotice, RestartReason, timestamp};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Flag of a word: the worker has called accept for the first time. The rest is the slot.
-pub const IS_UP: u32 = 1 << 31;
-/// Flag of a word: a preloader may be made from this worker. Excludes the other flags.
-pub const IS_CANDIDATE: u32 = 1 << 30;
-/// Three bits of a word: why the pool needs new processes ([`restart_reason`]). The rest is a time.
-const RESTART: u32 = 0b111 << RESTART_SHIFT;
-const RESTART_SHIFT: u32 = TIMESTAMP_BITS;
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often busy workers are counted for the status page, in a pool with more workers than this. Counting reads a page
@@ -24,26 +17,19 @@ const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 const COUNT_ALWAYS: usize = 16;
 
-/// The slot in a word.
-pub fn slot(word: u32) -> u32 {
-    word & !(IS_UP | IS_CANDIDATE | RESTART)
-}
-
-/// Why the pool needs new processes, and since when; `None` for other words.
-pub fn restart_reason(word: u32) -> Option<(RestartReason, u32)> {
-    let why = RestartReason::from_bits((word & RESTART) >> RESTART_SHIFT)?;
-    Some((why, slot(word)))
-}
-
 /// Preloader: requests new processes, because the code dates from `since`. If the pipe is full, the next request has to
 /// do.
 pub fn tell_restart(context: &GenerationContext, why: RestartReason, since: Tick) {
-    let word = restart_word(why, since);
-    let _ = nix::unistd::write(&context.accept_notify, &word.to_ne_bytes());
+    send(&context.accept_notify, restart(why, since));
 }
 
-fn restart_word(why: RestartReason, since: Tick) -> u32 {
-    timestamp(since) | why.bits() << RESTART_SHIFT
+fn restart(reason: RestartReason, since: Tick) -> AcceptNotice {
+    let since = timestamp(since);
+    AcceptNotice::Restart { reason, since }
+}
+
+fn send(accept_notify: &OwnedFd, notice: AcceptNotice) -> bool {
+    nix::unistd::write(accept_notify, &notice.encode()).is_ok()
 }
 
 #[derive(Debug)]
@@ -103,7 +89,7 @@ impl AcceptNotifier {
         if !self.told_first {
             self.tell_first();
         } else if tell {
-            self.tell(0);
+            self.send(AcceptNotice::Accepted);
         }
         let is_touched = self.restart_file.as_mut().is_some_and(|it| it.has_changed(now));
         if is_touched {
@@ -117,25 +103,21 @@ impl AcceptNotifier {
         let is_due = |asked: Tick| now.since(asked) >= RESTART_INTERVAL;
         if self.asked_renewal.is_none_or(is_due) {
             self.asked_renewal = Some(now);
-            self.send(restart_word(why, since));
+            send(&self.accept_notify, restart(why, since));
         }
     }
 
     pub(super) fn tell_first(&mut self) {
         if !self.told_first {
-            self.told_first = self.tell(IS_UP);
+            self.told_first = self.send(AcceptNotice::Up);
         }
     }
 
     pub(super) fn tell_mold_candidate(&self) {
-        self.tell(IS_CANDIDATE);
+        self.send(AcceptNotice::Candidate);
     }
 
-    fn tell(&self, flag: u32) -> bool {
-        self.send(self.slot as u32 | flag)
-    }
-
-    fn send(&self, word: u32) -> bool {
-        nix::unistd::write(&self.accept_notify, &word.to_ne_bytes()).is_ok()
+    fn send(&self, notice: fn(u32) -> AcceptNotice) -> bool {
+        send(&self.accept_notify, notice(self.slot as u32))
     }
 }

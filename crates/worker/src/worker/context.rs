@@ -87,7 +87,7 @@ pub struct WorkerContext {
     /// Its scoreboard slot.
     pub slot: u32,
     /// Readable, or closed, when the worker must exit or the master is gone. A message socket if it also carries
-    /// [`super::PROMOTE`].
+    /// [`forkyard_protocol::stop_pipe::PROMOTE`].
     pub stop_pipe: OwnedFd,
     /// Standard output and error; `None`: /dev/null.
     pub output: Option<(OwnedFd, OwnedFd)>,

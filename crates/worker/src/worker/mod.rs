@@ -43,9 +43,8 @@ pub(crate) mod timeout_response;
 mod transfer;
 mod unrun;
 
-pub use crate::master::pool_restart::RestartReason;
 pub use crate::tick::Tick;
-pub use accept_notify::{IS_CANDIDATE, IS_UP, restart_reason, slot, tell_restart};
+pub use accept_notify::tell_restart;
 pub use access::Recorder;
 pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
 pub use begin::{EXIT_SOFTWARE, begin, begin_concurrent};
@@ -53,13 +52,14 @@ pub use concurrent::{
     Concurrent, Event, OWN, Piece, Records, Sent, Several, Threads, When, Wish, is_of_worker,
 };
 pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
+pub use forkyard_protocol::accept_notify::RestartReason;
 pub use forkyard_protocol::refusals::RefusalCause;
 pub(crate) use process_settings::PATH;
 pub use process_settings::{
     ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
     begin_group, environment, redirect_output,
 };
-pub use promotion::{PROMOTE, Promotion, TERMINATE};
+pub use promotion::Promotion;
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::description;
 pub use request::{ClientGone, Request};

@@ -1,12 +1,8 @@
-//! Messages on a worker's stop pipe: create a preloader, end a request, or exit.
+//! Reads the master's messages ([`forkyard_protocol::stop_pipe`]).
 
 use crate::sys::fd::receive_with;
+use forkyard_protocol::stop_pipe::{PROMOTE, PROMOTION_DESCRIPTORS, TERMINATE};
 use std::os::fd::{BorrowedFd, OwnedFd};
-
-/// Create a preloader. Any unknown message, and end-of-file, mean exit.
-pub const PROMOTE: &[u8] = b"p";
-/// End the longest request, for workers with several.
-pub const TERMINATE: &[u8] = b"t";
 
 /// The descriptors of a preloader made from a worker. Dropping them rejects the promotion.
 #[derive(Debug)]
@@ -57,7 +53,7 @@ pub(super) fn receive(stop_pipe: BorrowedFd<'_>) -> Option<Promotion> {
 }
 
 fn promoted(descriptors: Vec<OwnedFd>) -> Option<Promotion> {
-    let [channel, output, null] = <[OwnedFd; 3]>::try_from(descriptors).ok()?;
+    let [channel, output, null] = <[OwnedFd; PROMOTION_DESCRIPTORS]>::try_from(descriptors).ok()?;
     Some(Promotion {
         channel,
         output,

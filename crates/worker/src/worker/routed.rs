@@ -19,7 +19,7 @@ use super::service::Service;
 use crate::sys::clock;
 use crate::sys::socket::shutdown_read;
 use crate::tick::Tick;
-use forkyard_protocol::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker};
+use forkyard_protocol::channel::{FromWorker, HEAD_BYTES, MOST_BYTES, ToWorker};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Service {
                 return Came::Connection(socket);
             }
             (ToWorker::Serve | ToWorker::ServeLast, None) => {
-                channel.router.tell(ToRouter::NotBegun, message.session, &[]);
+                channel.router.tell(FromWorker::NotBegun, message.session, &[]);
             }
             (ToWorker::Where, _) => channel.router.tell_here(message.session, self.want),
             (ToWorker::Work, _) => return Came::Work,
@@ -105,7 +105,7 @@ impl Service {
 
     pub(super) fn release(&mut self) {
         if self.can_go_on() {
-            self.let_go(ToRouter::Released);
+            self.let_go(FromWorker::Released);
             if let Some(channel) = &mut self.channel {
                 channel.state = SessionState::Released;
             }
@@ -122,17 +122,17 @@ impl Service {
                 self.skip_rest();
             }
             if may_go_on && self.can_go_on() {
-                self.let_go(ToRouter::Kept);
+                self.let_go(FromWorker::Kept);
             } else if let Some(connection) = self.detach() {
                 self.close(connection);
-                self.tell_router(ToRouter::Closed, &[]);
+                self.tell_router(FromWorker::Closed, &[]);
             }
         } else {
             let released = self.channel.as_ref().map(|channel| channel.state) == Some(SessionState::Released);
             let kind = if released {
-                ToRouter::Done
+                FromWorker::Done
             } else {
-                ToRouter::Closed
+                FromWorker::Closed
             };
             self.tell_router(kind, &[]);
         }
@@ -160,7 +160,7 @@ impl Service {
         self.current().is_some_and(Connection::is_portable) && self.end - self.start <= MOST_BYTES
     }
 
-    fn let_go(&mut self, kind: ToRouter) {
+    fn let_go(&mut self, kind: FromWorker) {
         let Some(mut connection) = self.detach() else {
             return;
         };
@@ -189,7 +189,7 @@ impl Service {
         }
     }
 
-    fn tell_router(&self, kind: ToRouter, bytes: &[u8]) {
+    fn tell_router(&self, kind: FromWorker, bytes: &[u8]) {
         if let Some(channel) = &self.channel {
             channel.router.tell(kind, channel.session, bytes);
         }
@@ -216,7 +216,7 @@ impl Acceptor {
                 Came::Connection(socket) => {
                     if service.settings.has_moved() {
                         drop(socket);
-                        service.tell_router(ToRouter::Moved, &[]);
+                        service.tell_router(FromWorker::Moved, &[]);
                         return Work::Retire;
                     }
                     let connection = service.connection(socket);

@@ -7,7 +7,7 @@ use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_gathered_with};
 use crate::sys::origin::is_there;
 use crate::sys::socket::{Readiness, shutdown_read, wait};
-use forkyard_protocol::channel::{ToRouter, ToWorker, head, parse};
+use forkyard_protocol::channel::{FromWorker, ToWorker, head, parse};
 use nix::errno::Errno;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,7 +39,7 @@ impl RouterChannel {
     }
 
     /// Sends a message. If the router is gone for good, the channel closes and the worker exits.
-    pub(super) fn tell(&self, kind: ToRouter, session: u64, bytes: &[u8]) {
+    pub(super) fn tell(&self, kind: FromWorker, session: u64, bytes: &[u8]) {
         let head = head(kind, session);
         let pieces = [IoSlice::new(&head), IoSlice::new(bytes)];
         loop {
@@ -61,7 +61,7 @@ impl RouterChannel {
     /// Sends the application's memory, if it has changed.
     pub(super) fn tell_memory(&self, scale: Option<&mut Scale>, program: i32, occasion: Occasion) {
         if let Some(bytes) = scale.and_then(|scale| scale.news(program, occasion)) {
-            self.tell(ToRouter::Memory, 0, &bytes.to_le_bytes());
+            self.tell(FromWorker::Memory, 0, &bytes.to_le_bytes());
         }
     }
 
@@ -69,19 +69,19 @@ impl RouterChannel {
     pub(super) fn tell_want(&self, want: &mut Want) {
         if want.due().is_some() {
             *want = Want::Told;
-            self.tell(ToRouter::WorkWanted, 0, &[]);
+            self.tell(FromWorker::WorkWanted, 0, &[]);
         }
     }
 
     pub(super) fn tell_worked(&self, is_well: bool) {
-        self.tell(ToRouter::Worked, 0, &[u8::from(is_well)]);
+        self.tell(FromWorker::Worked, 0, &[u8::from(is_well)]);
     }
 
     /// Answers [`ToWorker::Where`], and repeats the wish for work, because the router may be a new one.
     pub(super) fn tell_here(&self, session: u64, want: Want) {
-        self.tell(ToRouter::Here, session, &[]);
+        self.tell(FromWorker::Here, session, &[]);
         if want == Want::Told {
-            self.tell(ToRouter::WorkWanted, 0, &[]);
+            self.tell(FromWorker::WorkWanted, 0, &[]);
         }
     }
 
@@ -112,7 +112,7 @@ impl RouterChannel {
             match message.kind {
                 ToWorker::Serve | ToWorker::ServeLast => {
                     drop(message.socket);
-                    self.tell(ToRouter::NotBegun, message.session, &[]);
+                    self.tell(FromWorker::NotBegun, message.session, &[]);
                 }
                 ToWorker::Work => self.tell_worked(false),
                 ToWorker::Where => self.tell_here(message.session, want),

@@ -12,16 +12,16 @@ use crate::logs::open_file;
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
 use crate::master::failed_starts::Kept;
 use crate::master::instances::{At, Instance as RegisteredInstance};
-use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::spawn::report::{ErrorId, Report};
 use crate::sys::{clock, identity};
+use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The longest page in a router's message, bytes; the rest of the message fits next to it.
-const LONGEST_PAGE: usize = crate::router::messages::MOST_BYTES - 4096;
+const LONGEST_PAGE: usize = forkyard_protocol::router::MOST_BYTES - 4096;
 
 /// The reason for an order without a worker; the log has the details.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
@@ -415,7 +415,7 @@ impl AppPool {
         application: &Path,
         failure: Option<PreloaderFailure>,
         denied: &Denied,
-    ) -> ToRouter {
+    ) -> ToRouter<Pool> {
         if let (None, Some(Matter { id, owner })) = (&failure, denied.report) {
             let id = id.unwrap_or_else(error_id);
             let page = self.keep_refusal(id, application, owner, &denied.why);

@@ -20,7 +20,7 @@ use crate::life::Happened;
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
 use crate::master::instances::InstanceRegistry;
 use crate::master::reload_diff::ReloadScope;
-use crate::router::messages::{AdminRequest, ToRouter, Unstarted};
+use forkyard_protocol::router::{AdminRequest, ToRouter, Unstarted};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

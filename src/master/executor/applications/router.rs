@@ -11,13 +11,13 @@ use crate::helper::Role;
 use crate::inspector::protocol;
 use crate::life::Rules;
 use crate::master::event::PoolId;
-use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::sys::Error;
 use crate::sys::fd::{copy, send_with, socket_pair};
 use crate::sys::guarded::receive_bytes;
 use crate::sys::identity::{self, Identity};
 use crate::sys::socket;
 use crate::sys::socket::Progress;
+use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, HashMap};
@@ -59,7 +59,7 @@ impl AppPool {
     }
 
     /// Sends a message now or when there is room. If there is no router it is dropped: the next router gets everything.
-    pub(super) fn say(&mut self, message: &ToRouter, descriptors: Vec<OwnedFd>) {
+    pub(super) fn say(&mut self, message: &ToRouter<Pool>, descriptors: Vec<OwnedFd>) {
         let Some(process) = &mut self.router.running else {
             return;
         };
@@ -179,7 +179,7 @@ impl Executor {
 
     /// Reads a router's messages. Returns `true` if there may be more.
     pub(in crate::master::executor) fn hear_router(&mut self, id: PoolId) -> bool {
-        let mut buffer = vec![0; crate::router::messages::MOST_BYTES + 1];
+        let mut buffer = vec![0; forkyard_protocol::router::MOST_BYTES + 1];
         for _ in 0..LOOKS {
             let Some(app_pool) = self.applications.routers.get_mut(&id) else {
                 return false;
@@ -211,7 +211,7 @@ impl Executor {
 
     /// Reads an inspector's answers. Returns `true` if there may be more.
     pub(in crate::master::executor) fn hear_inspector(&mut self, id: PoolId) -> bool {
-        let mut buffer = vec![0; crate::router::messages::MOST_BYTES + 1];
+        let mut buffer = vec![0; forkyard_protocol::router::MOST_BYTES + 1];
         for _ in 0..LOOKS {
             let Some(app_pool) = self.applications.routers.get_mut(&id) else {
                 return false;

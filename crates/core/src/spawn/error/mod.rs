@@ -9,6 +9,7 @@ mod trouble;
 pub use category::Category;
 pub use end::{DOES_NOT_STAY, explain_end};
 pub use forkyard_base::ended::Ended;
+pub use forkyard_protocol::start_failure::Fault;
 pub use headline::{headline, missing_variable};
 pub use texts::{Failure, explain};
-pub use trouble::{Fault, Trouble};
+pub use trouble::Trouble;

@@ -1,24 +1,7 @@
 //! Causes of failed spawns.
 
-use super::Ended;
+use super::{Ended, Fault};
 use crate::spawn::step::Step;
-use serde::{Deserialize, Serialize};
-use std::fmt;
-
-/// A failed system call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
-    /// The text: `mkdtemp /run/x: No space left on device (28)`.
-    pub text: String,
-    /// The error number (errno(3)), or 0.
-    pub errno: i32,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
 
 /// Why a spawn failed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use crate::spawn::error::Category;
 use crate::spawn::journey::{Record, StepState};
 use crate::spawn::step::Step;
 use crate::tick::Tick;
+pub use forkyard_protocol::start_failure::CommandCheck;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -111,17 +112,6 @@ impl Complaint {
     pub fn details(&self) -> Option<String> {
         said(self.details.as_ref())
     }
-}
-
-/// The env setupper's check of the command.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct CommandCheck {
-    /// The command's first word.
-    pub word: String,
-    pub path: Option<PathBuf>,
-    /// Its error, if any.
-    pub fault: Option<String>,
-    pub remedy: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

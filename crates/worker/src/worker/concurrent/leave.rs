@@ -7,11 +7,11 @@ use super::client::ClientPhase;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
 use super::state::{WorkerState, has_program};
-use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{RequestStage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
+use forkyard_protocol::accept_notify::RestartReason;
 use std::os::fd::AsFd;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

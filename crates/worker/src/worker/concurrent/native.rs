@@ -2,9 +2,9 @@
 
 use super::Concurrent;
 use super::events::{EventKind, HEAD_BYTES};
-use crate::master::pool_restart::RestartReason;
 use crate::sys::clock;
 use fastcgi::Params;
+use forkyard_protocol::accept_notify::RestartReason;
 use nix::sys::epoll::{Epoll, EpollEvent};
 use std::sync::Arc;
 

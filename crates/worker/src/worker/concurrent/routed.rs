@@ -6,7 +6,7 @@ use super::client::ClientPhase;
 use super::state::{READ_BYTES, WorkerState};
 use crate::sys::clock;
 use crate::tick::Tick;
-use forkyard_protocol::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker};
+use forkyard_protocol::channel::{FromWorker, HEAD_BYTES, MOST_BYTES, ToWorker};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl WorkerState {
                         let is_last = kind == ToWorker::ServeLast;
                         self.serve(socket, session, message.length, is_last, now);
                     }
-                    _ => self.tell_router(ToRouter::NotBegun, session, &[]),
+                    _ => self.tell_router(FromWorker::NotBegun, session, &[]),
                 },
                 ToWorker::Where => {
                     self.name_sessions();
@@ -79,7 +79,7 @@ impl WorkerState {
     fn serve(&mut self, socket: OwnedFd, session: u64, length: usize, is_last: bool, now: Tick) {
         if self.settings.has_moved() {
             drop(socket);
-            self.tell_router(ToRouter::Moved, session, &[]);
+            self.tell_router(FromWorker::Moved, session, &[]);
             return self.leave(now);
         }
         let bytes = self.scratch[HEAD_BYTES..HEAD_BYTES + length].to_vec();
@@ -132,8 +132,8 @@ impl WorkerState {
         };
         self.measure();
         match kept {
-            Some(bytes) => self.tell_router(ToRouter::Kept, session, bytes),
-            None => self.tell_router(ToRouter::Closed, session, &[]),
+            Some(bytes) => self.tell_router(FromWorker::Kept, session, bytes),
+            None => self.tell_router(FromWorker::Closed, session, &[]),
         }
         if let Some(router) = &mut self.router {
             router.sessions = router.sessions.saturating_sub(1);
@@ -142,7 +142,7 @@ impl WorkerState {
         self.begin_ordered_work(clock::now());
     }
 
-    fn tell_router(&self, kind: ToRouter, session: u64, bytes: &[u8]) {
+    fn tell_router(&self, kind: FromWorker, session: u64, bytes: &[u8]) {
         if let Some(router) = &self.router {
             router.channel.tell(kind, session, bytes);
         }
@@ -150,12 +150,12 @@ impl WorkerState {
 
     fn name_sessions(&self) {
         for session in self.clients.iter().filter_map(|client| client.session) {
-            self.tell_router(ToRouter::Has, session, &[]);
+            self.tell_router(FromWorker::Has, session, &[]);
         }
     }
 
     pub(super) fn tell_held_up(&self) {
-        self.tell_router(ToRouter::HeldUp, 0, &[u8::from(self.is_held_up)]);
+        self.tell_router(FromWorker::HeldUp, 0, &[u8::from(self.is_held_up)]);
     }
 
     fn answer_where(&mut self) {
@@ -180,7 +180,7 @@ impl WorkerState {
             router.works = false;
         }
         if self.is_leaving() {
-            self.tell_router(ToRouter::Worked, 0, &[0]);
+            self.tell_router(FromWorker::Worked, 0, &[0]);
             return self.answer_where();
         }
         self.begin_work(now);

@@ -5,9 +5,9 @@ use super::event_loop::Gateway;
 use super::exchange::Exchange;
 use super::front::Visit;
 use super::links::{Attempt, Choice, Reuse, User};
-use crate::master::pool_restart::RestartReason;
 use crate::sys::clock;
 use crate::tick::Tick;
+use forkyard_protocol::accept_notify::RestartReason;
 use slab::Slab;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! The master does not trust the router. Messages with unknown numbers or too many of anything are answered or logged
 //! but have no effect.
 
-use crate::origin::Origin;
+use forkyard_base::origin::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -20,7 +20,6 @@ pub enum ToMaster {
         instance: u64,
         application: PathBuf,
         /// The application's restart number. A higher number requires newly loaded code.
-        #[serde(rename = "generation")]
         restarts: u32,
     },
     /// Stops an instance. Answered with [`ToRouter::Gone`] or `Failed`.
@@ -36,10 +35,10 @@ pub enum ToMaster {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToRouter {
+pub enum ToRouter<Pool> {
     /// The first message, and each change of the configuration. The first comes with the listening socket and a socket
     /// to the inspector.
-    Settings(Box<crate::config::Pool>),
+    Settings(Box<Pool>),
     /// A running instance with its channel, before `Begin`.
     Running(Instance),
     /// The end of the running instances.
@@ -70,13 +69,12 @@ pub struct Instance {
     pub instance: u64,
     pub application: PathBuf,
     /// As in [`ToMaster::Spawn`].
-    #[serde(rename = "generation")]
     pub restarts: u32,
     pub pid: i32,
-    /// The code's version, as in [`crate::inspector::protocol::FoundApplication`].
+    /// The code's version, as in [`crate::inspector::FoundApplication`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The identity of root and startup file, as in [`crate::inspector::protocol::FoundApplication`].
+    /// The identity of root and startup file, as in [`crate::inspector::FoundApplication`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }
@@ -116,7 +114,6 @@ pub enum AdminRequest {
     Take {
         /// An application's root or a group's name.
         of: String,
-        #[serde(rename = "patience")]
         wait: Option<Duration>,
     },
     Return {
@@ -124,26 +121,4 @@ pub enum AdminRequest {
         /// Whether the instance is healthy. Otherwise it is replaced.
         ok: bool,
     },
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A router runs the program then on disk, so master and router may have different versions.
-    #[test]
-    fn restarts_have_the_name_on_the_wire_that_they_always_had() {
-        let spawn = ToMaster::Spawn {
-            instance: 1,
-            application: PathBuf::from("/srv/shop"),
-            restarts: 3,
-        };
-        let text = r#"{"spawn":{"instance":1,"application":"/srv/shop","generation":3}}"#;
-        assert_eq!(serde_json::to_string(&spawn).expect("JSON"), text);
-        let up = r#"{"up":{"instance":1,"application":"/srv/shop","generation":3,"pid":7}}"#;
-        match serde_json::from_str(up) {
-            Ok(ToRouter::Up(instance)) => assert_eq!(instance.restarts, 3),
-            other => panic!("{other:?}"),
-        }
-    }
 }
