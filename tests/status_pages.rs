@@ -1,13 +1,9 @@
 //! Status and ping pages, compared byte for byte with those of an installed php-fpm 8.2.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 use forkyard::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow, ping, status};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::killpg;
 use nix::unistd::Pid;
 
 const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));

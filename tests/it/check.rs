@@ -1,14 +1,8 @@
 //! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
-use crate::support::daemon::{application_in, directory, forkyard, php_pool, pool, said_by};
-use crate::support::{PHP_VERSION, assert_contains, assert_lacks, is_root};
-use std::fs;
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+use crate::support::PHP_VERSION;
+use crate::support::prelude::*;
 
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
 

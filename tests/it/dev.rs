@@ -5,10 +5,8 @@ mod pages;
 pub(super) mod stand;
 mod websockets;
 
-use crate::support::{assert_contains, assert_lacks, wait_until};
+use crate::support::prelude::*;
 use stand::{Dev, site};
-use std::fs;
-use std::io::{Read, Write};
 
 struct Case {
     name: &'static str,
@@ -346,8 +344,8 @@ fn a_link_out_of_the_directory_is_not_followed() {
     let (dir, root) = site(&[("wsgi.py", WSGI), ("public/a.css", "css")]);
     let secret = dir.path().join("secret.txt");
     fs::write(&secret, "hunter2").expect("write");
-    std::os::unix::fs::symlink(&secret, root.join("public/b.css")).expect("link");
-    std::os::unix::fs::symlink(root.join("wsgi.py"), root.join("public/c.css")).expect("link");
+    symlink(&secret, root.join("public/b.css")).expect("link");
+    symlink(root.join("wsgi.py"), root.join("public/c.css")).expect("link");
     let dev = Dev::start(&root);
     let page = dev.get("/b.css");
     assert_eq!(page.status, 403, "{}", page.body);
@@ -372,7 +370,7 @@ fn a_page_about_a_failed_start_has_no_values_of_the_environment() {
         .expect("the command");
     let (words, _) = rest.split_once('`').expect("its end");
     let (socket, id) = words.split_once(' ').expect("an id");
-    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
+    let shown = Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(["error", "--socket", socket, id])
         .output()
         .expect("forkyard error");

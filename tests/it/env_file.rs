@@ -1,11 +1,6 @@
 //! `env_file`: secrets of an application, for every runtime, in both kinds of pool.
 
-use crate::support::daemon::{Daemon, pool, with_control};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{assert_contains, is_root, place_library, wait_until};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::Path;
+use crate::support::prelude::*;
 
 const USER: u32 = 33;
 
@@ -104,7 +99,7 @@ impl Case {
 
 fn write(path: &Path, text: &str, mode: u32) {
     let _ = fs::remove_file(path);
-    crate::support::write_program(path, text);
+    write_program(path, text);
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
     if is_root() {
         chown(path, Some(USER), Some(USER)).expect("chown");
@@ -264,7 +259,7 @@ fn a_file_that_is_not_safe_or_not_right_keeps_the_application_from_starting() {
 
 #[test]
 fn another_user_s_file_is_not_read() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let said = refused(|root| chown(root.join(".env"), Some(34), Some(34)).expect("chown"));
     assert_contains(&said, "belongs to user 34");
     let said = refused(|root| {
@@ -280,7 +275,7 @@ fn another_user_s_file_is_not_read() {
 
 #[test]
 fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     place_library();
     let case = CASES.iter().find(|case| case.runtime == "wsgi").expect("wsgi");
     for own in [true, false] {

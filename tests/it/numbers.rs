@@ -1,18 +1,7 @@
 //! Metrics of all runtimes, read by strict third-party parsers.
 
 use crate::it::documents::blocks;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::{curl, free_port};
-use crate::support::{assert_contains, is_root, place_library, process, until, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::Write;
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const WSGI: &str = "
@@ -146,11 +135,11 @@ fn start_with(arguments: &[&str]) -> (tempfile::TempDir, Daemon) {
     ] {
         let file = path.join(file);
         fs::create_dir_all(file.parent().expect("a directory")).expect("mkdir");
-        crate::support::write_program(&file, text);
+        write_program(&file, text);
     }
     if is_root() {
         for file in ["apps/shop", "apps/shop/run.cgi", "apps/shop/forkyard.toml"] {
-            std::os::unix::fs::chown(path.join(file), Some(33), Some(33)).expect("chown");
+            chown(path.join(file), Some(33), Some(33)).expect("chown");
         }
     }
     fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");

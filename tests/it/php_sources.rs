@@ -1,9 +1,6 @@
 //! The sources of php-src's test suites (`tests/conformance/sources.py`), from a mirror that a fake apt plays.
 
-use crate::support::assert_lacks;
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use crate::support::prelude::*;
 
 const APT_GET: &str = r#"#!/bin/sh
 mirror=$(dirname "$0")
@@ -30,7 +27,7 @@ impl Mirror {
         write("held", held);
         write("complaint", complaint);
         for (name, text) in [("apt-get", APT_GET), ("apt-cache", APT_CACHE)] {
-            crate::support::write_program(&dir.path().join(name), text);
+            write_program(&dir.path().join(name), text);
         }
         Mirror(dir)
     }

@@ -9,14 +9,11 @@ mod trials;
 mod unchanged;
 mod warm;
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, assert_contains, assert_lacks, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
+use std::sync::atomic::AtomicU64;
 
-fn configure(dir: &std::path::Path, value: &str) -> String {
+fn configure(dir: &Path, value: &str) -> String {
     let application = format!("php_value = {{ date.timezone = \"{value}\" }}\n");
     php_pool(dir, "pm = \"static\"\nmax_children = 3\n", &application)
 }
@@ -131,9 +128,9 @@ fn a_kept_socket_follows_the_configuration() {
 
 #[test]
 fn pools_come_and_go() {
-    let one = |dir: &std::path::Path, name: &str| {
+    let one = |dir: &Path, name: &str| {
         let settings = "pm = \"static\"\nmax_children = 1\n";
-        crate::support::daemon::pool(
+        pool(
             dir,
             name,
             settings,

@@ -1,13 +1,6 @@
 //! `forkyard restart` for pools of one application: by name and by directory, with an outcome.
 
-use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, until};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Output;
+use crate::support::prelude::*;
 
 const OLD: &str =
     "def application(environ, start_response):\n    start_response('200 OK', [])\n    return [b'old']\n";
@@ -29,7 +22,7 @@ fn configure(dir: &Path) -> String {
 }
 
 fn start() -> Daemon {
-    crate::support::place_library();
+    place_library();
     let daemon = Daemon::start(configure);
     daemon.wait_for_workers("shop", 2);
     daemon.wait_for_workers("other", 1);
@@ -97,7 +90,7 @@ fn new_code_that_does_not_start_is_told_and_the_old_goes_on() {
 
 #[test]
 fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     const OWNER: u32 = 33;
     const STRANGER: u32 = 34;
     let daemon = start();

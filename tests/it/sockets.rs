@@ -1,11 +1,6 @@
 //! Socket files that are deleted or replaced while the daemon runs.
 
-use crate::support::daemon::{Daemon, pool, with_control};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::net::{UnixListener, UnixStream};
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";

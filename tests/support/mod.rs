@@ -4,6 +4,7 @@ pub mod daemon;
 pub mod fcgi;
 pub mod mariadb;
 pub mod nginx;
+pub mod prelude;
 pub mod process;
 pub mod strace;
 

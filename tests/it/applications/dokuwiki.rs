@@ -1,12 +1,7 @@
 //! DokuWiki, from Debian's package, from its installer to the log-out.
 
 use super::{Http, assert_quiet, http, php_location};
-use crate::support::assert_contains;
-use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::nginx::{Nginx, curl};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 const PACKAGE: &str = "/usr/share/dokuwiki";
 const NOT_COPIED: &[&str] = &["local.php", "users.auth.php", "acl.auth.php", "plugins.local.php"];

@@ -1,11 +1,7 @@
 //! A worker's environment, directory and descriptors.
 
 use super::assert_quiet;
-use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::{is_root, process, until, wait_until};
-use std::collections::BTreeMap;
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\n";
 const ENVIRONMENT: &str = "<?php echo json_encode(array_intersect_key(getenv(),

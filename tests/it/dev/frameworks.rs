@@ -1,9 +1,7 @@
 //! Projects as the frameworks' generators and first pages write them need no file of forkyard's.
 
 use super::stand::{Dev, owned, site};
-use crate::support::assert_contains;
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const FASTAPI: &str = "from fastapi import FastAPI\n\napp = FastAPI()\n\n\n@app.get(\"/\")\nasync def read_root():\n    \
                        return {\"Hello\": \"World\"}\n";

@@ -2,13 +2,7 @@
 
 use super::blocks;
 use super::blocks::root;
-use crate::support::daemon::{Daemon, directory};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_lacks, assert_starts, assert_success, is_root};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 fn readme(kind: &str, text: &str) -> String {
     blocks::find("README.md", kind, text)
@@ -260,7 +254,7 @@ fn the_responder_answers_through_nginx() {
 
 #[test]
 fn the_responder_answers_from_an_empty_chroot() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let dir = directory();
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).expect("empty");

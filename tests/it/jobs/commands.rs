@@ -1,10 +1,7 @@
 //! Tests of the socket and the command line.
 
 use super::{Client, Jobs};
-use crate::support::daemon::forkyard;
-use crate::support::{assert_contains, assert_success, wait_until};
-use serde_json::{Value, json};
-use std::process::Command;
+use crate::support::prelude::*;
 
 /// Runs `forkyard jobs`: exit code, output, errors.
 fn command(jobs: &Jobs, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -115,7 +112,7 @@ fn a_command_reads_the_configuration_once() {
         .output()
         .expect("strace");
     assert_success(&output);
-    let opened = std::fs::read_to_string(trace).expect("a trace");
+    let opened = fs::read_to_string(trace).expect("a trace");
     let count = opened.matches("forkyard.toml\"").count();
     assert_eq!(count, 1, "{opened}");
 }

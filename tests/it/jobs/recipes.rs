@@ -2,14 +2,7 @@
 
 use super::Jobs;
 use crate::it::documents::blocks::{self, root};
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{assert_contains, assert_lacks, is_root, until, write_program};
-use serde_json::json;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn block(mark: &str, dir: &Path) -> String {
     let blocks = blocks::read(&root().join("docs/howto/background-jobs.md"));

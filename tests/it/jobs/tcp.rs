@@ -1,17 +1,9 @@
 //! The TCP socket: without the secret, a client gets nothing.
 
 use super::{Jobs, configuration};
-use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::nginx::free_port;
-use crate::support::{PATIENCE, assert_success, process, until};
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
-use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::support::prelude::*;
+use std::fs::Permissions;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 const SECRET: &str = "0123456789abcdefghij";

@@ -1,10 +1,7 @@
 //! The boot's environment, and each way in which it fails.
 
 use super::{ONE, worker_pool};
-use crate::support::daemon::{Daemon, make_writable, with_control};
-use crate::support::{assert_contains, assert_lacks, wait_until};
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const WELL: &str = "<?php while (forkyard_handle_request(function () { echo 'well'; }));";
 
@@ -118,8 +115,7 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
             .output()
             .expect("forkyard");
         let report = String::from_utf8_lossy(&output.stdout).into_owned();
-        let report: serde_json::Value =
-            serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report} {output:?}"));
+        let report: Value = serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report} {output:?}"));
         let error = &report["error"];
         let step = match case.summary {
             "" => "SPAWNING_KIT_HANDSHAKE_PERFORM",
@@ -204,7 +200,7 @@ fn boot_and_warm_up_requests_leave_the_application_and_nothing_else() {
     assert_contains(&line, "WARNING: [pool www]");
     let workers = daemon.wait_for_workers("www", 2);
     for worker in &workers {
-        crate::support::process::signal(*worker, nix::sys::signal::Signal::SIGKILL);
+        process::signal(*worker, Signal::SIGKILL);
     }
     assert_eq!(daemon.get("www", "index.php").body(), expected);
 }

@@ -2,11 +2,7 @@
 
 use super::applications::{self, POOLS, request};
 use super::{ONE, ask, mode_pool, ordinary_pool, worker_pool};
-use crate::support::assert_starts;
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::fcgi::{Answer, Params};
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const WAYS: [&str; 15] = [
     "exception",

@@ -1,8 +1,7 @@
 //! Failing requests: the answer is an ordinary pool's, and the worker is sound for the next one.
 
 use super::{ask, both, case, say};
-use crate::support::{assert_starts, process, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 
 const REPLACED: &str = "a worker is replaced: its script has failed";
 

@@ -1,10 +1,7 @@
 //! State that a request sees of earlier ones: the same in an ordinary pool and in the loop.
 
 use super::{ask, both, case, post, say};
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_starts, until, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 pub(super) const POOLS: [&str; 3] = ["www", "loop", "snap"];
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -205,7 +202,7 @@ fn an_upload_is_gone_with_its_request() {
             assert_eq!(said, format!("[\"{name}\",true,\"text\",null,false]"), "{pool}");
             let path = fs::read_to_string(&noted).expect("its path");
             assert!(!path.is_empty());
-            wait_until("its end", || !std::path::Path::new(&path).exists());
+            wait_until("its end", || !Path::new(&path).exists());
             assert_eq!(
                 say(&daemon, pool, "upload", &query),
                 "[null,false,false,null,false]",
@@ -297,7 +294,7 @@ fn what_the_application_keeps_stays_in_the_loop_and_nowhere_else() {
         assert_eq!(say(&daemon, pool, "peak", ""), "little", "{pool}");
     }
     let functions = "[true,true,true,true,true,true]";
-    let marks: serde_json::Value = serde_json::from_str(&say(&daemon, "loop", "marks", "")).expect("JSON");
+    let marks: Value = serde_json::from_str(&say(&daemon, "loop", "marks", "")).expect("JSON");
     assert_eq!(marks.to_string(), format!("[\"1\",true,{functions}]"));
     let marks = say(&daemon, "www", "marks", "");
     assert_eq!(

@@ -1,12 +1,8 @@
 //! What PHP was started from holds until a reload, also for processes that are started later.
 
-use crate::support::daemon::{Daemon, pool};
-use crate::support::{assert_contains, wait_until};
-use nix::sys::signal::{Signal, kill};
+use crate::support::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 const SHOW: &str = "<?php echo json_encode([ini_get('date.timezone'), ini_get('user_agent'), ini_get('precision'), \
                     ini_get('memory_limit'), php_ini_loaded_file(), get_cfg_var('cfg_file_path'), \
@@ -145,7 +141,7 @@ impl Drop for LibraryDirectory {
 
 #[test]
 fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let directory = LibraryDirectory::new();
     let original = Path::new("/usr/lib/php/20220829/calendar.so");
     let library = directory.put("calendar.so", original);

@@ -1,9 +1,7 @@
 //! OPcache in all its modes, across reloads.
 
-use crate::support::daemon::{Daemon, php_pool, pool};
-use crate::support::{PHP_VERSION, assert_contains, assert_lacks, assert_starts, wait_until};
-use std::fs;
-use std::path::Path;
+use crate::support::PHP_VERSION;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 
@@ -80,7 +78,7 @@ fn the_file_cache_outlives_a_reload() {
     let configure = |dir: &Path| {
         let cache = dir.join("cache");
         fs::create_dir(&cache).expect("directory");
-        crate::support::daemon::make_writable(&cache);
+        make_writable(&cache);
         let values = format!(
             "warm_up = 0\nphp_admin_value = {{ opcache.file_cache = \"{}\", opcache.file_update_protection = 0 }}\n",
             cache.display()

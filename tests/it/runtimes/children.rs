@@ -1,12 +1,7 @@
 //! Child processes of a Python application: multiprocessing's start methods, forks, and exits.
 
 use super::python::start_as;
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::free_port;
-use crate::support::{assert_lacks, process, wait_until};
-use nix::sys::signal::Signal;
-use std::net::TcpListener;
+use crate::support::prelude::*;
 
 const APPLICATION: &str = r#"
 import concurrent.futures, multiprocessing, os, sys, time

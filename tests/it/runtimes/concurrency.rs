@@ -3,10 +3,7 @@
 use super::concurrent::{ASGI as LOOP, Bench, body, params};
 use super::programs::Site;
 use super::websockets::{ASGI, Socket};
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Client;
-use crate::support::nginx::{curl, free_port};
-use crate::support::{assert_contains, assert_starts, wait_until};
+use crate::support::prelude::*;
 
 const MANAGERS: [&str; 3] = [
     "pm = \"static\"\nmax_children = 1\n",

@@ -2,13 +2,9 @@
 
 use super::threads;
 use crate::it::sites::heartbeat::hold;
-use crate::support::daemon::{Daemon, application_in, folder, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_lacks, is_root, once_in, pause, until, wait_until};
+use crate::support::once_in;
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 
 /// `met` requests wait for each other, `until` a file exists; `most` is the peak.
 pub(in crate::it) const APPLICATION: &str = r#"
@@ -233,7 +229,7 @@ impl Bench {
         body(&mut self.send(path, query))
     }
 
-    pub(super) fn json(&self, path: &str, query: &str) -> serde_json::Value {
+    pub(super) fn json(&self, path: &str, query: &str) -> Value {
         let text = self.get(path, query);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
@@ -341,7 +337,7 @@ fn an_answer_waits_for_its_client_and_ends_when_that_leaves() {
         let bench = Bench::start(kind, 2, ONE);
         let mut client = bench.send("stream", "50");
         assert!(!bench.get("pid", "").is_empty(), "others are served meanwhile");
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let sent = bench.marks("sent.").len();
         assert!(
             sent < 5,
@@ -371,7 +367,7 @@ fn a_body_is_read_as_fast_as_the_application_wants_it() {
             move || writer.send(&post("echo", "go", &body), &body)
         });
         until("its beginning", || bench.marks("reads").pop());
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         assert!(!sent.is_finished(), "nobody wanted it yet");
         bench.mark("go");
         let answer = reader.answer().expect("answer");
@@ -517,7 +513,7 @@ fn a_loop_that_is_held_up_lets_siblings_serve() {
 /// A sibling may take the connection that a busy worker was woken for; then no event wakes its loop.
 #[test]
 fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_waited() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let bench = Bench::start(ASGI, 0, "pm = \"static\"\nmax_children = 2\n");
     bench.daemon.wait_for_workers("www", 2);
     // During a request a worker checks whether its loop is delayed. A tracer stops that check.

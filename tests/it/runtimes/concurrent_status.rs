@@ -2,10 +2,7 @@
 
 use super::concurrent::{Bench, KINDS};
 use super::programs::Site;
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, until, wait_until};
-use serde_json::Value;
+use crate::support::prelude::*;
 
 const FULL: &str =
     "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nstatus_listen = \"DIR/status.sock\"\n";
@@ -58,7 +55,7 @@ fn the_status_tells_of_requests_in_flight_of_a_worker_that_serves_many() {
         assert_tells(&bench.daemon, 2);
         let told = json(&bench.daemon);
         assert_eq!(told["listen queue"], 5, "{told}");
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         bench.mark("go");
         for client in &mut clients {
             assert!(client.answer().expect("answer").ended);

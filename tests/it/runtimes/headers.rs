@@ -2,10 +2,7 @@
 
 use super::python::start_as;
 use super::serve_http;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::nginx::free_port;
-use crate::support::{place_library, write_program};
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
 

@@ -46,12 +46,7 @@ pub(super) mod threads;
 pub(super) mod websockets;
 mod wsgi;
 
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Params;
-use crate::support::until;
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 /// Starts a program in Python that listens on a port; waits until it does.
 fn serve_http(file: &Path, port: u16) -> Child {

@@ -2,16 +2,8 @@
 
 use super::python::start_as;
 use super::rack::Application;
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, place_library, wait_until};
+use crate::support::prelude::*;
 use std::collections::HashSet;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::chown;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
 
 const LEFT_OPEN: &str = "has left connections open while it was loaded";
 
@@ -158,7 +150,7 @@ fn place(root: &Path, row: usize, dir: &Path, port: u16) {
     if is_root() && kind == Applications {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).expect("chmod");
-        for path in files.iter().map(std::path::PathBuf::as_path).chain([root]) {
+        for path in files.iter().map(PathBuf::as_path).chain([root]) {
             chown(path, Some(33), Some(33)).expect("chown");
         }
     }

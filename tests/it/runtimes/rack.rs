@@ -1,9 +1,6 @@
 //! Ruby's Rack, in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, application_in, folder, pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{assert_contains, assert_lacks, assert_starts};
-use std::fs;
+use crate::support::prelude::*;
 
 const RACK: &str = "FORKYARD_TEST_RACK";
 
@@ -270,7 +267,7 @@ run ->(env) {
     );
     assert_eq!(application.get("start", "").body(), "ok");
     let ran = application.root.path().join("ran");
-    crate::support::until("the thread", || ran.exists().then_some(()));
+    until("the thread", || ran.exists().then_some(()));
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Rack applications that fail: to load, to answer, to stay.
 
 use super::rack::Application;
-use crate::support::daemon::{Daemon, folder};
-use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
+use crate::support::prelude::*;
 
 fn fails(files: &[(&str, &str)], line: &str) -> String {
     let root = folder(files);
     let daemon = Daemon::serving("rack", root.path(), "pm = \"ondemand\"\nmax_children = 1\n", "");
-    let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
+    let params = Params::get(&daemon.dir, "x", "");
     daemon.client("www").send(&params, b"").expect("send");
     daemon.wait_for(line);
     daemon.log()
@@ -165,7 +164,7 @@ run ->(env) {
     );
     let mut client = application.daemon.client("www").kept();
     for _ in 0..2 {
-        let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
+        let params = Params::get(&application.daemon.dir, "x", "");
         assert_eq!(client.request(&params, b"").expect("answer").body(), "the worker");
     }
 }
@@ -183,7 +182,7 @@ run ->(env) {
   [200, {}, Endless.new]
 }"##,
     );
-    let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
+    let params = Params::get(&application.daemon.dir, "x", "");
     let client = application.daemon.send("www", &params);
     drop(client);
     assert_eq!(application.get("closed", "").body(), "true");

@@ -1,12 +1,8 @@
 //! Uploads answered before they are read: the client receives the answer while it still sends.
 
 use super::programs::Site;
-use crate::support::fcgi::Params;
-use crate::support::nginx::free_port;
-use crate::support::place_library;
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 const ASGI: &str = r#"
 async def app(scope, receive, send):

@@ -1,12 +1,7 @@
 //! The log of slow requests, for runtimes other than PHP.
 
 use super::fastcgi_programs::{ODD, pid_of};
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 fn settings(dir: &Path) -> String {
     format!(
@@ -363,7 +358,7 @@ fn workers_that_can_be_asked_leave_in_order() {
     ] {
         let site = Site::start(runtime, name, text);
         let worker = site.daemon.workers("www")[0];
-        process::signal(site.daemon.pid(), nix::sys::signal::Signal::SIGKILL);
+        process::signal(site.daemon.pid(), Signal::SIGKILL);
         wait_until("the worker's end", || !process::runs(worker));
     }
 }

@@ -1,12 +1,6 @@
 //! Python's WSGI (PEP 3333), in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, folder};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::nginx::{Nginx, curl, upload};
-use crate::support::wait_until;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use crate::support::prelude::*;
 
 const ECHO: &str = r#"
 import os
@@ -310,7 +304,7 @@ fn a_worker_whose_application_exits_or_which_is_retired_ends_in_order() {
     site.wait_for_file(&format!("exit.{first}"));
     let second = site.get("pid").body();
     assert_ne!(first, second);
-    site.daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    site.daemon.signal(Signal::SIGUSR2);
     site.wait_for_file(&format!("exit.{second}"));
     assert_ne!(site.get("pid").body(), second);
     let failed = ["exited on signal", "Traceback"];
@@ -349,9 +343,7 @@ pub(super) fn open(port: u16, path: &str) -> TcpStream {
 }
 
 pub(super) fn read_until(stream: &mut TcpStream, text: &str) {
-    stream
-        .set_read_timeout(Some(crate::support::PATIENCE))
-        .expect("timeout");
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains(text) {
         let mut buffer = [0; 4096];

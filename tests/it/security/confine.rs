@@ -1,13 +1,9 @@
 //! Control groups, paths, system calls and /tmp: each limit holds for a real script, or a message reports its absence.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{assert_contains, cgroup2, process};
+use crate::support::cgroup2;
+use crate::support::prelude::*;
 use nix::libc;
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
@@ -81,9 +77,8 @@ fn paths_close_everything_else() {
         format!("confine = {{ read = [\"{dir}/script.php\"], write = [\"{dir}/open\"] }}\n")
     };
     let (daemon, body) = run(settings, script);
-    let did: serde_json::Value =
-        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
-    let wanted = serde_json::json!({
+    let did: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    let wanted = json!({
         "write": 1, "read": "x", "config": false, "list": false, "beside": false, "passwd": true,
         "shadow-ish": false, "shell": "no", "random": 4, "null": 1
     });
@@ -269,7 +264,7 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
         pool(dir, "private", &private, PHP) + &pool(dir, "plain", STATIC, PHP)
     });
     let ask = |pool: &str| {
-        let params = crate::support::fcgi::Params::get(&elsewhere.0, "script.php", "");
+        let params = Params::get(&elsewhere.0, "script.php", "");
         daemon.ask(pool, &params).body()
     };
     let nothing_else = r#"[[".","..","mine"],[".","..","mine"],"41777"]"#;
@@ -334,7 +329,7 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
             "50000 100000\n"
         );
     }
-    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
     assert!(!parent.join("www").exists(), "it is removed at the end");
     fs::remove_dir(&parent).expect("rmdir");
@@ -378,7 +373,7 @@ fn all_of_it_goes_with_a_chroot() {
         );
         pool(dir, "www", &settings, PHP)
     });
-    let params = crate::support::fcgi::Params::get(Path::new("/site"), "script.php", "");
+    let params = Params::get(Path::new("/site"), "script.php", "");
     let body = daemon.ask("www", &params).body();
     assert_eq!(body, r#"[false,[".",".."],1,false]"#);
 }

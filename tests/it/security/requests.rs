@@ -1,8 +1,6 @@
 //! Settings that come with a request: reaching a socket must not be as good as running code.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{assert_contains, assert_lacks, assert_starts};
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 const REFUSED: &str = "WARNING: [pool www] refused the setting 'auto_prepend_file' that came with a request";

@@ -2,13 +2,8 @@
 
 use super::{NOBODY, needs_root};
 use crate::skip::skip_unless;
-use crate::support::daemon::{Daemon, pool};
-use crate::support::fcgi::Params;
-use crate::support::{place_library, process, write_program};
+use crate::support::prelude::*;
 use nix::unistd::{Pid, getsid};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 const WWW_DATA: u32 = 33;
 const ZYGOTES: u32 = 65_533;

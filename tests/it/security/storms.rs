@@ -2,21 +2,7 @@
 //! pieces.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool, with_control};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::free_port;
-use crate::support::{
-    assert_lacks, assert_starts, assert_success, place_library, process, until, wait_until, write_program,
-};
-use nix::sys::signal::Signal;
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 const NODE: &str = r#"

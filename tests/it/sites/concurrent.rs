@@ -3,14 +3,7 @@
 use super::Sites;
 use crate::it::runtimes::concurrent::APPLICATION;
 use crate::it::runtimes::concurrent::THREADED;
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_starts, assert_success, pause, process, until, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use crate::support::prelude::*;
 
 pub(super) struct Bench {
     pub sites: Sites,

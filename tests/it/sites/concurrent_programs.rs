@@ -2,10 +2,7 @@
 
 use super::Sites;
 use super::concurrent::{Bench, go, many, marks, pids};
-use crate::support::{assert_starts, wait_until};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
+use crate::support::prelude::*;
 
 const PROGRAM: &str = r#"
 const fs = require('fs');
@@ -62,7 +59,7 @@ fn bodies_are_streamed_both_ways_and_wait_for_who_is_slow() {
         let bytes = sent.clone();
         let sender = std::thread::spawn(move || sends.send(&params, &bytes).expect("send"));
         if !query.is_empty() {
-            std::thread::sleep(std::time::Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(200));
             go(&root);
         }
         let answer = receives.answer().expect("answer");
@@ -78,7 +75,7 @@ fn bodies_are_streamed_both_ways_and_wait_for_who_is_slow() {
     }
     let mut slow = bench.send(&root, "large", "100");
     wait_until("it has begun", || marks(&root, "sent.") > 0);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     let ahead = marks(&root, "sent.");
     assert!(ahead < 60, "{ahead} MB are sent");
     assert!(bench.get(&root, "pid", "").parse::<u32>().is_ok());

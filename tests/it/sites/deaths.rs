@@ -1,8 +1,7 @@
 //! kill -9 of everything, under load.
 
 use super::{Load, Sites, get};
-use crate::support::{assert_lacks, process, until, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 
 fn php(sites: &Sites) {
     sites.php("app", 0, "usleep(2000); echo 'fine';");

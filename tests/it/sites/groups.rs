@@ -1,14 +1,7 @@
 //! Groups of applications that share instances.
 
 use super::Sites;
-use crate::support::daemon::Daemon;
-use crate::support::{assert_contains, until, wait_until};
-use serde_json::Value;
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 struct Taken {
     child: Child,

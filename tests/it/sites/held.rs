@@ -1,10 +1,7 @@
 //! PHP applications keep the settings of the daemon's start.
 
 use super::Sites;
-use crate::support::daemon::directory;
-use crate::support::wait_until;
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 #[test]
 fn applications_that_come_later_have_the_settings_of_the_start() {

@@ -1,8 +1,7 @@
 //! Many applications that are asked for at once, with room for all.
 
 use super::{Sites, get};
-use crate::support::{process, until, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 const APPLICATIONS: usize = 100;
 

@@ -1,9 +1,7 @@
 //! The status of starting applications.
 
 use super::{Sites, get};
-use crate::support::{assert_contains, process, until};
-use serde_json::Value;
-use std::fs;
+use crate::support::prelude::*;
 
 const HELD: &str = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n\
                     def application(environ, start):\n    start('200 OK', [])\n    return [b'at last']\n";

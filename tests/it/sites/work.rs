@@ -2,11 +2,7 @@
 
 use super::{Load, Sites, get};
 use crate::it::documents::blocks;
-use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn documented(kind: &str, does: &str, instead: &str) -> String {
     let blocks = blocks::read(&blocks::root().join("docs/reference/application-pool.md"));
@@ -194,11 +190,7 @@ fn the_next_router_hears_who_has_asked() {
     let second = sites.body("/app/");
     assert_ne!(second, first, "it has asked and has to wait");
     let router = sites.companion("router");
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(router as i32),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .expect("kill");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(router as i32), Signal::SIGKILL).expect("kill");
     wait_until("the next router", || sites.companion("router") != router);
     assert_eq!(sites.body("/app/"), second);
     fs::write(root.join("go"), "").expect("go");

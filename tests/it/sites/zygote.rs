@@ -1,11 +1,7 @@
 //! PHP applications of an application pool have workers of one zygote, as their owners.
 
 use super::{Sites, USERS};
-use crate::skip::needs_root;
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const SHOP: &str = "<?php
 switch ($_GET['what'] ?? '') {
@@ -126,7 +122,7 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
 #[test]
 fn php_applications_have_preloaders_of_their_own_where_no_zygote_can_be_had() {
     skip_if!(needs_root());
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     let ini = dir.path().join("php.ini");
     fs::write(
         &ini,

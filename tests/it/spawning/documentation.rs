@@ -1,10 +1,9 @@
 //! Runs the examples of docs/reference/spawning.md.
 
 use super::Kit;
+use crate::support::prelude::*;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::handshake::properties::Address;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 fn example(name: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/spawning.md");
@@ -19,7 +18,7 @@ fn example(name: &str) -> String {
 
 fn plan(kit: &Kit, interpreter: &str, name: &str) -> forkyard::spawn::plan::Plan {
     let mut plan = kit.native("");
-    std::fs::write(kit.root().join(name), example(name)).expect("a file");
+    fs::write(kit.root().join(name), example(name)).expect("a file");
     plan.start_command = format!("{interpreter} {name}");
     plan
 }

@@ -1,14 +1,11 @@
 //! The env setupper.
 
 use super::{Kit, UP, other_user, text};
-use crate::support::assert_contains;
+use crate::support::prelude::*;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::journey::StepState;
 use forkyard::spawn::plan::Limit;
 use forkyard::spawn::step::Step;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 fn telling(kit: &Kit) -> String {
     let file = kit.root().join("told");
@@ -109,7 +106,7 @@ fn the_user_is_changed() {
 
 #[test]
 fn a_user_without_an_entry_is_a_number() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let mut kit = Kit::new();
     let mut plan = kit.native(&telling(&kit));
     plan.account = forkyard::spawn::effects::account("4711", None).expect("a number");

@@ -2,8 +2,7 @@
 
 use super::{Broken, WELL_RACK, WELL_WSGI, id_of};
 
-use crate::support::{pause, process, until, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 const LOAD: &str = "SUBPROCESS_APP_LOAD_OR_EXEC";
 
@@ -149,7 +148,7 @@ fn an_interpreter_that_is_missing() {
             .contains("Max open files")
     );
     fs::write(broken.root.path().join("app.py"), WELL_WSGI).expect("write");
-    std::os::unix::fs::symlink("/usr/bin/python3", &place).expect("symlink");
+    symlink("/usr/bin/python3", &place).expect("symlink");
     broken.heals("app.py", WELL_WSGI);
 }
 
@@ -243,7 +242,7 @@ fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
         String::from_utf8(output.stdout).expect("text")
     };
     let count = |pool: &str| -> Option<u64> {
-        let status: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
+        let status: Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
         let pools = status["pools"].as_array().expect("pools").clone();
         let pool = pools.into_iter().find(|it| it["name"] == pool)?;
         pool["failed_starts"].as_u64()

@@ -2,12 +2,7 @@
 
 use super::extensions::lacks_extensions;
 use super::{FRESH, PHP, user};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use crate::support::prelude::*;
 
 struct Row {
     name: &'static str,
@@ -249,10 +244,10 @@ fn start(preloader: &str) -> Daemon {
         });
         pools.collect::<String>()
     };
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     fs::write(dir.path().join("forkyard.toml"), configure(dir.path())).expect("configuration");
     make_writable(dir.path());
-    let mut command = crate::support::daemon::forkyard(&["run"], dir.path());
+    let mut command = forkyard(&["run"], dir.path());
     command.env("OF_THE_MASTER", "passed-on");
     let mut daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");

@@ -1,13 +1,7 @@
 //! Which kind of preloader each kind of pool has.
 
 use super::{FIRST_USER, PHP};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, pool, with_control};
-use crate::support::{assert_contains, is_root, process, wait_until};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn plain(dir: &Path, name: &str, user: u32, settings: &str, application: &str) -> String {
     let user = match is_root() {
@@ -64,7 +58,7 @@ fn all_kinds(dir: &Path, with_user: bool) -> (String, Vec<String>) {
 
 fn kinds(daemon: &Daemon) -> Vec<(String, Option<String>, Option<String>)> {
     let status = daemon.status(&[]);
-    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
     let pools = status["pools"].as_array().expect("pools").iter();
     let mut kinds: Vec<_> = pools
         .map(|pool| {
