@@ -192,7 +192,7 @@ fn pages_are_php_fpms_to_the_byte() {
     let fpm = PhpFpm::start();
     let start = fpm.start_time();
     let known = known(start);
-    for format in ["text", "html", "xml", "json", "openmetrics"] {
+    each(["text", "html", "xml", "json", "openmetrics"], |format| {
         let (php_head, php_body) = fpm.ask("GET", "/status", format);
         let ours = status(b"GET", format.as_bytes(), &snapshot(start, Vec::new()));
         assert_eq!(head(&ours), php_head, "{format}");
@@ -202,8 +202,7 @@ fn pages_are_php_fpms_to_the_byte() {
         );
         assert_eq!(
             without_numbers(&body(ours), &known),
-            without_numbers(&php_body, &known),
-            "{format}"
+            without_numbers(&php_body, &known)
         );
 
         // Characters that are special in one of the formats, and multi-byte ones.
@@ -226,7 +225,7 @@ fn pages_are_php_fpms_to_the_byte() {
             without_numbers(&php_body, &[]),
             "{query}"
         );
-    }
+    });
 }
 
 #[test]

@@ -42,14 +42,11 @@ fn the_name_says_where_the_configuration_is_and_which_php_answers() {
     assert_eq!(started.status.code(), Some(78), "{said}");
     let path = format!("/etc/php/{OTHER}/fpm/php-fpm.conf");
     assert_contains(&said, &format!("failed to open configuration file '{path}'"));
-    for option in ["-t", "-v"] {
+    each(["-t", "-v"], |option| {
         let (asked, said) = output(Command::new(&link).arg(option));
         assert_eq!(asked.status.code(), Some(70), "{option}: {said}");
-        assert!(
-            said.contains(&format!("built without PHP {OTHER}")),
-            "{option}: {said}"
-        );
-    }
+        assert_contains(&said, &format!("built without PHP {OTHER}"));
+    });
 }
 
 #[test]

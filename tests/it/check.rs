@@ -336,17 +336,16 @@ fn a_stop_that_may_take_longer_than_systemd_waits_is_a_warning() {
         format!("[global]\n{control}\n{pool}")
     };
     ends(0, path, &text("", ""), &["--strict"]);
-    for (control, stop) in [
+    let rows = [
         ("process_control_timeout = \"1h\"", ""),
         ("", "stop_timeout = \"1h\"\n"),
-    ] {
+    ];
+    each(rows, |(control, stop)| {
         let said = ends(0, path, &text(control, stop), &[]);
         let warning = "warning: [pool www] stop_timeout: with process_control_timeout a stop may take 36";
-        assert!(
-            said.contains(warning) && said.contains("TimeoutStopSec"),
-            "{said}"
-        );
-    }
+        assert_contains(&said, warning);
+        assert_contains(&said, "TimeoutStopSec");
+    });
 }
 
 #[test]
@@ -433,7 +432,7 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
     let path = dir.path();
     let warned = "the socket is root's with mode 0660, and a web server that runs as another user can't connect; give it to \
                   the web server's user, with listen.owner = \"www-data\" for example, or set listen.group or listen.mode\n";
-    for (attributes, is_closed) in [
+    let rows = [
         ("", true),
         (", mode = \"0600\"", true),
         (", mode = \"0666\"", false),
@@ -441,7 +440,8 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
         (", group = \"www-data\"", false),
         (", acl_users = [\"www-data\"]", false),
         (", acl_groups = [\"www-data\"]", false),
-    ] {
+    ];
+    each(rows, |(attributes, is_closed)| {
         let listen = format!(
             "listen = {{ address = \"{}/www.sock\"{attributes} }}\n",
             path.display()
@@ -460,14 +460,10 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
         let is_told = said.contains(&format!(
             "forkyard.toml:{line}: warning: [pool www] listen: {warned}"
         ));
-        assert_eq!(
-            (code, is_told),
-            (Some(0), is_closed && is_root()),
-            "{attributes}: {said}"
-        );
+        assert_eq!((code, is_told), (Some(0), is_closed && is_root()), "{said}");
         let (code, _) = check(path, &text, &["--strict"]);
         assert!(!is_root() || (code == Some(0)) != is_closed, "{attributes}");
-    }
+    });
     let text = php_pool(path, &format!("listen = \"127.0.0.1:9\"\n{ONDEMAND}"), "");
     let (_, said) = check(path, &text, &[]);
     assert_lacks(&said, "warning");

@@ -63,11 +63,7 @@ fn it_answers_what_is_asked() {
         assert_eq!(www["generations"][0]["preloader"], daemon.preloaders("www")[0]);
         let found = &www["generations"][0]["workers"][0];
         assert_eq!((&found["pid"], &found["requests"]), (&worker.into(), &1.into()));
-        assert!(
-            found["script"]
-                .as_str()
-                .is_some_and(|script| script.ends_with("/hello.php"))
-        );
+        assert_ends(found["script"].as_str().unwrap_or_default(), "/hello.php");
         found["stage"] == "Idle"
     });
     for nonsense in ["", "{}", "reload", r#"{"command":"reload","now":1}"#] {
@@ -137,11 +133,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (&answer["result"], &error["line"], &error["column"]),
         (&"error".into(), &line.into(), &1.into())
     );
-    assert!(
-        error["file"]
-            .as_str()
-            .is_some_and(|file| file.ends_with("forkyard.toml"))
-    );
+    assert_ends(error["file"].as_str().unwrap_or_default(), "forkyard.toml");
     let socket = daemon.dir.join("control.sock");
     let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(["reload", "--socket"])
@@ -189,18 +181,15 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
         assert_starts(&errors, &said);
         assert_contains(&errors, "00000000");
     }
-    for file in ["forkyard.toml", "missing.toml"] {
+    each(["forkyard.toml", "missing.toml"], |file| {
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
             .args(["ping", "-c"])
             .arg(daemon.dir.join(file))
             .env("FORKYARD_GLOBAL__CONTROL", &socket)
             .output();
         let (output, errors) = texts(&output.expect("forkyard"));
-        assert!(
-            output.contains(" pid ") && errors.is_empty(),
-            "{file}: {output}{errors}"
-        );
-    }
+        assert!(output.contains(" pid ") && errors.is_empty(), "{output}{errors}");
+    });
     for wrong in [
         valid.replace("[global]", "[global"),
         valid.replace(&global, "[global]\ncontrol = \"control.sock\"\n"),

@@ -60,13 +60,7 @@ fn three_hundred_pools_have_a_line_each_and_a_sum() {
             "site299", "ondemand", "serving", "0", "0", "2", "0", "0", "0", "-", "0.0", "s"
         ]
     );
-    assert!(
-        table
-            .lines()
-            .last()
-            .is_some_and(|line| line.starts_with("300 pools ")),
-        "{table}"
-    );
+    assert_starts(table.lines().last().unwrap_or_default(), "300 pools ");
     assert_eq!(line(&table, "300")[2..6], ["0", "0", "600", "0"]);
 }
 

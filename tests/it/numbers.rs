@@ -287,20 +287,17 @@ fn every_pool_has_numbers() {
     let (_dir, daemon) = start();
     ask_all(&daemon);
     let now = settled(&daemon);
-    for (pool, _, _, times) in ASKED {
+    each(ASKED, |(pool, _, _, times)| {
         let label = format!("pool={pool}");
         assert_eq!(of(&now, "requests_total", &label), f64::from(times), "{pool}");
         assert_eq!(of(&now, "up", &label), 1.0, "{pool}");
         assert!(of(&now, "worker_starts_total", &label) >= 1.0, "{pool}");
         assert!(of(&now, "memory_bytes", &label) > 100_000.0, "{pool}");
         assert!(of(&now, "cpu_seconds_total", &label) < 60.0, "{pool}");
-        assert!(
-            of(&now, "workers", &format!("{label},state=idle")) >= 1.0,
-            "{pool}"
-        );
+        assert!(of(&now, "workers", &format!("{label},state=idle")) >= 1.0);
         assert_eq!(of(&now, "queue_connections", &label), 0.0, "{pool}");
         assert!(of(&now, "queue_connections_max", &label) >= 1.0, "{pool}");
-    }
+    });
     for (pool, max) in [("fixed", 2.0), ("moving", 4.0), ("called", 3.0), ("sites", 5.0)] {
         assert_eq!(of(&now, "workers_max", &format!("pool={pool}")), max, "{pool}");
     }

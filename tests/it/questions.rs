@@ -53,19 +53,15 @@ fn which_program_runs_and_which_is_on_disk() {
     assert!(!daemon.said(&["status"]).1.contains("on disk"));
     upgrade::install(&path);
     let (code, text) = asked(&program);
-    assert!(
-        text.contains(&runs) && text.ends_with(" is on disk: forkyard upgrade lets it take over\n"),
-        "{text}"
-    );
+    assert_contains(&text, &runs);
+    assert_ends(&text, " is on disk: forkyard upgrade lets it take over\n");
     assert_eq!(code, Some(1));
     let (code, text) = asked(Path::new(env!("CARGO_BIN_EXE_forkyard")));
     assert_contains(&text, &format!("which {} --version names", program.display()));
     assert_eq!(code, Some(1));
-    assert!(
-        daemon
-            .said(&["status"])
-            .1
-            .contains("another program is on disk: forkyard version names it")
+    assert_contains(
+        &daemon.said(&["status"]).1,
+        "another program is on disk: forkyard version names it",
     );
     daemon.signal(Signal::SIGTERM);
     daemon.wait();

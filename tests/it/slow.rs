@@ -256,10 +256,7 @@ fn a_script_that_computes_is_seen_too() {
     daemon.wait_for("finished trace of ");
     let text = comparable(&entry(&daemon.dir.join("slow.log")), &daemon.dir);
     assert_contains(&text, "[ADDRESS] deep() DIR/included.php:");
-    assert!(
-        text.ends_with("[ADDRESS] [INCLUDE_OR_EVAL]() DIR/slow.php:4"),
-        "{text}"
-    );
+    assert_ends(&text, "[ADDRESS] [INCLUDE_OR_EVAL]() DIR/slow.php:4");
 }
 
 #[test]

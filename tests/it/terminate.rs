@@ -36,10 +36,8 @@ fn a_script_that_sleeps() {
         place.display()
     );
     assert_contains(&line, "WARNING: [pool www] child ");
-    assert!(
-        line.contains(&expected) && line.ends_with(" sec), terminating"),
-        "{line}"
-    );
+    assert_contains(&line, &expected);
+    assert_ends(&line, " sec), terminating");
     daemon.wait_for("exited on signal 15 (SIGTERM) after ");
     assert_well(&daemon);
 }

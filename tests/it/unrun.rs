@@ -260,7 +260,7 @@ fn why_a_program_is_not_run_is_counted() {
     unnamed
         .0
         .retain(|(name, _)| !matches!(name.as_str(), "SCRIPT_FILENAME" | "DOCUMENT_ROOT"));
-    for (params, cause, asked, part) in [
+    let rows = [
         (named("none.cgi"), "missing", path("none.cgi"), None),
         (named("plain.txt"), "not_executable", path("plain.txt"), None),
         (
@@ -276,24 +276,17 @@ fn why_a_program_is_not_run_is_counted() {
             None,
         ),
         (unnamed, "unnamed", "/x.cgi".to_owned(), None),
-    ] {
-        assert!(
-            daemon.ask("www", &params).text().starts_with("Status: 40"),
-            "{cause}"
-        );
+    ];
+    each(rows, |(params, cause, asked, part)| {
+        assert_starts(&daemon.ask("www", &params).text(), "Status: 40");
         let found = until(cause, || {
             refusals(&daemon, "www").into_iter().find(|it| it.0 == cause)
         });
         assert_eq!(found, (cause.to_owned(), 1, asked, part));
-    }
+    });
     for _ in 0..100 {
         daemon.ask("www", &named("none.cgi"));
     }
-    assert_eq!(
-        daemon.log().matches("none.cgi does not exist").count(),
-        1,
-        "{}",
-        daemon.log()
-    );
+    assert_eq!(daemon.log().matches("none.cgi does not exist").count(), 1);
     set_mode(&dir.join("closed"), 0o755);
 }

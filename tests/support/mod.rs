@@ -182,3 +182,29 @@ pub fn assert_starts(text: &str, beginning: &str) {
 pub fn assert_success(output: &std::process::Output) {
     assert!(output.status.success(), "{output:?}");
 }
+
+#[track_caller]
+pub fn assert_ends(text: &str, end: &str) {
+    assert!(text.ends_with(end), "{end:?} does not end: {text}");
+}
+
+/// Checks every row of a table; at the end, names all that failed.
+#[track_caller]
+pub fn each<R: std::fmt::Debug>(rows: impl IntoIterator<Item = R>, mut check: impl FnMut(R)) {
+    let mut failed = Vec::new();
+    for row in rows {
+        let name: String = format!("{row:?}").chars().take(100).collect();
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(row)));
+        if let Err(why) = checked {
+            let text = why.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(why.downcast_ref::<&str>().copied()).unwrap_or_default();
+            failed.push(format!("{name}: {text}"));
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} rows fail:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}

@@ -168,11 +168,7 @@ fn log_in(wiki: &Wiki) {
         ];
         wiki.browse("/doku.php", &data)
     };
-    assert!(
-        log_in("p=wrong")
-            .text()
-            .contains("Sorry, username or password was wrong")
-    );
+    assert_contains(&log_in("p=wrong").text(), "Sorry, username or password was wrong");
     let answer = log_in("p=sec ret&+");
     assert_eq!(answer.status, 302, "{}", answer.head);
     assert_eq!(

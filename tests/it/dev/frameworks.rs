@@ -69,10 +69,6 @@ fn a_new_project_of_django_is_served_with_the_styles_of_its_administration() {
     );
     assert_contains(&dev.said(), "Python (WSGI), manage.py");
     assert_eq!(dev.get("/admin/").status, 302);
-    assert!(
-        dev.get("/static/admin/css/base.css")
-            .body
-            .contains("DJANGO Admin styles")
-    );
+    assert_contains(&dev.get("/static/admin/css/base.css").body, "DJANGO Admin styles");
     dev.end();
 }

@@ -246,12 +246,7 @@ fn a_payload_that_is_too_long_and_what_is_no_request_are_refused_and_cost_nothin
     let long =
         json!({"command": "push", "job": {"queue": "mail", "kind": "echo", "payload": "x".repeat(300_000)}});
     let refused = client.ask(&long);
-    assert!(
-        refused["message"]
-            .as_str()
-            .is_some_and(|why| why.contains("max_payload")),
-        "{refused}"
-    );
+    assert_contains(refused["message"].as_str().unwrap_or_default(), "max_payload");
     let stream = until("the socket", || {
         UnixStream::connect(jobs.dir().join("jobs.sock")).ok()
     });

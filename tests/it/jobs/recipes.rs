@@ -70,12 +70,7 @@ fn the_e_mails_of_the_recipe_are_sent() {
             &json!("JsonException: Syntax error (status 500)")
         )
     );
-    assert!(
-        jobs.daemon
-            .get("shop-jobs", "jobs.php")
-            .text()
-            .contains("Status: 404")
-    );
+    assert_contains(&jobs.daemon.get("shop-jobs", "jobs.php").text(), "Status: 404");
 }
 
 #[test]

@@ -65,10 +65,8 @@ fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
     }
     assert!(warned, "{}", daemon.log());
     let wanted = if is_root() { "nice 3, " } else { "nice 3" };
-    assert!(
-        said.starts_with(wanted) && said.contains("RLIMIT_DATA 268435456"),
-        "{said}"
-    );
+    assert_starts(&said, wanted);
+    assert_contains(&said, "RLIMIT_DATA 268435456");
     assert_contains(&said, "without control groups: ");
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
     let data = limits

@@ -5,6 +5,7 @@ use crate::support::prelude::*;
 
 const WELL: &str = "<?php while (forkyard_handle_request(function () { echo 'well'; }));";
 
+#[derive(Debug)]
 struct Case {
     name: &'static str,
     script: &'static str,
@@ -101,14 +102,9 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
             .collect();
         control + &pools
     });
-    for case in CASES {
+    each(CASES, |case| {
         let refusal = daemon.get(case.name, "any.php");
-        assert!(
-            refusal.text().starts_with("Status: 503"),
-            "{}: {}",
-            case.name,
-            refusal.text()
-        );
+        assert_starts(&refusal.text(), "Status: 503");
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
             .args(["error", &refusal.error_id(), "--json", "--socket"])
             .arg(daemon.dir.join("control.sock"))
@@ -125,14 +121,10 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
         let summary = error["summary"].as_str().unwrap_or_default();
         assert!(summary.contains(case.summary), "{}: {summary}", case.name);
         if case.more != "boots once" {
-            assert!(
-                report.to_string().contains(case.more),
-                "{}: {report:#}",
-                case.name
-            );
+            assert_contains(&report.to_string(), case.more);
         }
         assert!(!error["solution_description"].is_null(), "{report:#}");
-    }
+    });
     for case in CASES {
         daemon.write(&format!("{}.php", case.name), WELL);
     }

@@ -86,10 +86,7 @@ fn an_edited_php_ini_waits_for_the_reload() {
     assert_eq!(log.matches(TOLD).count(), 1, "{log}");
     let line = log.lines().find(|line| line.contains(TOLD)).expect("the line");
     assert_contains(line, &format!("NOTICE: {a} and 3 other files changed"));
-    assert!(
-        line.ends_with("PHP is started with the settings of before until a reload"),
-        "{line}"
-    );
+    assert_ends(line, "PHP is started with the settings of before until a reload");
 
     daemon.write("etc/conf.d/20-b.ini", "precision = 13\n");
     daemon.signal(Signal::SIGUSR2);

@@ -74,12 +74,7 @@ fn a_backtrace_is_one_entry_of_the_daemon_s_log_by_default() {
             entry.lines().skip(1).all(|line| line.starts_with('\t')),
             "{runtime}: {entry}"
         );
-        assert_eq!(
-            daemon.log().matches(begin).count(),
-            1,
-            "{runtime}: {}",
-            daemon.log()
-        );
+        assert_eq!(daemon.log().matches(begin).count(), 1, "{runtime}");
     }
 }
 

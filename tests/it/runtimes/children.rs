@@ -131,15 +131,10 @@ fn every_start_method_of_multiprocessing_works() {
 fn a_child_that_is_terminated_leaves_its_worker_alone() {
     each_kind(|daemon| {
         let worker = ask(daemon, "/pid", "");
-        for method in METHODS {
-            assert_eq!(
-                ask(daemon, "/terminated", method),
-                "-15",
-                "{method}: {}",
-                daemon.log()
-            );
+        each(METHODS, |method| {
+            assert_eq!(ask(daemon, "/terminated", method), "-15");
             assert_eq!(ask(daemon, "/pid", ""), worker, "{method}: {}", daemon.log());
-        }
+        });
     });
 }
 

@@ -302,10 +302,8 @@ fn assert_slow(site: &Site, worker: u64) {
         site.runtime.script
     );
     let line = site.daemon.wait_for("executing too slow");
-    assert!(
-        line.contains(&expected) && line.ends_with(" sec), logging"),
-        "{line}"
-    );
+    assert_contains(&line, &expected);
+    assert_ends(&line, " sec), logging");
     let log = site.root.path().join("slow.log");
     let entry = until(&format!("{name}: an entry"), || {
         fs::read_to_string(&log).ok().filter(|text| !text.is_empty())

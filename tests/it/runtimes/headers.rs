@@ -183,16 +183,11 @@ fn starlette_finds_its_routes_and_redirects_below_a_prefix() {
         daemon.ask("www", &params)
     };
     let page = request("/items/").body();
-    assert!(
-        page.starts_with("/shop/items/ ") && page.ends_with("/shop/items/"),
-        "{page}"
-    );
-    for path in ["/items", "/sub/items"] {
+    assert_starts(&page, "/shop/items/ ");
+    assert_ends(&page, "/shop/items/");
+    each(["/items", "/sub/items"], |path| {
         let answer = request(path).text();
-        assert!(
-            answer.contains(&format!("location: http://localhost/shop{path}/\r\n")),
-            "{path}: {answer}"
-        );
-    }
+        assert_contains(&answer, &format!("location: http://localhost/shop{path}/\r\n"));
+    });
     assert!(request("/sub/items/").body().starts_with("/shop/sub/items/ "));
 }

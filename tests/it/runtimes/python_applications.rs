@@ -370,10 +370,7 @@ fn a_fastapi_application_streams_both_ways_and_notices_who_leaves() {
         site.browse("/items/b%C3%A4r?q=7", &[])
             .ends_with("{\"name\":\"bär\",\"q\":7}")
     );
-    assert!(
-        site.browse("/items/x?q=no", &[])
-            .contains("422 Unprocessable Entity")
-    );
+    assert_contains(&site.browse("/items/x?q=no", &[]), "422 Unprocessable Entity");
     let file = site.root.path().join("body");
     fs::write(&file, vec![7; 3_000_000]).expect("write");
     let data = format!("@{}", file.display());

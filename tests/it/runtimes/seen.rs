@@ -82,7 +82,7 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
             "https shop.test:8080 /shop 10.0.0.1 192.0.2.7",
         ),
     ];
-    for (kind, file, _) in KINDS {
+    each(KINDS, |(kind, file, _)| {
         for (scheme, https, client, forwarded, seen) in cases {
             let root = daemon.dir.join(kind);
             let mut params = Params::get(&root, file, "")
@@ -100,11 +100,7 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
                 }
             }
             let answer = daemon.ask(kind, &params);
-            assert_eq!(
-                answer.body(),
-                seen,
-                "{kind}: {scheme} {https} {client} {forwarded}"
-            );
+            assert_eq!(answer.body(), seen, "{scheme} {https} {client} {forwarded}");
         }
-    }
+    });
 }

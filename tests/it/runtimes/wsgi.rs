@@ -200,27 +200,20 @@ fn the_interface_is_kept_to() {
     assert_eq!(replaced.body(), "sorry");
     assert_eq!(get("closed").body(), "ab");
     site.wait_for_file("closed.mark");
-    for (path, why) in [
+    let rows = [
         ("twice", "start_response was called before"),
         ("silent", "before it called start_response"),
         ("smuggler", "a line break"),
         ("text", "is str, not bytes"),
         ("fails", "ZeroDivisionError"),
-    ] {
+    ];
+    each(rows, |(path, why)| {
         let answer = get(path);
-        assert!(
-            answer.text().starts_with("Status: 500 "),
-            "{path}: {}",
-            answer.text()
-        );
-        assert!(
-            answer.error_text().contains(why),
-            "{path}: {}",
-            answer.error_text()
-        );
+        assert_starts(&answer.text(), "Status: 500 ");
+        assert_contains(&answer.error_text(), why);
         assert!(answer.ended);
         site.daemon.wait_for(why);
-    }
+    });
     site.wait_for_file("failed.mark");
     let late = get("late");
     assert_eq!(late.body(), "begun");

@@ -42,12 +42,7 @@ fn no_pool_shares_a_keyring_with_another() {
     let own = ["one", "two"].map(|pool| daemon.get(pool, "ring.cgi").body());
     let rings: BTreeSet<&str> = own.iter().filter_map(|said| said.strip_suffix(" 1")).collect();
     assert_eq!(rings.len(), 2, "{own:?}\n{}", daemon.log());
-    for pool in ["three", "four"] {
-        assert_eq!(
-            daemon.get(pool, "ring.php").body(),
-            "-1 -1 -1",
-            "{}",
-            daemon.log()
-        );
-    }
+    each(["three", "four"], |pool| {
+        assert_eq!(daemon.get(pool, "ring.php").body(), "-1 -1 -1");
+    });
 }

@@ -118,13 +118,9 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
         let all = of_every_kind(dir, root.path(), port);
         with_control(dir) + &all
     });
-    for pool in POOLS {
-        assert!(
-            ask(&daemon, root.path(), pool).starts_with("own"),
-            "{pool}\n{}",
-            daemon.log()
-        );
-    }
+    each(POOLS, |pool| {
+        assert_starts(&ask(&daemon, root.path(), pool), "own");
+    });
     let processes = || -> BTreeMap<u32, String> {
         let all = process::children(daemon.pid()).into_iter();
         all.map(|pid| (pid, process::title(pid)))
@@ -157,13 +153,9 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
             .expect("SO_LINGER");
         }
     }
-    for pool in POOLS {
-        assert!(
-            ask(&daemon, root.path(), pool).starts_with("own"),
-            "{pool}\n{}",
-            daemon.log()
-        );
-    }
+    each(POOLS, |pool| {
+        assert_starts(&ask(&daemon, root.path(), pool), "own");
+    });
     let mut status = Client::connect(&daemon.dir.join("status.sock")).expect("connect");
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/ping");
     assert_eq!(status.request(&params, b"").expect("an answer").body(), "pong");

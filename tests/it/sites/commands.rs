@@ -83,11 +83,7 @@ fn the_total_can_be_changed() {
     is_ok(&sites.forkyard(&["resize", "sites", "2"]));
     wait_until("two instances", || sites.instances().len() == 2);
     let answers = load.end();
-    assert!(
-        answers.iter().all(|(status, _)| *status == 200),
-        "{}",
-        sites.daemon.log()
-    );
+    assert!(answers.iter().all(|(status, _)| *status == 200));
     assert!(!sites.forkyard(&["resize", "shop", "2"]).status.success());
     sites.end();
 }
@@ -260,16 +256,13 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
     );
     let output = as_user(&sites, owner, &["status", "--json"]);
     is_ok(&output);
-    assert!(
-        text(&output).contains(mine) && !text(&output).contains(theirs),
-        "{}",
-        text(&output)
-    );
+    assert_contains(&text(&output), mine);
+    assert_lacks(&text(&output), theirs);
     is_ok(&as_user(&sites, owner, &["restart", "--blocking", mine]));
     let next = sites.body("/mine/").trim().to_owned();
     assert_ne!(next, pids[0]);
     is_ok(&as_user(&sites, owner, &["detach", &next]));
-    for refused in [
+    let rows = [
         &["restart", theirs][..],
         &["detach", &pids[1]],
         &["disable", &pids[1]],
@@ -277,15 +270,12 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
         &["upgrade"],
         &["resize", "sites", "1"],
         &["take", mine],
-    ] {
+    ];
+    each(rows, |refused| {
         let output = as_user(&sites, owner, refused);
         assert!(!output.status.success(), "{refused:?}: {}", text(&output));
-        assert!(
-            text(&output).contains("permission denied"),
-            "{refused:?}: {}",
-            text(&output)
-        );
-    }
+        assert_contains(&text(&output), "permission denied");
+    });
     assert_eq!(sites.body("/theirs/").trim(), pids[1]);
     sites.end();
 }

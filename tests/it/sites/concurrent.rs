@@ -132,7 +132,7 @@ fn requests_of_one_instance_wait_at_the_same_time_and_take_one_place() {
 
 #[test]
 fn kept_connections_have_many_requests_of_several_applications() {
-    for (kind, add) in KINDS {
+    each(KINDS, |(kind, add)| {
         let bench =
             Bench::start("user_switching = false\ndefault_user = \"www-data\"\nrouter_user = \"nobody\"");
         let roots = ["one", "two"].map(|name| add(&bench, name, ""));
@@ -148,14 +148,13 @@ fn kept_connections_have_many_requests_of_several_applications() {
                 }
                 assert_eq!(
                     pids(&mut clients),
-                    BTreeMap::from([(pid.parse().expect("a pid"), 8)]),
-                    "{kind}"
+                    BTreeMap::from([(pid.parse().expect("a pid"), 8)])
                 );
             }
         }
         bench.wait_for_sessions(&roots[0], &[0]);
         bench.sites.end();
-    }
+    });
 }
 
 #[test]

@@ -55,18 +55,8 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
     assert!(sites.daemon.workers("plain").is_empty());
 
     fs::write(slow.join("go"), "").expect("go");
-    assert_eq!(
-        first.join().expect("client"),
-        (200, "in the end".to_owned()),
-        "{}",
-        sites.daemon.log()
-    );
-    assert_eq!(
-        second.join().expect("client"),
-        (200, "even so".to_owned()),
-        "{}",
-        sites.daemon.log()
-    );
+    assert_eq!(first.join().expect("client"), (200, "in the end".to_owned()));
+    assert_eq!(second.join().expect("client"), (200, "even so".to_owned()));
     let status = sites.daemon.wait();
     assert!(status.success(), "{status}\n{}", sites.daemon.log());
     assert!(!refused.answer().is_ok_and(|answer| answer.ended));

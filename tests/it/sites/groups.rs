@@ -128,11 +128,9 @@ fn whatever_is_free_in_a_group_is_lent() {
     let taken = take(&sites.daemon, "pair").unwrap_or_else(|said| panic!("{said}"));
     assert!(b.contains(&taken.pid()), "{b:?}");
     assert!(take(&sites.daemon, "pair").is_err());
-    assert!(
-        take(&sites.daemon, "other")
-            .err()
-            .expect("no group")
-            .contains("no such application or group")
+    assert_contains(
+        &take(&sites.daemon, "other").err().expect("no group"),
+        "no such application or group",
     );
     taken.end();
     other.end();

@@ -62,19 +62,16 @@ fn what_the_document_shows_is_done_and_its_header_is_not_seen() {
                 async def application(scope, receive, send):\n    assert scope['type'] == 'http'\n    \
                 await send({'type': 'http.response.start', 'status': 200, 'headers': [(b'Forkyard-Request-OOB-Work', b'true')]})\n    \
                 await send({'type': 'http.response.body', 'body': b'hello'})\n";
-    for (name, file, code) in [
+    let rows = [
         ("ruby", "config.ru", &ruby),
         ("passenger", "config.ru", &passenger),
         ("wsgi", "passenger_wsgi.py", &python),
         ("asgi", "asgi.py", &asgi.to_owned()),
-    ] {
+    ];
+    each(rows, |(name, file, code)| {
         let root = sites.add(name, 0, &[(file, code)]);
         let answer = whole(&sites, &format!("/{name}/"));
-        assert!(
-            answer.starts_with("HTTP/1.1 200 "),
-            "{answer}\n{}",
-            sites.daemon.log()
-        );
+        assert_starts(&answer, "HTTP/1.1 200 ");
         assert_contains(&answer, "hello");
         assert!(!answer.to_ascii_lowercase().contains("oob-work"), "{answer}");
         let worked = wait_for_lines(&root, 1);
@@ -82,7 +79,7 @@ fn what_the_document_shows_is_done_and_its_header_is_not_seen() {
         assert!(sites.instances().contains(&pid), "{pid} is no instance");
         assert!(sites.body(&format!("/{name}/")).contains("hello"));
         wait_for_lines(&root, 2);
-    }
+    });
     assert_lacks(&sites.daemon.log(), "failed");
     sites.end();
 }

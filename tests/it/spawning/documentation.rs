@@ -25,12 +25,13 @@ fn plan(kit: &Kit, interpreter: &str, name: &str) -> forkyard::spawn::plan::Plan
 
 #[test]
 fn each_example_comes_up_and_answers() {
-    for (interpreter, name) in [
+    let rows = [
         ("/bin/sh", "app.sh"),
         ("/usr/bin/python3", "app.py"),
         ("/usr/bin/ruby", "app.rb"),
         ("/usr/bin/node", "app.js"),
-    ] {
+    ];
+    each(rows, |(interpreter, name)| {
         let mut kit = Kit::new();
         let up = kit.up(plan(&kit, interpreter, name));
         let Address::Tcp(host, port) = &up.sockets[0].address else {
@@ -43,13 +44,11 @@ fn each_example_comes_up_and_answers() {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("an answer");
         let answer = String::from_utf8_lossy(&answer);
-        assert!(
-            answer.starts_with("HTTP/1.") && answer.contains(" 200 OK\r\n"),
-            "{name}: {answer}"
-        );
+        assert_starts(&answer, "HTTP/1.");
+        assert_contains(&answer, " 200 OK\r\n");
         kit.stop();
         kit.assert_clean();
-    }
+    });
 }
 
 #[test]

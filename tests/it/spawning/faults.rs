@@ -249,23 +249,20 @@ fn somebody_else_who_listens_on_its_port_is_not_taken_for_it() {
 
 #[test]
 fn a_command_that_can_not_be_executed_is_explained() {
-    for (command, said) in [
+    let rows = [
         ("./missing", "there is no file"),
         ("no-such-program-anywhere", "in PATH"),
         ("./plain", "not executable"),
         ("./lost", "interpreter /nowhere/ruby"),
-    ] {
+    ];
+    each(rows, |(command, said)| {
         let mut kit = Kit::new();
         fs::write(kit.root().join("plain"), "#!/bin/sh\n").expect("a file");
         let lost = kit.root().join("lost");
         write_program(&lost, "#!/nowhere/ruby\n");
         let report = kit.failure(kit.generic(command));
-        assert!(
-            report.failure.summary.contains(said),
-            "{command}: {}",
-            report.failure.summary
-        );
+        assert_contains(&report.failure.summary, said);
         assert_eq!(report.failure.category, Category::OperatingSystem);
         assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
-    }
+    });
 }

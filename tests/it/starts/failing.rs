@@ -142,10 +142,9 @@ fn an_interpreter_that_is_missing() {
     assert_eq!(report["error"]["category"], "FILE_SYSTEM_ERROR", "{report:#}");
     let solution = report["error"]["solution_description"].to_string();
     assert!(solution.contains("interpreter = "), "{report:#}");
-    assert!(
-        report["diagnostics"]["subprocess"]["ulimits"]
-            .to_string()
-            .contains("Max open files")
+    assert_contains(
+        &report["diagnostics"]["subprocess"]["ulimits"].to_string(),
+        "Max open files",
     );
     fs::write(broken.root.path().join("app.py"), WELL_WSGI).expect("write");
     symlink("/usr/bin/python3", &place).expect("symlink");
@@ -202,10 +201,8 @@ fn a_gem_that_is_missing() {
     .expect("write");
     let id = broken.refused();
     let line = broken.daemon.wait_for("the preloader can't start");
-    assert!(
-        line.contains("nowhere-to-be-found") && line.contains(LOAD),
-        "{line}"
-    );
+    assert_contains(&line, "nowhere-to-be-found");
+    assert_contains(&line, LOAD);
     let report = broken.report(&id);
     let solution = report["error"]["solution_description"].to_string();
     assert!(solution.contains("bundle install"), "{report:#}");

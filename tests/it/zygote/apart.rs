@@ -149,7 +149,7 @@ fn what_is_a_pools_secret_is_in_no_other_workers_memory_nor_in_the_zygotes() {
     });
     let (a, b) = (daemon.wait_for_workers("a", 2), daemon.wait_for_workers("b", 2));
     let zygote = only_zygote(&daemon);
-    for kind in ["env", "ini"] {
+    each(["env", "ini"], |kind| {
         let [of_a, of_b] = ["a", "b"].map(|name| format!("{}-{kind}", marker(name)));
         assert!(has(a[0], of_a.as_bytes()), "it is found where it is");
         for worker in &b {
@@ -158,11 +158,8 @@ fn what_is_a_pools_secret_is_in_no_other_workers_memory_nor_in_the_zygotes() {
         for worker in &a {
             assert!(!has(*worker, of_b.as_bytes()), "{kind}");
         }
-        assert!(
-            !has(zygote, of_a.as_bytes()) && !has(zygote, of_b.as_bytes()),
-            "{kind}"
-        );
-    }
+        assert!(!has(zygote, of_a.as_bytes()) && !has(zygote, of_b.as_bytes()));
+    });
 }
 
 const SPY: &str = r#"<?php

@@ -179,13 +179,9 @@ fn workers_of_two_pools_have_no_open_file_in_common_and_none_with_the_zygote() {
         wait_until("the zygote to let go of what it passed on", || {
             common_files(*worker, zygote).is_empty()
         });
-        for name in ["forkyard settings", "ZendSem", "opcache_lock"] {
-            assert_eq!(
-                super::apart::descriptors(*worker, name),
-                Vec::<String>::new(),
-                "{name}"
-            );
-        }
+        each(["forkyard settings", "ZendSem", "opcache_lock"], |name| {
+            assert_eq!(super::apart::descriptors(*worker, name), Vec::<String>::new());
+        });
     }
     let inodes = |pid: u32| shared_memory(pid).into_iter().map(|(inode, _)| inode);
     let of_zygote: Vec<String> = inodes(zygote).collect();
@@ -326,8 +322,6 @@ fn the_user_of_zygotes_is_no_pools() {
     let output = forkyard(&["run"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stderr).into_owned();
     let problem = "PHP is started for pools of all users as that one; choose another";
-    assert!(
-        said.contains("[pool a] user: setuid 65533: ") && said.contains(problem),
-        "{said}"
-    );
+    assert_contains(&said, "[pool a] user: setuid 65533: ");
+    assert_contains(&said, problem);
 }

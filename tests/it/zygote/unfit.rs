@@ -37,15 +37,10 @@ fn falls_back(values: &str, application: &str, why: &str) -> Daemon {
         "<?php echo posix_getuid(), function_exists('told') ? told() : '';",
     );
     daemon.wait_for(&format!("PHP can't be started once for all pools: {why}"));
-    for name in ["a", "b"] {
-        assert!(
-            daemon
-                .get(name, "user.php")
-                .body()
-                .starts_with(&user(name).to_string())
-        );
+    each(["a", "b"], |name| {
+        assert_starts(&daemon.get(name, "user.php").body(), &user(name).to_string());
         wait_until("its own preloader", || daemon.preloaders(name).len() == 1);
-    }
+    });
     wait_until("the zygote to end", || daemon.preloaders("zygote").is_empty());
     daemon
 }
@@ -153,10 +148,8 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
     assert_contains(&of_a, &format!(", 2 workers, zygote {zygote}\n"));
     let of_b = status(&["b"]);
     let reason = "    has its own preloader and no zygote: php.ini has opcache.preload\n";
-    assert!(
-        of_b.contains(", 2 workers, preloader ") && of_b.contains(reason),
-        "{of_b}"
-    );
+    assert_contains(&of_b, ", 2 workers, preloader ");
+    assert_contains(&of_b, reason);
     let of_c = status(&["c"]);
     assert_contains(&of_c, ", 2 workers, preloader ");
     assert_lacks(&of_c, "zygote");
