@@ -24,11 +24,10 @@ fn answers_are_the_same_on_a_heap_full_of_garbage() {
     let pair = Pair::start(&Setup::new().garbage().admin_value("ffi.enable", "1"));
     assert_eq!(pair.get("/heap.php").body(), FILLED);
     let files = directory();
-    fs::write(
+    write_file(
         files.path().join(".user.ini"),
         "precision = 7\nuser_agent = agent\n",
-    )
-    .expect("write");
+    );
     fs::copy(scripts().join("ini.php"), files.path().join("ini.php")).expect("copy");
     let get = |uri: &str| Request::get(&scripts(), uri);
     let upload =

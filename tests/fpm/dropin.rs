@@ -111,8 +111,7 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
             said.contains(&format!("MAINPID={}", daemon.child.id())),
             "{program}: {said}"
         );
-        let pid = fs::read_to_string(copy.path(concat!("php", env!("FORKYARD_PHP"), "-fpm.pid")))
-            .expect("there is a pid file");
+        let pid = read_file(copy.path(concat!("php", env!("FORKYARD_PHP"), "-fpm.pid")));
         assert_eq!(pid, daemon.child.id().to_string());
 
         let post = commands(&unit, "ExecStartPost").remove(0);
@@ -152,8 +151,7 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
                     .path(concat!("php", env!("FORKYARD_PHP"), "-fpm.pid"))
                     .exists()
         );
-        let log = fs::read_to_string(copy.path(concat!("log/php", env!("FORKYARD_PHP"), "-fpm.log")))
-            .expect("a log");
+        let log = read_file(copy.path(concat!("log/php", env!("FORKYARD_PHP"), "-fpm.log")));
         milestones(&log)
     });
     assert_eq!(lines[0], lines[1]);

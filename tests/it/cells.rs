@@ -207,8 +207,7 @@ impl Cell<'_> {
         if self.kind == "applications" {
             params = params.with("FORKYARD_APP_ROOT", &self.root.display().to_string());
         }
-        let mut client = self.daemon.client(self.kind);
-        client.request(&params, b"").expect("an answer")
+        self.daemon.ask(self.kind, &params)
     }
 
     fn answers(&self, value: &str) {

@@ -51,11 +51,10 @@ fn php_is_asked_whether_it_starts() {
     assert_contains(&said, "php.ini on line 3; correct it: PHP does without");
     assert_eq!(said.lines().count(), 1, "{said}");
 
-    fs::write(
+    write_file(
         &ini,
         "extension = nonexistent\ndisplay_errors = On\nlog_errors = Off\n",
-    )
-    .expect("php.ini");
+    );
     let said = php_ends(0, path, &named);
     assert_contains(
         &said,
@@ -68,14 +67,13 @@ fn php_is_asked_whether_it_starts() {
     let preload = path.join("preload.php");
     let seen = path.join("seen");
     fs::write(&preload, format!("<?php touch('{}');", seen.display())).expect("script");
-    fs::write(
+    write_file(
         &ini,
         format!(
             "opcache.preload = {}\nopcache.preload_user = nobody\n",
             preload.display()
         ),
-    )
-    .expect("php.ini");
+    );
     php_ends(0, path, &named);
     assert!(!seen.exists());
 

@@ -131,10 +131,7 @@ fn ask(daemon: &Daemon, name: &str, root: &Path, case: &Case) -> Answer {
 fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {
     let output = daemon.run(arguments);
     let said = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
-    )
+    (output.status.success(), text_of(&said))
 }
 
 #[test]

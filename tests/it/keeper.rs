@@ -232,11 +232,10 @@ fn a_wrong_configuration_at_the_start_is_an_error() {
 fn a_configuration_that_was_spoilt_meanwhile_does_not_end_the_service() {
     let kept = Kept::start(STATIC);
     kept.wait_until_known(3);
-    fs::write(
+    write_file(
         kept.daemon.dir.join("forkyard.toml"),
         "[pool.www]\nmax_childern = 1\n",
-    )
-    .expect("write");
+    );
     process::signal(kept.master(), Signal::SIGKILL);
     kept.daemon.wait_for("the one before it stays in force");
     kept.daemon.wait_for("the new workers serve");

@@ -255,10 +255,7 @@ fn go_to_the_background(arguments: &[&str]) {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(command.output()));
     let output = receiver.recv_timeout(PATIENCE);
-    let pid: u32 = fs::read_to_string(path.join("pid"))
-        .expect("pid file")
-        .parse()
-        .expect("a pid");
+    let pid: u32 = read_file(path.join("pid")).parse().expect("a pid");
     let is_running = process::runs(pid);
     process::signal(pid, Signal::SIGQUIT);
     wait_until("the daemon to end", || !process::runs(pid));
@@ -326,8 +323,7 @@ fn the_daemon_tells_what_it_does_until_its_log_is_open() {
 
 #[test]
 fn the_access_log_of_the_documents_is_written() {
-    let document = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/logging.md"))
-        .expect("document");
+    let document = read_file(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/logging.md"));
     let format = document
         .lines()
         .find_map(|line| line.strip_prefix("access.format = '")?.strip_suffix('\''))

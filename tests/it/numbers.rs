@@ -204,8 +204,7 @@ fn assert_risen(before: &Samples, after: &Samples) {
 }
 
 fn assert_documented(samples: &Samples) {
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md"))
-        .expect("document");
+    let text = read_file(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md"));
     let is_of_a_pool = |name: &&str| {
         let kinds = ["forkyard_pool_", "forkyard_daemon_", "forkyard_last_reload_"];
         kinds.iter().any(|kind| name.starts_with(kind))

@@ -427,11 +427,10 @@ fn nothing_starts_if_no_pool_is_left() {
             PHP,
         ),
     ] {
-        fs::write(
+        write_file(
             path.join("forkyard.toml"),
             format!("[global]\non_error = \"skip\"\n{text}"),
-        )
-        .expect("configuration");
+        );
         let output = forkyard(&["run"], path).output().expect("forkyard");
         assert_eq!(output.status.code(), Some(78), "{output:?}");
     }

@@ -40,11 +40,10 @@ fn new_workers_serve_while_an_old_one_finishes() {
     )
     .expect("send");
     wait_until("the request to begin", || daemon.dir.join("go.begun").exists());
-    fs::write(
+    write_file(
         daemon.dir.join("forkyard.toml"),
         configure(&daemon.dir, "Asia/Tokyo"),
-    )
-    .expect("configuration");
+    );
     daemon.reload_until("the new workers serve");
     wait_until("the old idle workers to leave", || {
         let left = daemon

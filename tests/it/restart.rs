@@ -42,10 +42,7 @@ fn restart(daemon: &Daemon, arguments: &[&str]) -> (i32, String) {
 
 fn told(output: &Output) -> (i32, String) {
     let text = [&*output.stdout, &*output.stderr].concat();
-    (
-        output.status.code().unwrap_or(-1),
-        String::from_utf8_lossy(&text).into_owned(),
-    )
+    (output.status.code().unwrap_or(-1), text_of(&text))
 }
 
 #[test]
@@ -55,11 +52,10 @@ fn a_pool_of_one_application_is_restarted_by_its_name_and_by_its_directory() {
     let directory = daemon.dir.join("app");
     for (index, what) in ["shop", &directory.display().to_string()].into_iter().enumerate() {
         let before = daemon.workers("shop");
-        fs::write(
+        write_file(
             directory.join("app.py"),
             OLD.replace("old", &format!("new{index}")),
-        )
-        .expect("app.py");
+        );
         let (code, text) = restart(&daemon, &["--wait", what]);
         assert_eq!(code, 0, "{text}");
         assert_contains(&text, "is restarted: the new processes serve");

@@ -64,9 +64,8 @@ fn a_handler_that_hoards_memory_or_panics_is_followed_by_another_worker() {
     let daemon = Daemon::launch(path, command);
     daemon.wait_for("ready to handle connections");
     let ask = |query: &str| {
-        let mut client = daemon.client("rust-good");
         let params = Params::get(path, "x", query);
-        client.request(&params, b"").expect("an answer or the end")
+        daemon.ask("rust-good", &params)
     };
     let pid = |query: &str| {
         let answer = ask(query);

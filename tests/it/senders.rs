@@ -133,9 +133,7 @@ fn a_worker_of_a_wrapped_application_names_its_sender_and_keeps_its_own_handler(
     });
     let first = daemon.get("www", "x").body();
     let second = daemon
-        .client("www")
-        .request(&Params::get(&daemon.dir, "x", "handles"), b"")
-        .expect("answer")
+        .ask("www", &Params::get(&daemon.dir, "x", "handles"))
         .body();
     assert_eq!(first, second, "it has a handler, and goes on");
     let (pid, handler) = first.split_once(' ').expect("pid and handler");

@@ -141,10 +141,7 @@ fn daemonize_returns_when_it_is_ready_and_writes_its_pid() {
     fs::write(path.join("forkyard.toml"), global + &php_pool(path, STATIC, "")).expect("configuration");
     let status = forkyard(&["run", "-D"], path).status().expect("forkyard");
     assert!(status.success());
-    let pid: u32 = fs::read_to_string(path.join("pid"))
-        .expect("pid file")
-        .parse()
-        .expect("a pid");
+    let pid: u32 = read_file(path.join("pid")).parse().expect("a pid");
     assert!(process::runs(pid));
     process::signal(pid, Signal::SIGQUIT);
     wait_until("the daemon to end", || !process::runs(pid));

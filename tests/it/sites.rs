@@ -173,10 +173,8 @@ impl Sites {
     }
 
     fn status(&self) -> Value {
-        let output = self.forkyard(&["status", "--json"]);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let all: Value = serde_json::from_str(&text)
-            .unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+        let text = text_of(&self.forkyard(&["status", "--json"]).stdout);
+        let all = parsed(&text);
         let pools = all["pools"].as_array().expect("pools").clone();
         let sites = pools.into_iter().find(|pool| pool["name"] == "sites");
         sites.expect("the pool")["applications"].clone()

@@ -208,3 +208,24 @@ pub fn each<R: std::fmt::Debug>(rows: impl IntoIterator<Item = R>, mut check: im
         failed.join("\n")
     );
 }
+
+pub fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+pub fn write_file(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+    let path = path.as_ref();
+    std::fs::write(path, content).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+}
+
+#[track_caller]
+pub fn read_file(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+}
+
+#[track_caller]
+pub fn parsed(json: &str) -> serde_json::Value {
+    serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"))
+}

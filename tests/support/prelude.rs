@@ -7,7 +7,7 @@ pub use super::fcgi::{Answer, Client, Params};
 pub use super::nginx::{Nginx, curl, free_port, upload};
 pub use super::{
     PATIENCE, assert_contains, assert_ends, assert_lacks, assert_starts, assert_success, each, is_root,
-    pause, place_library, process, until, wait_until, write_program,
+    parsed, pause, place_library, process, read_file, text_of, until, wait_until, write_file, write_program,
 };
 pub(crate) use crate::skip::needs_root;
 pub use nix::sys::signal::Signal;

@@ -64,8 +64,7 @@ impl Setup {
     /// A php.ini for both: the distribution's, followed by this setup's lines.
     fn write_php_ini(&self, directory: &Path) -> PathBuf {
         let path = directory.join("php.ini");
-        let usual = fs::read_to_string(concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"))
-            .expect("php-fpm is installed");
+        let usual = read_file(concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"));
         fs::write(&path, format!("{usual}\n{}", self.php_ini)).expect("the directory is writable");
         path
     }

@@ -24,11 +24,7 @@ fn id(user: &str) -> (u32, u32) {
 }
 
 fn run(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
-    daemon
-        .client(pool)
-        .request(&Params::get(&daemon.dir, script, query), b"")
-        .expect("answer")
-        .body()
+    daemon.ask(pool, &Params::get(&daemon.dir, script, query)).body()
 }
 
 #[test]
@@ -114,10 +110,7 @@ fn a_script_in_a_chroot_sees_nothing_outside() {
         USERS.map(one).concat()
     });
     for user in USERS {
-        let answer = daemon
-            .client(user)
-            .request(&Params::get(Path::new(""), "index.php", ""), b"")
-            .expect("answer");
+        let answer = daemon.ask(user, &Params::get(Path::new(""), "index.php", ""));
         assert_eq!(
             answer.body(),
             format!("{user} [\".\",\"..\",\"index.php\",\"inside\"] false /index.php")
@@ -143,11 +136,10 @@ fn without_root_workers_are_the_master_s_user() {
     let dir = directory();
     make_writable(dir.path());
     let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
-    fs::write(
+    write_file(
         dir.path().join("forkyard.toml"),
         pool(dir.path(), "www", settings, PHP),
-    )
-    .expect("write");
+    );
     let mut command = forkyard(&["run"], dir.path());
     let mut user = nix::unistd::geteuid().as_raw();
     if user == 0 {

@@ -48,9 +48,7 @@ fn unpack(root: &Path) {
         }
     }
     let main = root.join("conf/dokuwiki.php");
-    let text = fs::read_to_string(&main)
-        .expect("dokuwiki.php")
-        .replace("/var/lib/dokuwiki/data", "./data");
+    let text = read_file(&main).replace("/var/lib/dokuwiki/data", "./data");
     fs::write(&main, text).expect("dokuwiki.php");
     fs::create_dir(root.join("data")).expect("data");
     for name in DATA {

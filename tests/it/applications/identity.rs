@@ -13,16 +13,14 @@ fn start(settings: &str) -> (Daemon, tempfile::TempDir) {
 
 fn start_application(settings: &str, application: &str) -> (Daemon, tempfile::TempDir) {
     let dir = directory();
-    fs::write(
+    write_file(
         dir.path().join("forkyard.toml"),
         php_pool(dir.path(), settings, application),
-    )
-    .expect("configuration");
-    fs::write(
+    );
+    write_file(
         dir.path().join("stray"),
         "a file that the daemon was started with",
-    )
-    .expect("stray");
+    );
     let mut command = Command::new("sh");
     command
         .args([

@@ -45,11 +45,10 @@ impl Served {
         let daemon = Daemon::start(|dir| settle_toml(toml, dir));
         let html = daemon.dir.join("html");
         fs::create_dir(&html).expect("html");
-        fs::write(
+        write_file(
             html.join("index.php"),
             "<?php echo 'served ', $_GET['x'] ?? '-', ' ', $_SERVER['PATH_INFO'] ?? '-';",
-        )
-        .expect("index.php");
+        );
         let port = free_port();
         let nginx = Nginx::start("return 404;", &settle_nginx(nginx, &daemon.dir, port));
         Served {
@@ -127,11 +126,7 @@ fn the_sample_site_of_conf_is_served() {
 fn the_sample_configuration_is_right_as_it_is() {
     let file = root().join("conf/forkyard.toml").display().to_string();
     let output = super::forkyard(&["check", "-c", &file]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert_success(&output);
 }
 
 /// nginx's warnings and errors for a site.

@@ -71,8 +71,7 @@ fn the_command_line_does_what_the_socket_does() {
             .into_iter()
             .filter(|it| !it.is_empty())
             .collect();
-        let output = forkyard(&arguments, &jobs.dir()).output().expect("status");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        text_of(&forkyard(&arguments, &jobs.dir()).output().expect("status").stdout)
     };
     assert_contains(&status(""), "QUARANTINED");
     let json: Value = serde_json::from_str(&status("--json")).expect("JSON");

@@ -87,11 +87,10 @@ fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
         make_writable(dir);
         fs::write(dir.join("register.php"), block("register.php", dir)).expect("page");
         fs::write(dir.join("outbox.php"), block("fetchAll", dir)).expect("script");
-        fs::write(
+        write_file(
             dir.join("jobs.php"),
             "<?php echo file_get_contents('php://input');",
-        )
-        .expect("script");
+        );
         let text = block("[pool.shop-jobs]", dir) + &block("[jobs.queue.outbox]", dir);
         text.replace(
             concat!("version = \"", env!("FORKYARD_PHP"), "\""),

@@ -71,10 +71,7 @@ fn a_secret_that_the_daemon_would_refuse_is_refused_by_a_check() {
     let dir = directory();
     let check = || {
         let output = forkyard(&["check"], dir.path()).output().expect("forkyard");
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-        )
+        (output.status.code(), text_of(&output.stdout))
     };
     fs::write(dir.path().join("forkyard.toml"), text(dir.path(), address())).expect("a configuration");
     assert_eq!(check().0, Some(0), "{}", check().1);
@@ -133,8 +130,7 @@ impl JobsOverTcp {
         let mut all = vec!["jobs", "--connect", &address];
         all.extend(arguments);
         let output = forkyard(&all, &self.jobs.dir()).output().expect("forkyard");
-        let said =
-            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let said = text_of(&output.stdout) + &String::from_utf8_lossy(&output.stderr);
         (output.status.code(), said)
     }
 }
@@ -206,11 +202,10 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
         code == Some(0) && said.contains("127.0.0.1:") && said.contains("queues"),
         "{said}"
     );
-    fs::write(
+    write_file(
         over_tcp.jobs.dir().join("other"),
         "another secret, which is wrong",
-    )
-    .expect("a file");
+    );
     let other = over_tcp.jobs.dir().join("other").display().to_string();
     let (code, said) = over_tcp.command(&["--secret-file", &other, "queues"]);
     assert!(code == Some(78) && said.contains("is no secret"), "{said}");

@@ -185,11 +185,10 @@ fn plain_php_answers_as_the_recipe_says() {
         .expect("the recipe");
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("worker.php"), &recipe.text).expect("write");
-        fs::write(
+        write_file(
             dir.join("texts.php"),
             "<?php return ['en' => 'hello', 'fr' => 'bonjour'];",
-        )
-        .expect("write");
+        );
         worker_pool(dir, "www", "worker.php", ONE, "")
     });
     for (query, expected) in [

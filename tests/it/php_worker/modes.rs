@@ -78,8 +78,7 @@ fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
         let ask = || -> Value {
             let params = Params::get(&daemon.dir, "index.php", "");
             let answer = daemon.ask(name, &params);
-            serde_json::from_str(&answer.body())
-                .unwrap_or_else(|error| panic!("{name}: {error} {}", answer.text()))
+            parsed(&answer.body())
         };
         ask();
         let said = ask();

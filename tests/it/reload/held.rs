@@ -13,21 +13,18 @@ const TOLD: &str = "changed since the start or the last reload";
 fn configure(dir: &Path) -> String {
     let etc = dir.join("etc");
     fs::create_dir_all(etc.join("conf.d")).expect("directory");
-    fs::write(
+    write_file(
         etc.join("php.ini"),
         "date.timezone = Europe/Paris\n[HOST=other.example]\nuser_agent = section\n",
-    )
-    .expect("php.ini");
-    fs::write(
+    );
+    write_file(
         etc.join("conf.d/10-a.ini"),
         "user_agent = \"a \\\"of\\\" before\"\nprecision = 9",
-    )
-    .expect("a file");
-    fs::write(
+    );
+    write_file(
         etc.join("conf.d/20-b.ini"),
         "precision = 11\nextension = calendar\n",
-    )
-    .expect("a file");
+    );
     let named = |name: &str, pm: &str| {
         let application = format!(
             concat!(

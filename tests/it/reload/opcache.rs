@@ -30,11 +30,10 @@ fn a_reload_takes_up_new_code_where_php_does_not_look() {
 #[test]
 fn preloaded_code_is_there_and_a_reload_takes_up_the_new() {
     let preload = |dir: &Path| {
-        fs::write(
+        write_file(
             dir.join("preload.php"),
             "<?php class Greeting { const TEXT = 'hello'; } file_put_contents('php://stderr', posix_geteuid() . PHP_EOL);",
-        )
-        .expect("write");
+        );
         let value = format!(
             "php_admin_value = {{ opcache.preload = \"{}/preload.php\" }}\n",
             dir.display()

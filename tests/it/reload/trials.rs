@@ -222,8 +222,7 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
     });
     let ask = |at: usize| {
         let params = Params::get(&daemon.dir, "x", "");
-        let mut client = daemon.client(&format!("p{at}"));
-        client.request(&params, b"").expect("an answer").body()
+        daemon.ask(&format!("p{at}"), &params).body()
     };
     for at in 0..POOLS {
         assert_eq!(ask(at), "well");

@@ -20,8 +20,7 @@ fn start(settings: &str, concurrency: u32) -> Bench {
 }
 
 fn table(daemon: &Daemon) -> String {
-    let output = daemon.run(&["status", "www"]);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&daemon.run(&["status", "www"]).stdout)
 }
 
 #[test]

@@ -277,9 +277,7 @@ pub(super) fn at_once(clients: &mut [Client], path: &str, query: &str) -> Vec<St
 }
 
 pub(super) fn post(path: &str, query: &str, body: &[u8]) -> Params {
-    params(path, query)
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string())
+    params(path, query).posting(body.len())
 }
 
 #[test]

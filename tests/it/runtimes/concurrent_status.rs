@@ -41,8 +41,7 @@ fn assert_tells(daemon: &Daemon, count: u64) {
     assert_contains(&html, "<th>requests in flight</th>");
     let metrics = page(daemon, "openmetrics");
     assert_contains(&metrics, &format!("\nphpfpm_requests_in_flight {count}\n"));
-    let output = daemon.run(&["status", "www"]);
-    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let table = text_of(&daemon.run(&["status", "www"]).stdout);
     assert_contains(&table, &format!(", {count} in flight "));
 }
 

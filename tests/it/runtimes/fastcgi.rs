@@ -252,11 +252,10 @@ fn the_documents_site_is_served() {
         "fastcgi_param SCRIPT_NAME \"\"",
     );
     let daemon = Daemon::start(|dir| {
-        fs::write(
+        write_file(
             dir.join("app.psgi"),
             "sub { my $e = shift; [200, ['Content-Type' => 'text/plain'], [\"$e->{PATH_INFO} in $ENV{PWD}\"]] }",
-        )
-        .expect("write");
+        );
         settle_toml(&toml, dir).replace("/srv/app", &dir.display().to_string())
     });
     let port = free_port();

@@ -6,8 +6,7 @@ use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 fn said(daemon: &Daemon, arguments: &[&str]) -> String {
-    let output = daemon.run(arguments);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&daemon.run(arguments).stdout)
 }
 
 fn last_error(daemon: &Daemon, pool: &str) -> Option<Value> {

@@ -206,8 +206,7 @@ impl Site {
     }
 
     fn status(&self) -> String {
-        let output = self.daemon.run(&["status", "www"]);
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        text_of(&self.daemon.run(&["status", "www"]).stdout)
     }
 
     fn ends(&mut self, what: &str, child: u32) {

@@ -65,9 +65,7 @@ fn serve_http(file: &Path, port: u16) -> Child {
 
 fn assert_echoes(daemon: &Daemon, script: &str, query: &str) {
     let body: Vec<u8> = (0..20_000_000u32).map(|n| (n / 7) as u8).collect();
-    let params = Params::get(&daemon.dir, script, query)
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string());
+    let params = Params::get(&daemon.dir, script, query).posting(body.len());
     let (mut reader, mut writer) = daemon.client("www").split();
     let sent = std::thread::spawn({
         let body = body.clone();

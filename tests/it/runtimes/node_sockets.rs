@@ -30,8 +30,7 @@ fn ports(site: &Site) -> Vec<String> {
         })
         .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
         .collect();
-    let tables =
-        ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).expect("/proc"));
+    let tables = ["tcp", "tcp6"].map(|table| read_file(format!("/proc/net/{table}")));
     let lines = tables.iter().flat_map(|table| table.lines());
     let listening = lines.filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

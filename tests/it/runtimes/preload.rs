@@ -141,11 +141,10 @@ fn place(root: &Path, row: usize, dir: &Path, port: u16) {
     fs::write(&files[0], text).expect("write");
     if kind == Applications {
         files.push(root.join("forkyard.toml"));
-        fs::write(
+        write_file(
             &files[1],
             format!("runtime = \"{runtime}\"\npreload = {preload}\n"),
-        )
-        .expect("write");
+        );
     }
     if is_root() && kind == Applications {
         use std::os::unix::fs::PermissionsExt;
@@ -183,8 +182,7 @@ fn configure(dir: &Path, port: u16) -> String {
 }
 
 fn status(daemon: &Daemon, pool: &str) -> String {
-    let output = daemon.run(&["status", pool]);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&daemon.run(&["status", pool]).stdout)
 }
 
 #[test]

@@ -36,8 +36,7 @@ fn start() -> Daemon {
 
 fn status(daemon: &Daemon, form: &[&str]) -> String {
     let arguments = [&["status"], form].concat();
-    let output = daemon.run(&arguments);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&daemon.run(&arguments).stdout)
 }
 
 fn programs(daemon: &Daemon, name: &str, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {

@@ -381,9 +381,8 @@ fn code_is_in_huge_pages_where_the_settings_say_so() {
         for wanted in [true, false] {
             let application = format!("huge_code_pages = {wanted}\n{more}");
             let (daemon, _root) = start_as(interface, &[(&file, source)], STATIC, &application);
-            let mut client = daemon.client("www");
             let params = Params::get(&daemon.dir, "x", "");
-            assert_eq!(client.request(&params, b"").expect("answer").body(), "well");
+            assert_eq!(daemon.ask("www", &params).body(), "well");
             let worker = daemon.workers("www")[0];
             let maps = fs::read_to_string(format!("/proc/{worker}/maps")).expect("maps");
             let moved: Vec<&str> = maps

@@ -75,8 +75,7 @@ run ->(env) {
     let params = Params::get(&application.daemon.dir, "some/path", "a=b")
         .with("REQUEST_METHOD", "POST")
         .with("CONTENT_LENGTH", "200000");
-    let mut client = application.daemon.client("www");
-    let answer = client.request(&params, &[b'x'; 200_000]).expect("answer");
+    let answer = application.daemon.put("www", &params, &[b'x'; 200_000]);
     assert_eq!(answer.body(), "POST  /some/path a=b 200000 true\n");
     assert_eq!(application.daemon.wait_for_workers("www", 2).len(), 2);
     assert_eq!(application.daemon.preloaders("www").len(), 1);

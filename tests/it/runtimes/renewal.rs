@@ -124,11 +124,10 @@ const ROWS: [Row; 6] = [
 ];
 
 fn deploy(root: &Path, file: &str, code: &str, turn: u64) {
-    fs::write(
+    write_file(
         root.join(".new"),
         code.replace("PROGRAM", &compiled().display().to_string()),
-    )
-    .expect("write");
+    );
     fs::rename(root.join(".new"), root.join(file)).expect("rename");
     if turn > 0 {
         let restart = fs::File::create(root.join("tmp/restart.txt")).expect("restart.txt");

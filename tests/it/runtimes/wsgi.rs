@@ -167,10 +167,7 @@ fn an_application_is_loaded_once_and_answers_in_workers() {
     let params = Params::get(&daemon.dir, "some/path", "a=b")
         .with("REQUEST_METHOD", "POST")
         .with("CONTENT_LENGTH", "200000");
-    let answer = daemon
-        .client("www")
-        .request(&params, &[b'x'; 200_000])
-        .expect("answer");
+    let answer = daemon.put("www", &params, &[b'x'; 200_000]);
     assert_eq!(answer.body(), "POST /some/path a=b 200000\nTrue\n");
     daemon.wait_for_workers("www", 2);
     assert_eq!(daemon.preloaders("www").len(), 1);
@@ -181,9 +178,7 @@ fn the_interface_is_kept_to() {
     let site = Site::cases();
     let get = |path: &str| site.get(path);
     for body in [&b""[..], b"0123456789abc"] {
-        let params = Params::get(&site.daemon.dir, "valid", "")
-            .with("REQUEST_METHOD", "POST")
-            .with("CONTENT_LENGTH", &body.len().to_string());
+        let params = Params::get(&site.daemon.dir, "valid", "").posting(body.len());
         let answer = site.daemon.client("www").request(&params, body).expect("answer");
         let (first, rest) = (body.len().min(10), body.len().saturating_sub(10));
         assert_eq!(

@@ -9,11 +9,10 @@ fn the_zabbix_agent_reads_status_and_ping() {
     let dir = directory();
     let file = dir.path().join("agent.conf");
     let log = dir.path().join("log");
-    fs::write(
+    write_file(
         &file,
         format!("LogFile={}\nServer=127.0.0.1\nAllowRoot=1\n", log.display()),
-    )
-    .expect("agent.conf");
+    );
     let item = |key: &str| {
         let output = Command::new("/usr/sbin/zabbix_agentd")
             .arg("-c")

@@ -11,11 +11,10 @@ const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 fn fails(settings: &str) -> String {
     let dir = directory();
     let file = dir.path().join("forkyard.toml");
-    fs::write(
+    write_file(
         &file,
         pool(dir.path(), "www", &format!("{STATIC}{settings}"), PHP),
-    )
-    .expect("write");
+    );
     let output = forkyard(&["run"], dir.path())
         .stdin(Stdio::null())
         .output()
@@ -91,7 +90,7 @@ fn paths_close_everything_else() {
 fn a_path_that_is_not_there_is_an_error() {
     let dir = directory();
     let file = dir.path().join("forkyard.toml");
-    fs::write(
+    write_file(
         &file,
         pool(
             dir.path(),
@@ -99,8 +98,7 @@ fn a_path_that_is_not_there_is_an_error() {
             &format!("{STATIC}confine.write = [\"/no/such\"]\n"),
             PHP,
         ),
-    )
-    .expect("write");
+    );
     let output = forkyard(&["check"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
     assert_contains(
@@ -253,12 +251,11 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
     }
     let elsewhere = Elsewhere::new();
     let script = elsewhere.0.join("script.php");
-    fs::write(
+    write_file(
         &script,
         "<?php file_put_contents('/tmp/mine', 'x'); file_put_contents('/var/tmp/mine', 'x');
             echo json_encode([scandir('/tmp'), scandir('/var/tmp'), decoct(fileperms('/tmp'))]);",
-    )
-    .expect("write");
+    );
     let daemon = Daemon::start(|dir| {
         let private = format!("{STATIC}confine.private_tmp = true\n");
         pool(dir, "private", &private, PHP) + &pool(dir, "plain", STATIC, PHP)
@@ -324,10 +321,7 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
             .and_then(|n| n.parse().ok())
             .expect("a number");
         assert!(made < 20, "{body}");
-        assert_eq!(
-            fs::read_to_string(parent.join("www/cpu.max")).expect("cpu.max"),
-            "50000 100000\n"
-        );
+        assert_eq!(read_file(parent.join("www/cpu.max")), "50000 100000\n");
     }
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());

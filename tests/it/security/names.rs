@@ -320,11 +320,10 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
         "user = \"www-data\"\nlisten = {{ address = \"{}\", mode = \"0600\", {settings} }}\n",
         socket.display()
     );
-    fs::write(
+    write_file(
         dir.path().join("forkyard.toml"),
         pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP),
-    )
-    .expect("write");
+    );
     let (stop, stopper) = (dir.path().join("stop"), Stopper(dir.path().join("stop")));
     let output = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {

@@ -15,19 +15,14 @@ fn start(application: &str) -> Daemon {
 }
 
 fn ask(daemon: &Daemon, value: &str, admin_value: &str, body: &str) -> Answer {
-    let mut params = Params::get(&daemon.dir, "any.php", "")
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string());
+    let mut params = Params::get(&daemon.dir, "any.php", "").posting(body.len());
     if !value.is_empty() {
         params = params.with("PHP_VALUE", value);
     }
     if !admin_value.is_empty() {
         params = params.with("PHP_ADMIN_VALUE", admin_value);
     }
-    daemon
-        .client("www")
-        .request(&params, body.as_bytes())
-        .expect("answer")
+    daemon.put("www", &params, body.as_bytes())
 }
 
 fn exploit(daemon: &Daemon) -> String {

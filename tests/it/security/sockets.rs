@@ -55,11 +55,10 @@ fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
         pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)
     };
     let file = dir.path().join("forkyard.toml");
-    fs::write(
+    write_file(
         &file,
         configuration(", acl_users = [\"nobody\", \"games\"], acl_groups = [\"mail\"]"),
-    )
-    .expect("write");
+    );
     let daemon = Daemon::start_in(dir.path());
     let wanted = [
         "user::rw-",

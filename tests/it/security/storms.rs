@@ -275,11 +275,10 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
         path.display()
     );
     let application = application_in("cgi", path, "");
-    fs::write(
+    write_file(
         path.join("forkyard.toml"),
         control + &pool(path, "app", ONE, &application),
-    )
-    .expect("configuration");
+    );
     let orphan = "#!/bin/sh\n(setsid sh -c 'while [ \"$(ps -o ppid= -p $$ | tr -d \" \")\" != 1 ]; do :; done; exit '$QUERY_STRING \
                   >/dev/null 2>&1 </dev/null &)\nprintf 'Content-Type: text/plain\\r\\n\\r\\n%s' $PPID\n";
     write_program(&path.join("x"), orphan);

@@ -82,8 +82,7 @@ fn a_lifespan_that_fails_has_a_report() {
     assert_eq!(status, 503, "{body}");
     let id = body.split("Error ID: ").nth(1).expect("an id");
     let id: String = id.chars().take_while(char::is_ascii_hexdigit).collect();
-    let output = sites.forkyard(&["error", &id]);
-    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = text_of(&sites.forkyard(&["error", &id]).stdout);
     assert!(
         report.contains("the application's start failed: no database"),
         "{body}: {report}"

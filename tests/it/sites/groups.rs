@@ -58,11 +58,7 @@ fn reload(sites: &Sites, applications: &str) {
     let text = super::configuration(&sites.daemon.dir, applications, "");
     sites.daemon.write("forkyard.toml", &text);
     let output = sites.forkyard(&["reload"]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert_success(&output);
 }
 
 fn idle(sites: &Sites, name: &str) -> BTreeSet<u64> {
@@ -120,8 +116,7 @@ fn whatever_is_free_in_a_group_is_lent() {
         taken.end();
         seen.is_superset(&members)
     });
-    let output = sites.forkyard(&["status", "sites"]);
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shown = text_of(&sites.forkyard(&["status", "sites"]).stdout);
     assert_contains(&shown, "/apps/a: restarts 0, group pair\n");
     reload(&sites, &of(&[("pair", &["b"])]));
     let b = idle(&sites, "b");

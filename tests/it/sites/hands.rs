@@ -142,10 +142,7 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
     let root = team.join("shop");
     fs::rename(sites.apps.join("shop"), &root).expect("rename");
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-    let ask = || {
-        let mut client = sites.daemon.client("sites");
-        client.request(&params, b"").expect("answer")
-    };
+    let ask = || sites.daemon.ask("sites", &params);
     chown(&team, Some(USERS[1].1), Some(USERS[1].1)).expect("chown");
     assert_contains(&ask().text(), "503 ");
     sites.daemon.wait_for(&format!(
@@ -161,8 +158,7 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
     let current = team.join("current");
     symlink(&root, &current).expect("link");
     let params = params.with("FORKYARD_APP_ROOT", &current.display().to_string());
-    let mut client = sites.daemon.client("sites");
-    assert_eq!(client.request(&params, b"").expect("answer").body(), "shop");
+    assert_eq!(sites.daemon.ask("sites", &params).body(), "shop");
     sites.end();
 }
 

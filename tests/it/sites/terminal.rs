@@ -9,8 +9,7 @@ const ODD: &str = "\u{1b}[2J\u{202e}x\u{2028}\u{9b}2J\u{2066}";
 fn ask(sites: &Sites, root: &Path) -> String {
     let root = root.to_str().expect("UTF-8");
     let params = Params::get(&sites.daemon.dir, "x", "").with("FORKYARD_APP_ROOT", root);
-    let mut client = sites.daemon.client("sites");
-    client.request(&params, b"").expect("an answer").text()
+    sites.daemon.ask("sites", &params).text()
 }
 
 #[test]

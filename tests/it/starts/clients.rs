@@ -48,11 +48,7 @@ fn refusals_are_in_the_access_log() {
         .with("CONTENT_LENGTH", "3")
         .with("HTTP_HOST", "shop.example")
         .with("REMOTE_USER", "ann");
-    let answer = broken
-        .daemon
-        .client("www")
-        .request(&params, b"xyz")
-        .expect("an answer");
+    let answer = broken.daemon.put("www", &params, b"xyz");
     assert_contains(&answer.text(), " 503 ");
     let ping = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", "/ping");
     broken.daemon.ask("www", &ping);
@@ -132,8 +128,7 @@ fn status_and_ping_are_answered_meanwhile() {
     broken.refused();
     let ask = |path: &str| {
         let params = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", path);
-        let mut client = broken.daemon.client("www");
-        client.request(&params, b"").expect("an answer").body()
+        broken.daemon.ask("www", &params).body()
     };
     assert_eq!(ask("/ping"), "pong");
     assert_contains(&ask("/status"), "pool:");
@@ -167,10 +162,7 @@ fn a_pool_that_is_to_have_workers_heals_without_a_request() {
 fn the_operator_is_told_by_the_status() {
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", "", "");
     let id = broken.refused();
-    let show = || {
-        let output = broken.daemon.run(&["status"]);
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let show = || text_of(&broken.daemon.run(&["status"]).stdout);
     let shown = show();
     let (_, line) = shown
         .split_once(&format!("last error {id}, "))

@@ -194,11 +194,10 @@ fn a_rack_application_that_raises() {
 fn a_gem_that_is_missing() {
     let broken = Broken::start("rack", "config.ru", WELL_RACK, "", "");
     let gemfile = broken.root.path().join("Gemfile");
-    fs::write(
+    write_file(
         &gemfile,
         "source 'https://rubygems.org'\ngem 'nowhere-to-be-found'\n",
-    )
-    .expect("write");
+    );
     let id = broken.refused();
     let line = broken.daemon.wait_for("the preloader can't start");
     assert_contains(&line, "nowhere-to-be-found");

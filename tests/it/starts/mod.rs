@@ -74,8 +74,7 @@ impl Broken {
 
     fn ask(&self) -> Answer {
         let params = Params::get(&self.daemon.dir, "x", "");
-        let mut client = self.daemon.client("www");
-        client.request(&params, b"").expect("an answer")
+        self.daemon.ask("www", &params)
     }
 
     fn refused(&self) -> String {
@@ -83,9 +82,8 @@ impl Broken {
     }
 
     fn report(&self, id: &str) -> Value {
-        let output = error(&self.daemon, id);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {output:?}"))
+        let text = text_of(&error(&self.daemon, id).stdout);
+        parsed(&text)
     }
 
     fn heals(&self, file: &str, source: &str) {

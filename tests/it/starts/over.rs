@@ -4,10 +4,7 @@ use super::WELL_WSGI;
 use crate::support::prelude::*;
 
 fn status(daemon: &Daemon) -> (Value, String) {
-    let said = |arguments: &[&str]| {
-        let output = daemon.run(arguments);
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let said = |arguments: &[&str]| text_of(&daemon.run(arguments).stdout);
     let value: Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
     (value["pools"][0]["last_error"].clone(), said(&["status", "www"]))
 }

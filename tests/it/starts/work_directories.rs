@@ -76,14 +76,13 @@ fn root_s_daemons_have_their_work_directories_in_run() {
     let dir = directory();
     make_writable(dir.path());
     let application = application_in("wsgi", dir.path(), "");
-    fs::write(
+    write_file(
         dir.path().join("wsgi.py"),
         format!(
             "import os\nopen('where', 'w').write(os.environ['FORKYARD_SPAWN_WORK_DIR'])\n{}",
             FILLS.replace("COUNT", "1")
         ),
-    )
-    .expect("the application");
+    );
     let text = pool(
         dir.path(),
         "www",

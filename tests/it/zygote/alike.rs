@@ -209,20 +209,18 @@ fn start(preloader: &str) -> Daemon {
             let own = dir.join(row.name);
             fs::create_dir(&own).expect("directory");
             fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("chmod");
-            fs::write(
+            write_file(
                 own.join(format!("{}.php", row.name)),
                 format!("<?php {}", row.code),
-            )
-            .expect("script");
-            fs::write(
+            );
+            write_file(
                 own.join(".user.ini"),
                 if row.name == "user_ini" {
                     "memory_limit = 99M\n"
                 } else {
                     ""
                 },
-            )
-            .expect(".user.ini");
+            );
             fs::write(own.join("before.inc"), "before ").expect("a file");
             let secrets = own.join("secrets");
             fs::write(&secrets, "SECRET=hidden\n").expect("secrets");

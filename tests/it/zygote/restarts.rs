@@ -44,11 +44,10 @@ fn memory_that_is_full_of_what_is_outdated_is_emptied_in_its_pool_alone() {
         let entries: String = (0..4000)
             .map(|n| format!("'k{version}-{n}' => [{n}, 'v{version}-{n}'],\n"))
             .collect();
-        fs::write(
+        write_file(
             &path,
             format!("<?php $all = [{entries}]; echo count($all), ' of {version}';"),
-        )
-        .expect("write");
+        );
         let file = fs::File::options().append(true).open(&path).expect("the script");
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + version);
         file.set_modified(time).expect("utimes");

@@ -71,11 +71,10 @@ fn limits_priority_groups_and_root_directory_are_applied() {
     skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         fs::create_dir(dir.join("root")).expect("directory");
-        fs::write(
+        write_file(
             dir.join("root/in.php"),
             "<?php echo getcwd(), ' ', __FILE__, ' ', count(scandir('/'));",
-        )
-        .expect("script");
+        );
         let chroot = format!("{STATIC}chroot = \"{}/root\"\n", dir.display());
         let limits = format!(
             "{STATIC}rlimit_files = 77\nrlimit_core = 0\nprocess.priority = -3\nno_new_privs = true\n\
@@ -88,12 +87,8 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         let root = fs::read_link(format!("/proc/{a}/root")).expect("a root");
         root == daemon.dir.join("root")
     });
-    let mut client = daemon.client("a");
     let params = Params::get(Path::new(""), "in.php", "");
-    assert_eq!(
-        client.request(&params, b"").expect("answer").body(),
-        "/ /in.php 3"
-    );
+    assert_eq!(daemon.ask("a", &params).body(), "/ /in.php 3");
     let b = daemon.wait_for_workers("b", 2)[0];
     wait_until("a filter of system calls", || {
         let mode = process::status_line(b, "Seccomp");

@@ -153,11 +153,10 @@ fn root_in_a_container_has_a_zygote_too_whose_workers_enter_their_users_director
     for (user, name) in (0..).zip(["a", "b"]) {
         let home = dir.path().join(name);
         fs::create_dir(&home).expect("directory");
-        fs::write(
+        write_file(
             home.join("code.php"),
             "<?php echo getcwd(), ' ', posix_geteuid();",
-        )
-        .expect("script");
+        );
         let uid = FIRST_USER + user;
         chown(&home, Some(uid), Some(uid)).expect("chown");
         fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).expect("chmod");
@@ -191,8 +190,7 @@ fn shared_preloaders_are_refused_with_what_to_write_now() {
     );
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let checked = forkyard(&["check"], dir.path()).output().expect("forkyard");
-    let said =
-        String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    let said = text_of(&checked.stdout) + &String::from_utf8_lossy(&checked.stderr);
     assert!(!checked.status.success());
     assert_contains(
         &said,
